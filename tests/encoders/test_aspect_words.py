@@ -16,13 +16,13 @@ from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.pooling import WORDS, add_aspect_words, aspect_word_weights, text_vectors
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.save import save_encoder
-from citeweave.encoders.text_vectors import WORDS, add_words, text_vectors, word_numbers
-from citeweave.encoders.tokens import reader_facts
+from citeweave.encoders.tokens import reader_settings
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-sentence_attention = pytest.importorskip("citeweave.encoders.text_vectors")
+sentence_attention = pytest.importorskip("citeweave.encoders.pooling")
 
 CARD = ModelCard("tiny")
 TEXTS = [
@@ -41,9 +41,10 @@ def drawn(bert: Path, **options: Any) -> TorchEncoder:
     """An encoder whose queries differ much from each other and from sentence to sentence."""
     encoder, draw = load(bert, **options), torch.Generator().manual_seed(1)
     own = {
-        name: torch.randn(tensor.shape, generator=draw) for name, tensor in word_numbers(encoder.network.model).items()
+        name: torch.randn(tensor.shape, generator=draw)
+        for name, tensor in aspect_word_weights(encoder.network.model).items()
     }
-    add_words(encoder.network.model, own)
+    add_aspect_words(encoder.network.model, own)
     return encoder
 
 
@@ -92,7 +93,7 @@ def test_every_sentence_is_between_special_tokens(bert, text, expected):
 def test_other_poolings_read_as_before(bert):
     plain, own = load(bert, pooling="cls"), load(bert)
     assert words_of(plain, "The cell[SEP]We learn. We find.") == "[CLS] the cell [SEP] we learn . we find . [SEP]"
-    assert "by_sentence" not in reader_facts(plain.reader) and reader_facts(own.reader)["by_sentence"]
+    assert "by_sentence" not in reader_settings(plain.reader) and reader_settings(own.reader)["by_sentence"]
     np.testing.assert_allclose(own.encode(["The cell"]), plain.encode(["The cell"]), atol=1e-5)  # one sentence
 
 
@@ -117,7 +118,7 @@ def test_vectors_are_those_of_the_formula_over_the_states_of_the_marks(bert):
     tokens = encoder.reader.read(TEXTS[:1])[0]
     (states,), _ = encoder.network.layers([tokens])
     marks = states[0][torch.from_numpy(tokens == encoder.reader.opening[0])].double()  # (4, dimension)
-    queries, weight, bias = (tensor.detach().double() for tensor in word_numbers(encoder.network.model).values())
+    queries, weight, bias = (tensor.detach().double() for tensor in aspect_word_weights(encoder.network.model).values())
     weights = ((queries @ weight.T + bias) @ marks.T / 32**0.5).softmax(dim=1)  # (words, sentences)
     expected = (weights @ marks).mean(dim=0)
     np.testing.assert_allclose(encoder.encode(TEXTS[:1])[0], expected.numpy(), atol=1e-5)
@@ -127,7 +128,7 @@ def test_vectors_are_those_of_the_formula_over_the_states_of_the_marks(bert):
 def test_words_begin_as_the_start_model_reads_them(bert):
     encoder = load(bert)
     alone = load(bert, pooling="cls").encode(list(WORDS))
-    numbers = word_numbers(encoder.network.model)
+    numbers = aspect_word_weights(encoder.network.model)
     np.testing.assert_allclose(numbers["queries"].numpy(), alone, atol=1e-5)
     np.testing.assert_array_equal(numbers["weight"].detach().numpy(), np.eye(32))
     assert not numbers["bias"].any()
@@ -181,7 +182,7 @@ def test_files_of_strangers_are_compared_first(bert, tmp_path):
 
     model = save(drawn(bert), tmp_path / "model")
     right = {"format": "citeweave-aspect-words", "version": 1, "words": list(WORDS)}
-    numbers = {name: tensor.detach() for name, tensor in word_numbers(drawn(bert).network.model).items()}
+    numbers = {name: tensor.detach() for name, tensor in aspect_word_weights(drawn(bert).network.model).items()}
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({**right, "version": 2}, numbers, "is citeweave-aspect-words of format version 2; .* Update citeweave"),
         ({**right, "words": ["a"] * 10**5}, numbers, "words is .*; it must be background, method"),

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import InputError, UserError
-from citeweave.encoders.compact_delta import BITS, allocate, code_rows, read_rows, row_bytes
-from citeweave.encoders.compress import Compressed, compress
+from citeweave.encoders.compact_delta import BITS, code_rows, read_rows, row_bytes
+from citeweave.encoders.compress import CompressedEncoder, allocate, compress
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.save import save_encoder
@@ -58,8 +58,8 @@ def small(bert: Path, trained: Path) -> Path:
 
 
 @pytest.fixture
-def make(bert: Path, trained: Path, tmp_path: Path) -> Callable[..., Compressed]:
-    def compressed(name: str = "delta", budget: int = PLENTY) -> Compressed:
+def make(bert: Path, trained: Path, tmp_path: Path) -> Callable[..., CompressedEncoder]:
+    def compressed(name: str = "delta", budget: int = PLENTY) -> CompressedEncoder:
         (tmp_path / name).mkdir()
         return compress(trained, str(bert), tmp_path / name, TEXTS, budget=budget)
 
@@ -117,7 +117,9 @@ def test_damage_is_seen(small, tmp_path):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match="delta.safetensors is damaged .*copy the whole folder again, or pip install"):
+    with pytest.raises(
+        InputError, match="delta.safetensors is damaged .*copy the complete folder again, or pip install"
+    ):
         load_encoder(tmp_path / "delta")
     path.unlink()
     with pytest.raises(InputError, match="delta.safetensors cannot be read"):
@@ -135,11 +137,11 @@ def test_another_base_is_refused(bert, save_bert, trained, tmp_path):
 
 
 def test_what_cannot_be_compressed(bert, save_bert, trained, tmp_path):
-    with pytest.raises(UserError, match="3 texts are given"):
+    with pytest.raises(UserError, match="3 texts to compress by"):
         compress(trained, str(bert), tmp_path, TEXTS[:3], budget=PLENTY)
-    with pytest.raises(UserError, match="no model of the kind of long: embeddings.position_embeddings.weight is"):
+    with pytest.raises(UserError, match="not a model of the kind of long: embeddings.position_embeddings.weight is"):
         compress(trained, str(save_bert(tmp_path / "long", length=99)), tmp_path, TEXTS, budget=PLENTY)
-    with pytest.raises(UserError, match="has the very weights of"):
+    with pytest.raises(UserError, match="has the same weights as"):
         compress(trained, str(trained), tmp_path, TEXTS, budget=PLENTY)
 
 

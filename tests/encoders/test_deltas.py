@@ -187,11 +187,11 @@ def tensors(**found: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no whole safetensors file"),
+        (b"", "is not a complete safetensors file"),
         (b"\xff" * 40, "a header of 18,446,744,073,709,551,615 bytes in 40"),
         ((50 << 20).to_bytes(8, "little") + b"{}", "a header of 52,428,800 bytes"),
-        ((2).to_bytes(8, "little") + b"[]", "is no whole safetensors file"),
-        (b"\x80\x04\x95cposix\nsystem\n(S'true'\ntR.", "is no whole safetensors file"),
+        ((2).to_bytes(8, "little") + b"[]", "is not a complete safetensors file"),
+        (b"\x80\x04\x95cposix\nsystem\n(S'true'\ntR.", "is not a complete safetensors file"),
         (tensors(evil=torch.ones(2)), "'evil' is no tensor that belongs here"),
         (tensors(layer_mix=torch.ones(9)), "layer_mix is F32 of shape [(]9,[)]; it must be"),
         (tensors(embeddings__LayerNorm__bias=torch.ones(32, dtype=torch.int64)), "is I64 of shape"),

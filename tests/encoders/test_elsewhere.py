@@ -1,4 +1,4 @@
-"""A crew makes the very shards that this process would make: the same bytes, whatever kind of vectors."""
+"""An executor makes the very shards that this process would make: the same bytes, whatever kind of vectors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_smaller
-from citeweave.encoders.embed_sentences import embed_sentences
+from citeweave.encoders.embed import EmbeddingOptions, embed_compressed, embed_papers, embed_sentences
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.full_text import FullText, embed_full_text
-from citeweave.encoders.remote_shards import embed_maker
-from citeweave.encoders.shards import Loading, RemoteShards
+from citeweave.encoders.remote_shards import make_shard_worker
+from citeweave.encoders.shards import EncoderSpec, RemoteShards
 
 WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
 
@@ -62,7 +61,7 @@ def kinds(corpus: Corpus, place: Path) -> dict[str, Callable[[Any, Path, Embeddi
     full = FullText.index(corpus.folder.parent / "full.jsonl", corpus)
     return {
         "papers": lambda encoder, folder, options: embed_papers(corpus, encoder, folder, options),
-        "int8": lambda encoder, folder, options: embed_smaller(corpus, encoder, folder, "int8", options),
+        "int8": lambda encoder, folder, options: embed_compressed(corpus, encoder, folder, "int8", options),
         "sentences": lambda encoder, folder, options: embed_sentences(corpus, encoder, folder, options),
         "full": lambda encoder, folder, options: embed_full_text(corpus, encoder, folder, full, options),
         "chunks": lambda encoder, folder, options: embed_full_text(
@@ -76,9 +75,9 @@ def test_a_crew_gives_the_bytes_of_a_local_run(corpus: Corpus, bert: Path, tmp_p
     encoder = load_encoder(bert, device="cpu")
     embed = kinds(corpus, tmp_path)[kind]
     embed(encoder, tmp_path / "local", EmbeddingOptions(shard=7))
-    elsewhere = RemoteShards(Backwards(), Loading(str(bert)))
-    embed(encoder, tmp_path / "crew", EmbeddingOptions(shard=7, elsewhere=elsewhere))
-    assert content(tmp_path / "crew") == content(tmp_path / "local")
+    remote = RemoteShards(Backwards(), EncoderSpec(str(bert)))
+    embed(encoder, tmp_path / "executor", EmbeddingOptions(shard=7, remote=remote))
+    assert content(tmp_path / "executor") == content(tmp_path / "local")
 
 
 def test_options_reach_the_workers(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
@@ -86,42 +85,42 @@ def test_options_reach_the_workers(corpus: Corpus, bert: Path, tmp_path: Path) -
     how = {"text": TextRecipe(("title",)), "dtype": "float16", "shard": 4, "tokens": tmp_path / "tokens"}
     embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(**how))
     settings = {"pooling": "mean", "max_tokens": 8, "batch_tokens": 40}
-    elsewhere = RemoteShards(LocalExecutor(), Loading(str(bert), settings=settings))
-    embed_papers(corpus, encoder, tmp_path / "crew", EmbeddingOptions(**how, elsewhere=elsewhere))
-    assert content(tmp_path / "crew") == content(tmp_path / "local")
+    remote = RemoteShards(LocalExecutor(), EncoderSpec(str(bert), settings=settings))
+    embed_papers(corpus, encoder, tmp_path / "executor", EmbeddingOptions(**how, remote=remote))
+    assert content(tmp_path / "executor") == content(tmp_path / "local")
 
 
 def test_what_is_made_is_kept_and_only_the_rest_is_asked_for(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
-    encoder, loading = load_encoder(bert, device="cpu"), Loading(str(bert))
+    encoder, spec = load_encoder(bert, device="cpu"), EncoderSpec(str(bert))
     with pytest.raises(ShardError, match=r"3 of 5 shards .*\(0, 1, 2;"):
         embed_papers(
-            corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=RemoteShards(Backwards(2), loading))
+            corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, remote=RemoteShards(Backwards(2), spec))
         )
     again = Backwards()
-    embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=RemoteShards(again, loading)))
+    embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, remote=RemoteShards(again, spec)))
     assert again.asked == [0, 1, 2]
     embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=7))
     assert content(tmp_path / "v") == content(tmp_path / "local")
 
 
 def test_another_corpus_or_model_at_the_worker_is_refused(corpus: Corpus, bert: Path) -> None:
-    hired = RemoteShards(LocalExecutor(), Loading(str(bert))).hire(
-        corpus, load_encoder(bert, device="cpu"), "papers", EmbeddingOptions().as_given()
+    maker = RemoteShards(LocalExecutor(), EncoderSpec(str(bert))).make_task(
+        corpus, load_encoder(bert, device="cpu"), "papers", EmbeddingOptions().as_payload()
     )
-    given = dict(hired.work.given)
+    payload = dict(maker.task.arguments)
     with pytest.raises(UserError, match="is another corpus here than at the driver"):
-        embed_maker(**given | {"corpus": {"folder": str(corpus.folder), "hash": "0"}})
+        make_shard_worker(**payload | {"corpus": {"folder": str(corpus.folder), "hash": "0"}})
     with pytest.raises(UserError, match="is another one here than at the driver"):
-        embed_maker(**given | {"revision": "0"})
+        make_shard_worker(**payload | {"revision": "0"})
 
 
 def test_other_tokens_or_full_texts_at_the_worker_are_refused(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
-    encoder, elsewhere = load_encoder(bert, device="cpu"), RemoteShards(LocalExecutor(), Loading(str(bert)))
+    encoder, remote = load_encoder(bert, device="cpu"), RemoteShards(LocalExecutor(), EncoderSpec(str(bert)))
     options = EmbeddingOptions(tokens=tmp_path / "tokens")
     embed_papers(corpus, encoder, tmp_path / "v", options)
     full = str(corpus.folder.parent / "full.jsonl")
     for kind, more in (("papers", {}), ("chunks", {"tokens": None, "full_text": full, "several": False})):
-        given = dict(elsewhere.hire(corpus, encoder, kind, options.as_given() | more).work.given)
-        embed_maker(**given)
-        with pytest.raises(UserError, match=r"is another one here \(.*\) than at the driver \(0\)"):
-            embed_maker(**given | {"beside": dict.fromkeys(given["beside"], "0")})
+        payload = dict(remote.make_task(corpus, encoder, kind, options.as_payload() | more).task.arguments)
+        make_shard_worker(**payload)
+        with pytest.raises(UserError, match=r"differs here \(.*\) from the driver's \(0\)"):
+            make_shard_worker(**payload | {"fingerprints": dict.fromkeys(payload["fingerprints"], "0")})

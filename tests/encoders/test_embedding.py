@@ -21,13 +21,13 @@ from citeweave.encoders.embed import (
     EmbeddingOptions,
     PaperTexts,
     device_names,
+    embed_compressed,
     embed_papers,
-    embed_smaller,
+    embed_sentences,
     embed_texts,
 )
-from citeweave.encoders.embed_sentences import embed_sentences
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.full_text import FullText, chunks_of, embed_full_text
+from citeweave.encoders.full_text import FullText, split_chunks, embed_full_text
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.encoders.shards import NO_TEXT
 from citeweave.encoders.tokens import TokenStore
@@ -252,17 +252,17 @@ def test_the_failure_of_one_device_stops_the_other_and_keeps_the_shards(bert, co
 def test_smaller_vectors_are_those_of_the_whole_ones(bert, corpus, tmp_path):
     encoder, options = load_encoder(bert, device="cpu"), EmbeddingOptions(shard=16)
     whole = embed_papers(corpus, encoder, tmp_path / "whole", options)
-    small = embed_smaller(corpus, encoder, tmp_path / "s", "int8", options)
+    small = embed_compressed(corpus, encoder, tmp_path / "s", "int8", options)
     assert isinstance(small, CompressedVectors) and list(small.ids) == list(whole.ids)
     np.testing.assert_allclose(small.decoded(slice(None)), whole.matrix, atol=float(np.abs(whole.matrix).max()) / 250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole"]
     counting = Counting(encoder)
-    embed_smaller(corpus, counting, tmp_path / "s", "int8", options)
+    embed_compressed(corpus, counting, tmp_path / "s", "int8", options)
     assert counting.read == 0
     with pytest.raises(UserError, match="made from other inputs"):
-        embed_smaller(corpus, counting, tmp_path / "s", "truncate:8", options)
+        embed_compressed(corpus, counting, tmp_path / "s", "truncate:8", options)
     with pytest.raises(UserError, match="from 1 to 31"):
-        embed_smaller(corpus, counting, tmp_path / "t", "truncate:32", options)
+        embed_compressed(corpus, counting, tmp_path / "t", "truncate:32", options)
     assert counting.read == 0
 
 
@@ -311,7 +311,7 @@ def test_full_texts_are_read_in_chunks(bert, corpus, full_texts, tmp_path):
     recorder = Recorder()
     one = embed_full_text(corpus, encoder, tmp_path / "v", full, options, reporter=recorder)
     assert recorder.done == 60
-    chunks = chunks_of(encoder.reader, [PaperTexts(corpus, TextRecipe())[5], *full.sections(5)])
+    chunks = split_chunks(encoder.reader, [PaperTexts(corpus, TextRecipe())[5], *full.sections(5)])
     assert len(chunks) > 7 and max(map(len, chunks)) == 20
     own = [ids for chunk in chunks for ids in chunk[1:-1].tolist()]
     assert own == [
@@ -340,14 +340,14 @@ def test_full_texts_that_cannot_be_read(corpus, tmp_path):
 @pytest.mark.parametrize("kind", ["int8", "truncate:8"])
 def test_smaller_vectors_go_on_after_an_interruption(bert, corpus, tmp_path, kind):
     encoder, options = load_encoder(bert, device="cpu"), EmbeddingOptions(shard=16)
-    whole = embed_smaller(corpus, encoder, tmp_path / "whole", kind, options)
+    whole = embed_compressed(corpus, encoder, tmp_path / "whole", kind, options)
     with pytest.raises(KeyboardInterrupt):
-        embed_smaller(corpus, Counting(encoder, 40), tmp_path / "s", kind, options)
+        embed_compressed(corpus, Counting(encoder, 40), tmp_path / "s", kind, options)
     rest = Counting(encoder)
-    made = embed_smaller(corpus, rest, tmp_path / "s", kind, options)
+    made = embed_compressed(corpus, rest, tmp_path / "s", kind, options)
     assert rest.read == 60 - 32 and made.manifest.hash == whole.manifest.hash
     assert made.manifest.facts["records"]["vectors"] == {"read": 60, "kept": 54, "rejected": {NO_TEXT: 6}}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole"]
     with pytest.raises(EmptyResultError):
-        embed_smaller(corpus, encoder, tmp_path / "none", kind, EmbeddingOptions(text=TextRecipe(("venue",))))
+        embed_compressed(corpus, encoder, tmp_path / "none", kind, EmbeddingOptions(text=TextRecipe(("venue",))))
     assert not work_folder(tmp_path / "none").exists()

@@ -23,7 +23,7 @@ def test_names_that_lead_nowhere(tmp_path):
     with pytest.raises(UserError, match="is a file; give the folder"):
         locate(tmp_path / "file")
     for name in ("minilmm", "", "../no/such", "/no/such", "a/b/c", "https://example.org/model"):
-        with pytest.raises(UserError, match="no folder and no known name; give 'weave' .*'minilm'"):
+        with pytest.raises(UserError, match="not a folder and not a known name; give 'weave' .*'minilm'"):
             locate(name)
 
 

@@ -12,8 +12,7 @@ import pytest
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
-from citeweave.encoders.embed import EmbeddingOptions, embed_papers
-from citeweave.encoders.embed_sentences import embed_papers_and_sentences, embed_sentences
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.int8_tiles import has_instruction
 from citeweave.encoders.runtimes import Runtime
@@ -181,7 +180,8 @@ def test_an_interrupted_run_resumes_with_both(bert, corpus, tmp_path, monkeypatc
     rest = watched(plain)
     with monkeypatch.context() as patch:  # dies again, between the folder of papers and that of sentences
         patch.setattr(
-            "citeweave.encoders.embed_sentences.write_ragged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "citeweave.encoders.embed.write_ragged_vectors",
+            lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         with pytest.raises(KeyboardInterrupt):
             embed_papers_and_sentences(corpus, rest, tmp_path / "work", options)

@@ -7,7 +7,7 @@ import pytest
 
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.text_vectors import text_vectors
+from citeweave.encoders.pooling import text_vectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")

@@ -12,9 +12,8 @@ import pytest
 
 from citeweave.core.errors import ArtifactError
 from citeweave.core.publish import work_folder
-from citeweave.encoders.batches import Results, SavedBatches, run_batches
-from citeweave.encoders.embed import EmbeddingOptions, embed_papers
-from citeweave.encoders.embed_sentences import embed_papers_and_sentences, embed_sentences
+from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.full_text import FullText, embed_full_text
 
@@ -120,7 +119,7 @@ def squares(saved: SavedBatches, texts: int = 20, dies_at: int = -1, largest: in
         computed.extend(rows.tolist())
         found[rows, 0] = rows**2
 
-    run_batches(np.ones(texts, np.int64), 4, encode, results=Results([found], lambda rows: [rows]), saved=saved)
+    run_batches(np.ones(texts, np.int64), 4, encode, results=BatchResults([found], lambda rows: [rows]), saved=saved)
     return found, computed
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.sentence_encoder import encode_sentences, lay_out, sentence_vectors
+from citeweave.encoders.sentence_encoder import encode_sentences, lay_out_sentences, sentence_vectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -59,14 +59,14 @@ def test_sentences_are_means_of_their_tokens(bert, budget):
 def test_sentences_are_read_as_one_text(bert):
     """Title, separator and sentences are the tokens of the paper's text; so the sentences' tokens have its states."""
     reader = load_encoder(bert).reader
-    (layout,) = lay_out(reader, TITLES[:1], SENTENCES[:1])
+    (layout,) = lay_out_sentences(reader, TITLES[:1], SENTENCES[:1])
     assert layout.tokens.tolist() == reader.read(["The cell grows[SEP]" + " ".join(SENTENCES[0])])[0].tolist()
     assert layout.starts.tolist()[1:] == layout.ends.tolist()[:-1] and layout.ends[-1] == len(layout.tokens) - 1
 
 
 def test_packed_and_padded_sentences_are_the_same_with_gradients(bert):
     encoder = load_encoder(bert)
-    layouts = [layout for layout in lay_out(encoder.reader, TITLES, SENTENCES) if len(layout.numbers)]
+    layouts = [layout for layout in lay_out_sentences(encoder.reader, TITLES, SENTENCES) if len(layout.numbers)]
     found, gradients = [], []
     for packed in (False, True):
         network = dataclasses.replace(encoder.network, packed=packed)

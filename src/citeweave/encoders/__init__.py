@@ -1,1 +1,1 @@
-"""Encoders: what turns a text into a vector; loaded from folders, never trained here."""
+"""Encoders: models that turn a text into a vector; loaded from folders, saved, never trained here."""

@@ -1,4 +1,4 @@
-"""Aspect heads: one small projection an aspect over the encoder's vector (SciAspect thesis, TUM 2023, section 5.3).
+"""Aspect heads: one small projection per aspect over the encoder's vector (SciAspect thesis, TUM 2023, section 5.3).
 
     heads = open_heads("model/")
     heads.names                              ("background", "method", "result")
@@ -8,8 +8,8 @@
     model/aspects/config.json                {"format": "citeweave-aspects", "version": 1, "names": [...], "sizes": [384, 384]}
     model/aspects/model.safetensors          `method.0.weight` (out, in), `method.0.bias` (out,), ... in float32
 
-The encoder itself is saved without them, so that any sentence-transformers user can load it; the heads are for those
-who ask for a space. Plain arrays: no torch is needed to project. Does not train heads: `training/objective.py` does.
+The encoder itself is saved without the heads, so that sentence-transformers can load it. Heads are plain arrays: projecting
+needs no torch. Does not train heads: `training/objective.py` does.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_folder import WEIGHTS, check_format, check_unchanged, read_json
 from citeweave.encoders.model_names import locate
-from citeweave.encoders.pooling import read_tensors
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.tokens import TextReader, Tokens
+from citeweave.encoders.untrusted_model import read_tensors
 
 FOLDER = "aspects"
 ALL = "all"
-"""The name of the spaces side by side."""
+"""The name of all aspect spaces side by side."""
 
 FORMAT, VERSION = "citeweave-aspects", 1
-_MOST, _LARGEST = 64, 65_536
-"""Aspects and numbers of a vector that a folder may ask for; more is no model."""
+_MAX_ASPECTS, _MAX_SIZE = 64, 65_536
+"""Most aspects, and largest size of a vector, that are accepted from a folder."""
 
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Weights (out, in) and bias (out,)."""
@@ -49,7 +49,7 @@ Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class AspectHeads:
-    """A projection for every aspect: one layer, or two with a ReLU between them.
+    """The aspect heads of a model, one projection per aspect: one layer, or two with a ReLU between them.
 
     >>> heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32)[:1], np.ones(1, np.float32)),)})
     >>> heads.project(np.array([[2.0, 5.0]], np.float32), "method").tolist()
@@ -61,17 +61,17 @@ class AspectHeads:
 
     @property
     def inputs(self) -> int:
-        """Numbers of an encoder's vector."""
+        """The length of the encoder's vectors that the heads project."""
         return int(self.layers[self.names[0]][0][0].shape[1])
 
     def dimension(self, aspect: str) -> int:
-        """Numbers of a vector in the space of an aspect, or of all of them."""
+        """Return the length of a vector in the space of an aspect, or of all aspects."""
         self.check(aspect)
         return sum(len(self.layers[name][-1][1]) for name in (self.names if aspect == ALL else (aspect,)))
 
     @cached_property
     def hash(self) -> str:
-        """Of names and numbers: equal hashes project equally."""
+        """Hash of the aspects' names and weights: equal hashes project equally."""
         digest = hashlib.sha256(repr(self.names).encode())
         for name in self.names:
             for weight, bias in self.layers[name]:
@@ -81,44 +81,44 @@ class AspectHeads:
         return digest.hexdigest()[:16]
 
     def check(self, aspect: str) -> None:
-        """Refuse what is no aspect of this model."""
+        """Refuse a name that is not an aspect of this model."""
         choose(aspect, (*self.names, ALL), "--aspect")
 
     def project(self, vectors: NDArray[np.floating[Any]], aspect: str) -> NDArray[np.float32]:
-        """Vectors (papers, dimension) -> (papers, dimension of the space); rows of zeros, no vectors, stay so.
+        """Project vectors (papers, dimension) into the space of an aspect; rows of zeros stay zero.
 
-        Of all spaces side by side each has length 1, so that none outweighs the others (thesis, equation 5.3, joins
-        them as they are; cosines within a space are the same).
+        With all spaces side by side each has length 1, so that none outweighs the others (the thesis, equation 5.3,
+        joins them without that; cosines within a space are the same).
         """
         self.check(aspect)
-        given = np.asarray(vectors, np.float32)  # (papers, dimension)
-        if given.shape[1] != self.inputs:
+        inputs = np.asarray(vectors, np.float32)  # (papers, dimension)
+        if inputs.shape[1] != self.inputs:
             raise UserError(
-                f"the vectors have {given.shape[1]} numbers and the aspect heads read {self.inputs}; "
-                "project the vectors of the very model that the heads belong to"
+                f"the vectors have {inputs.shape[1]} numbers and the aspect heads read {self.inputs}; "
+                "project the vectors of the model that the heads belong to"
             )
         if aspect == ALL:
-            parts = [self.project(given, name) for name in self.names]
+            parts = [self.project(inputs, name) for name in self.names]
             return np.concatenate([_at_length_1(part) for part in parts], axis=1)
-        found = _through(given, self.layers[aspect])
-        found[~given.any(axis=1)] = 0
-        return found
+        projected = _apply_layers(inputs, self.layers[aspect])
+        projected[~inputs.any(axis=1)] = 0
+        return projected
 
 
-def _through(vectors: NDArray[np.float32], layers: Sequence[Layer]) -> NDArray[np.float32]:
-    found = vectors
+def _apply_layers(vectors: NDArray[np.float32], layers: Sequence[Layer]) -> NDArray[np.float32]:
+    states = vectors
     for number, (weight, bias) in enumerate(layers):
-        found = (np.maximum(found, 0) if number else found) @ weight.T + bias  # (papers, out)
-    return np.asarray(found, np.float32)
+        states = (np.maximum(states, 0) if number else states) @ weight.T + bias  # (papers, out)
+    return np.asarray(states, np.float32)
 
 
 def _at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return found
+    units: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return units
 
 
 def find_heads(model: str | Path) -> AspectHeads | None:
-    """The heads of a model by its name or folder; None where it has none."""
+    """Read the aspect heads of a model by its name or folder; None where it has none."""
     place = locate(model).folder
     if not (place / FOLDER).is_dir():
         return None
@@ -127,18 +127,18 @@ def find_heads(model: str | Path) -> AspectHeads | None:
 
 
 def open_heads(model: str | Path) -> AspectHeads:
-    """The heads of a model, or an error that says how to get one that has them."""
-    found = find_heads(model)
-    if found is None:
+    """Read the aspect heads of a model; a model without heads is an error that says how to get one."""
+    heads = find_heads(model)
+    if heads is None:
         raise UserError(
-            f"the model {model} has no aspect heads; train one that has with `citeweave run sciaspect_hybrid`, "
+            f"the model {model} has no aspect heads; train one that has them with `citeweave run sciaspect_hybrid`, "
             "or leave --aspect out"
         )
-    return found
+    return heads
 
 
 def save_heads(folder: Path, heads: AspectHeads) -> None:
-    """Write the heads into a model's folder."""
+    """Write aspect heads into a model's folder."""
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
     sizes = [heads.inputs, *(len(bias) for _, bias in heads.layers[heads.names[0]])]
@@ -155,36 +155,36 @@ def save_heads(folder: Path, heads: AspectHeads) -> None:
 
 
 def _read(folder: Path) -> AspectHeads:
-    """Heads of a folder that may come from a stranger: nothing is believed before it is compared."""
+    """Read the aspect heads of an untrusted folder; names and shapes are checked before any weight is read."""
     path = folder / "config.json"
     config = read_json(path)
     check_format(path, config, FORMAT, VERSION)
     names: Any = config.get("names")
     sizes: Any = config.get("sizes")
-    if not (_are(names, str, _MOST) and len(set(names)) == len(names) and ALL not in names):
-        raise InputError(f"{path}: names is {str(names)[:80]}; it must be a list of different aspects")
-    if not (_are(sizes, int, 3) and len(sizes) > 1 and all(0 < size <= _LARGEST for size in sizes)):
+    if not (_is_list_of(names, str, _MAX_ASPECTS) and len(set(names)) == len(names) and ALL not in names):
+        raise InputError(f"{path}: names is {str(names)[:80]}; it must be a list of distinct aspects")
+    if not (_is_list_of(sizes, int, 3) and len(sizes) > 1 and all(0 < size <= _MAX_SIZE for size in sizes)):
         raise InputError(f"{path}: sizes is {str(sizes)[:80]}; it must be two or three whole numbers from 1 up")
     pairs = list(zip(sizes[1:], sizes[:-1], strict=True))  # (out, in) of every layer
     expected: dict[str, tuple[int, ...]] = {}
     for name in names:
         for number, (out, into) in enumerate(pairs):
             expected |= {f"{name}.{number}.weight": (out, into), f"{name}.{number}.bias": (out,)}
-    found = {name: tensor.numpy() for name, tensor in read_tensors(folder / WEIGHTS, expected).items()}
+    weights = {name: tensor.numpy() for name, tensor in read_tensors(folder / WEIGHTS, expected).items()}
     layers = {
-        name: tuple((found[f"{name}.{at}.weight"], found[f"{name}.{at}.bias"]) for at in range(len(pairs)))
+        name: tuple((weights[f"{name}.{at}.weight"], weights[f"{name}.{at}.bias"]) for at in range(len(pairs)))
         for name in names
     }
     return AspectHeads(tuple(names), layers)
 
 
-def _are(values: Any, kind: type, most: int) -> bool:
-    return isinstance(values, list) and 0 < len(values) <= most and all(type(value) is kind for value in values)
+def _is_list_of(values: Any, kind: type, max_length: int) -> bool:
+    return isinstance(values, list) and 0 < len(values) <= max_length and all(type(value) is kind for value in values)
 
 
 @dataclass(frozen=True, slots=True)
 class AspectEncoder:
-    """An encoder whose vectors are those of one aspect; see `Encoder` for what it promises."""
+    """An encoder whose vectors are projected into the space of one aspect."""
 
     inner: TorchEncoder
     heads: AspectHeads
@@ -220,7 +220,7 @@ class AspectEncoder:
 
 
 def load_aspect_encoder(name: str | Path, aspect: str, **options: Any) -> TorchEncoder | AspectEncoder:
-    """The encoder of one aspect, of all side by side (`all`), or the plain one (empty); `options` as `load_encoder`'s."""
+    """Load the encoder of one aspect, of `all` side by side, or the plain one (empty); options as in `load_encoder`."""
     if not aspect:
         return load_encoder(name, **options)
     heads = open_heads(name)

@@ -1,30 +1,23 @@
-"""Which texts are read together: the longest first, alike in length, within a budget of tokens.
+"""Batches of texts by length within a token budget; results are saved by time, and halved batches retry on low memory.
 
     >>> [batch.tolist() for batch in batches(np.array([3, 9, 4, 4]), budget=12)]
     [[1], [2, 3, 0]]
 
-A batch costs its number of texts times its longest text, so that memory is set by the budget. The longest come first:
-what does not fit into memory shows at once. Knows nothing of texts or tokens but their number.
+A batch costs its number of texts times its longest text, so the budget bounds memory. The longest come first, so that a lack
+of memory shows at once; then the budget is halved and the rest is planned again. A single text that does not fit is an
+error. Out of memory is whatever torch, NumPy or Python report as such.
 
-Results of batches, saved by time: work that was interrupted resumes after the last batch that was saved.
+    run_batches(lengths, 65536, encode)                 encode(rows) for every batch; no text is left out
 
     saved = SavedBatches(work / "00000003")
-    run_batches(lengths, 2048, encode, results=Results([vectors], lambda rows: [rows]), saved=saved)
+    run_batches(lengths, 2048, encode, results=BatchResults([vectors], lambda rows: [rows]), saved=saved)
     saved.remove()                                      once the complete result is on the disk
 
     00000003.part-0-0.npz      rows of some texts in the first call of `run_batches`, and their results
     00000003.part-0-1.npz      the next ones, half a minute of work later
 
-The clock decides what is saved when, never which texts share a batch, so the resumed result has the same bytes. Without a
-folder nothing is saved.
-
-Batches that fit into memory: where one does not, the budget is halved and the texts are read again.
-
-    run_batches(lengths, 65536, encode)     encode(rows) for every batch; no text is left out
-
-The plan depends on the lengths and the budget alone, until memory runs out: what was saved (`saved_batches.py`) is the
-beginning of it, and the rest is planned as it was. A single text that does not fit is an error. Knows nothing of devices:
-out of memory is what torch, NumPy or Python call so.
+The clock decides when results are saved, never which texts share a batch, so a resumed run has the same bytes. Without a
+folder nothing is saved. Does not see texts or tokens, only their numbers.
 """
 
 from __future__ import annotations
@@ -42,14 +35,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import read_kept
+from citeweave.core.columns import read_saved_arrays
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.files import write_whole
+from citeweave.core.files import write_atomically
 from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
+
+Rows = NDArray[np.int64]
+Encode = Callable[[Rows], None]
+
+OUT_OF_MEMORY = "out of memory"
+"""The beginning of the message about a halved budget."""
 
 
 def batches(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of every batch; a text longer than the budget is a batch of its own, a text without tokens is in none."""
+    """Yield the rows of each batch of texts; a text longer than the budget is alone, one without tokens is in none."""
     order = np.argsort(-lengths, kind="stable")  # (texts,)
     order = order[lengths[order] > 0]
     start = 0
@@ -59,14 +58,9 @@ def batches(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int6
         start += count
 
 
-# Results of batches, saved by time: work that was interrupted resumes after the last batch that was saved.
-
-Rows = NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True)
-class Results:
-    """The arrays that batches fill."""
+class BatchResults:
+    """The arrays that batches fill with their results."""
 
     arrays: Sequence[NDArray[Any]]
     places: Callable[[Rows], Sequence[Rows]]
@@ -75,12 +69,12 @@ class Results:
     done: Callable[[Rows], None] = lambda rows: None
     """Called with the rows of every batch, whether it was computed or restored."""
 
-    settle: Callable[[], None] = lambda: None
-    """Bring all results into the arrays; some may still be on a device."""
+    collect: Callable[[], None] = lambda: None
+    """Copy all results into the arrays; some may still be on a device."""
 
 
 class SavedBatches:
-    """The saved results of one piece of work, such as a shard; calls of `run_batches` on it follow each other."""
+    """The saved batches of one piece of work, such as a shard; its calls of `run_batches` follow each other."""
 
     def __init__(
         self,
@@ -91,15 +85,15 @@ class SavedBatches:
         save_last: bool = False,
     ) -> None:
         self.stem, self.every, self.clock, self.save_last = stem, every, clock, save_last
-        """`save_last`: also the batches at the end, because the caller does not write the complete result."""
+        """`save_last`: also save the last batches, because the caller does not write the complete result."""
 
         self.halved = 0
         """How often memory ran out before the interruption."""
 
         self._parts = itertools.count()
 
-    def next_part(self, results: Results | None) -> SavedPart:
-        """What one call of `run_batches` saves."""
+    def next_part(self, results: BatchResults | None) -> SavedPart:
+        """Return the saved part of the next call of `run_batches`."""
         return SavedPart(self, next(self._parts), results)
 
     def path(self, part: int, number: int) -> Path:
@@ -107,7 +101,7 @@ class SavedBatches:
         return self.stem.with_name(f"{self.stem.name}.part-{part}-{number}.npz")
 
     def remove(self, part: int = 0, number: int = 0) -> None:
-        """Remove the files from one on: the complete result has taken their place."""
+        """Remove the saved batches from this file on, once the complete result is written."""
         for path in [] if self.stem is None else self.stem.parent.glob(f"{self.stem.name}.part-*-*.npz"):
             if _number_of(path) >= (part, number):
                 path.unlink(missing_ok=True)
@@ -117,15 +111,15 @@ NOT_SAVED = SavedBatches()
 
 
 class SavedPart:
-    """One call of `run_batches`: the rows that are done, and those that are not saved yet."""
+    """The saved batches of one call of `run_batches`: the rows that are done, and those not saved yet."""
 
-    def __init__(self, saved: SavedBatches, part: int, results: Results | None) -> None:
+    def __init__(self, saved: SavedBatches, part: int, results: BatchResults | None) -> None:
         self._saved, self._part, self._results = saved, part, results
         self._saves = results is not None and saved.stem is not None
         self._files, self._unsaved, self._last = 0, list[Rows](), saved.clock()
 
     def restore(self, texts: int, budget: int) -> tuple[Rows, int, int]:
-        """Fill the arrays with what was saved; the rows that are left, the budget and how often it was halved."""
+        """Fill the arrays from saved batches; return the remaining rows, the budget and how often it was halved."""
         is_left, halved = np.ones(texts, bool), 0
         while self._results and self._saves and (path := self._saved.path(self._part, self._files)).exists():
             rows, budget, halved = self._read(path, is_left, self._results)
@@ -133,12 +127,12 @@ class SavedPart:
             self._results.done(rows)
             self._files += 1
         if self._saves:
-            self._saved.remove(self._part, self._files)  # behind one that was removed because it was damaged
+            self._saved.remove(self._part, self._files)  # after one that was removed because it was damaged
         self._saved.halved += halved
         return np.flatnonzero(is_left), budget, halved
 
     def add(self, rows: Rows, budget: int, halved: int) -> None:
-        """A batch is done; save if it is time."""
+        """Note that a batch is done, and save if it is time."""
         if not self._saves:
             return
         self._unsaved.append(rows)
@@ -146,37 +140,37 @@ class SavedPart:
             self.save(budget, halved)
 
     def finish(self, budget: int, halved: int) -> None:
-        """All batches are done."""
+        """Collect the results when all batches are done, and save the last ones if wanted."""
         if self._results is not None:
-            self._results.settle()
+            self._results.collect()
         if self._saved.save_last:
             self.save(budget, halved)
 
     def save(self, budget: int, halved: int) -> None:
-        """Write what was not saved yet."""
-        if self._results is None or not self._unsaved:  # nothing is unsaved where nothing is saved
+        """Save the batches that are done but not saved yet."""
+        if self._results is None or not self._unsaved:  # without a folder nothing is recorded
             return
-        self._results.settle()
+        self._results.collect()
         rows, path = np.concatenate(self._unsaved), self._saved.path(self._part, self._files)
         filled = zip(self._results.arrays, self._results.places(rows), strict=True)
         own = {f"array{number}": array[places] for number, (array, places) in enumerate(filled)}
         file = io.BytesIO()
         np.savez(file, rows=rows, state=np.array([budget, halved]), name=_name(path), **own)  # type: ignore[arg-type]
-        write_whole(path, file.getvalue())
-        self._unsaved = []  # first: the user may interrupt here, and what is saved must not be saved twice
+        write_atomically(path, file.getvalue())
+        self._unsaved = []  # first: the user may interrupt here, and nothing must be saved twice
         self._files, self._last = self._files + 1, self._saved.clock()
 
-    def _read(self, path: Path, is_left: NDArray[np.bool_], results: Results) -> tuple[Rows, int, int]:
+    def _read(self, path: Path, is_left: NDArray[np.bool_], results: BatchResults) -> tuple[Rows, int, int]:
         names = [f"array{number}" for number in range(len(results.arrays))]
-        found = read_kept(path, ["rows", "state", "name", *names])
+        arrays = read_saved_arrays(path, ["rows", "state", "name", *names])
         try:
-            rows, (budget, halved) = found["rows"], found["state"].tolist()
-            if found["name"].tobytes() != _name(path).tobytes():
+            rows, (budget, halved) = arrays["rows"], arrays["state"].tolist()
+            if arrays["name"].tobytes() != _name(path).tobytes():
                 raise ValueError("it is another one")
             if len(np.unique(rows)) != len(rows) or not is_left[rows].all() or budget < 1:
                 raise ValueError("it names texts that it cannot hold")
             for array, places, name in zip(results.arrays, results.places(rows), names, strict=True):
-                array[places] = found[name]
+                array[places] = arrays[name]
         except (ValueError, IndexError, TypeError) as error:
             raise ArtifactError(
                 f"{path}, which an earlier run saved, is damaged ({error}); remove it and run the same command again"
@@ -185,7 +179,8 @@ class SavedPart:
 
 
 def _number_of(path: Path) -> tuple[int, int]:
-    """
+    """Return the part and number in the name of a file of saved batches.
+
     >>> _number_of(Path("00000003.part-0-12.npz"))
     (0, 12)
     """
@@ -194,16 +189,8 @@ def _number_of(path: Path) -> tuple[int, int]:
 
 
 def _name(path: Path) -> NDArray[np.uint8]:
-    """Files that were swapped are noticed."""
+    """Return a file's name as bytes, saved inside it so that swapped files are detected."""
     return np.frombuffer(path.name.encode(), np.uint8)
-
-
-# Batches that fit into memory: where one does not, the budget is halved and the texts are read again.
-
-Encode = Callable[[NDArray[np.int64]], None]
-
-OUT_OF_MEMORY = "out of memory"
-"""How the remark about a halved budget begins."""
 
 
 def run_batches(
@@ -211,11 +198,11 @@ def run_batches(
     budget: int,
     encode: Encode,
     *,
-    results: Results | None = None,
+    results: BatchResults | None = None,
     saved: SavedBatches = NOT_SAVED,
     reporter: Reporter = QUIET,
 ) -> int:
-    """Call `encode` with the rows of every batch; the value is how often the budget was halved.
+    """Call `encode` with the rows of every batch; return how often the budget was halved for lack of memory.
 
     With `results` the batches that `saved` holds are restored instead, and those that are done are saved by time.
     """
@@ -230,29 +217,31 @@ def run_batches(
         if failed.texts == 1:
             raise UserError(
                 f"{OUT_OF_MEMORY}: a single text of {failed.longest:,} tokens does not fit; lower --max-tokens, "
-                "take a lower --precision or another --device"
+                "use a lower --precision or another --device"
             )
-        # a batch may lie far under the budget: half of the budget could be the same batch again
+        # a batch may be far below the budget, and half of the budget could give the same batch again
         lower = max(1, min(budget, failed.texts * failed.longest) // 2)
-        reporter.say(f"{OUT_OF_MEMORY} with a batch of {failed.texts:,} texts; going on with {lower:,} tokens a batch")
+        reporter.say(
+            f"{OUT_OF_MEMORY} with a batch of {failed.texts:,} texts; continuing with {lower:,} tokens per batch"
+        )
         budget, left, halved = lower, failed.left, halved + 1
         _free_memory()
 
 
-class _Failed:
-    """A batch that did not fit, and the rows still to read, its own among them."""
+class _FailedBatch:
+    """A batch that did not fit into memory, and the remaining rows, its own included."""
 
     def __init__(self, batch: NDArray[np.int64], left: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         self.texts, self.longest, self.left = len(batch), int(lengths[batch].max()), left
 
 
 class _Attempt:
-    """Batches by one budget, until one does not fit."""
+    """Runs batches by one budget, until one does not fit into memory."""
 
     def __init__(self, lengths: NDArray[np.int64], budget: int, halved: int, part: SavedPart) -> None:
         self.lengths, self.budget, self.halved, self.part = lengths, budget, halved, part
 
-    def run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _Failed | None:
+    def run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _FailedBatch | None:
         try:
             return self._run(left, encode, done)
         except Exception:
@@ -261,7 +250,7 @@ class _Attempt:
             self.part.save(self.budget, self.halved)
             raise
 
-    def _run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _Failed | None:
+    def _run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _FailedBatch | None:
         plan = [left[rows] for rows in batches(self.lengths[left], self.budget)]
         for number, rows in enumerate(plan):
             try:
@@ -269,14 +258,14 @@ class _Attempt:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                return _Failed(rows, np.concatenate(plan[number:]), self.lengths)
+                return _FailedBatch(rows, np.concatenate(plan[number:]), self.lengths)
             self.part.add(rows, self.budget, self.halved)
             done(rows)
         return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a smaller batch may do; torch itself need not be there.
+    """Return whether an error means that a smaller batch may fit; torch need not be installed.
 
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     (True, True)
@@ -288,7 +277,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _free_memory() -> None:
-    """Give back what the failed batch held; called when its error, which holds its tensors, is gone."""
+    """Free the memory of a failed batch; called once its error, which holds its tensors, is gone."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         gc.collect()

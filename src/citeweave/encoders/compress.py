@@ -1,20 +1,23 @@
-"""A trained encoder in few bytes: a compact delta of the base that it was trained from.
+"""Compress a trained encoder to a compact delta of its base: quantized changes that fit into a budget of bytes.
 
-    found = compress("trained/", "minilm", Path("small"), texts, budget=3_900_000)
-    found.bytes, found.cosines.mean, found.matrices["encoder.layer.0.output.dense.weight"].residual
+    report = compress("trained/", "minilm", Path("small"), texts, budget=3_900_000)
+    report.bytes, report.cosines.mean, report.matrices["encoder.layer.0.output.dense.weight"].residual
 
-Matrices share the bytes as `allocating.py` finds best, by the squares of what is lost; biases and norms are kept in float16.
-Rows of the table of tokens count alike, or by how often half of the texts have them: whichever brings the vectors of these
-texts nearer to the trained encoder's. The other half of the texts tells how near they are. Only what a vector goes through is
-kept. Writes delta.json and delta.safetensors, no card.
+Every matrix has several codings, each with bytes and an error; to store nothing costs nothing and keeps the whole error. Only
+options on the lower convex hull of error over bytes are worth it. Bytes are spent where the next step along a hull reduces the
+error per byte most, until no step fits (Shoham and Gersho 1988, bit allocation, without its search for the multiplier).
+Errors are squares of what is lost; biases and norms are kept in float16. Rows of the token embeddings count alike, or by how
+often half of the texts have them: whichever brings the vectors of these texts nearer to the trained encoder's. The other half
+of the texts measures how near they are. Weights that no vector goes through are left out. Writes delta.json and
+delta.safetensors, no card.
 
-What an error does to the outputs of its layer, measured by the inputs of the layer, was tried as a weight of all matrices: the
-vectors came out two to three times as far away.
+Weighting the errors of all matrices by the inputs of their layers was tried: the vectors were two to three times as far away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,26 +27,47 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.compact_delta import Coding, Option, Point, allocate, options_of, read_change, write_compact
+from citeweave.encoders.compact_delta import Coding, code_rows, read_change, read_rows, write_compact
 from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_folder import TENSORS_FILE
-from citeweave.encoders.model_names import locate, remembered
+from citeweave.encoders.model_names import locate, stored_name
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 POOLINGS = ("cls", "mean")
-"""What needs no weights of its own beside the network's."""
+"""Poolings without weights of their own."""
 
-FEWEST_TEXTS = 4
-_HEADER = 4096
-"""Bytes of a safetensors file before its tensors; those of every tensor are counted with it."""
+MIN_TEXTS = 4
+_FILE_HEADER = 4096
+"""Bytes of a safetensors file before its tensors, without what each tensor adds."""
+
+RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192)
+_FACTOR_BITS = (4, 8)
+_ROW_BITS = (1, 2, 3, 4, 8)
+_MIN_ROWS = 64
+_TENSOR_HEADER = 120
+"""Bytes that safetensors needs for the name, shape and position of a tensor, about."""
+
+Point = tuple[int, float]
+"""Bytes of a coding, and the error that is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodingOption:
+    """A possible coding of a matrix, with its tensors, its bytes and its error."""
+
+    coding: Coding
+    tensors: Mapping[str, Tensor]
+    bytes: int
+    error: float
+    """Sum of squares, with weighted rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cosines:
-    """Between the vectors of two encoders, over texts."""
+    """Cosines between the vectors of two encoders, over texts."""
 
     mean: float
     least: float
@@ -51,35 +75,35 @@ class Cosines:
 
 @dataclass(frozen=True, slots=True)
 class MatrixReport:
-    """What became of the change of one matrix."""
+    """How the change of one matrix was compressed."""
 
     coding: Coding | None
-    """None where nothing of it is kept."""
+    """None where nothing of it is stored."""
 
     bytes: int
     residual: float
-    """Length of what is lost over length of the change, each as one long vector."""
+    """Norm of what is lost over the norm of the change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed:
-    """What a compact delta costs and keeps."""
+class CompressedEncoder:
+    """Report of a compressed encoder: its bytes, and how near its vectors are to the trained encoder's."""
 
     bytes: int
-    """Of delta.safetensors."""
+    """Size of delta.safetensors."""
 
     matrices: Mapping[str, MatrixReport]
     vectors: int
-    """Biases and norms that are kept, each whole."""
+    """Number of biases and norms, which are stored in float16."""
 
     cosines: Cosines
-    """Between the trained encoder and base with delta."""
+    """Cosines between the trained encoder and base with delta."""
 
     base_cosines: Cosines
-    """Between the trained encoder and its base alone."""
+    """Cosines between the trained encoder and its base alone."""
 
     texts: int
-    """Of which the cosines are; no other choice saw them."""
+    """Number of texts of the cosines, which were not used for any choice."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,15 +111,15 @@ class Compressed:
 
 def compress(
     trained: str | Path, base: str, folder: Path, texts: Sequence[str], *, budget: int, reporter: Reporter = QUIET
-) -> Compressed:
-    """Write the compact delta of a trained encoder into an existing folder; its tensors take at most `budget` bytes."""
-    if len(texts) < FEWEST_TEXTS:
-        raise UserError(f"{len(texts)} texts are given to compress by; give at least {FEWEST_TEXTS}, better hundreds")
+) -> CompressedEncoder:
+    """Compress a trained encoder to a compact delta in an existing folder, with at most `budget` bytes of tensors."""
+    if len(texts) < MIN_TEXTS:
+        raise UserError(f"{len(texts)} texts to compress by; give at least {MIN_TEXTS}, better hundreds")
     own = load_encoder(trained, device="cpu")
     settings = own.settings
     if settings.pooling not in POOLINGS:
         raise UserError(
-            f"the pooling of {trained} is {settings.pooling}; a compact delta is of {' or '.join(POOLINGS)}"
+            f"the pooling of {trained} is {settings.pooling}; a compact delta supports {' or '.join(POOLINGS)}"
         )
     start = load_encoder(
         base, device="cpu", pooling=settings.pooling, max_tokens=settings.max_tokens, normalize=settings.normalize
@@ -103,7 +127,7 @@ def compress(
     changes = changes_of(own, start)
     reporter.say(f"{len(changes)} weights of {trained} differ from {base}")
     vectors = {name: change.half() for name, change in changes.items() if change.dim() == 1}
-    left = budget - _HEADER - sum(2 * change.numel() + 200 for change in vectors.values())
+    left = budget - _FILE_HEADER - sum(2 * change.numel() + 200 for change in vectors.values())
     if left < 0:
         raise UserError(f"the budget is {budget:,} bytes; biases and norms alone take {budget - left:,}: allow more")
     chosen = _nearest_choice(own, start, changes, left, list(texts[::2]), reporter)
@@ -111,13 +135,13 @@ def compress(
         f"{name}.{part}": tensor for name, option in chosen.items() if option for part, tensor in option.tensors.items()
     }
     codings = {name: option.coding for name, option in chosen.items() if option}
-    named = remembered(base), base_revision(open_model(locate(base).folder))
+    named = stored_name(base), base_revision(open_model(locate(base).folder))
     write_compact(folder, named, settings, codings, {**vectors, **tensors})
     size = (folder / TENSORS_FILE).stat().st_size
     assert size <= budget, f"{size} bytes, and the budget is {budget}"
     held = list(texts[1::2])
     wanted = own.encode(held)
-    return Compressed(
+    return CompressedEncoder(
         size,
         {name: _report(changes[name], option) for name, option in chosen.items()},
         len(vectors),
@@ -128,22 +152,26 @@ def compress(
 
 
 def changes_of(trained: TorchEncoder, base: TorchEncoder) -> dict[str, Tensor]:
-    """What training changed, by the name of the weight; the pooler, which no vector goes through, is left out."""
+    """Return the changes of the weights by training, by name; the unused pooler is left out."""
     after, before = (dict(each.network.model.named_parameters()) for each in (trained, base))
     shapes = [{name: tuple(weight.shape) for name, weight in each.items()} for each in (after, before)]
     if other := sorted(
         name for name in shapes[0].keys() | shapes[1].keys() if shapes[0].get(name) != shapes[1].get(name)
     ):
         raise UserError(
-            f"{trained.name} is no model of the kind of {base.name}: {other[0]} is {shapes[0].get(other[0], 'not there')} "
+            f"{trained.name} is not a model of the kind of {base.name}: {other[0]} is {shapes[0].get(other[0], 'not there')} "
             f"and {shapes[1].get(other[0], 'not there')}; give the base it was trained from"
         )
     if trained.reader.tokenizer.get_vocab() != base.reader.tokenizer.get_vocab():
-        raise UserError(f"{trained.name} and {base.name} have other tokens; give the base it was trained from")
-    found = {name: weight.detach().float() - before[name].detach().float() for name, weight in after.items()}
-    changed = {name: change for name, change in found.items() if not name.startswith("pooler.") and bool(change.any())}
+        raise UserError(
+            f"{trained.name} and {base.name} have different vocabularies; give the base it was trained from"
+        )
+    differences = {name: weight.detach().float() - before[name].detach().float() for name, weight in after.items()}
+    changed = {
+        name: change for name, change in differences.items() if not name.startswith("pooler.") and bool(change.any())
+    }
     if not changed:
-        raise UserError(f"{trained.name} has the very weights of {base.name}: there is nothing to compress")
+        raise UserError(f"{trained.name} has the same weights as {base.name}: there is nothing to compress")
     return changed
 
 
@@ -154,8 +182,8 @@ def _nearest_choice(
     budget: int,
     texts: list[str],
     reporter: Reporter,
-) -> dict[str, Option | None]:
-    """The codings by which the vectors of these texts come nearest, of two ways to weigh the rows of tokens."""
+) -> dict[str, CodingOption | None]:
+    """Choose the codings with the nearest vectors of these texts, of two ways to weight the token embeddings."""
     matrices = {name: change for name, change in changes.items() if change.dim() == 2}
     weights = {name: change.new_ones(len(change)) for name, change in matrices.items()}
     options = {name: _points(change, weights[name]) for name, change in matrices.items()}
@@ -164,27 +192,29 @@ def _nearest_choice(
     if table in matrices:
         tried.append(choose_codings({**options, table: _points(matrices[table], counted)}, budget))
     wanted = own.encode(texts)
-    found = [cosines_of(wanted, _encode_with(start, changes, chosen, texts)) for chosen in tried]
-    for name, told in zip(("tokens alike", "tokens by frequency"), found, strict=False):
-        reporter.say(f"{name}: mean cosine {told.mean}, least {told.least}")
-    return tried[max(range(len(tried)), key=lambda number: found[number].mean)]
+    cosines = [cosines_of(wanted, _encode_with(start, changes, chosen, texts)) for chosen in tried]
+    for name, each in zip(("tokens alike", "tokens by frequency"), cosines, strict=False):
+        reporter.say(f"{name}: mean cosine {each.mean}, lowest {each.least}")
+    return tried[max(range(len(tried)), key=lambda number: cosines[number].mean)]
 
 
-def _points(change: Tensor, weights: Tensor) -> dict[Point, Option | None]:
-    """Bytes and error of every coding of a matrix, and of none."""
-    nothing: dict[Point, Option | None] = {(0, float((change.square().sum(dim=1) * weights).sum())): None}
-    return nothing | {(option.bytes, option.error): option for option in options_of(change, weights)}
+def _points(change: Tensor, weights: Tensor) -> dict[Point, CodingOption | None]:
+    """Return the bytes and error of every coding of a matrix, and of storing nothing."""
+    nothing: dict[Point, CodingOption | None] = {(0, float((change.square().sum(dim=1) * weights).sum())): None}
+    return nothing | {(option.bytes, option.error): option for option in coding_options(change, weights)}
 
 
-def choose_codings(options: Mapping[str, Mapping[Point, Option | None]], budget: int) -> dict[str, Option | None]:
-    """How each matrix is stored, so that all fit into the budget; None where nothing of it is."""
+def choose_codings(
+    options: Mapping[str, Mapping[Point, CodingOption | None]], budget: int
+) -> dict[str, CodingOption | None]:
+    """Choose the coding of each matrix so that all fit into the budget; None where nothing is stored."""
     return {name: options[name][point] for name, point in allocate(options, budget).items()}
 
 
 def token_weights(encoder: TorchEncoder, texts: Sequence[str]) -> tuple[str, Tensor]:
-    """Name of the table of tokens, and how often each token stands in texts, (tokens,): 1 = as often as a usual one.
+    """Return the name of the token embeddings, and how often each token occurs in texts, (tokens,): 1 = as an average one.
 
-    A usual token is one of as many as would, all equally frequent, have the texts' entropy.
+    An average token is one of as many as would, all equally frequent, have the texts' entropy.
     """
     torch = require("torch", extra="minilm")
     table = encoder.network.model.get_input_embeddings().weight  # (tokens, dimension)
@@ -196,36 +226,142 @@ def token_weights(encoder: TorchEncoder, texts: Sequence[str]) -> tuple[str, Ten
 
 
 def _encode_with(
-    start: TorchEncoder, changes: Mapping[str, Tensor], chosen: Mapping[str, Option | None], texts: list[str]
+    start: TorchEncoder, changes: Mapping[str, Tensor], chosen: Mapping[str, CodingOption | None], texts: list[str]
 ) -> NDArray[np.float32]:
-    """Vectors of the base with what would be kept; the base is as it was afterwards."""
+    """Encode texts by the base with the chosen codings of its changes; the base is restored afterwards."""
     weights = dict(start.network.model.named_parameters())
     before = {name: weights[name].detach().clone() for name in changes}
     try:
         for name, change in changes.items():
             option = chosen.get(name)
-            kept = change if name not in chosen else None if option is None else _read(option, change)
-            if kept is not None:
-                weights[name].data += kept
+            decoded = change if name not in chosen else None if option is None else _decode(option, change)
+            if decoded is not None:
+                weights[name].data += decoded
         return start.encode(texts)
     finally:
         for name, weight in before.items():
             weights[name].data.copy_(weight)
 
 
-def _read(option: Option, change: Tensor) -> Tensor:
+def _decode(option: CodingOption, change: Tensor) -> Tensor:
     return read_change(option.coding, option.tensors, (int(change.shape[0]), int(change.shape[1])))
 
 
 def cosines_of(ones: NDArray[np.float32], others: NDArray[np.float32]) -> Cosines:
-    """Row by row, (texts, dimension) each."""
+    """Return the mean and lowest cosine of two encoders' vectors, text by text, (texts, dimension) each."""
     lengths = np.linalg.norm(ones, axis=1) * np.linalg.norm(others, axis=1)  # (texts,)
-    found = np.einsum("td,td->t", ones, others) / np.maximum(lengths, 1e-12)  # (texts,)
-    return Cosines(round(float(found.mean()), 6), round(float(found.min()), 6))
+    cosines = np.einsum("td,td->t", ones, others) / np.maximum(lengths, 1e-12)  # (texts,)
+    return Cosines(round(float(cosines.mean()), 6), round(float(cosines.min()), 6))
 
 
-def _report(change: Tensor, option: Option | None) -> MatrixReport:
+def _report(change: Tensor, option: CodingOption | None) -> MatrixReport:
     if option is None:
         return MatrixReport(None, 0, 1.0)
-    rest = change - _read(option, change)
+    rest = change - _decode(option, change)
     return MatrixReport(option.coding, option.bytes, round(float(rest.norm() / change.norm()), 4))
+
+
+# --- codings of one matrix, and the bytes each gets ------------------------------------------------------
+
+
+def coding_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
+    """Yield every coding of a change (out, in) with its error; an error of row i counts weights[i] times."""
+    yield from _factor_options(change, weights)
+    yield from _row_options(change, weights)
+
+
+def _factor_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
+    left, right = _singular(change, min(max(RANKS), *change.shape))  # (rank, out), (rank, in)
+    shape = (change.shape[0], change.shape[1])
+    for bits in _FACTOR_BITS:
+        coded = (*code_rows(left, bits), *code_rows(right, bits))
+        read = read_rows(coded[0], coded[1], shape[0], bits), read_rows(coded[2], coded[3], shape[1], bits)
+        rest, done = change.clone(), 0
+        for rank in (rank for rank in RANKS if rank <= len(left)):
+            rest -= read[0][done:rank].T @ read[1][done:rank]
+            done = rank
+            names = ("left", "left_scales", "right", "right_scales")
+            tensors = {name: tensor[:rank].clone() for name, tensor in zip(names, coded, strict=True)}
+            error = float((rest.square().sum(dim=1) * weights).sum())
+            yield CodingOption(Coding("factors", rank, bits), tensors, _size(tensors), error)
+
+
+def _row_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
+    energy = change.square().sum(dim=1) * weights  # (out,)
+    for bits in _ROW_BITS:
+        codes, scales = code_rows(change, bits)
+        rest = (change - read_rows(codes, scales, change.shape[1], bits)).square().sum(dim=1) * weights  # (out,)
+        order, count = (energy - rest).argsort(descending=True, stable=True), len(change)  # (out,)
+        while count == len(change) or count >= _MIN_ROWS:
+            places = order[:count].sort().values  # (count,)
+            tensors = {"rows": codes[places], "row_scales": scales[places]}
+            tensors |= {"places": places.int()} if count < len(change) else {}
+            error = float(energy.sum() - (energy - rest)[places].sum())
+            yield CodingOption(Coding("rows", count, bits), tensors, _size(tensors), error)
+            count = count * 3 // 4
+
+
+def _singular(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return factors (rank, out) and (rank, in) of the nearest matrix of that rank, by eigenvectors of the smaller Gram matrix."""
+    torch = require("torch", extra="minilm")
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T  # (long, short)
+    square = (tall.T @ tall).double()  # (short, short)
+    values, vectors = torch.linalg.eigh(square)
+    short = vectors.flip(1)[:, :rank].T.float()  # (rank, short)
+    sizes = values.flip(0)[:rank].clamp_min(1e-24).sqrt().float()  # (rank,)
+    long = (tall @ short.T / sizes).T  # (rank, long)
+    long, short = long * sizes.sqrt()[:, None], short * sizes.sqrt()[:, None]
+    return (long, short) if matrix.shape[0] >= matrix.shape[1] else (short, long)
+
+
+def _size(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() + _TENSOR_HEADER for tensor in tensors.values())
+
+
+def hull_of(points: Iterable[Point]) -> list[Point]:
+    """Return the points on the lower convex hull of error over bytes, from few bytes to many.
+
+    >>> hull_of([(0, 10.0), (1, 9.5), (2, 4.0), (3, 4.5), (4, 3.0), (5, 3.0)])
+    [(0, 10.0), (2, 4.0), (4, 3.0)]
+    """
+    hull: list[Point] = []
+    for point in sorted(points):
+        if hull and point[1] >= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _gain(hull[-2], hull[-1]) <= _gain(hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def allocate(options: Mapping[str, Iterable[Point]], budget: int) -> dict[str, Point]:
+    """Allocate a budget of bytes: choose one point per matrix; those that begin with 0 bytes may get nothing.
+
+    >>> allocate({"a": [(0, 9.0), (4, 1.0), (8, 0.0)], "b": [(0, 3.0), (4, 1.0)]}, 8)
+    {'a': (4, 1.0), 'b': (4, 1.0)}
+    """
+    hulls = {name: hull_of(points) for name, points in options.items()}
+    chosen = dict.fromkeys(hulls, 0)
+    left = budget - sum(hull[0][0] for hull in hulls.values())
+    steps = [_step(name, hull, 0) for name, hull in hulls.items() if len(hull) > 1]
+    heapq.heapify(steps)
+    while steps:
+        _, name, number = heapq.heappop(steps)
+        hull = hulls[name]
+        cost = hull[number][0] - hull[number - 1][0]
+        if cost > left:
+            continue  # later steps of this matrix cost more, those of others may still fit
+        left -= cost
+        chosen[name] = number
+        if number + 1 < len(hull):
+            heapq.heappush(steps, _step(name, hull, number))
+    return {name: hulls[name][number] for name, number in chosen.items()}
+
+
+def _gain(before: Point, after: Point) -> float:
+    """Return the reduction of the error per byte between two points."""
+    return (before[1] - after[1]) / (after[0] - before[0])
+
+
+def _step(name: str, hull: list[Point], number: int) -> tuple[float, str, int]:
+    return -_gain(hull[number], hull[number + 1]), name, number + 1

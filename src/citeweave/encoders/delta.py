@@ -1,25 +1,23 @@
-"""A model's weights as its own classes name them, with low-rank changes added in (Hu et al. 2022, LoRA).
-
-    encoder.layer.0.attention.self.query.base_layer.weight  W  (out, in)
-    encoder.layer.0.attention.self.query.lora_A.default.weight  A  (rank, in)        in memory, as peft trains them
-    encoder.layer.0.attention.self.query.lora_B.default.weight  B  (out, rank)
-    encoder.layer.0.attention.self.query.weight  W + B A alpha / rank                merged
-
-Reads layers that peft has made without importing peft. Does not train: `training/partial.py` makes such layers.
-
-Deltas: folders that hold only what training changed of a base model, and load on top of it.
+"""Deltas of a base model: folders that hold only the weights that training changed, in full or as LoRA.
 
     delta.json           {"format": "citeweave-delta", "version": 1, "kind": "bias", "base": "minilm",
                           "base_revision": "1f0c...", "settings": {"pooling": "mean", ...}, "lora": null}
     delta.safetensors    the changed parameters by name; of LoRA `<layer>.lora_A` (rank, in), `<layer>.lora_B` (out, rank)
     README.md            the model card
 
-    open_model(folder)   any encoder's folder, whole or delta: where its weights are and what changes them
-    complete_model(...)  make the changes in the loaded model
+    open_model(folder)   any encoder's folder, complete or delta: where its weights are and what changes them
+    complete_model(...)  apply the changes to the loaded model
 
-The base is found by its name and must be the very one that was trained: same weights, same tokenizer. A folder may come
-from a stranger, so that nothing in it is believed: names, shapes and numbers are compared with the base, no code and no
-pickle is run, and peft is not needed. Does not load the base: `network.py` does.
+LoRA (Hu et al. 2022) in memory, as peft trains it, and merged:
+
+    encoder.layer.0.attention.self.query.base_layer.weight  W  (out, in)
+    encoder.layer.0.attention.self.query.lora_A.default.weight  A  (rank, in)
+    encoder.layer.0.attention.self.query.lora_B.default.weight  B  (out, rank)
+    encoder.layer.0.attention.self.query.weight  W + B A alpha / rank
+
+The base is found by its name and must be the one that was trained: same weights, same tokenizer. A folder may be untrusted:
+names, shapes and numbers are checked against the base, no code and no pickle is run, and peft is not needed. Does not load
+the base (`network.py`) and does not train (`training/partial.py`).
 """
 
 from __future__ import annotations
@@ -50,35 +48,37 @@ from citeweave.encoders.model_folder import (
     settings_of,
     unsealed_settings,
 )
-from citeweave.encoders.model_names import locate, remembered
+from citeweave.encoders.model_names import locate, stored_name
 from citeweave.encoders.pooling import (
     PARAMETER,
+    PREFIX,
+    add_aspect_words,
     add_mix,
-    check_finite,
+    aspect_word_shapes,
+    aspect_word_weights,
     check_sum,
     count_states,
+    is_pooling_weight,
+    read_aspect_words,
     read_mix,
-    read_tensors,
 )
-from citeweave.encoders.text_vectors import (
-    PREFIX,
-    add_words,
-    is_of_pooling,
-    read_words,
-    word_numbers,
-    word_shapes,
-)
+from citeweave.encoders.untrusted_model import check_finite, read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
+FORMAT, VERSION = "citeweave-delta", 1
+_MAX_RANK, _MAX_ALPHA = 4096, 1e6
+_MAX_DEPTH = 4
+"""Most deltas on top of each other; more means a folder that names itself."""
 
 _ADAPTER = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class LowRankChange:
-    """The change of one linear layer."""
+    """The low-rank change (LoRA) of one linear layer."""
 
     a: Tensor
     """Shape (rank, in)."""
@@ -93,29 +93,29 @@ class LowRankChange:
         return int(self.a.shape[0])
 
     def change(self) -> Tensor:
-        """What is added to the weights, (out, in), in float32."""
+        """Return B A alpha / rank, which is added to the weights, (out, in), in float32."""
         return (self.b.float() @ self.a.float()) * (self.alpha / self.rank)
 
 
 def low_rank_layers(model: Any) -> dict[str, LowRankChange]:
-    """The low-rank changes of a model, by the name of the layer they change; empty where it has none."""
-    found = {}
+    """Return the low-rank changes of a model, by the name of the layer they change; empty where it has none."""
+    changes = {}
     for name, layer in model.named_modules():
         if not (hasattr(layer, "lora_A") and hasattr(layer, "base_layer") and len(layer.lora_A)):
             continue
         if list(layer.lora_A) != [_ADAPTER] or len(layer.lora_magnitude_vector) or layer.merged:
             raise UserError(f"{name} has adapters other than one plain LoRA named {_ADAPTER!r}; merge them with peft")
         a, b = layer.lora_A[_ADAPTER].weight, layer.lora_B[_ADAPTER].weight
-        found[name] = LowRankChange(a.detach(), b.detach(), float(layer.scaling[_ADAPTER]) * int(a.shape[0]))
-    return found
+        changes[name] = LowRankChange(a.detach(), b.detach(), float(layer.scaling[_ADAPTER]) * int(a.shape[0]))
+    return changes
 
 
 def merged_weights(model: Any) -> dict[str, Tensor]:
-    """Every weight of the plain model by its own name, on the device where it is; without those of its pooling."""
+    """Return the weights of a model with its low-rank changes merged in, without those of its pooling."""
     changes = low_rank_layers(model)
     weights = {}
     for name, tensor in model.state_dict().items():
-        if is_of_pooling(name) or ".lora_" in name:
+        if is_pooling_weight(name) or ".lora_" in name:
             continue
         plain = name.replace(".base_layer.", ".")
         layer, _, kind = plain.rpartition(".")
@@ -124,17 +124,9 @@ def merged_weights(model: Any) -> dict[str, Tensor]:
     return weights
 
 
-# Deltas: folders that hold only what training changed of a base model, and load on top of it.
-
-FORMAT, VERSION = "citeweave-delta", 1
-_MAX_RANK, _MAX_ALPHA = 4096, 1e6
-_MAX_DEPTH = 4
-"""Deltas on top of each other; more is a folder that names itself."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Which layers have low-rank changes, and how these are scaled: alpha / rank."""
+    """Which layers of a delta have low-rank changes, and their scale: alpha / rank."""
 
     rank: int
     alpha: float
@@ -143,10 +135,10 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What delta.json says."""
+    """The content of delta.json: base, settings, and the layers with low-rank changes."""
 
     kind: str
-    """What was trained: `bias`, `lora`, `all`; for the reader only."""
+    """What was trained: `bias`, `lora`, `all`; for information only."""
 
     base: str
     base_revision: str
@@ -155,8 +147,8 @@ class Delta:
 
 
 def base_revision(model: ModelFolder) -> str:
-    """Hash of the weights and the tokenizer of a base, whatever its pooling and length."""
-    return revision_of(model.weights, Settings("", None), [found for _, found in model.deltas])
+    """Return the hash of the weights and the tokenizer of a base, whatever its pooling and length."""
+    return revision_of(model.weights, Settings("", None), [changes for _, changes in model.deltas])
 
 
 def save_delta(
@@ -169,9 +161,9 @@ def save_delta(
     kind: str,
     card: ModelCard,
 ) -> None:
-    """Write the changed parameters of a model into an existing folder; `changed` are names that `choose_parts` gave.
+    """Save the changed parameters of a model as a delta in an existing folder; `changed` are names of parameters.
 
-    `base` is what `load_encoder` was given for the model before training. A folder is remembered by its whole path.
+    `base` is the name or folder of the model before training; a folder is stored by its absolute path.
     """
     opened = open_model(locate(base).folder)
     low_rank = low_rank_layers(model)
@@ -179,18 +171,20 @@ def save_delta(
     names = {name for name in changed if ".lora_" not in name} | ({PARAMETER} if settings.pooling == "mix" else set())
     tensors = {name.replace(".base_layer.", "."): parameters[name] for name in names}
     if settings.pooling == ASPECT_WORDS:
-        tensors |= {f"{PREFIX}{name}": tensor for name, tensor in word_numbers(model).items()}
+        tensors |= {f"{PREFIX}{name}": tensor for name, tensor in aspect_word_weights(model).items()}
     for layer, change in low_rank.items():
         tensors |= {f"{layer}.lora_A": change.a, f"{layer}.lora_B": change.b}
     if not tensors:
-        raise UserError("a delta of no parameter says nothing; name those that were trained")
+        raise UserError("a delta needs at least one parameter; name those that were trained")
     if len({(change.rank, change.alpha) for change in low_rank.values()}) > 1:
-        raise UserError("the layers of this LoRA differ in rank or alpha, which a delta cannot say; save it whole")
+        raise UserError(
+            "the layers of this LoRA differ in rank or alpha, which a delta cannot express; save the complete model"
+        )
     lora = None
     if low_rank:
         first = next(iter(low_rank.values()))
         lora = Lora(first.rank, first.alpha, tuple(sorted(low_rank)))
-    delta = Delta(kind, remembered(base), base_revision(opened), settings, lora)
+    delta = Delta(kind, stored_name(base), base_revision(opened), settings, lora)
     plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     check_finite(plain)
     require("safetensors.torch", extra="minilm").save_file(plain, folder / TENSORS_FILE, metadata={"format": "pt"})
@@ -200,28 +194,28 @@ def save_delta(
 
 
 def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
-    """Read the settings of an encoder's folder; of a delta those it was trained with, and its base's weights."""
+    """Open an encoder's folder, complete or delta; a delta has its own settings and its base's weights."""
     check_unchanged(folder)
     if not (folder / SETTINGS_FILE).is_file():
         return read_model_folder(folder)
     if depth >= _MAX_DEPTH:
         raise UserError(
-            f"{folder} is a delta on top of {depth} others; save it whole, or check for one that names itself"
+            f"{folder} is a delta on top of {depth} others; save the complete model, or check for one that names itself"
         )
     delta = read_compact(folder) if is_compact(folder) else read_delta(folder)
     try:
         base = open_model(locate(delta.base).folder, depth=depth + 1)
     except MissingExtraError:
-        raise  # its pip line is all there is to say
+        raise  # its pip line is enough
     except UserError as error:
         raise UserError(
-            f"{folder} is a delta of {delta.base!r}, which cannot be opened: {error}. Where the base is at another place "
-            f'now, write that into "base" of {folder / SETTINGS_FILE}'
+            f"{folder} is a delta of {delta.base!r}, which cannot be opened: {error}. If the base has moved, "
+            f'write its new path into "base" of {folder / SETTINGS_FILE}'
         ) from None
-    found = base_revision(base)
-    if found != delta.base_revision:
+    revision = base_revision(base)
+    if revision != delta.base_revision:
         raise UserError(
-            f"{folder} is a delta of revision {delta.base_revision} of {delta.base!r}, and revision {found} is here; "
+            f"{folder} is a delta of revision {delta.base_revision} of {delta.base!r}, and revision {revision} is here; "
             "get the base that it was trained from"
         )
     deltas = (*base.deltas, (folder, _hash_changes(folder, delta)))
@@ -234,14 +228,16 @@ def _hash_changes(folder: Path, delta: Delta | CompactDelta) -> str:
     try:
         tensors = hash_file(folder / TENSORS_FILE)
     except OSError as error:
-        raise InputError(f"{folder / TENSORS_FILE} cannot be read ({error.strerror}); copy the whole folder") from None
+        raise InputError(
+            f"{folder / TENSORS_FILE} cannot be read ({error.strerror}); copy the complete folder"
+        ) from None
     return hash_json({"lora": asdict(delta)["lora"], "tensors": tensors})
 
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
-    """Give a loaded model what its weights do not hold: what its pooling needs, and its deltas."""
+    """Add the pooling weights and the deltas of a model folder to the loaded base model."""
     if pooling == ASPECT_WORDS:
-        add_words(model, read_words(folder.words, model) if folder.words else None)
+        add_aspect_words(model, read_aspect_words(folder.words, model) if folder.words else None)
     if pooling == "mix":
         add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
     for place, _ in folder.deltas:
@@ -252,7 +248,7 @@ def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
 
 
 def read_delta(folder: Path) -> Delta:
-    """Read and check delta.json."""
+    """Read and check the delta.json of a delta."""
     path = folder / SETTINGS_FILE
     data = read_json(path)
     check_format(path, data, FORMAT, VERSION)
@@ -283,27 +279,29 @@ def _apply_delta(folder: Path, delta: Delta, model: Any) -> None:
     low_rank = _low_rank_shapes(folder, delta, model)
     expected = {name: tuple(parameter.shape) for name, parameter in parameters.items()} | low_rank
     expected |= {PARAMETER: (count_states(model),)}
-    expected |= {f"{PREFIX}{name}": shape for name, shape in word_shapes(model).items()}
-    found = read_tensors(folder / TENSORS_FILE, expected, all_there=False)
-    if lacking := sorted(set(low_rank) - set(found)):
+    expected |= {f"{PREFIX}{name}": shape for name, shape in aspect_word_shapes(model).items()}
+    tensors = read_tensors(folder / TENSORS_FILE, expected, all_there=False)
+    if lacking := sorted(set(low_rank) - set(tensors)):
         raise InputError(
             f"{folder / TENSORS_FILE} lacks {lacking[0]}, which {SETTINGS_FILE} names; copy the delta again"
         )
     with torch.no_grad():
-        for name, tensor in found.items():
-            if name in parameters:  # a pooling's are left out where the caller wants another pooling
+        for name, tensor in tensors.items():
+            if name in parameters:  # pooling weights are skipped where the caller chose another pooling
                 parameters[name].copy_(tensor)
         if delta.lora:
             for layer in delta.lora.layers:
-                change = LowRankChange(found[f"{layer}.lora_A"], found[f"{layer}.lora_B"], delta.lora.alpha).change()
+                change = LowRankChange(
+                    tensors[f"{layer}.lora_A"], tensors[f"{layer}.lora_B"], delta.lora.alpha
+                ).change()
                 weight = parameters[f"{layer}.weight"]
                 weight.copy_(weight.float() + change.to(weight.device))
-    if PARAMETER in found:
-        check_sum(float(found[PARAMETER].sum()), folder / TENSORS_FILE)
+    if PARAMETER in tensors:
+        check_sum(float(tensors[PARAMETER].sum()), folder / TENSORS_FILE)
 
 
 def _low_rank_shapes(folder: Path, delta: Delta, model: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of A and B of every layer that a LoRA changes, each of which must be a linear layer of the base."""
+    """Return the shapes of A and B of every layer that the LoRA changes; each must be a linear layer of the base."""
     torch = require("torch", extra="minilm")
     if delta.lora is None:
         return {}

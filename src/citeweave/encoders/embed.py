@@ -1,33 +1,27 @@
-"""The texts of a corpus as a sequence that is read slice by slice, so that a corpus of any size can be embedded.
-
-texts = PaperTexts(corpus, TextRecipe())
-len(texts) == len(corpus), texts[:2] == ["A title[SEP]An abstract.", ...]
-
-Devices by name, several of them at once.
-
->>> device_names("cpu,cpu")
-['cpu', 'cpu']
-
-Whether a device is there is found out when an encoder is loaded onto it.
-
-Embed papers into a Vectors folder, shard by shard.
+"""Embed the papers of a corpus, or their sentences, into a vectors folder, shard by shard and resumable.
 
     embed_papers(corpus, encoder, "vectors")               the titles and abstracts of a corpus
-    embed_papers(corpus, [first, second], "vectors")       with two encoders, one a device
+    embed_papers(corpus, [first, second], "vectors")       with two encoders, one per device
+    embed_papers(corpus, encoder, "vectors", EmbeddingOptions(remote=RemoteShards(executor, EncoderSpec("minilm"))))
     embed_texts(encoder, ids, texts, "vectors", text_recipe=TextRecipe().hash)
+    embed_sentences(corpus, encoder, "sentences")          one vector per sentence of the abstracts
+    embed_papers_and_sentences(corpus, encoder, work)      both, from the same pass of the network
 
-    embed_papers(corpus, encoder, "vectors", EmbeddingOptions(elsewhere=Elsewhere(crew, Loading("minilm"))))
+    texts = PaperTexts(corpus, TextRecipe())
+    len(texts) == len(corpus), texts[:2] == ["A title[SEP]An abstract.", ...]
 
-A shard of papers is tokenized, sorted by length and read in batches. Batches are saved by time, and an interrupted run
-resumes after the last one that was saved and ends with the same bytes. Memory is that of two shards a device. Papers without
-text, or with a vector of zeros, get none; they are counted in the manifest. A folder that was made of the same ids,
-texts and encoder is opened and nothing is computed.
+A shard of papers is tokenized, sorted by length and encoded in batches. Batches are saved by time; an interrupted run
+resumes after the last one that was saved and ends with the same bytes. Memory is that of two shards per device. Papers
+without text, or with a vector of zeros, get no vector; they are counted in the manifest. A folder built from the same ids,
+texts and encoder is opened and nothing is computed. Each sentence is encoded in the context of its paper
+(`sentence_encoder.py`); where there is no abstract, the title is the only sentence.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -36,24 +30,63 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import early_work, matches
+from citeweave.core.artifact import artifact_matches, early_scratch_folder
 from citeweave.core.columns import release
 from citeweave.core.errors import EmptyResultError, UserError, choose, require
+from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.core.publish import remove_leftovers
 from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import Corpus, lines
-from citeweave.corpus.text import TextRecipe, paper_text
-from citeweave.encoders.batches import Results, SavedBatches, run_batches
-from citeweave.encoders.encoder import Encoder
-from citeweave.encoders.shards import Arrays, Hired, Maker, RemoteShards, ShardPlan, kept_rows, write_vectors
+from citeweave.corpus.text import TextRecipe, paper_text, sentence_texts
+from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
+from citeweave.encoders.encoder import Encoder, TorchEncoder
+from citeweave.encoders.sentence_encoder import (
+    EncodedSentences,
+    PaperAndSentenceTokens,
+    encode_papers_and_sentences,
+    encode_sentences,
+    tokenize_papers,
+)
+from citeweave.encoders.shards import (
+    Arrays,
+    FinishedShards,
+    RemoteMaker,
+    RemoteShards,
+    ShardMaker,
+    ShardPlan,
+    drop_empty_rows,
+    fill_shards,
+    write_ragged_vectors,
+    write_vectors,
+)
 from citeweave.encoders.tokens import Tokens, TokenStore, make_token_store
+from citeweave.vectors import sentence_vectors
 from citeweave.vectors.compressed import CompressedVectors, compress, open_compressed, parse_kind
+from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import DTYPES, KIND, VERSION, Vectors
+
+SHARD = 16_384
+"""Papers per shard."""
+
+READ = 2048
+"""Texts tokenized at a time; with more, the tokenizer's Python lists need more memory than the tokens."""
+
+SENTENCE_READ = 512
+"""Papers whose sentences are tokenized at a time."""
+
+_BLOCK = 8192
+_TEXTS = 256
+"""Texts at a time for an encoder that does not take tokens."""
+
+_RECIPE = TextRecipe()
+
+Split = tuple[str, list[str]]
+"""A paper's title and the sentences of its abstract."""
 
 
 class PaperTexts(Sequence[str]):
-    """One text a paper, in the order of the corpus; empty where a paper has none of the recipe's parts."""
+    """The texts of a corpus's papers, read slice by slice; empty where a paper has none of the recipe's parts."""
 
     def __init__(self, corpus: Corpus, recipe: TextRecipe) -> None:
         self.corpus, self.recipe = corpus, recipe
@@ -77,25 +110,26 @@ class PaperTexts(Sequence[str]):
         return self.take(np.arange(len(self))[row])
 
     def take(self, rows: NDArray[np.int64]) -> list[str]:
-        """The texts of these rows, in their order."""
+        """Return the texts of the papers in these rows."""
         empty = [""] * len(rows)
         parts = [column.take(rows) if name in self.recipe.parts else empty for name, column in self._columns.items()]
-        release(*self._columns.values())  # a corpus that is walked through would else stay in memory
+        release(*self._columns.values())  # else a corpus that is read from end to end would stay in memory
         return [
             paper_text(title, abstract, self.recipe, venue=venue, authors=lines(authors))
             for title, abstract, venue, authors in zip(*parts, strict=True)
         ]
 
 
-# Devices by name, several of them at once.
-
-
 def device_names(text: str) -> list[str]:
-    """`cpu`, `cuda:0,cuda:1`, or `cuda:all` for every graphics card."""
+    """Return the devices to embed on: `cpu`, `cuda:0,cuda:1`, or `cuda:all` for every GPU.
+
+    >>> device_names("cpu,cpu")
+    ['cpu', 'cpu']
+    """
     if text == "cuda:all":
         torch = require("torch", extra="minilm")
         if not torch.cuda.device_count():
-            raise UserError("--device is cuda:all, and torch sees no GPU; take --device cpu")
+            raise UserError("--device is cuda:all, and torch sees no GPU; use --device cpu")
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     names = [name.strip() for name in text.split(",")]
     if not all(names):
@@ -103,46 +137,31 @@ def device_names(text: str) -> list[str]:
     return names
 
 
-# Embed papers into a Vectors folder, shard by shard.
-
-SHARD = 16_384
-"""Papers of a shard."""
-
-READ = 2048
-"""Texts tokenized at a time; beyond that the tokenizer's lists of Python numbers take more than the tokens."""
-
-_BLOCK = 8192
-_TEXTS = 256
-"""Texts that an encoder without tokens reads at a time."""
-
-_RECIPE = TextRecipe()
-
-
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
-    """What is read of a corpus, and how."""
+    """Options of embedding a corpus: which text, shard size, dtype, token store, remote workers."""
 
     text: TextRecipe = _RECIPE
     dtype: str = "float32"
-    """Type of the vectors' numbers, `float32` or `float16`."""
+    """Dtype of the stored vectors, `float32` or `float16`."""
 
     shard: int = SHARD
     """Papers that are sorted by length together; two shards are in memory."""
 
     tokens: Path | None = None
-    """Folder of a token store, made where it is not there; without it tokens are made on the way and forgotten."""
+    """Folder of a token store, created where it does not exist; without it tokens are not stored."""
 
     precision: str = "float32"
-    """What the network computes in; told by the caller, who loaded it, for the recipe."""
+    """Precision of the loaded network, which the caller knows; part of the recipe."""
 
-    elsewhere: RemoteShards | None = None
-    """Who makes the shards where it is not this process; the result is the same."""
+    remote: RemoteShards | None = None
+    """Remote workers that embed the shards in place of this process; the result is the same."""
 
     save_every: float = SAVE_EVERY
-    """Seconds of work that an interruption may cost, at most; not with `elsewhere`, where it is a shard of each worker."""
+    """Most seconds of work that an interruption may cost; with `remote` it is one shard per worker instead."""
 
-    def as_given(self) -> dict[str, Any]:
-        """What a worker has to know of them."""
+    def as_payload(self) -> dict[str, Any]:
+        """Return the options that a remote worker needs to embed a shard, as JSON values."""
         tokens = None if self.tokens is None else str(self.tokens.resolve())
         return {
             "text": asdict(self.text) | {"parts": list(self.text.parts)},
@@ -169,24 +188,24 @@ def embed_papers(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Vectors:
-    """Vectors of a corpus's papers as a folder; several encoders, of one model on several devices, share the work."""
-    encoders = encoders_of(encoder)
-    plan = plan_of(corpus, encoders[0], options, overwrite=overwrite)
-    if matches(Path(folder), KIND, VERSION, plan.recipe):
-        reporter.say(f"{folder} is there already: same papers, texts and model")
+    """Embed the papers of a corpus into a vectors folder; encoders of one model on several devices share the work."""
+    encoders = as_encoders(encoder)
+    plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite)
+    if artifact_matches(Path(folder), KIND, VERSION, plan.recipe):
+        reporter.say(f"{folder} already exists: same papers, texts and model")
         return Vectors.open(folder)
     texts, store = PaperTexts(corpus, options.text), None
     if options.tokens is not None:
         store = _store(corpus, encoders[0], texts, options.tokens, overwrite=overwrite, reporter=reporter)
-    makers: Sequence[Maker] | Hired
-    if options.elsewhere is not None:
-        makers = options.elsewhere.hire(corpus, encoders[0], "papers", options.as_given())
+    makers: Sequence[ShardMaker] | RemoteMaker
+    if options.remote is not None:
+        makers = options.remote.make_task(corpus, encoders[0], "papers", options.as_payload())
     else:
         makers = [text_maker(one, texts, options.dtype, store) for one in encoders]
     return write_vectors(Path(folder), plan, makers, reporter=reporter)
 
 
-def embed_smaller(
+def embed_compressed(
     corpus: Corpus,
     encoder: Encoder | Sequence[Encoder],
     folder: str | Path,
@@ -196,20 +215,20 @@ def embed_smaller(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Vectors | CompressedVectors:
-    """The same as `int8`, `binary` or `truncate:N`; until it is there, the vectors themselves lie in its work folder."""
-    encoders, folder = encoders_of(encoder), Path(folder)
+    """Embed the papers of a corpus as `int8`, `binary` or `truncate:N`; full vectors stay in a work folder until then."""
+    encoders, folder = as_encoders(encoder), Path(folder)
     parse_kind(kind, encoders[0].dimension)
-    recipe = {**plan_of(corpus, encoders[0], options).recipe, "as": kind}
-    if (found := open_compressed(folder, kind, recipe)) is not None:
-        reporter.say(f"{folder} is there already: same papers, texts and model")
-        return found
-    if folder.exists() and not overwrite:  # before the work, not after it
-        raise UserError(f"{folder} exists and was made from other inputs or options; choose another -o or --overwrite")
-    work = early_work(folder, recipe, "whole")
+    recipe = {**plan_embedding(corpus, encoders[0], options).recipe, "as": kind}
+    if (existing := open_compressed(folder, kind, recipe)) is not None:
+        reporter.say(f"{folder} already exists: same papers, texts and model")
+        return existing
+    if folder.exists() and not overwrite:  # before embedding, not after it
+        raise UserError(f"{folder} exists and was built from other inputs or options; choose another -o or --overwrite")
+    work = early_scratch_folder(folder, recipe, "whole")
     try:
         embed_papers(corpus, encoders, work / "vectors", options, reporter=reporter)
     except EmptyResultError:
-        remove_leftovers(folder)  # going on would end the same way
+        remove_leftovers(folder)  # resuming would end the same way
         raise
     return compress(work / "vectors", folder, kind, recipe=recipe, overwrite=overwrite)
 
@@ -225,15 +244,15 @@ def embed_texts(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Vectors:
-    """Vectors of the papers' texts as a folder; `ids` and `texts` are asked for slices only and may be read lazily."""
-    plan = plan_of_texts(encoder, ids, texts, text_recipe=text_recipe, dtype=dtype, overwrite=overwrite)
-    if matches(Path(folder), KIND, VERSION, plan.recipe):
-        reporter.say(f"{folder} is there already: same papers, texts and model")
+    """Embed texts into a vectors folder; only slices of `ids` and `texts` are read, so they may be lazy."""
+    plan = plan_texts(encoder, ids, texts, text_recipe=text_recipe, dtype=dtype, overwrite=overwrite)
+    if artifact_matches(Path(folder), KIND, VERSION, plan.recipe):
+        reporter.say(f"{folder} already exists: same papers, texts and model")
         return Vectors.open(folder)
     return write_vectors(Path(folder), plan, [text_maker(encoder, texts, dtype)], reporter=reporter)
 
 
-def plan_of_texts(
+def plan_texts(
     encoder: Encoder,
     ids: Sequence[str],
     texts: Sequence[str],
@@ -242,38 +261,38 @@ def plan_of_texts(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> ShardPlan:
-    """The plan of some texts' vectors."""
+    """Plan the shards and the recipe of embedding texts."""
     if len(ids) != len(texts):
-        raise UserError(f"{len(ids)} ids for {len(texts)} texts; give one text a paper")
+        raise UserError(f"{len(ids)} ids for {len(texts)} texts; give one text per paper")
     options = EmbeddingOptions(dtype=dtype)
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": text_recipe}
     recipe: dict[str, Any] = {**facts, "dtype": dtype, "ids": _hash(ids), "texts": _hash(texts)}
-    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, batch_plan(encoder), overwrite)
+    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, batch_setting(encoder), overwrite)
 
 
-def plan_of(
+def plan_embedding(
     corpus: Corpus, encoder: Encoder, options: EmbeddingOptions, *, overwrite: bool = False, read: str = ""
 ) -> ShardPlan:
-    """The plan of a corpus's vectors; `read` says what is read where it is not the text recipe alone."""
+    """Plan the shards and the recipe of embedding a corpus; `read` is added to the hash of the text recipe."""
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": options.text.hash + read}
     recipe = {**facts, "corpus": corpus.hash, "dtype": options.dtype, "precision": options.precision}
     facts["source"] = corpus.folder.name
-    batches = batch_plan(encoder)
+    batches = batch_setting(encoder)
     return ShardPlan(corpus.ids, facts, recipe, options.dtype, options.shard, batches, overwrite, options.save_every)
 
 
-def encoders_of(encoder: Encoder | Sequence[Encoder]) -> list[Encoder]:
-    """One or several encoders as a list; all must give the same vectors."""
+def as_encoders(encoder: Encoder | Sequence[Encoder]) -> list[Encoder]:
+    """Return one or several encoders as a list; all must be of one model."""
     encoders = list(encoder) if isinstance(encoder, Sequence) else [encoder]
     if not encoders:
-        raise ValueError("no encoder was given")
+        raise ValueError("there is no encoder")
     if len({one.revision for one in encoders}) > 1:
         raise UserError(f"encoders of several models ({', '.join(one.name for one in encoders)}); give one model")
     return encoders
 
 
-def batch_plan(encoder: Encoder) -> str:
-    """What decides the batches beside the texts' lengths."""
+def batch_setting(encoder: Encoder) -> str:
+    """Return the setting of an encoder that decides its batches, besides the lengths of the texts."""
     return f"-{getattr(encoder, 'batch_tokens', 0)}"
 
 
@@ -286,12 +305,12 @@ def _store(
     return make_token_store(encoder.reader, texts, folder, recipe=recipe, overwrite=overwrite, reporter=reporter)
 
 
-def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> Maker:
-    """Tokens out of the store, or made now; an encoder that knows no tokens gets the texts."""
+def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> ShardMaker:
+    """Return the maker of a shard of paper vectors, from stored tokens, new tokens or, without tokens, the texts."""
     by_tokens = hasattr(encoder, "encode_tokens")
     read: Callable[[int, int], list[Any]]
     if store is not None:
-        read = lambda start, stop: _taken(store, start, stop)  # noqa: E731
+        read = lambda start, stop: _take_tokens(store, start, stop)  # noqa: E731
     elif by_tokens:
         read = lambda start, stop: encoder.reader.read(texts[start:stop])  # noqa: E731
     else:
@@ -301,32 +320,32 @@ def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore
         for at in range(start, stop, READ):
             yield read(at, min(at + READ, stop))
 
-    def encode(found: list[Any], reporter: Reporter, saved: SavedBatches) -> Arrays:
-        made = encoder.encode_tokens if by_tokens else partial(_encode_by_blocks, encoder)
-        return kept_rows(made(found, reporter=reporter, saved=saved), dtype)
+    def encode(inputs: list[Any], reporter: Reporter, saved: SavedBatches) -> Arrays:
+        encode_all = encoder.encode_tokens if by_tokens else partial(_encode_by_blocks, encoder)
+        return drop_empty_rows(encode_all(inputs, reporter=reporter, saved=saved), dtype)
 
-    return Maker(blocks, encode)
+    return ShardMaker(blocks, encode)
 
 
 def _encode_by_blocks(
     encoder: Encoder, texts: Sequence[str], *, reporter: Reporter, saved: SavedBatches
 ) -> NDArray[np.float32]:
-    """Vectors by an encoder that knows no tokens, (texts, dimension)."""
+    """Encode texts block by block with an encoder that does not take tokens, (texts, dimension)."""
     vectors = np.zeros((len(texts), encoder.dimension), np.float32)
     with reporter.task("embedding", len(texts), "papers") as advance:
 
         def encode(rows: NDArray[np.int64]) -> None:
             vectors[rows] = encoder.encode([texts[row] for row in rows.tolist()])
 
-        results = Results([vectors], lambda rows: [rows], lambda rows: advance(len(rows)))
-        alike = np.ones(len(texts), np.int64)
-        run_batches(alike, _TEXTS, encode, results=results, saved=saved, reporter=reporter)
+        results = BatchResults([vectors], lambda rows: [rows], lambda rows: advance(len(rows)))
+        lengths = np.ones(len(texts), np.int64)
+        run_batches(lengths, _TEXTS, encode, results=results, saved=saved, reporter=reporter)
     return vectors
 
 
-def _taken(store: TokenStore, start: int, stop: int) -> list[Tokens]:
+def _take_tokens(store: TokenStore, start: int, stop: int) -> list[Tokens]:
     tokens = store.take(np.arange(start, stop))
-    release(store.ids)  # a store that is walked through would else stay in memory
+    release(store.ids)  # else a store that is read from end to end would stay in memory
     return tokens
 
 
@@ -337,3 +356,120 @@ def _hash(texts: Sequence[str]) -> str:
         block = [text.encode("utf-8", "replace").decode() for text in texts[start : start + _BLOCK]]
         digest.update(hash_texts(block).tobytes())
     return digest.hexdigest()[:16]
+
+
+# --- sentences -----------------------------------------------------------------------------------------
+
+
+def embed_sentences(
+    corpus: Corpus,
+    encoder: TorchEncoder | Sequence[TorchEncoder],
+    folder: str | Path,
+    options: EmbeddingOptions = _OPTIONS,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> SentenceVectors:
+    """Embed the sentences of a corpus's abstracts into a folder; the text and tokens of `options` are not used."""
+    if options.text != TextRecipe() or options.tokens is not None:
+        raise UserError("sentences come from the abstract and are read with the title; leave out --text and --tokens")
+    encoders = as_encoders(encoder)
+    if not all(isinstance(one, TorchEncoder) for one in encoders):
+        raise UserError("sentence vectors need the states of single tokens; use --runtime torch")
+    plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite)
+    if artifact_matches(Path(folder), sentence_vectors.KIND, sentence_vectors.VERSION, plan.recipe):
+        reporter.say(f"{folder} already exists: same papers, texts and model")
+        return SentenceVectors.open(folder)
+    makers: Sequence[ShardMaker] | RemoteMaker
+    if options.remote is not None:
+        makers = options.remote.make_task(corpus, encoders[0], "sentences", options.as_payload())
+    else:
+        makers = [sentence_maker(corpus, one, options.dtype) for one in encoders if isinstance(one, TorchEncoder)]
+    return write_ragged_vectors(Path(folder), plan, makers, reporter=reporter)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedCorpus:
+    """The vectors of papers and of sentences from one pass; None where no paper has a vector of that kind."""
+
+    vectors: Vectors | None
+    sentences: SentenceVectors | None
+
+
+def embed_papers_and_sentences(
+    corpus: Corpus,
+    encoder: TorchEncoder,
+    work: Path,
+    options: EmbeddingOptions = _OPTIONS,
+    *,
+    reporter: Reporter = QUIET,
+) -> EmbeddedCorpus:
+    """Embed papers and their sentences into two folders, from one pass of an encoder that `reads_together`.
+
+    `work` belongs to the caller: it holds the shards with both, so that an interrupted run resumes, and gets the folders
+    `vectors` and `sentences`. Of `options` only the dtype and the shard are used.
+    """
+    plan = plan_embedding(corpus, encoder, options, overwrite=True)
+    shards = work / f"shards-{hash_json(plan.recipe)[:16]}-{plan.shard}{plan.batches}"
+    shards.mkdir(parents=True, exist_ok=True)
+    maker = paper_and_sentence_maker(corpus, encoder, options.dtype)
+    fill_shards(shards, len(corpus), plan.shard, [maker], save_every=plan.save_every, reporter=reporter)
+    vectors: Vectors | None = None
+    sentences: SentenceVectors | None = None
+    with suppress(EmptyResultError):
+        vectors = write_vectors(work / "vectors", plan, FinishedShards(shards, "papers"))
+    with suppress(EmptyResultError):
+        sentences = write_ragged_vectors(work / "sentences", plan, FinishedShards(shards, "sentences"))
+    return EmbeddedCorpus(vectors, sentences)
+
+
+def sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
+    """Return the maker of a shard of sentence vectors."""
+
+    def read(start: int, stop: int) -> Iterator[list[Split]]:
+        for at in range(start, stop, SENTENCE_READ):
+            yield _split(corpus, at, min(at + SENTENCE_READ, stop))
+
+    def encode(papers: list[Split], reporter: Reporter, saved: SavedBatches) -> Arrays:
+        titles, sentences = [title for title, _ in papers], [split for _, split in papers]
+        encoded = encode_sentences(encoder, titles, sentences, reporter=reporter, saved=saved)
+        return _ragged(encoded, dtype)
+
+    return ShardMaker(read, encode)
+
+
+def paper_and_sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
+    """Return the maker of a shard with the vectors of papers (`papers.`) and of their sentences (`sentences.`)."""
+    texts = PaperTexts(corpus, TextRecipe())
+
+    def read(start: int, stop: int) -> Iterator[list[PaperAndSentenceTokens]]:
+        for at in range(start, stop, SENTENCE_READ):
+            end = min(at + SENTENCE_READ, stop)
+            papers = _split(corpus, at, end)
+            titles, sentences = [title for title, _ in papers], [split for _, split in papers]
+            yield tokenize_papers(encoder.reader, texts[at:end], titles, sentences)
+
+    def encode(papers: list[PaperAndSentenceTokens], reporter: Reporter, saved: SavedBatches) -> Arrays:
+        encoded = encode_papers_and_sentences(encoder, papers, reporter=reporter, saved=saved)
+        own, ragged = drop_empty_rows(encoded.vectors, dtype), _ragged(encoded.sentences, dtype)
+        return {f"papers.{name}": array for name, array in own.items()} | {
+            f"sentences.{name}": array for name, array in ragged.items()
+        }
+
+    return ShardMaker(read, encode)
+
+
+def _split(corpus: Corpus, start: int, stop: int) -> list[Split]:
+    pairs = zip(corpus.titles[start:stop], corpus.abstracts[start:stop], strict=True)
+    return [(title, sentence_texts(abstract) or [text for text in [title] if text]) for title, abstract in pairs]
+
+
+def _ragged(encoded: EncodedSentences, dtype: str) -> Arrays:
+    with np.errstate(over="ignore"):  # numbers that are not finite are counted when they are written
+        matrix = encoded.matrix.astype(dtype)  # (sentences, dimension)
+    return {
+        "matrix": matrix,
+        "offsets": encoded.offsets,
+        "numbers": encoded.numbers,
+        "lost": np.array([encoded.lost]),
+    }

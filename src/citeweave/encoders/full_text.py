@@ -1,13 +1,13 @@
-"""Embed full texts: title and abstract, then the sections, in chunks that fit the model; one vector a paper, or several.
+"""Embed full texts: title and abstract, then the sections, in chunks that fit the model; one vector per paper or chunk.
 
-    {"id": "s2:1", "sections": [{"heading": "Introduction", "text": "Maps of ..."}, ...]}      one line a paper
+    {"id": "s2:1", "sections": [{"heading": "Introduction", "text": "Maps of ..."}, ...]}      one line per paper
 
     full = FullText.index("full.jsonl", corpus)
     embed_full_text(corpus, encoder, "vectors", full)                   the mean of the chunks, weighted by their tokens
-    embed_full_text(corpus, encoder, "chunks", full, several=True)      SentenceVectors: a row a chunk
+    embed_full_text(corpus, encoder, "chunks", full, several=True)      SentenceVectors: one row per chunk
 
-No chunk crosses sections, nothing is cut away. A paper that the file does not know is read as its title and abstract.
-A corpus holds no full text, hence the file; it is read where the papers are, and only 16 bytes a paper are in memory.
+No chunk crosses sections, and nothing is truncated. A paper that is not in the file is embedded by its title and abstract.
+A corpus holds no full text, hence the file; it is read in place, and only 16 bytes per paper are in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import matches
+from citeweave.core.artifact import artifact_matches
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import hash_file, open_input
 from citeweave.core.inputs import MAX_LINE, BadRecordError, Source, parse_json_object
@@ -30,17 +30,24 @@ from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.batches import SavedBatches
-from citeweave.encoders.embed import EmbeddingOptions, PaperTexts, encoders_of, plan_of
+from citeweave.encoders.embed import EmbeddingOptions, PaperTexts, as_encoders, plan_embedding
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
-from citeweave.encoders.shards import Arrays, Hired, Maker, kept_rows, write_ragged, write_vectors
+from citeweave.encoders.shards import (
+    Arrays,
+    RemoteMaker,
+    ShardMaker,
+    drop_empty_rows,
+    write_ragged_vectors,
+    write_vectors,
+)
 from citeweave.encoders.tokens import TextReader, Tokens
 from citeweave.vectors import sentence_vectors, vectors
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors
 
 FULL_TEXT_SHARD = 1024
-"""Papers of a shard: a full text is some twenty chunks."""
+"""Papers per shard: a full text has some twenty chunks."""
 
 _OPTIONS = EmbeddingOptions(shard=FULL_TEXT_SHARD)
 _READ = 64
@@ -48,36 +55,38 @@ _READ = 64
 
 @dataclass(frozen=True, slots=True)
 class FullText:
-    """Where in a file of JSON lines the full text of each paper is."""
+    """The position of each paper's full text in a file of JSON lines."""
 
     path: Path
     starts: NDArray[np.int64]
-    """Shape (papers,): first byte of the paper's line, -1 where there is none."""
+    """(papers,) first byte of the paper's line, -1 where there is none."""
 
     lengths: NDArray[np.int64]
     tally: Tally = field(default_factory=lambda: Tally({"full texts": Count()}))
 
     @classmethod
     def index(cls, path: str | Path, corpus: Corpus) -> FullText:
-        """Read the file once for its ids; what is no full text of a paper of the corpus is counted."""
+        """Index a file of full texts by the papers of a corpus; other records are counted."""
         path, count = Path(path), len(corpus)
         full = cls(path, np.full(count, -1, np.int64), np.zeros(count, np.int64))
-        # offsets are those of the file itself, so that it must not be compressed
+        # offsets are those of the file itself, so it must not be compressed
         with Source(path).open() as unpacked, open_input(path) as plain:
             head = unpacked.read(64)
             is_plain = head == plain.read(64) and head.lstrip().startswith(b"{")
         if not is_plain:
-            raise InputError(f"{path} is not a plain file of JSON lines; unpack it, one paper with its sections a line")
+            raise InputError(
+                f"{path} is not a plain file of JSON lines; decompress it, one paper with its sections per line"
+            )
         at = 0
         for line in Source(path).raw_lines(full.tally, "full texts"):
-            full._note(corpus, line, at)
+            full._index_line(corpus, line, at)
             at += len(line)
         if at != path.stat().st_size:
             raise InputError(f"{path} has a line longer than {MAX_LINE >> 20} MiB; no paper is that long")
         return full
 
     def sections(self, row: int) -> list[str]:
-        """The sections of a paper, heading and text as one; empty where the file does not know it."""
+        """Return the sections of a paper's full text, heading and text joined; empty where the file lacks the paper."""
         if self.starts[row] < 0:
             return []
         with open_input(self.path) as file:
@@ -85,7 +94,7 @@ class FullText:
             line = file.read(int(self.lengths[row]))
         return _sections(parse_json_object(line))
 
-    def _note(self, corpus: Corpus, line: bytes, at: int) -> None:
+    def _index_line(self, corpus: Corpus, line: bytes, at: int) -> None:
         if not line.strip():
             return
         try:
@@ -115,30 +124,30 @@ def embed_full_text(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Vectors | SentenceVectors:
-    """Vectors of full texts as a folder: one a paper, or with `several` one a chunk."""
-    encoders = encoders_of(encoder)
+    """Embed full texts into a folder: one vector per paper, or with `several` one per chunk."""
+    encoders = as_encoders(encoder)
     if not all(hasattr(one, "encode_tokens") for one in encoders) or options.tokens is not None:
         raise UserError(
-            "full texts are cut into chunks by the encoder's tokens; leave out --tokens, take a model folder"
+            "full texts are cut into chunks by the encoder's tokens; leave out --tokens, or use a model folder"
         )
-    plan = plan_of(corpus, encoders[0], options, overwrite=overwrite, read="+sections")
+    plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite, read="+sections")
     plan.recipe.update({"full_text": hash_file(full_text.path), "several": several})
     kind = sentence_vectors if several else vectors
-    if matches(Path(folder), kind.KIND, kind.VERSION, plan.recipe):
-        reporter.say(f"{folder} is there already: same papers, texts and model")
+    if artifact_matches(Path(folder), kind.KIND, kind.VERSION, plan.recipe):
+        reporter.say(f"{folder} already exists: same papers, texts and model")
         return SentenceVectors.open(folder) if several else Vectors.open(folder)
     texts = PaperTexts(corpus, options.text)
-    makers: Sequence[Maker] | Hired
-    if options.elsewhere is not None:
-        how = {**options.as_given(), "full_text": str(full_text.path.resolve()), "several": several}
-        makers = options.elsewhere.hire(corpus, encoders[0], "chunks", how)
+    makers: Sequence[ShardMaker] | RemoteMaker
+    if options.remote is not None:
+        payload = {**options.as_payload(), "full_text": str(full_text.path.resolve()), "several": several}
+        makers = options.remote.make_task(corpus, encoders[0], "chunks", payload)
     else:
         makers = [chunk_maker(texts, full_text, one, options.dtype, several) for one in encoders]
-    return (write_ragged if several else write_vectors)(Path(folder), plan, makers, reporter=reporter)
+    return (write_ragged_vectors if several else write_vectors)(Path(folder), plan, makers, reporter=reporter)
 
 
-def chunks_of(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
-    """Each text in chunks of at most max_tokens tokens, the special ones around each chunk among them."""
+def split_chunks(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
+    """Split full texts into chunks of at most max_tokens tokens, special tokens included."""
     room = reader.max_tokens - len(reader.opening) - len(reader.closing)
     return [
         np.concatenate([reader.opening, ids[start : start + room], reader.closing])
@@ -147,26 +156,26 @@ def chunks_of(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
     ]
 
 
-def pool_chunks(found: NDArray[np.float32], weights: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[Any]:
-    """Weighted mean of each paper's rows found[offsets[i]:offsets[i + 1]], (papers, dimension); zeros without a row.
+def pool_chunks(chunks: NDArray[np.float32], weights: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the weighted mean of each paper's chunks[offsets[i]:offsets[i + 1]], (papers, dimension); zeros without one.
 
     >>> pool_chunks(np.array([[1, 0], [0, 1], [2, 2]], np.float32), np.array([3, 1, 5]), np.array([0, 2, 2, 3])).tolist()
     [[0.75, 0.25], [0.0, 0.0], [2.0, 2.0]]
     """
-    pooled = np.zeros((len(offsets) - 1, found.shape[1]), np.float32)
+    pooled = np.zeros((len(offsets) - 1, chunks.shape[1]), np.float32)
     for paper, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         if end > start:
-            pooled[paper] = np.average(found[start:end], axis=0, weights=weights[start:end])
+            pooled[paper] = np.average(chunks[start:end], axis=0, weights=weights[start:end])
     return pooled
 
 
-def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> Maker:
-    """Chunks of full texts to one vector a paper, or to ragged arrays."""
+def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> ShardMaker:
+    """Return the maker of a shard of full texts: one vector per paper, or with `several` one per chunk."""
     reader: TextReader = encoder.reader
     if reader.by_sentence:
         raise UserError(
             f"{encoder.name} reads title and abstract sentence by sentence (pooling {ASPECT_WORDS}), and full texts are cut "
-            "into chunks; leave out the full text, or take another model"
+            "into chunks; leave out the full text, or use another model"
         )
     around = len(reader.opening) + len(reader.closing)
 
@@ -174,28 +183,30 @@ def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str
         for at in range(start, stop, _READ):
             rows = range(at, min(at + _READ, stop))
             heads = texts[rows.start : rows.stop]
-            yield [chunks_of(reader, [head, *full_text.sections(row)]) for head, row in zip(heads, rows, strict=True)]
+            yield [
+                split_chunks(reader, [head, *full_text.sections(row)]) for head, row in zip(heads, rows, strict=True)
+            ]
 
     def encode(papers: list[list[Tokens]], reporter: Reporter, saved: SavedBatches) -> Arrays:
         chunks = [chunk for paper in papers for chunk in paper]
         offsets = np.cumsum([0, *map(len, papers)], dtype=np.int64)  # (papers + 1,)
-        scaled = _Scaled(reporter, len(papers))
-        found = encoder.encode_tokens(chunks, reporter=scaled, saved=saved)  # (chunks, dimension)
+        scaled = _PaperProgress(reporter, len(papers))
+        vectors = encoder.encode_tokens(chunks, reporter=scaled, saved=saved)  # (chunks, dimension)
         if several:
             numbers = np.arange(len(chunks)) - np.repeat(offsets[:-1], np.diff(offsets))
-            with np.errstate(over="ignore"):  # what is not finite is counted when it is written
-                matrix = found.astype(dtype)
+            with np.errstate(over="ignore"):  # numbers that are not finite are counted when they are written
+                matrix = vectors.astype(dtype)
             return {"matrix": matrix, "offsets": offsets, "numbers": numbers, "lost": np.zeros(1, np.int64)}
-        pooled = pool_chunks(found, np.array([len(chunk) - around for chunk in chunks]), offsets)
+        pooled = pool_chunks(vectors, np.array([len(chunk) - around for chunk in chunks]), offsets)
         if encoder.settings.normalize:
             pooled /= np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
-        return kept_rows(pooled, dtype)
+        return drop_empty_rows(pooled, dtype)
 
-    return Maker(read, encode)
+    return ShardMaker(read, encode)
 
 
-class _Scaled(Reporter):
-    """Progress in papers of work that is counted in chunks."""
+class _PaperProgress(Reporter):
+    """Reports progress in papers while chunks are encoded."""
 
     def __init__(self, outer: Reporter, papers: int) -> None:
         super().__init__(quiet=outer.quiet, stream=outer.stream)
@@ -206,21 +217,21 @@ class _Scaled(Reporter):
 
     @contextmanager
     def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
-        done = told = 0
+        done = reported = 0
         with self._outer.task(label, self._papers, "papers") as onward:
 
             def advance(amount: int) -> None:
-                nonlocal done, told
+                nonlocal done, reported
                 done += amount
                 now = done * self._papers // max(total or 1, 1)
-                onward(now - told)
-                told = now
+                onward(now - reported)
+                reported = now
 
             yield advance
 
 
 def _sections(record: dict[str, object]) -> list[str]:
-    found = record.get("sections")
-    sections = [value for value in found if isinstance(value, dict)] if isinstance(found, list) else []
+    values = record.get("sections")
+    sections = [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
     parts = [[value if isinstance(value := s.get(name), str) else "" for name in ("heading", "text")] for s in sections]
     return [text for heading, body in parts if (text := paper_text(heading, body))]

@@ -1,16 +1,13 @@
-"""Passes over a row of floats, four numbers an instruction: largest, quantize, exponential, GELU.
-
-Lengths are multiples of 16. Does not know what the rows mean; see `kernels.py`.
-
-A layer of BERT over a packed stream of tokens, compiled: products in int8, all else in float32.
+"""Compiled int8 kernels of a BERT layer over a packed stream: quantize, dense, attention, GELU, normalization.
 
     dense    quantize rows, multiply, add the bias
     attend   scores in int8, softmax in float32, the mean of the values in float16
     layer    attention, normalization, the two products around GELU, normalization; in three steps, each of which can be
-             done by rows or by heads, so that threads can share one text
+             divided by rows or by heads, so that threads can share one text
 
-Arrays of work may have stale rows behind the tokens: what is computed there is finite and is never read. A token's
-states depend on the tokens of its text alone, not on the stream.
+Products are in int8, all else in float32. The passes over a row of floats (largest, quantize, exponential, GELU) handle four
+numbers per instruction; lengths are multiples of 16. Work arrays may have stale rows after the tokens: what is computed there
+is finite and is never read. A token's states depend on the tokens of its text alone, not on the stream.
 """
 
 from __future__ import annotations
@@ -60,13 +57,21 @@ _intrinsic: Any = extending.intrinsic
 _FOUR_HALVES = ir.VectorType(F16, 4)
 
 STRIDE = 16
-"""Lengths of rows are multiples of it: four vectors a turn of a loop, so that none waits for another."""
+"""Lengths of rows are multiples of this: four vectors per loop turn, so that none waits for another."""
 
 _EXP2 = (0.0551718231, 0.242611508, 0.693260996, 0.999928051)
-"""2 ** x for |x| <= 0.5, the highest power first; within 8e-5 of itself."""
+"""2 ** x for |x| <= 0.5, the highest power first; relative error below 8e-5."""
 
 _MAGIC = 12582912.0
-"""1.5 * 2 ** 23: a float that is added to it leaves its nearest integer in the lowest bits."""
+"""1.5 * 2 ** 23: adding a float leaves its nearest integer in the lowest bits."""
+
+BLOCK = 64
+"""Rows that go through the two products around GELU together, so that the states between stay in the cache."""
+
+_MIN_SIZE = np.float32(1e-9)
+_TOP = np.float32(127)
+_ROOM = np.float32(4)  # weights of at highest 2 ** -3: their sums over 512 values of 1,000 fit into float16
+_LOG2_E = np.float32(1.4426950408889634)
 
 _END = 4.0
 _GELU = (2.27808112e-08, -1.59857055e-06, 4.79548972e-05, -0.000814009541, 0.00877236007, -0.06457305, 0.397883307)
@@ -74,7 +79,7 @@ _GELU = (2.27808112e-08, -1.59857055e-06, 4.79548972e-05, -0.000814009541, 0.008
 
 
 def _loop(builder: Any, count: Any, start: Any, step: Callable[[Any, Any], Any]) -> list[Any]:
-    """For at = 0, 4, ... below count: carry = step(at, carry), with four carries that take turns."""
+    """Emit a loop over a row: for at = 0, 4, ... below count: carry = step(at, carry), with four carries in turn."""
     before, body = builder.block, builder.append_basic_block("row.body")
     end = builder.append_basic_block("row.end")
     builder.branch(body)
@@ -99,15 +104,15 @@ def _fold(builder: Any, vectors: list[Any], two: Callable[[Any, Any, Any], Any])
 
 @_intrinsic
 def row_size(typing, row, row_at, factors, factors_at, count):
-    """The largest |row * factors|."""
+    """Return the largest |row * factors|, by which a row is quantized."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
         f = pointer(context, builder, signature.args[2], arguments[2], arguments[3], F32)
 
-        def step(at: Any, most: Any) -> Any:
+        def step(at: Any, highest: Any) -> Any:
             product = builder.fmul(load(builder, x, at, FLOATS), load(builder, f, at, FLOATS))
-            return larger(builder, most, size(builder, product))
+            return larger(builder, highest, size(builder, product))
 
         return largest(builder, _fold(builder, _loop(builder, arguments[4], floats(0), step), larger))
 
@@ -116,7 +121,7 @@ def row_size(typing, row, row_at, factors, factors_at, count):
 
 @_intrinsic
 def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at, width):
-    """round(row * factors * scale) as int8 into a panel: four numbers at out_at, the next four `width` fours on."""
+    """Quantize round(row * factors * scale) to int8 in a panel: four numbers at out_at, the next four `width` fours on."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
@@ -141,12 +146,15 @@ def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at
 
 @_intrinsic
 def row_largest(typing, row, row_at, count):
-    """The largest number of a row."""
+    """Return the largest number of a row, for softmax."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
         found = _loop(
-            builder, arguments[2], floats(-1e30), lambda at, most: larger(builder, most, load(builder, x, at, FLOATS))
+            builder,
+            arguments[2],
+            floats(-1e30),
+            lambda at, highest: larger(builder, highest, load(builder, x, at, FLOATS)),
         )
         return largest(builder, _fold(builder, found, larger))
 
@@ -155,7 +163,7 @@ def row_largest(typing, row, row_at, count):
 
 @_intrinsic
 def exp2_row(typing, row, row_at, count, shift, out):
-    """out = 2 ** (row - floor(shift)) as float16 at the same place; gives the sum, in which 2 ** -100 is the least."""
+    """Compute out = 2 ** (row - floor(shift)) as float16 at the same place; return the sum, with terms of at least 2 ** -100."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
@@ -176,7 +184,7 @@ def exp2_row(typing, row, row_at, count, shift, out):
 
 @_intrinsic
 def halve_row(typing, row, row_at, count, out, out_at):
-    """out = row as float16."""
+    """Convert a row to float16."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
@@ -193,7 +201,7 @@ def halve_row(typing, row, row_at, count, out, out_at):
 
 
 def _exp2(builder: Any, x: Any, magic: Any) -> Any:
-    """2 ** (x - _MAGIC + magic): a polynomial of what is left beside the nearest integer, which goes to the exponent."""
+    """Emit 2 ** (x - _MAGIC + magic): a polynomial of the fraction; the nearest integer goes to the exponent."""
     shifted = builder.fadd(x, magic)
     rest = builder.fsub(x, builder.fsub(shifted, magic))
     found = floats(_EXP2[0])
@@ -205,7 +213,7 @@ def _exp2(builder: Any, x: Any, magic: Any) -> Any:
 
 @_intrinsic
 def gelu_row(typing, row, row_at, count):
-    """row = row * Phi(row) in place (Hendrycks and Gimpel 2016, GELU)."""
+    """Compute GELU, row * Phi(row), in place (Hendrycks and Gimpel 2016)."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         start = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
@@ -226,23 +234,9 @@ def gelu_row(typing, row, row_at, count):
     return types.void(row, types.int64, types.int64), code
 
 
-# A layer of BERT over a packed stream of tokens, compiled: products in int8, all else in float32.
-
-# ruff: noqa: PLR0913
-
-
-BLOCK = 64
-"""Rows that go through two products around GELU together, so that what lies between stays in the cache."""
-
-_LEAST = np.float32(1e-9)
-_TOP = np.float32(127)
-_ROOM = np.float32(4)  # weights of at most 2 ** -3: their sums over 512 values of 1,000 fit into float16
-_LOG2_E = np.float32(1.4426950408889634)
-
-
 @numba.njit(cache=True, nogil=True)
 def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: Any, scales: Any) -> None:
-    """Rows of x, times the factors, as panels of int8 with a scale for each group of columns."""
+    """Quantize rows of x, times the factors, to int8 panels with one scale per group of columns."""
     width = x.shape[1]
     count = len(factors)
     flat, groups, step = x.reshape(-1), count // group, group // 4
@@ -251,14 +245,16 @@ def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: An
         target = (row // ROWS) * (count // 4) * ROWS + row % ROWS
         for number in range(groups):
             place = number * group
-            most = max(row_size(flat, at + place, factors, place, group), _LEAST)
-            scales[row * groups + number] = most / _TOP
-            pack_row(flat, at + place, factors, place, group, _TOP / most, panels, target + number * step * ROWS, ROWS)
+            highest = max(row_size(flat, at + place, factors, place, group), _MIN_SIZE)
+            scales[row * groups + number] = highest / _TOP
+            pack_row(
+                flat, at + place, factors, place, group, _TOP / highest, panels, target + number * step * ROWS, ROWS
+            )
 
 
 @numba.njit(cache=True, nogil=True)
 def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, scales: Any, out: Any, to: int) -> None:
-    """out[to : to + rows] = x[first : first + rows] times the weights, with their bias."""
+    """Compute an int8 linear layer: out[to : to + rows] = x[first : first + rows] times the weights, plus the bias."""
     factors, right, right_scales, bias = weights
     quantize(x, first, rows, factors, group, panels, scales)
     groups, steps, width, flat = len(factors) // group, group // 4, out.shape[1], out.reshape(-1)
@@ -281,19 +277,19 @@ def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, 
 def _pack_head(
     qkv: Any, first: int, tokens: int, at: int, size: int, height: int, scale: Any, panels: Any, scales: Any, ones: Any
 ) -> None:
-    """One head's queries or keys as panels of `height` rows."""
+    """Quantize one head's queries or keys to int8 panels of `height` rows."""
     flat, width = qkv.reshape(-1), qkv.shape[1]
     for token in range(tokens):
         start = (first + token) * width + at
-        most = max(row_size(flat, start, ones, 0, size), _LEAST)
-        scales[token] = most / _TOP * scale
+        highest = max(row_size(flat, start, ones, 0, size), _MIN_SIZE)
+        scales[token] = highest / _TOP * scale
         target = (token // height) * (size // 4) * height + token % height
-        pack_row(flat, start, ones, 0, size, _TOP / most, panels, target, height)
+        pack_row(flat, start, ones, 0, size, _TOP / highest, panels, target, height)
 
 
 @numba.njit(cache=True, nogil=True)
 def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, work: Any) -> None:
-    """One head of one text; writes up to seven rows behind the text, which the next text writes anew."""
+    """Compute attention of one head of one text; writes up to seven rows after the text, which the next overwrites."""
     queries, keys, values, query_scales, key_scales, scores, weights, shares, ones = work
     hidden, out_width = qkv.shape[1] // 3, out.shape[1]
     scale = _LOG2_E / np.sqrt(np.float32(size))
@@ -303,7 +299,7 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
     for token in range(tokens):
         halve_row(flat, (first + token) * qkv.shape[1] + start, size, values, token * size)
     padded = (tokens + STRIDE - 1) // STRIDE * STRIDE
-    line = padded + COLUMNS  # tiles of twelve columns may end behind it
+    line = padded + COLUMNS  # tiles of twelve columns may end after it
     steps, out_flat = size // 4, out.reshape(-1)
     for tile in range((tokens + ROWS - 1) // ROWS):
         for column in range((tokens + COLUMNS - 1) // COLUMNS):
@@ -315,10 +311,10 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
             at = row * line
             for place in range(tokens, padded):
                 scores[at + place] = np.float32(-1e30)
-            most = row_largest(scores, at, padded) + _ROOM
-            shares[row] = np.float32(1) / exp2_row(scores, at, padded, most, weights)
+            highest = row_largest(scores, at, padded) + _ROOM
+            shares[row] = np.float32(1) / exp2_row(scores, at, padded, highest, weights)
             for place in range(tokens, padded):
-                weights[at + place] = 0  # what lies behind the text must not count, however little
+                weights[at + place] = 0  # nothing after the text may count
         for part in range(size // SHARE):
             to = (first + tile * ROWS) * out_width + head * size + part * SHARE
             mix_tile(weights, line, (tokens + 7) // 8, values, part * SHARE, size, shares, out_flat, to, out_width)
@@ -326,7 +322,7 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: Any) -> None:
-    """x = layer normalization of x + y[: rows], in place (Ba and others 2016)."""
+    """Compute x = layer normalization of x + y[: rows], in place (Ba and others 2016)."""
     count = len(gain)
     for row in range(rows):
         line, other = x[first + row], y[row]
@@ -344,7 +340,7 @@ def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: 
 
 @numba.njit(cache=True, nogil=True)
 def make_heads(x: Any, low: int, high: int, group: int, weights: Any, qkv: Any, work: Any) -> None:
-    """Queries, keys and values of the rows low to high."""
+    """Compute the queries, keys and values of rows low to high in int8."""
     panels, scales = work[2], work[3]
     for first in range(low, high, BLOCK):
         dense(x, first, min(BLOCK, high - first), weights, group, panels, scales, qkv, first)
@@ -352,7 +348,7 @@ def make_heads(x: Any, low: int, high: int, group: int, weights: Any, qkv: Any, 
 
 @numba.njit(cache=True, nogil=True)
 def attend_all(qkv: Any, bounds: Any, heads: int, low: int, high: int, mixed: Any, work: Any) -> None:
-    """The heads low to high of all texts."""
+    """Compute attention of the heads low to high of all texts."""
     size = mixed.shape[1] // heads
     for text in range(len(bounds) - 1):
         for head in range(low, high):
@@ -360,8 +356,10 @@ def attend_all(qkv: Any, bounds: Any, heads: int, low: int, high: int, mixed: An
 
 
 @numba.njit(cache=True, nogil=True)
-def finish(x: Any, low: int, high: int, groups: Any, weights: Any, norms: Any, eps: Any, mixed: Any, work: Any) -> None:
-    """What comes after attention, rows low to high."""
+def finish_layer(
+    x: Any, low: int, high: int, groups: Any, weights: Any, norms: Any, eps: Any, mixed: Any, work: Any
+) -> None:
+    """Compute the part of a layer after attention, for rows low to high: norms and the products around GELU."""
     (_, from_heads, up, down), (narrow, wide) = weights, groups
     gain, shift, last_gain, last_shift = norms
     y, middle, panels, scales, _ = work
@@ -379,8 +377,8 @@ def finish(x: Any, low: int, high: int, groups: Any, weights: Any, norms: Any, e
 def layer(
     x: Any, bounds: Any, heads: int, groups: Any, weights: Any, norms: Any, eps: Any, states: Any, work: Any
 ) -> None:
-    """One layer in place: x (tokens and some, hidden); bounds (texts + 1,) say where texts begin and end."""
+    """Compute one BERT layer in place on x (tokens and more, hidden); bounds (texts + 1,) of the texts."""
     qkv, mixed = states
     make_heads(x, 0, bounds[-1], groups[0], weights[0], qkv, work)
     attend_all(qkv, bounds, heads, 0, heads, mixed, work)
-    finish(x, 0, bounds[-1], groups, weights, norms, eps, mixed, work)
+    finish_layer(x, 0, bounds[-1], groups, weights, norms, eps, mixed, work)

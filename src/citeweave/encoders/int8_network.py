@@ -1,18 +1,17 @@
-"""Weights of a BERT as int8: panels, scales and smoothing.
+"""BERT in int8 on ARM CPUs: quantized and smoothed weights, and packed texts encoded on all threads.
 
-    y = W x + b    ->    y = (W diag(f)) (x / f) + b,    both factors rounded to int8, a scale for every 192 inputs
-
-The smoothing f = max |x| ** 0.5 / max |W| ** 0.5 of an input's channel moves what is hard to round from the states,
-where single channels stand out, to the weights (Xiao and others 2023, SmoothQuant). How large states grow is seen on
-`sample_texts.py`. Does not compute a network.
-
-A BERT in int8: batches of tokens in, states of the tokens out, on all threads.
-
-    network = int8_network(network, reader, threads=2)          the torch weights can be freed
+    network = int8_network(network, reader, threads=2)          the torch weights can then be freed
     network.states([tokens, ...]).mean()                        (texts, dimension)
 
-Texts are read packed, without padding, in pieces of some hundred tokens; every piece has one thread, but where there is
-only one piece all threads share it. A text's states are the same bits in any piece, order or number of threads. No gradients, no states of inner layers.
+    y = W x + b    ->    y = (W diag(f)) (x / f) + b,    both factors rounded to int8, one scale for every 192 inputs
+
+The smoothing f = max |x| ** 0.5 / max |W| ** 0.5 of an input channel moves what is hard to round from the states, where
+single channels stand out, to the weights (Xiao and others 2023, SmoothQuant). The size of the states is measured on
+`sample_texts.py`.
+
+Texts are packed, without padding, in pieces of some hundred tokens; every piece has one thread, but a single piece is shared
+by all threads. A text's states have the same bits in any piece, order or number of threads. No gradients, no states of inner
+layers.
 """
 
 from __future__ import annotations
@@ -28,43 +27,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
-from citeweave.core.executor import share
+from citeweave.core.executor import run_in_threads
 from citeweave.encoders.int8_kernels import (
     BLOCK,
     STRIDE,
     add_norm,
     attend_all,
-    finish,
+    finish_layer,
     layer,
     make_heads,
 )
 from citeweave.encoders.int8_tiles import COLUMNS, ROWS, check_instruction
 from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import PaddedStates, States, TokenStates
-from citeweave.encoders.tokens import TextReader, Tokens, sample_texts
+from citeweave.encoders.sample_texts import sample_texts
+from citeweave.encoders.tokens import TextReader, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 GROUP = 192
-"""Inputs that share a scale, at most."""
+"""Most inputs that share a scale."""
 
 Floats = NDArray[np.float32]
 Dense = tuple[Floats, NDArray[np.int8], Floats, Floats]
-"""Factors of the inputs (inputs,), panels, scales of the panels and bias, as `kernels.dense` reads them."""
+"""Factors of the inputs (inputs,), panels, scales of the panels and bias, as `int8_kernels.dense` reads them."""
+
+
+Take = Callable[[range, Floats, NDArray[np.int64]], None]
+"""Called with a piece: its rows of the batch, its states, and the bounds of its texts."""
+
+PIECE = 512
+"""Tokens that a thread encodes at a time, more where a text is longer."""
+
+SHARED = 96
+"""Tokens of a single piece, such as one query, from which the threads share it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """One layer as `kernels.layer` reads it."""
+class Int8Layer:
+    """The int8 weights of one BERT layer, as `int8_kernels.layer` reads them."""
 
     weights: tuple[Dense, Dense, Dense, Dense]
     norms: tuple[Floats, Floats, Floats, Floats]
 
 
 def group_of(inputs: int) -> int:
-    """The largest group that divides the inputs.
+    """Return the largest group of inputs with one int8 scale that divides the inputs.
 
     >>> group_of(384), group_of(1536), group_of(48)
     (192, 192, 48)
@@ -72,15 +82,15 @@ def group_of(inputs: int) -> int:
     return max(size for size in range(STRIDE, GROUP + 1, STRIDE) if inputs % size == 0)
 
 
-def quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Layer]:
-    """All layers of a BERT of transformers, smoothed for texts such as these."""
+def quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Int8Layer]:
+    """Quantize all layers of transformers' BERT to int8, smoothed for texts such as these."""
     sizes = _input_sizes(model, batch)
     layers = []
     for number, part in enumerate(model.encoder.layer):
         attention, prefix = part.attention, f"encoder.layer.{number}"
         to_heads = [attention.self.query, attention.self.key, attention.self.value]
         layers.append(
-            Layer(
+            Int8Layer(
                 (
                     _dense(to_heads, sizes[f"{prefix}.attention.self.query"]),
                     _dense([attention.output.dense], sizes[f"{prefix}.attention.output.dense"]),
@@ -94,19 +104,19 @@ def quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Layer]:
 
 
 def norm_of(module: Any) -> tuple[Floats, Floats]:
-    """Gain and shift of a layer normalization."""
+    """Return the gain and shift of a layer normalization."""
     return module.weight.detach().float().numpy().copy(), module.bias.detach().float().numpy().copy()
 
 
 def _input_sizes(model: Any, batch: Sequence[Tokens]) -> dict[str, Floats]:
-    """Name of a linear part -> the largest |input| of each channel over the tokens of the texts."""
+    """Measure the largest |input| of each channel of every linear layer over the tokens of texts, by name."""
     torch = require("torch", extra="minilm")
-    found: dict[str, Floats] = {}
+    sizes: dict[str, Floats] = {}
 
     def watch(name: str) -> Any:
         def see(module: Any, inputs: Any) -> None:
             seen = inputs[0].abs().flatten(0, -2).amax(0).numpy()  # (channels,)
-            found[name] = np.maximum(found[name], seen) if name in found else seen
+            sizes[name] = np.maximum(sizes[name], seen) if name in sizes else seen
 
         return see
 
@@ -119,7 +129,7 @@ def _input_sizes(model: Any, batch: Sequence[Tokens]) -> dict[str, Floats]:
     finally:
         for handle in watching:
             handle.remove()
-    return found
+    return sizes
 
 
 def _dense(parts: Sequence[Any], sizes: Floats) -> Dense:
@@ -132,7 +142,7 @@ def _dense(parts: Sequence[Any], sizes: Floats) -> Dense:
 
 
 def _panels(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Panels of twelve outputs, flat, and their scales (panels, groups, 12), flat."""
+    """Quantize a matrix to int8 panels of twelve outputs, flat, with scales (panels, groups, 12), flat."""
     outputs, inputs = matrix.shape
     grouped = matrix.reshape(outputs, -1, group_of(inputs))  # (outputs, groups, inputs of a group)
     scales = np.maximum(np.abs(grouped).max(axis=2), 1e-9) / 127  # (outputs, groups)
@@ -142,49 +152,37 @@ def _panels(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.ascontiguousarray(panels).reshape(-1), np.ascontiguousarray(by_panel, np.float32).reshape(-1)
 
 
-# A BERT in int8: batches of tokens in, states of the tokens out, on all threads.
-
-Take = Callable[[range, Floats, NDArray[np.int64]], None]
-"""What is done with a piece: its rows of the batch, its states, and where its texts begin and end."""
-
-PIECE = 512
-"""Tokens that a thread reads at a time, more where a text is longer."""
-
-SHARED = 96
-"""Tokens of a single piece, such as one query, from which on the threads share it."""
-
-
 class Int8Buffers(NamedTuple):
-    """Arrays that a piece is read in."""
+    """The work arrays of a thread that encodes a piece in int8."""
 
     states: tuple[Floats, ...]
-    """x, queries with keys and values, mixed: (tokens, hidden or 3 * hidden), of the whole piece."""
+    """x, queries with keys and values, mixed: (tokens, hidden or 3 * hidden), of the piece."""
 
     scratch: Any
-    """Of one thread: y, middle, panels, scales, and what `kernels.attend` writes into."""
+    """y, middle, panels, scales, and the arrays of `int8_kernels.attend`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bert:
-    """All weights, and the shape."""
+class Int8Bert:
+    """All weights of a BERT in int8, and its shape."""
 
     words: Floats
     """(words, hidden)"""
 
     places: Floats
-    """Position and type of a token together, (positions, hidden)."""
+    """Sum of position and type embeddings, (positions, hidden)."""
 
     norm: tuple[Floats, Floats]
-    layers: list[Layer]
+    layers: list[Int8Layer]
     heads: int
     hidden: int
     middle: int
     eps: np.float32
 
     def read(self, piece: Sequence[Tokens], works: Sequence[Int8Buffers]) -> tuple[Floats, NDArray[np.int64]]:
-        """States (tokens, hidden) of a piece, valid until the next, and where its texts begin and end.
+        """Encode a piece in int8: states (tokens, hidden), valid until the next, and the bounds of its texts.
 
-        As many threads as there are works share the piece.
+        As many threads as there are buffers share the piece.
         """
         bounds = np.cumsum([0, *(len(tokens) for tokens in piece)])  # (texts + 1,)
         tokens = int(bounds[-1])
@@ -206,11 +204,11 @@ class Bert:
         x: Floats,
         bounds: NDArray[np.int64],
         groups: tuple[int, int],
-        part: Layer,
+        part: Int8Layer,
         states: Sequence[Floats],
         works: Sequence[Int8Buffers],
     ) -> None:
-        """`kernels.layer` by several threads, with the same numbers: rows of a tile stay together."""
+        """Compute `int8_kernels.layer` by several threads, with the same numbers: rows of a tile stay together."""
         qkv, mixed = states
         count, tokens = len(works), int(bounds[-1])
         tiles = -(-tokens // ROWS)
@@ -225,13 +223,13 @@ class Bert:
             attend_all(qkv, bounds, self.heads, heads[at], heads[at + 1], mixed, scratch[at])
 
         def the_rest(at: int) -> None:
-            finish(x, rows[at], rows[at + 1], groups, part.weights, part.norms, self.eps, mixed, scratch[at])
+            finish_layer(x, rows[at], rows[at + 1], groups, part.weights, part.norms, self.eps, mixed, scratch[at])
 
         for step in (heads_of_rows, attention, the_rest):
-            share(count, step, count)
+            run_in_threads(count, step, count)
 
     def workspace(self, tokens: int) -> Int8Buffers:
-        """Arrays for pieces of so many tokens."""
+        """Allocate the work arrays of a thread for pieces of so many tokens."""
         rows, size = tokens + STRIDE, self.hidden // self.heads
         block, wide = BLOCK + ROWS, max(self.hidden, self.middle)
 
@@ -252,8 +250,8 @@ class Bert:
         return Int8Buffers(
             (floats(rows, self.hidden), floats(rows, 3 * self.hidden), floats(rows, self.hidden)),
             (
-                floats(block, _whole(self.hidden)),
-                floats(block, _whole(self.middle)),
+                floats(block, _padded_width(self.hidden)),
+                floats(block, _padded_width(self.middle)),
                 np.zeros(block * wide, np.int8),
                 floats(block * (wide // STRIDE)),
                 heads,
@@ -262,8 +260,8 @@ class Bert:
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
-    """First states and means over the tokens, (texts, dimension) each."""
+class Int8States:
+    """First states and means over the tokens from the int8 network, (texts, dimension) each."""
 
     first: Floats
     means: Floats
@@ -277,9 +275,9 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class Int8Network(Network):
-    """A network whose states `Bert` computes; `model` only says its shape."""
+    """A network that `Int8Bert` computes; `model` only holds its configuration."""
 
-    bert: Bert | None = None
+    bert: Int8Bert | None = None
     threads: int = 1
 
     def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
@@ -291,14 +289,14 @@ class Int8Network(Network):
             means[rows.start : rows.stop] = sums / np.diff(bounds)[:, None].astype(np.float32)
 
         self._read(batch, take)
-        return Pooled(first, means)
+        return Int8States(first, means)
 
     def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
         layers, mask = self.padded(batch)
         return PaddedStates(layers[0], mask)
 
     def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """States of the last layer; there are no others and no gradients."""
+        """Return the padded states of the last layer from int8; there are no others and no gradients."""
         assert not every
         shape = len(batch), max(map(len, batch))
         padded, mask = np.zeros((*shape, self.dimension), np.float32), np.zeros(shape, np.int64)
@@ -311,7 +309,7 @@ class Int8Network(Network):
         return (_tensor(padded),), _tensor(mask)
 
     def _read(self, batch: Sequence[Tokens], take: Take) -> None:
-        """Hand over the states of every piece, from several threads."""
+        """Encode a batch piece by piece on several threads, and hand each piece's states to `take`."""
         assert self.bert is not None
         bert, pieces = self.bert, list(_pieces(batch, self.threads))
         longest = max(sum(len(batch[row]) for row in rows) for rows in pieces)
@@ -336,7 +334,7 @@ class Int8Network(Network):
 
 
 def int8_network(network: Network, reader: TextReader, name: str, threads: int = 0) -> Int8Network:
-    """The same network in int8; `name` is the model's for errors, 0 threads are torch's number."""
+    """Quantize a BERT of torch to int8; `name` is the model's, for errors; 0 threads means torch's number."""
     check_instruction()
     model = network.model
     _check_model(model.config, name)
@@ -344,7 +342,7 @@ def int8_network(network: Network, reader: TextReader, name: str, threads: int =
     config, embeddings = model.config, model.embeddings
     texts = [tokens for tokens in reader.read(sample_texts()) if len(tokens)]
     positions = embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]
-    bert = Bert(
+    bert = Int8Bert(
         embeddings.word_embeddings.weight.detach().float().numpy().copy(),
         positions.detach().float().numpy(),
         norm_of(embeddings.LayerNorm),
@@ -362,7 +360,7 @@ def _check_model(config: Any, name: str) -> None:
     if config.model_type != "bert" or getattr(config, "is_decoder", False) or config.hidden_act != "gelu":
         raise UserError(
             f"--runtime int8 reads BERT with GELU, and {name} is {config.model_type} with "
-            f"{getattr(config, 'hidden_act', 'another activation')}; take --runtime torch"
+            f"{getattr(config, 'hidden_act', 'another activation')}; use --runtime torch"
         )
     for what, value in (
         ("hidden size", config.hidden_size),
@@ -372,27 +370,27 @@ def _check_model(config: Any, name: str) -> None:
         if value % STRIDE:
             raise UserError(
                 f"--runtime int8 needs sizes that are multiples of {STRIDE}, and the {what} of {name} is {value}; "
-                "take --runtime torch"
+                "use --runtime torch"
             )
 
 
 def _pieces(batch: Sequence[Tokens], threads: int) -> Iterator[range]:
-    """Rows of texts that are read together: pieces of about the same number of tokens, a whole number for each thread."""
+    """Yield the rows of each piece: about the same number of tokens, and the same number of pieces per thread."""
     total = sum(map(len, batch))
-    most = max(1, -(-total // (threads * max(1, round(total / (threads * PIECE))))))
+    max_tokens = max(1, -(-total // (threads * max(1, round(total / (threads * PIECE))))))
     start, tokens = 0, 0
     for row, text in enumerate(batch):
-        if tokens and tokens + len(text) / 2 > most:
+        if tokens and tokens + len(text) / 2 > max_tokens:
             yield range(start, row)
             start, tokens = row, 0
         tokens += len(text)
     yield range(start, len(batch))
 
 
-def _whole(columns: int) -> int:
+def _padded_width(columns: int) -> int:
     return -(-columns // COLUMNS) * COLUMNS
 
 
 def _tensor(vectors: NDArray[Any]) -> Tensor:
-    found: Tensor = require("torch", extra="minilm").from_numpy(vectors)
-    return found
+    tensor: Tensor = require("torch", extra="minilm").from_numpy(vectors)
+    return tensor

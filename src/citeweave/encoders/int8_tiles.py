@@ -1,23 +1,13 @@
-"""The dot product of int8, SDOT of ARM's version 8.2: sixteen products and twelve sums in one instruction.
+"""LLVM code of int8 matrix-product tiles for ARM: the dot-product instruction SDOT, float16, and loops in registers.
 
     acc[i] += a[4 i] b[4 i] + a[4 i + 1] b[4 i + 1] + a[4 i + 2] b[4 i + 2] + a[4 i + 3] b[4 i + 3]      i = 0 .. 3
-
-Writes vectors of numbers in LLVM's language, for `tiles.py` and `rows.py`.
-
-The instructions that all rests on: SDOT of ARM's version 8.2, whose code is in `registers.py`, and float16.
-
-    acc[i] += a[4 i] b[4 i] + a[4 i + 1] b[4 i + 1] + a[4 i + 2] b[4 i + 2] + a[4 i + 3] b[4 i + 3]      i = 0 .. 3
-
-Says whether this processor has them, and writes vectors of floats in LLVM's language for `tiles.py` and `rows.py`.
-Holds no arithmetic of a network.
-
-Tiles of matrix products, each one loop whose sums never leave the registers.
 
     score_tile, store_tile, add_tile   8 rows times 12 columns of int8, 24 registers of sums; scaled to float32 at the end
     mix_tile                           8 rows of float16 weights times 16 columns of float16 values, 16 registers of sums
 
-Panels of int8 lie as the instruction reads them: of 8 (left) or 12 (right) rows the first four numbers of each, then
-the next four of each. Does not pack panels and does not loop over tiles; see `kernels.py`.
+SDOT, of ARM's version 8.2, computes sixteen products and twelve sums in one instruction; `has_instruction` says whether this
+processor has it. Panels of int8 lie as the instruction reads them: of 8 (left) or 12 (right) rows the first four numbers of
+each, then the next four of each. Does not pack panels and does not loop over tiles: see `int8_kernels.py`.
 """
 
 from __future__ import annotations
@@ -34,19 +24,22 @@ from numba.core import cgutils
 from citeweave.core.errors import UserError
 from citeweave.core.executor import instruction_sets
 
+# ruff: noqa: PLR0913
+# mypy: disable-error-code="no-untyped-def"
+
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES, INTS = ir.VectorType(I8, 16), ir.VectorType(I32, 4)
-"""Two readings of a register of 128 bits."""
+"""Vector types of a 128-bit register: integers."""
 
 
 def pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, element: Any) -> Any:
-    """Where element number `at` of an array lies."""
+    """Emit the address of element `at` of an array."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.gep(builder.bitcast(data, element.as_pointer()), [at])
 
 
 def load(builder: Any, start: Any, at: Any, vector: Any) -> Any:
-    """The vector that begins `at` elements after `start`."""
+    """Emit the load of a vector that begins `at` elements after `start`."""
     return builder.load(builder.bitcast(builder.gep(start, [at]), vector.as_pointer()), align=1)
 
 
@@ -55,23 +48,23 @@ def store(builder: Any, value: Any, start: Any, at: Any) -> None:
 
 
 def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    """Call one of LLVM's own functions, most of which are a single instruction."""
+    """Emit a call of an LLVM intrinsic, usually a single instruction."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    found = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
-    return builder.call(found, arguments)
+    function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(function, arguments)
 
 
 def dot(builder: Any, sums: Any, one: Any, other: Any) -> Any:
-    """The instruction: four sums of int32, each with four products more."""
+    """Emit SDOT: four int32 sums, each with four more int8 products."""
     return call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, sums, one, other)
 
 
 def sum_in_loop(
     builder: Any, steps: Any, count: int, add: Callable[[Any, list[Any]], list[Any]], kind: Any = INTS
 ) -> list[Any]:
-    """A loop of so many steps whose `count` vectors of sums, from 0 on, stay in registers; the sums after it.
+    """Emit a loop of `steps` whose `count` vectors of sums, starting at 0, stay in registers; return the final sums.
 
-    `add` gets the number of the step and the sums before it, and gives those after it.
+    `add` takes the number of the step and the sums before it, and returns those after it.
     """
     before, body = builder.block, builder.append_basic_block("sum.body")
     end = builder.append_basic_block("sum.end")
@@ -91,38 +84,36 @@ def sum_in_loop(
     return added
 
 
-# The instructions that all rests on: SDOT of ARM's version 8.2, whose code is in `registers.py`, and float16.
-
 F16, F32 = ir.HalfType(), ir.FloatType()
 HALVES, FLOATS = ir.VectorType(F16, 8), ir.VectorType(F32, 4)
-"""Two more readings of a register of 128 bits."""
+"""Vector types of a 128-bit register: floats."""
 
 FUSED = ("contract",)
-"""The only liberty with float arithmetic: x * y + z in one step. More would undo the rounding in `exp2`."""
+"""The only fast-math flag: x * y + z in one step. More would undo the rounding in `exp2`."""
 
 
 def has_instruction() -> bool:
-    """Whether this processor has SDOT and float16 arithmetic, and the compiler knows that it does."""
+    """Return whether this processor has SDOT and float16 arithmetic, and the compiler knows it."""
     known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
     return known and {"asimddp", "asimdhp"} <= instruction_sets()
 
 
 def check_instruction() -> None:
-    """Refuse a processor without the instruction."""
+    """Refuse a processor without the int8 dot-product instruction."""
     if not has_instruction():
         raise UserError(
             "the int8 network needs an ARM processor with the dot-product instruction (asimddp) and float16 (asimdhp) "
-            f"under Linux, and this one is {platform.machine()}; take --runtime auto"
+            f"under Linux, and this one is {platform.machine()}; use --runtime auto"
         )
 
 
 def splat(builder: Any, scalar: Any) -> Any:
-    """One float in all four places."""
+    """Emit a vector with one float in all four lanes."""
     return lane(builder, builder.insert_element(ir.Constant(FLOATS, ir.Undefined), scalar, I32(0)), 0)
 
 
 def lane(builder: Any, vector: Any, place: int) -> Any:
-    """The number at one place, in all places."""
+    """Emit a vector with the number of one lane in all lanes."""
     places = ir.Constant(ir.VectorType(I32, vector.type.count), [place] * vector.type.count)
     return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), places)
 
@@ -148,19 +139,13 @@ def size(builder: Any, x: Any) -> Any:
 
 
 def rounded(builder: Any, x: Any) -> Any:
-    """The nearest integers, as int32."""
+    """Emit the rounding of four floats to the nearest int32."""
     return call(builder, "llvm.aarch64.neon.fcvtns.v4i32.v4f32", INTS, x)
 
 
 def largest(builder: Any, x: Any) -> Any:
-    """The largest of the four floats."""
+    """Emit the largest of the four floats."""
     return call(builder, "llvm.aarch64.neon.fmaxnmv.f32.v4f32", F32, x)
-
-
-# Tiles of matrix products, each one loop whose sums never leave the registers.
-
-# ruff: noqa: PLR0913
-# mypy: disable-error-code="no-untyped-def"
 
 
 _intrinsic: Any = extending.intrinsic
@@ -171,7 +156,7 @@ ROWS, COLUMNS, SHARE = 8, 12, 16
 
 
 def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
-    """The loop over a group of inputs, four a step: 24 vectors of int32 sums, three a row."""
+    """Emit the loop over a group of inputs, four per step: 24 vectors of int32 sums, three per row."""
 
     def add(step: Any, sums: list[Any]) -> list[Any]:
         at = builder.mul(step, I64(4 * ROWS)), builder.mul(step, I64(4 * COLUMNS))
@@ -187,7 +172,7 @@ def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
 
 
 def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, start: str) -> Any:
-    """out = start + sums * left scale * right scale, where `start` is nothing, a bias, or `out` itself."""
+    """Emit a tile: out = start + sums * left scale * right scale; `start` is nothing, a bias, or `out` itself."""
     kinds = signature.args
     (left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, *rest) = arguments
     out, out_at, width = rest[-3:]
@@ -219,7 +204,7 @@ def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, start: 
 def score_tile(
     typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
 ):
-    """out[8, 12] = (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
+    """Compute the tile out[8, 12] = (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
     return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, out, _N, _N), lambda *code: _tile(
         *code, start="nothing"
     )
@@ -244,7 +229,7 @@ def store_tile(
     out_at,
     width,
 ):
-    """out[8, 12] = bias[12] + (left @ right) scaled."""
+    """Compute the tile out[8, 12] = bias[12] + (left @ right) scaled."""
     return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, bias, _N, out, _N, _N), lambda *code: _tile(
         *code, start="bias"
     )
@@ -254,7 +239,7 @@ def store_tile(
 def add_tile(
     typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
 ):
-    """out[8, 12] += (left @ right) scaled."""
+    """Compute the tile out[8, 12] += (left @ right) scaled."""
     return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, out, _N, _N), lambda *code: _tile(
         *code, start="out"
     )
@@ -262,7 +247,7 @@ def add_tile(
 
 @_intrinsic
 def mix_tile(typing, weights, stride, steps, values, values_at, width, scales, out, out_at, out_width):
-    """out[8, 16] = scales[8] * (weights[8, 8 steps] @ values[8 steps, 16]); float16 in and float32 out."""
+    """Compute the tile out[8, 16] = scales[8] * (weights[8, 8 steps] @ values[8 steps, 16]); float16 in, float32 out."""
     return types.void(weights, _N, _N, values, _N, _N, scales, out, _N, _N), _mix
 
 
@@ -286,7 +271,7 @@ def _mix(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _mixed(builder: Any, w: Any, stride: Any, steps: Any, v: Any, width: Any) -> list[Any]:
-    """The loop over tokens, eight a step: 16 vectors of float16 sums, two a row."""
+    """Emit the loop over tokens, eight per step: 16 vectors of float16 sums, two per row."""
 
     def add(step: Any, sums: list[Any]) -> list[Any]:
         token = builder.mul(step, I64(8))

@@ -1,20 +1,15 @@
-"""The README.md of a saved model: what it is, how it is used, what it was trained on, what it is worth.
+"""The model card: README.md of a saved encoder, with its use, training, results and limits.
 
     card_text(ModelCard(name="specter", base="minilm"), Settings("mean", 256), dimension=384)
+    card_from_metadata(json.loads(...))                a card from recorded metadata; nothing is typed by hand
+    card_metadata(card)                                as a manifest keeps it
 
-Begins with the YAML that the Hugging Face hub reads. Says what was recorded and nothing else: no license and no leakage
-audit is claimed that nobody gave. Names and titles come from corpora, so that whatever could be Markdown, HTML, YAML or
-a link is escaped:
+Begins with the YAML that the Hugging Face hub reads. Contains what was recorded and nothing else: no license and no leakage
+audit is claimed that does not exist. Names and titles come from corpora, so whatever could be Markdown, HTML, YAML or a
+link is escaped:
 
     >>> escape("<b>5|*x*")
     '&lt;b&gt;5\\\\|\\\\*x\\\\*'
-
-A model card out of a JSON file of facts: nothing in the card is typed by hand.
-
-    card_of_facts(read_facts(Path("facts.json")))
-    facts_of_card(card)                                as a manifest keeps them
-
-Keys are those of `ModelCard`. A key that the card does not know, or a value of another kind, is refused by name.
 """
 
 from __future__ import annotations
@@ -32,16 +27,24 @@ from citeweave.encoders.model_folder import ASPECT_WORDS, Settings
 from citeweave.encoders.model_names import hub_name
 
 NO_AUDIT = "No leakage audit was made: papers of an evaluation may be among the training papers."
-_LONGEST = 300
-"""Characters of a value; longer ones are cut."""
+_MAX_LENGTH = 300
+"""Most characters of a value; longer ones are truncated."""
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", ":": "&#58;"}
 _MARKS = re.compile(r"([\\`*_\[\]|#~$!])")
 
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licenses"), dict),
+    **dict.fromkeys(("seeds", "limits"), list),
+}
+"""Fields of a card that are not text."""
+
+_NAMES: dict[type, str] = {str: "text", dict: "table", list: "list"}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What is known of how a model was made. Everything but the name may be left out."""
+    """What is recorded about how a model was trained. Everything but the name may be left out."""
 
     name: str
     base: str = ""
@@ -50,13 +53,13 @@ class ModelCard:
     base_revision: str = ""
     recipe: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The recipe's tables, such as mining and training."""
+    """The tables of the recipe, such as mining and training."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
-    """Facts of the training data: corpus hash, papers, samples, counts."""
+    """Metadata of the training data: corpus hash, papers, samples, counts."""
 
     held_out: str = ""
-    """What was kept away from training, in words."""
+    """What was held out from training, in words."""
 
     seeds: Sequence[int] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,22 +73,22 @@ class ModelCard:
     versions: Mapping[str, str] = field(default_factory=dict)
     license: str = ""
     about: str = ""
-    """What it is, in a sentence or two before all else."""
+    """What the model is, in a sentence or two."""
 
     licenses: Mapping[str, str] = field(default_factory=dict)
-    """Of what it was made of: data and start model."""
+    """Licenses of the data and the start model."""
 
     limits: Sequence[str] = ()
-    """What is known of where it should not be used, a sentence each."""
+    """Known limits of its use, one sentence each."""
 
     called: str = "path/of/this/folder"
-    """What `load_encoder` is given for it."""
+    """How `load_encoder` names the model."""
 
 
 def card_text(
     card: ModelCard, settings: Settings, *, dimension: int, has_separator: bool = True, is_delta: bool = False
 ) -> str:
-    """The card as Markdown."""
+    """Return the model card as Markdown."""
     parts = [
         _front_matter(card),
         f"# {escape(card.name)}",
@@ -93,7 +96,7 @@ def card_text(
         _summary(card, settings, dimension, is_delta=is_delta),
         "## How to use it",
         _code(card, settings.pooling, has_separator=has_separator, is_delta=is_delta),
-        _of_words(settings.pooling, is_delta=is_delta),
+        _aspect_words_note(settings.pooling, is_delta=is_delta),
         "## How it was trained",
         *_training(card),
         "## What it is worth",
@@ -106,21 +109,21 @@ def card_text(
 
 
 def escape(value: object) -> str:
-    """A value as plain text within a line of Markdown: no mark-up, no link, no mention, no control characters."""
+    """Escape a value as plain text in a line of Markdown: no markup, links, mentions or control characters."""
     text = _MARKS.sub(r"\\\1", _plain(value))
-    for sign, entity in _ENTITIES.items():
-        text = text.replace(sign, entity)
+    for character, entity in _ENTITIES.items():
+        text = text.replace(character, entity)
     return re.sub(r"www\.", "www&#46;", text, flags=re.IGNORECASE)
 
 
 def _plain(value: object) -> str:
-    """One line without control, formatting and line-separating characters, cut where it is very long."""
+    """Return a value as one line without control characters, truncated where it is very long."""
     text = value if isinstance(value, str) else _number(value)
     text = "".join(
-        " " if sign.isspace() else sign for sign in text if sign.isspace() or unicodedata.category(sign)[0] != "C"
+        " " if each.isspace() else each for each in text if each.isspace() or unicodedata.category(each)[0] != "C"
     )
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
 def _number(value: object) -> str:
@@ -136,7 +139,7 @@ def _number(value: object) -> str:
 
 
 def _front_matter(card: ModelCard) -> str:
-    """YAML; every value is a JSON string, which YAML reads as it is."""
+    """Return the YAML front matter of the card; every value is a JSON string, which YAML reads as is."""
     lines = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
     lines += ["tags:", "- sentence-transformers", "- feature-extraction", "- scientific-papers", "- citeweave"]
     if base := hub_name(card.base):
@@ -194,7 +197,7 @@ def _code(card: ModelCard, pooling: str, *, has_separator: bool, is_delta: bool)
     return f'{code}\n\nFor other programs `{command}` writes it whole: `SentenceTransformer("folder/")`.'
 
 
-def _of_words(pooling: str, *, is_delta: bool) -> str:
+def _aspect_words_note(pooling: str, *, is_delta: bool) -> str:
     if pooling != ASPECT_WORDS or is_delta:
         return ""
     return (
@@ -204,8 +207,8 @@ def _of_words(pooling: str, *, is_delta: bool) -> str:
 
 
 def _training(card: ModelCard) -> list[str]:
-    facts = {"recipe": card.recipe, "seeds": ", ".join(map(str, card.seeds)), "hardware": card.hardware}
-    parts = [_table("what", "value", {name: value for name, value in facts.items() if value})]
+    rows = {"recipe": card.recipe, "seeds": ", ".join(map(str, card.seeds)), "hardware": card.hardware}
+    parts = [_table("what", "value", {name: value for name, value in rows.items() if value})]
     for title, table in {**card.tables, "options": card.options}.items():
         parts.append(_section(title, table))
     parts.append(_section("data", card.data))
@@ -248,49 +251,38 @@ def _limits(settings: Settings, *, is_trained: bool) -> str:
     )
 
 
-# A model card out of a JSON file of facts: nothing in the card is typed by hand.
+def card_from_metadata(metadata: Mapping[str, Any]) -> ModelCard:
+    """Build a model card from recorded metadata, whose keys are the fields of `ModelCard`; others are refused.
 
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licenses"), dict),
-    **dict.fromkeys(("seeds", "limits"), list),
-}
-"""Facts that are no text."""
-
-_NAMES: dict[type, str] = {str: "text", dict: "table", list: "list"}
-
-
-def card_of_facts(facts: Mapping[str, Any]) -> ModelCard:
-    """The card that some facts make.
-
-    >>> card_of_facts({"name": "tiny", "results": {"MAP": [38.9, 40.1]}, "seeds": [0]}).results
+    >>> card_from_metadata({"name": "tiny", "results": {"MAP": [38.9, 40.1]}, "seeds": [0]}).results
     {'MAP': (38.9, 40.1)}
-    >>> card_of_facts({"name": "tiny", "licens": "MIT"})
+    >>> card_from_metadata({"name": "tiny", "licens": "MIT"})
     Traceback (most recent call last):
-    citeweave.core.errors.UserError: a fact of a model card is 'licens'; it must be one of about, audit, base, base_revision, \
+    citeweave.core.errors.UserError: a field of a model card is 'licens'; it must be one of about, audit, base, base_revision, \
 called, data, hardware, held_out, license, licenses, limits, name, options, recipe, results, seeds, tables, versions. \
 Did you mean 'license'?
     """
     known = [each.name for each in fields(ModelCard)]
-    for name, value in facts.items():
-        kind = _KINDS.get(choose(name, known, "a fact of a model card"), str)
+    for name, value in metadata.items():
+        kind = _KINDS.get(choose(name, known, "a field of a model card"), str)
         if not isinstance(value, kind) and not (name == "audit" and value is None):
-            raise UserError(f"the fact {name} of a model card is {str(value)[:60]!r}; it must be a {_NAMES[kind]}")
-    if "name" not in facts:
-        raise UserError("the facts of a model card lack the name of the model; add it")
-    results = {str(name): _before_and_after(name, pair) for name, pair in facts.get("results", {}).items()}
-    return ModelCard(**{**facts, "results": results})
+            raise UserError(f"the field {name} of a model card is {str(value)[:60]!r}; it must be a {_NAMES[kind]}")
+    if "name" not in metadata:
+        raise UserError("a model card lacks the name of the model; add it")
+    results = {str(name): _read_result(name, pair) for name, pair in metadata.get("results", {}).items()}
+    return ModelCard(**{**metadata, "results": results})
 
 
-def facts_of_card(card: ModelCard) -> dict[str, Any]:
-    """What `card_of_facts` reads again; what is empty is left out."""
+def card_metadata(card: ModelCard) -> dict[str, Any]:
+    """Return the metadata from which `card_from_metadata` builds the card again, without empty fields."""
     return {name: value for name, value in asdict(card).items() if value}
 
 
-def _before_and_after(name: str, pair: object) -> tuple[float | None, float | None]:
-    if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_figure, pair))):
+def _read_result(name: str, pair: object) -> tuple[float | None, float | None]:
+    if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number_or_none, pair))):
         raise UserError(f"the result {name!r} is {str(pair)[:60]}; it must be two numbers, before and after training")
     return pair[0], pair[1]
 
 
-def _is_figure(value: object) -> bool:
+def _is_number_or_none(value: object) -> bool:
     return value is None or is_finite(value)

@@ -1,20 +1,17 @@
-"""What an encoder's folder says about itself: where its weights are, and how its tokens become one vector.
+"""The folder of an encoder: where its weights are, and the settings by which a text becomes one vector.
 
-    modules.json                 there is one: sentence-transformers. Transformer, WeightedLayerPooling (the learned mix
-                                 of layers), Pooling and Normalize are known
+    modules.json                 sentence-transformers. Transformer, WeightedLayerPooling (the learned mix of layers),
+                                 Pooling and Normalize are supported
     1_Pooling/config.json        {"pooling_mode_mean_tokens": true, ...}, or since 6.0 {"pooling_mode": "mean"}
     sentence_bert_config.json    {"max_seq_length": 256, "do_lower_case": false}
     aspect_words/                beside a Pooling at the first token: the pooling of that name, which is citeweave's own
-    config.json, *.safetensors   alone: a plain Hugging Face model, read at its first token (cls)
+    config.json, *.safetensors   alone: a plain Hugging Face model, pooled at its first token (cls)
 
-Reads JSON only and loads no weights. A folder that holds only what changed of a model is opened by `deltas.py`. What would need code from the folder or a pickle is refused here.
-
-What every delta says of itself, and what is checked of it: its base, the base's revision, how texts become vectors.
+Reads JSON only and loads no weights. What would need code from the folder or a pickle is refused. A folder that holds only
+the changes of a base model is opened by `delta.py`; what every delta.json has in common is checked here:
 
     check_keys(path, data, {"rank", "alpha"})         a JSON object with these keys and no others
-    base_of(path, data), settings_of(path, data)      what `base`, `base_revision` and `settings` hold
-
-A delta's folder may come from a stranger: nothing in it is believed. Does not open the base.
+    base_of(path, data), settings_of(path, data)      the values of `base`, `base_revision` and `settings`
 """
 
 from __future__ import annotations
@@ -26,28 +23,36 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import another_version, check_some, kind_of, read_manifest, sealed, unsealed
+from citeweave.core.artifact import (
+    check_named_files,
+    explain_version_mismatch,
+    kind_of,
+    read_manifest,
+    seal_payload,
+    unseal_payload,
+)
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import check_regular, hash_file, hash_json, read_input
 from citeweave.encoders.untrusted_model import check_config, check_shards, check_sizes, check_tokenizer
 
 KIND, VERSION = "encoder", 1
-"""Of the manifest in the folder of an encoder that was trained here."""
+"""Kind and version of the manifest of an encoder trained by citeweave."""
 
 WEIGHTS = "model.safetensors"
+SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 
 ASPECT_WORDS = "aspect_words"
-"""Name of a pooling, and of the folder with its weights; see `saved/aspect_words.py`."""
+"""Name of a pooling, and of the folder with its weights; see `pooling.py`."""
 
 _SHARDS = f"{WEIGHTS}.index.json"
 _MAX_JSON = 1 << 20
-"""Bytes of a settings file; a larger one is none."""
+"""Largest settings file in bytes."""
 
 _MAX_PROMPT, _MAX_POOLING = 10_000, 100
-"""Characters of a prompt, and of what a pooling is called."""
+"""Most characters of a prompt, and of the name of a pooling."""
 
 _MAX_SHARDS = 16 << 20
-"""Bytes of the list of shards, which names every tensor."""
+"""Largest list of shards in bytes; it names every tensor."""
 
 _KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize")
 _NEEDED = ("Transformer", "Pooling")
@@ -68,33 +73,40 @@ _HASHED = (
     "merges.txt",
     "*.model",
 )
+_KINDS: dict[str, tuple[type, ...]] = {
+    "pooling": (str,),
+    "max_tokens": (int, type(None)),
+    "normalize": (bool,),
+    "lower": (bool,),
+    "prompt": (str,),
+}
 _REVISION_VERSION = 1
 _MAY_CHANGE = ("README.md", "delta.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a text becomes one vector."""
+    """The settings by which an encoder turns a text into one vector."""
 
     pooling: str
     """`cls`, `mean`, `layers`, `mix` or `aspect_words`; a folder may also name others, which `load_encoder` refuses."""
 
     max_tokens: int | None
-    """Longest text in tokens, special ones included; None = what tokenizer and model allow."""
+    """Length in tokens at which texts are truncated, special ones included; None = what tokenizer and model allow."""
 
     normalize: bool = False
     """Whether vectors get length 1."""
 
     lower: bool = False
-    """Whether texts are put into lower case before the tokenizer sees them."""
+    """Whether texts are lowercased before the tokenizer."""
 
     prompt: str = ""
-    """What stands before every text."""
+    """Text put before every text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder with weights that can be loaded, and its own settings."""
+    """The folder of an encoder: its weights, its settings and its deltas."""
 
     weights: Path
     """Where config.json, tokenizer and weights are: the folder itself or one inside it."""
@@ -106,96 +118,96 @@ class ModelFolder:
     """Where the weights of a learned mix of layers are."""
 
     words: Path | None = None
-    """Where the words for aspects are."""
+    """Where the weights of the words for aspects are."""
 
     deltas: tuple[tuple[Path, str], ...] = ()
-    """Folders with changes of the weights, to be made in this order, each with a hash of its changes."""
+    """Folders with changes of the weights, applied in this order, each with a hash of its changes."""
 
     def revision(self, settings: Settings) -> str:
-        """Twelve hex digits of all that decides the vectors; the names of folders do not count."""
+        """Return twelve hex digits of everything that decides the vectors; the names of folders do not count."""
         place = {"mix": self.mix, ASPECT_WORDS: self.words}.get(settings.pooling)
         own = () if place is None else (place / WEIGHTS, place / "config.json")
-        beside = [hash_file(path) for path in own if path.is_file()] + [found for _, found in self.deltas]
+        beside = [hash_file(path) for path in own if path.is_file()] + [changes for _, changes in self.deltas]
         return revision_of(self.weights, settings, beside)
 
 
 def read_model_folder(folder: Path) -> ModelFolder:
-    """Read a folder's settings, or say why it cannot be used."""
+    """Read the settings of an encoder's folder, or refuse it with the reason."""
     _refuse_pipes(folder)
     _refuse_adapter(folder)
     if (folder / "modules.json").is_file():
-        found = _read_sentence_transformer(folder)
+        model = _read_sentence_transformer(folder)
     elif (folder / "config.json").is_file():
-        found = ModelFolder(folder, Settings("cls", None), is_sentence_transformer=False)
+        model = ModelFolder(folder, Settings("cls", None), is_sentence_transformer=False)
     else:
         raise UserError(
             f"{folder} holds no encoder (neither modules.json nor config.json); give the folder of a "
             "sentence-transformers or Hugging Face model"
         )
-    _refuse_pipes(found.weights)
-    _refuse_adapter(found.weights)
-    _check_weights(found.weights)
-    check_tokenizer(found.weights)
-    return found
+    _refuse_pipes(model.weights)
+    _refuse_adapter(model.weights)
+    _check_weights(model.weights)
+    check_tokenizer(model.weights)
+    return model
 
 
 def _refuse_pipes(folder: Path) -> None:
-    """transformers would wait for ever for what somebody may write into a pipe."""
+    """Refuse named pipes in a model folder, which transformers would wait for forever."""
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if path.exists():
             check_regular(path)
 
 
 def _refuse_adapter(folder: Path) -> None:
-    """transformers would load it, and a base of its choice, where peft is installed."""
+    """Refuse an adapter, which transformers would load with a base of its choice where peft is installed."""
     if (folder / "adapter_config.json").exists():
-        raise UserError(f"{folder} holds an adapter, not a whole model; merge it into its base model and save that")
+        raise UserError(f"{folder} holds an adapter, not a complete model; merge it into its base model and save that")
 
 
 def check_unchanged(folder: Path) -> None:
-    """Refuse a trained folder of citeweave whose files are not what was trained; others say nothing of their files.
+    """Refuse an encoder folder of citeweave whose files differ from its manifest; other folders have no manifest.
 
-    The card may be edited, and so may the place of a delta's base, which has a seal of its own.
+    The card may be edited, and so may the path of a delta's base; the rest of delta.json has its own seal.
     """
     if kind_of(folder) != KIND:
         return
     manifest = read_manifest(folder, KIND, VERSION)
     names = [name for name in manifest.files if name not in _MAY_CHANGE and not name.startswith("training/")]
-    check_some(folder, manifest, [name for name in names if (folder / name).is_file()])
+    check_named_files(folder, manifest, [name for name in names if (folder / name).is_file()])
 
 
 def revision_of(weights: Path, settings: Settings, beside: Sequence[str] = ()) -> str:
-    """Twelve hex digits of the files that decide the vectors, of hashes of others beside them, and of the settings."""
+    """Return twelve hex digits of the model files that decide the vectors, of other hashes, and of the settings."""
     files = sorted({path for pattern in _HASHED for path in weights.glob(pattern) if path.is_file()})
     hashes = {path.name: hash_file(path) for path in files}
-    hashes |= {f"beside/{number}": found for number, found in enumerate(beside)}
+    hashes |= {f"beside/{number}": value for number, value in enumerate(beside)}
     return hash_json({"version": _REVISION_VERSION, "files": hashes, "settings": asdict(settings)})[:12]
 
 
 def _check_weights(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder}/config.json is missing; copy the whole folder of the model")
+        raise InputError(f"{folder}/config.json is missing; copy the complete folder of the model")
     config = read_json(folder / "config.json")
     check_config(folder / "config.json", config)
     check_sizes(folder / "config.json", config, sum(path.stat().st_size for path in folder.glob("*.safetensors")))
     if (folder / WEIGHTS).is_file():
         return
     if (folder / _SHARDS).is_file():
-        check_shards(folder / _SHARDS, read_json(folder / _SHARDS, most=_MAX_SHARDS))
+        check_shards(folder / _SHARDS, read_json(folder / _SHARDS, max_bytes=_MAX_SHARDS))
         return
     if any(folder.glob("*.bin")):
         raise UserError(
             f"{folder} has its weights only as a pickle (.bin), which is never loaded here; where you trust it, convert "
             "it once with transformers: AutoModel.from_pretrained(old).save_pretrained(new), and its tokenizer alike"
         )
-    raise InputError(f"{folder} has no weights (model.safetensors); copy or download the whole model")
+    raise InputError(f"{folder} has no weights (model.safetensors); copy or download the complete model")
 
 
 def _read_sentence_transformer(folder: Path) -> ModelFolder:
     kinds, paths = _modules(folder)
     if unknown := [kind for kind in kinds if kind.rpartition(".")[2] not in _KNOWN or not _is_standard(kind)]:
         raise UserError(
-            f"{folder}/modules.json names modules that citeweave does not know: {', '.join(unknown)}; it knows "
+            f"{folder}/modules.json names modules that citeweave does not support: {', '.join(unknown)}; it supports "
             f"{', '.join(_KNOWN)} of sentence-transformers. Embed with another tool and evaluate the vectors"
         )
     names = [kind.rpartition(".")[2] for kind in kinds]
@@ -228,15 +240,17 @@ def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[st
     if task != "feature-extraction":
         raise UserError(f"{folder} is made for the task {task!r}; citeweave reads encoders for 'feature-extraction'")
     if prompt and pooling.get("include_prompt") is False:
-        raise UserError(f"{folder} leaves its prompt out of the pooling, which citeweave cannot; choose another model")
+        raise UserError(
+            f"{folder} leaves its prompt out of the pooling, which citeweave does not support; choose another model"
+        )
 
 
 def _modules(folder: Path) -> tuple[list[str], list[Path]]:
-    """Type and folder of every module, in order; folders outside the model's own are refused."""
+    """Return the type and folder of every module of modules.json, in order; folders outside the model's are refused."""
     path = folder / "modules.json"
     listed = _load(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise InputError(f"{path} is not a list of modules; copy the whole folder of the model again")
+        raise InputError(f"{path} is not a list of modules; copy the complete folder of the model again")
     kinds = [str(entry.get("type", "")) for entry in listed]
     inner = [Path(str(entry.get("path", ""))) for entry in listed]
     if any(place.is_absolute() or ".." in place.parts for place in inner):
@@ -249,7 +263,7 @@ def _is_standard(kind: str) -> bool:
 
 
 def _pooling_mode(config: dict[str, Any]) -> str:
-    """`mean`; of several modes that are joined `cls+max`; sentence-transformers takes mean where none is named."""
+    """Return the pooling mode of a Pooling config, such as `mean` or, of joined modes, `cls+max`; the default is mean."""
     modes = config.get("pooling_mode")
     if isinstance(modes, str):
         return modes[:_MAX_POOLING]
@@ -259,7 +273,7 @@ def _pooling_mode(config: dict[str, Any]) -> str:
 
 
 def _pooling_name(mode: str, *, is_mix: bool, has_words: bool) -> str:
-    """A mix of layers goes on to the mean over tokens, words for aspects say cls to others; else there is no name."""
+    """Return citeweave's name of a pooling: `mix` is a mix of layers with mean, `aspect_words` is saved as cls."""
     if is_mix:
         mode = "mix" if mode == "mean" else f"mix+{mode}"
     if has_words:
@@ -273,7 +287,7 @@ def _default_prompt(folder: Path) -> str:
     prompt = prompts.get(name, "") if isinstance(prompts, dict) and isinstance(name, str) else ""
     if isinstance(prompt, str) and len(prompt) > _MAX_PROMPT:
         raise InputError(
-            f"{folder}/config_sentence_transformers.json: the default prompt has {len(prompt):,} characters; it stands "
+            f"{folder}/config_sentence_transformers.json: the default prompt has {len(prompt):,} characters; it is put "
             f"before every text, and may have {_MAX_PROMPT:,}"
         )
     return prompt if isinstance(prompt, str) else ""
@@ -287,76 +301,65 @@ def _whole_number(value: object, path: Path) -> int | None:
     return value
 
 
-def read_json(path: Path, *, missing_is_empty: bool = False, most: int = _MAX_JSON) -> dict[str, Any]:
-    """A settings file, which holds one JSON object."""
+def read_json(path: Path, *, missing_is_empty: bool = False, max_bytes: int = _MAX_JSON) -> dict[str, Any]:
+    """Read a settings file of a model folder, which holds one JSON object."""
     if missing_is_empty and not path.is_file():
         return {}
-    value = _load(path, most)
+    value = _load(path, max_bytes)
     if not isinstance(value, dict):
-        raise InputError(f"{path} is not a JSON object; copy the whole folder of the model again")
+        raise InputError(f"{path} is not a JSON object; copy the complete folder of the model again")
     return value
 
 
-def _load(path: Path, most: int = _MAX_JSON) -> object:
+def _load(path: Path, max_bytes: int = _MAX_JSON) -> object:
     try:
-        if path.stat().st_size > most:
-            raise InputError(f"{path} is larger than a settings file can be; copy the whole folder of the model again")
+        if path.stat().st_size > max_bytes:
+            raise InputError(
+                f"{path} is larger than a settings file can be; copy the complete folder of the model again"
+            )
         return json.loads(read_input(path))
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder of the model") from None
+        raise InputError(f"{path} cannot be read ({error.strerror}); copy the complete folder of the model") from None
     except (ValueError, RecursionError):
-        raise InputError(f"{path} is not JSON; copy the whole folder of the model again") from None
-
-
-# What every delta says of itself, and what is checked of it: its base, the base's revision, how texts become vectors.
-
-SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "pooling": (str,),
-    "max_tokens": (int, type(None)),
-    "normalize": (bool,),
-    "lower": (bool,),
-    "prompt": (str,),
-}
+        raise InputError(f"{path} is not JSON; copy the complete folder of the model again") from None
 
 
 def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> None:
-    """Refuse another format or version."""
+    """Refuse a model file of another format or version."""
     if data.get("format") != name:
         raise InputError(
             f"{path} is of format {str(data.get('format'))[:40]!r}, not {name!r}; give the folder of a model that citeweave "
             "trained or compressed"
         )
     if data.get("version") != version:
-        raise InputError(f"{path} is {name} {another_version(data.get('version'), version, 'train it again')}")
+        raise InputError(f"{path} is {name} {explain_version_mismatch(data.get('version'), version, 'train it again')}")
 
 
 def sealed_settings(data: dict[str, Any]) -> dict[str, Any]:
-    """What is written, with a seal of all but the base: where the base moves, its name is edited."""
-    return {**sealed({**data, "base": ""}), "base": data["base"]}
+    """Return the content of delta.json with a seal of all but the base, whose path users may edit."""
+    return {**seal_payload({**data, "base": ""}), "base": data["base"]}
 
 
 def unsealed_settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """The settings without their seal, refused where they are not those that were sealed; the oldest have none."""
+    """Return the content of delta.json without its seal; refuse it if it was changed. The oldest have no seal."""
     if "seal" not in data:
-        return data  # one whose name is damaged is a key that does not belong there
+        return data  # a damaged key "seal" is refused as an unknown key
     try:
-        return {**unsealed({**data, "base": ""}), "base": data.get("base")}
+        return {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
     except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}; copy the whole folder again") from None
+        raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
 
 
 def check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
-    """A JSON object that has these keys and no others."""
+    """Return a JSON object of a model file that has these keys and no others, or refuse it."""
     if not isinstance(data, dict) or set(data) != known:
-        found = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
-        raise InputError(f"{path}: {', '.join(found)[:100]} does not belong here or is missing; copy the delta again")
+        wrong = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
+        raise InputError(f"{path}: {', '.join(wrong)[:100]} does not belong here or is missing; copy the delta again")
     return data
 
 
 def base_of(path: Path, data: dict[str, Any]) -> tuple[str, str]:
-    """The base's name or folder, and its revision."""
+    """Read the name or folder of a delta's base, and its revision."""
     base, revision = data["base"], data["base_revision"]
     if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
         raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")
@@ -366,9 +369,11 @@ def base_of(path: Path, data: dict[str, Any]) -> tuple[str, str]:
 
 
 def settings_of(path: Path, data: object) -> Settings:
-    """How a text becomes one vector."""
+    """Read the settings in a delta.json."""
     table = check_keys(path, data, set(_KINDS))
     for name, value in table.items():
         if type(value) not in _KINDS[name] or (name == "max_tokens" and value is not None and value < 1):
-            raise InputError(f"{path}: {name} is {str(value)[:40]!r}, which is no such setting; copy the delta again")
+            raise InputError(
+                f"{path}: {name} is {str(value)[:40]!r}, which is not a valid setting; copy the delta again"
+            )
     return Settings(**table)

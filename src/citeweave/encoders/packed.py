@@ -1,41 +1,24 @@
-"""The tokens of a batch end to end in one stream.
+"""Packed batches: texts end to end without padding, and the layers of BERT-like models over that stream.
 
     texts      [CLS] a b [SEP] | [CLS] c [SEP] | filler
     positions   0    1 2  3       0    1  2      0 0 ...
     bounds      0                 4              7     8          (texts + 2,): the filler is the last text
 
-The filler brings the stream to a multiple of `STEP` tokens, so that matrix products keep their fast shapes; nothing
-reads it.
+The filler pads the stream to a multiple of `STEP` tokens, so that matrix products keep their fast shapes; nothing reads it.
+Attention stays inside each text: on CUDA by `triton_attention.py` or `torch.nn.attention.varlen` (half precision, torch 2.10
+or later); on a CPU by plain attention under a mask, slow and exact, for tests and comparison.
 
-Attention that stays inside each text of a stream.
+`packed_tokens` runs a model: BERT and RoBERTa by the layers here, with the numbers of transformers' BertModel; ModernBERT,
+DistilBERT, ELECTRA and BERT with adapters through transformers' attention interface. Models that add their own bias to the
+attention (MPNet, DeBERTa, T5) cannot be packed. A packed model trains with the dropout of its states alone, because
+variable-length attention has none.
 
-On CUDA it is `torch.nn.attention.varlen` (half precision, torch 2.10 or later); on a CPU plain attention under a mask,
-slow and exact, which exists for tests and for comparison. Neither drops attention weights at random.
-
-BERT's layers over a packed stream of tokens: the numbers of transformers' BertModel, without its padding.
-
-    stream   (tokens, dimension)   all texts of a batch end to end, see `packing.py`
-
-Reads the weights out of the transformers model at every call: gradients reach them and nothing is stored twice.
-Weights and states are cast to the dtype that is computed in, the residual stream too; norms and softmax are float32
-inside. Queries, keys and values come of one product. With `first_only` the last layer computes the first token of
-every text alone, which is all that cls pooling reads: it saves 7 % of BERT-base. The states' dropout is applied in
-training; the attention's is not, since variable-length attention has none.
-
-`compiled` runs all layers as one piece of code by torch.compile, made at the first call for any number of tokens and
-texts. Imports torch: import this module inside functions.
-
-Texts without padding: which models can read a stream of texts end to end, and what they make of it.
-
-    packed/stream.py      the tokens of a batch as one stream
-    packed/attention.py   attention that stays inside each text
-    packed/bert.py        the layers of BERT and RoBERTa over a stream
-    packed/kernels.py     their attention on a GPU
-
-`packed_tokens` runs a model: BERT and RoBERTa by their own layers, ModernBERT, DistilBERT, ELECTRA and BERT with adapters
-through transformers' attention interface. Models that add a bias of their own to the attention (MPNet, DeBERTa, T5)
-cannot be packed. A packed model trains with the dropout of its states alone: its attention drops nothing at random.
-Imports torch: import this module inside functions.
+The layers read the weights of the transformers model at every call: gradients reach them and nothing is stored twice.
+Weights and states are cast to the dtype of the computation, the residual stream too; norms and softmax are float32 inside.
+Queries, keys and values come from one product. With `first_only` the last layer computes only the first token of every text,
+which is all that cls pooling needs: it saves 7 % of BERT-base. `compiled` runs all layers as one piece of code by
+torch.compile, compiled at the first call for any number of tokens and texts. Imports torch: import this module inside
+functions.
 """
 
 from __future__ import annotations
@@ -59,15 +42,15 @@ STEP = 256
 """The stream's length is a multiple of this."""
 
 TILE = 64
-"""Tokens of a text that one program of `kernels.py` computes."""
+"""Tokens of a text that one program of `triton_attention.py` computes."""
 
 ROUND_LONGEST = 512
-"""The longest text is rounded up to a multiple of this: the number is part of compiled code."""
+"""The longest text is rounded up to a multiple of this, because it is a constant in compiled code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch of texts as one stream. See `pack`."""
+    """A packed batch: texts as one stream of tokens. See `pack`."""
 
     ids: Tensor
     """(tokens,)"""
@@ -79,17 +62,17 @@ class Packed:
     """(texts + 2,) int32: where texts begin; the last one is the filler."""
 
     tiles: Tensor
-    """(tiles, 3) int32: begin and end of a text, and the first token of one of its tiles; for `kernels.py`."""
+    """(tiles, 3) int32: begin and end of a text, and the first token of one of its tiles; for `triton_attention.py`."""
 
     longest: int
     """No text has more tokens than this."""
 
     begins: NDArray[np.int64]
-    """(texts + 2,): `bounds` where the processor is."""
+    """(texts + 2,): `bounds` in the CPU's memory."""
 
 
 def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
-    """Lay texts, each of one token or more, end to end.
+    """Pack tokenized texts, each of one token or more, end to end into one stream.
 
     >>> packed = pack([np.array([5, 6, 7]), np.array([8])], pad=0, device="cpu")
     >>> packed.ids[:6].tolist(), packed.positions[:6].tolist(), packed.bounds.tolist()
@@ -97,7 +80,7 @@ def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     """
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))  # (texts,)
     tokens = int(lengths.sum())
-    filler = STEP - tokens % STEP  # one token or more, so that every text has a first one
+    filler = STEP - tokens % STEP  # at least one token, so that the filler has a first one too
     lengths = np.append(lengths, filler)  # (texts + 1,)
     bounds = np.concatenate([[0], np.cumsum(lengths)])  # (texts + 2,)
     ids = np.full(tokens + filler, pad, np.int32)  # (tokens,)
@@ -106,12 +89,12 @@ def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     positions[:tokens] = np.arange(tokens) - np.repeat(bounds[:-2], lengths[:-1])
     longest = -(-int(lengths.max()) // ROUND_LONGEST) * ROUND_LONGEST
     arrays = (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))
-    on_device = [_sent(array, device) for array in arrays]
+    on_device = [_to_device(array, device) for array in arrays]
     return Packed(on_device[0], on_device[1], on_device[2], on_device[3], longest, bounds)
 
 
 def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
-    """Begin and end of every text, once for each of its tiles, and the tile's first token: (tiles, 3).
+    """Return the begin and end of the text of each tile, and the tile's first token, (tiles, 3).
 
     >>> _tiles(np.array([0, 5, 8]), 2).tolist()
     [[0, 5, 0], [0, 5, 2], [0, 5, 4], [5, 8, 5], [5, 8, 7]]
@@ -123,13 +106,11 @@ def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
     return np.stack([begin, bounds[text + 1], begin + rows * number], axis=1).astype(np.int32)
 
 
-def _sent(array: NDArray[np.int32], device: str) -> Tensor:
-    """Pinned memory lets the copy run beside the kernels of the batch before."""
+def _to_device(array: NDArray[np.int32], device: str) -> Tensor:
+    """Copy an array to the device from pinned memory, which overlaps with the kernels of the previous batch."""
     tensor = torch.from_numpy(array)
     return tensor if device == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
-
-# Attention that stays inside each text of a stream.
 
 try:
     from torch.nn.attention import varlen
@@ -141,7 +122,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Which queries see which keys: those of the same text."""
+    """Bounds of the texts among queries and keys: a query attends to the keys of its own text."""
 
     queries: Tensor
     """(texts + 1,) int32 bounds of the texts among the queries."""
@@ -154,17 +135,17 @@ class Spans:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None = None) -> Tensor:
-    """Attention of queries (queries, heads, size) to keys and values (tokens, heads, size) of their own text.
+    """Compute attention of queries (queries, heads, size) to keys and values (tokens, heads, size) of their own text.
 
     With `window` a token sees as many neighbors to either side.
     """
     if not query.is_cuda:
         return _attend_masked(query, key, value, spans, window)
     more: dict[str, Any] = {} if window is None else {"window_size": (window, window)}
-    found: Any = varlen.varlen_attn(
+    states: Any = varlen.varlen_attn(
         query, key, value, spans.queries, spans.keys, spans.longest_query, spans.longest_key, **more
     )
-    return cast(Tensor, found)
+    return cast(Tensor, states)
 
 
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None) -> Tensor:
@@ -174,15 +155,13 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, spans: Spans, wind
         places = torch.arange(len(key), device=key.device)
         seen &= (places[:, None] - places[None, :]).abs() <= window
     query, key, value = (states.transpose(0, 1) for states in (query, key, value))  # (heads, tokens, size) each
-    found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-    return found.transpose(0, 1)  # (queries, heads, size)
+    states = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    return states.transpose(0, 1)  # (queries, heads, size)
 
 
 def _texts_of(states: Tensor, bounds: Tensor) -> Tensor:
     return torch.searchsorted(bounds, torch.arange(len(states), device=bounds.device, dtype=bounds.dtype), right=True)
 
-
-# BERT's layers over a packed stream of tokens: the numbers of transformers' BertModel, without its padding.
 
 try:
     from citeweave.encoders.triton_attention import SIZES, attend_tiles
@@ -195,19 +174,19 @@ _PLAIN_PARTS = (torch.nn.Linear, torch.nn.LayerNorm)
 
 
 class PackedShape(NamedTuple):
-    """What compiled code is made for, beside the shapes of the weights."""
+    """The constants of compiled layers, besides the shapes of the weights."""
 
     heads: int
     eps: float
     rates: tuple[float, ...]
-    """Dropout of the embeddings and of every layer."""
+    """Dropout rates of the embeddings and of every layer."""
 
     dtype: torch.dtype
     first_only: bool
 
 
 def is_plain(model: Any) -> bool:
-    """Whether `bert_stream` computes this model exactly: no adapters, no cross-attention, exact GELU."""
+    """Return whether `bert_stream` computes this model exactly: no adapters, no cross-attention, exact GELU."""
     if type(model).__name__ not in PLAIN_MODELS or model.config.is_decoder or model.config.hidden_act != "gelu":
         return False
     return all(type(part) in _PLAIN_PARTS for layer in model.encoder.layer for part in _parts(layer))
@@ -216,7 +195,7 @@ def is_plain(model: Any) -> bool:
 def bert_stream(
     model: Any, packed: Packed, dtype: torch.dtype, *, first_only: bool = False, compiled: bool = False
 ) -> Tensor:
-    """Last states (tokens, dimension) of all tokens, or with `first_only` (texts + 1, dimension) of the texts' first."""
+    """Run BERT over a packed batch: last states (tokens, dimension), or with `first_only` of the texts' first tokens."""
     layers = list(model.encoder.layer)
     rates = tuple(_rate(part) for part in (model.embeddings, *(layer.output for layer in layers)))
     config = model.config
@@ -235,7 +214,7 @@ def _run(packed: Packed, tables: tuple[Any, ...], layers: tuple[tuple[Tensor, ..
 
 
 def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tensor:
-    """Word, position and type of every token, added and normed: (tokens, dimension)."""
+    """Embed the words, positions and types of packed tokens, summed and normalized, (tokens, dimension)."""
     word, word_pad, position, position_pad, kind, weight, bias = tables
     first = 0 if position_pad is None else position_pad + 1  # RoBERTa counts its positions from here on
     states = embedding(packed.ids, word, word_pad) + kind[0]
@@ -246,11 +225,11 @@ def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tenso
 def _run_layer(
     stream: Tensor, weights: tuple[Tensor, ...], packed: Packed, shape: PackedShape, rate: float, first_only: bool
 ) -> Tensor:
-    """One layer of Vaswani et al. (2017) with norms after the sums, as in BERT (Devlin et al. 2019)."""
+    """Run one transformer layer (Vaswani et al. 2017) with norms after the sums, as in BERT (Devlin et al. 2019)."""
     cast = [weight.to(stream.dtype) for weight in weights]
     out, out_bias, norm, norm_bias, up, up_bias, down, down_bias, last, last_bias = cast[6:]
     if first_only:
-        kept, seen = _see_first(stream, cast, packed, shape.heads)  # (texts + 1, dimension) each
+        kept, seen = _attend_first(stream, cast, packed, shape.heads)  # (texts + 1, dimension) each
     else:
         wide = linear(stream, torch.cat(cast[0:6:2]), torch.cat(cast[1:6:2]))  # (tokens, 3 dimension)
         kept, seen = stream, _attend_wide(wide.view(wide.shape[0], 3, shape.heads, -1), packed).flatten(1)
@@ -260,15 +239,15 @@ def _run_layer(
 
 
 def _attend_wide(wide: Tensor, packed: Packed) -> Tensor:
-    """Attention (tokens, heads, size) of queries, keys and values in one tensor (tokens, 3, heads, size)."""
+    """Compute attention (tokens, heads, size) of queries, keys and values in one tensor (tokens, 3, heads, size)."""
     if wide.is_cuda and wide.shape[-1] in SIZES and wide.numel() < 2**31:  # the kernels count in 32 bits
         return attend_tiles(wide, packed.tiles)
     query, key, value = wide.unbind(1)
     return attend(query, key, value, Spans(packed.bounds, packed.bounds, packed.longest, packed.longest))
 
 
-def _see_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
-    """States of the texts' first tokens, and what these see of their texts."""
+def _attend_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
+    """Return the states of the texts' first tokens, and their attention over their texts."""
     kept = stream[packed.bounds[:-1]]  # (texts + 1, dimension)
     query = linear(kept, cast[0], cast[1]).view(kept.shape[0], heads, -1)  # (texts + 1, heads, size)
     both = linear(stream, torch.cat(cast[2:6:2]), torch.cat(cast[3:6:2]))  # (tokens, 2 dimension)
@@ -280,13 +259,15 @@ def _see_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -
 def _gelu(states: Tensor) -> Tensor:
     if states.dtype == torch.float32 or not torch.compiler.is_compiling():
         return torch.nn.functional.gelu(states)
-    found: Tensor = _FastGelu.apply(states)  # type: ignore[no-untyped-call]
-    return found
+    activated: Tensor = _FastGelu.apply(states)  # type: ignore[no-untyped-call]
+    return activated
 
 
 class _FastGelu(torch.autograd.Function):
-    """GELU (Hendrycks and Gimpel 2016) with the normal distribution within 1e-7, where the exact one costs more than
-    the memory it reads: Abramowitz and Stegun (1964), formula 7.1.26. Compiled code fuses it into one kernel."""
+    """GELU (Hendrycks and Gimpel 2016) by Abramowitz and Stegun's formula 7.1.26 (1964), within 1e-7.
+
+    The exact one takes longer than reading its memory; compiled code fuses this one into one kernel.
+    """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor) -> Tensor:
@@ -303,7 +284,7 @@ class _FastGelu(torch.autograd.Function):
 
 
 def _normal(wide: Tensor) -> tuple[Tensor, Tensor]:
-    """The normal distribution's share below a number, and exp(-number^2 / 2)."""
+    """Return the normal distribution function of numbers, and exp(-number^2 / 2), for GELU."""
     bell = torch.exp(wide * wide * -0.5)
     t = 1.0 / (1.0 + 0.23164189 * wide.abs())
     tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))) * bell
@@ -316,7 +297,7 @@ def _compiled() -> Callable[..., Tensor]:
 
     def run_any_length(packed: Packed, *rest: Any) -> Tensor:
         for tensor in (packed.ids, packed.positions, packed.bounds, packed.tiles):
-            torch._dynamo.mark_dynamic(tensor, 0)  # unmarked, the second batch would be compiled anew
+            torch._dynamo.mark_dynamic(tensor, 0)  # else the second batch would be compiled again
         return run(packed, *rest)
 
     return run_any_length
@@ -330,7 +311,7 @@ def _tables(model: Any) -> tuple[Any, ...]:
 
 
 def _parts(layer: Any) -> tuple[Any, ...]:
-    """What a layer computes with, in the order in which `_run_layer` uses it."""
+    """Return the linear and norm modules of a layer, in the order in which `_run_layer` uses them."""
     seeing, output = layer.attention.self, layer.attention.output
     around = (output.dense, output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
     return seeing.query, seeing.key, seeing.value, *around
@@ -348,20 +329,16 @@ def _drop(states: Tensor, rate: float) -> Tensor:
     return dropout(states, rate) if rate else states
 
 
-# Texts without padding: which models can read a stream of texts end to end, and what they make of it.
-
-__all__ = ["Packed", "can_compile", "can_pack", "first_states", "pack", "packed_tokens"]
-
 INTERFACE = "citeweave_packed"
 """Name of packed attention among transformers' attention functions."""
 
 PACKING_MODELS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert")
-"""Types of models whose attention takes no mask but the one of the padding."""
+"""Types of models whose attention has no mask but that of the padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedStates:
-    """Last states of the tokens of a packed batch."""
+    """Last states of the tokens of a packed batch, ready for pooling."""
 
     stream: Tensor
     """(tokens, dimension)"""
@@ -370,7 +347,7 @@ class PackedStates:
     """(texts + 2,), the filler's at the end."""
 
     begins: NDArray[np.int64]
-    """(texts + 2,), the same where the processor is, so that nobody waits for the device."""
+    """(texts + 2,), the same in the CPU's memory, so that nothing waits for the device."""
 
     def cls(self) -> Tensor:
         return self.stream[self.bounds[:-2].long()].float()  # (texts, dimension)
@@ -389,7 +366,7 @@ class PackedStates:
 
 @dataclass(frozen=True, slots=True)
 class FirstStates:
-    """Last states of the first tokens alone."""
+    """Last states of the first tokens of a packed batch alone, for cls pooling."""
 
     first: Tensor
     """(texts + 1, dimension), the filler's at the end."""
@@ -398,11 +375,11 @@ class FirstStates:
         return self.first[:-1].float()  # (texts, dimension)
 
     def mean(self) -> Tensor:
-        raise AssertionError("states of the first tokens have no mean over all")
+        raise AssertionError("first tokens alone have no mean over all tokens")
 
 
 def can_pack(model: Any, device: str, *, slowly: bool = False) -> bool:
-    """Whether this model can be packed and that pays on this device; `slowly` takes a CPU too, where it never pays."""
+    """Return whether a model can be packed and that is faster on this device; `slowly` allows a CPU too."""
     if model.config.model_type not in PACKING_MODELS or getattr(model.config, "is_decoder", False):
         return False
     if not device.startswith("cuda"):
@@ -413,22 +390,22 @@ def can_pack(model: Any, device: str, *, slowly: bool = False) -> bool:
 
 
 def can_compile(model: Any, device: str) -> bool:
-    """Whether compiled code would run this model; without triton torch.compile makes none for CUDA."""
-    found = importlib.util.find_spec("triton") is not None
-    return found and device.startswith("cuda") and HAS_VARLEN and is_plain(model)
+    """Return whether torch can compile the packed layers of a model; for CUDA it needs triton."""
+    has_triton = importlib.util.find_spec("triton") is not None
+    return has_triton and device.startswith("cuda") and HAS_VARLEN and is_plain(model)
 
 
 def computes_in(model: Any, device: str) -> torch.dtype:
-    """What `torch.autocast` around the call asks for, else the dtype of the weights."""
+    """Return the dtype in which a model computes: that of `torch.autocast` around the call, else of its weights."""
     kind = device.partition(":")[0]
     if torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
-    found: torch.dtype = model.dtype
-    return found
+    dtype: torch.dtype = model.dtype
+    return dtype
 
 
 def packed_tokens(model: Any, packed: Packed, *, compiled: bool = False) -> PackedStates:
-    """Run a model that `PACKING_MODELS` names over a stream; differentiable."""
+    """Run a model of `PACKING_MODELS` over a packed batch; differentiable."""
     if not is_plain(model):
         return PackedStates(_interface_stream(model, packed), packed.bounds, packed.begins)
     dtype = computes_in(model, packed.ids.device.type)
@@ -436,7 +413,7 @@ def packed_tokens(model: Any, packed: Packed, *, compiled: bool = False) -> Pack
 
 
 def first_states(model: Any, packed: Packed, *, compiled: bool = False) -> States:
-    """The same of the first tokens alone, which spares a plain model most of its last layer."""
+    """Run a model over a packed batch for its first tokens alone, which saves a plain model most of its last layer."""
     if not is_plain(model):
         return packed_tokens(model, packed, compiled=compiled)
     dtype = computes_in(model, packed.ids.device.type)
@@ -444,15 +421,15 @@ def first_states(model: Any, packed: Packed, *, compiled: bool = False) -> State
 
 
 def _interface_stream(model: Any, packed: Packed) -> Tensor:
-    """Any model whose attention goes through transformers' interface and whose positions can be given."""
+    """Run a packed batch through a model whose attention uses transformers' interface and takes positions."""
     positions = packed.positions.long()[None]  # (1, tokens)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     if (unused := getattr(table, "padding_idx", None)) is not None:  # RoBERTa counts its positions from here on
         positions = positions + unused + 1
     spans = Spans(packed.bounds, packed.bounds, packed.longest, packed.longest)
     with _packed_attention(model):
-        found = model(input_ids=packed.ids.long()[None], position_ids=positions, citeweave_spans=spans)
-    stream: Tensor = found.last_hidden_state[0]  # (tokens, dimension)
+        output = model(input_ids=packed.ids.long()[None], position_ids=positions, citeweave_spans=spans)
+    stream: Tensor = output.last_hidden_state[0]  # (tokens, dimension)
     return stream
 
 
@@ -472,7 +449,7 @@ def _packed_attention(model: Any) -> Iterator[None]:
 def _attend_for_transformers(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **more: Any
 ) -> tuple[Tensor, None]:
-    """States (1, heads, tokens, size) in, (1, tokens, heads, size) out; the models' scaling is the usual one."""
+    """Compute packed attention for transformers: (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
     assert attention_mask is None and np.isclose(
         more.get("scaling") or query.shape[-1] ** -0.5, query.shape[-1] ** -0.5
     )

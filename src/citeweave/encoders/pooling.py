@@ -1,38 +1,40 @@
-"""Small safetensors files that are not trusted: what is in them is compared with what may be in them, then read.
+"""Pooling: from the states of a text's tokens to its one vector, with the weights that some poolings learn.
 
-    read_tensors(path, {"layer_weights": (7,)})["layer_weights"].shape == (7,)
+    cls      the state of the first token
+    mean     the mean over the tokens, special ones included, padding not (as in sentence-transformers)
+    layers   the mean over tokens and over all layers, including the token embeddings (Peters et al. 2018, ELMo, with
+             equal weights; the ELMo baseline of Cohan et al. 2020, SPECTER, appendix A)
+    mix      the same with a learned weight per layer: sum of w[layer] * states[layer] / sum of w, then the mean over tokens
+    aspect_words   sentences weighted by attention from the words for aspects
 
-Names, shapes and kinds of numbers are compared before a number is read, so that memory stays within what the caller
-expects. The format holds no code. Does not read whole models: `network.py` does, by transformers.
-
-A learned mix of a network's layers: one trained weight a layer, the token embeddings first.
-
-    states = sum over layers of w[layer] * states[layer] / sum of w        then the mean over the tokens
-
-The formula is that of sentence-transformers' WeightedLayerPooling, in the spirit of ELMo's (Peters et al. 2018), so
-that a trained mix is saved as that module and read back unchanged. Begins with equal weights.
+`mix` is sentence-transformers' WeightedLayerPooling, saved and read as that module; it begins with equal weights.
 
     1_WeightedLayerPooling/config.json         {"word_embedding_dimension": 384, "layer_start": 0, "num_hidden_layers": 6}
     1_WeightedLayerPooling/model.safetensors   layer_weights (num_hidden_layers + 1 - layer_start,)
 
-The weights are a parameter of the model itself, `layer_mix`: whoever trains, copies or moves the model takes them along.
-Does not pool over tokens: `pooling.py` does.
+`aspect_words` is SciAspect(Weighted): SciAspect thesis (TUM 2023), experiment 3.5; marks before sentences as in Liu and
+Lapata 2019, attention as in Vaswani et al. 2017, equation 1.
 
-From the states of a text's tokens to its one vector.
+    [CLS] title [SEP] [CLS] sentence 1 [SEP] [CLS] sentence 2 [SEP]      the state of every [CLS]: a sentence's vector
+    background, method, result, miscellaneous  ->  linear layer          one query per word
+    per query: softmax over the sentences of (query . sentence) / sqrt(dimension), then their weighted mean
+    the mean of the four is the paper's vector
 
-    cls      the state of the first token
-    mean     the mean over the tokens, special ones included, padding not (as in sentence-transformers)
-    layers   the mean over tokens and over all layers, the token embeddings among them (Peters et al. 2018, ELMo,
-             with equal weights; the ELMo baseline of Cohan et al. 2020, SPECTER, appendix A)
-    mix      the same with a learned weight a layer, see `layer_mix.py`
-    aspect_words   sentences weighed by the words for aspects, see `sentence_attention.py`
+The words are embedded once with the start model, as the state of [CLS] in `[CLS] word [SEP]`, so that queries and sentences
+begin in one space; they stay fixed, weight and bias are trained. sentence-transformers has no such module, so that a saved
+folder says `cls` to it and has this one beside it:
 
-`text_vectors` goes from tokens to vectors, with gradients where they are asked for; all else are functions of tensors.
+    aspect_words/config.json         {"format": "citeweave-aspect-words", "version": 1, "words": ["background", ...]}
+    aspect_words/model.safetensors   queries (words, dimension), weight (dimension, dimension), bias (dimension,)
+
+The learned weights are part of the model itself, `layer_mix` and `aspect_words`, and are trained, copied and moved with it.
+
+    vectors = text_vectors(network, [tokens, ...], Settings("mean", 256))       (texts, dimension), differentiable
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,103 +42,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import InputError, UserError, require
-from citeweave.core.files import open_input
-from citeweave.encoders.model_folder import ASPECT_WORDS
+from citeweave.core.errors import InputError, require
+from citeweave.core.files import write_json
+from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, Settings, check_format, read_json
+from citeweave.encoders.tokens import TextReader, Tokens
+from citeweave.encoders.untrusted_model import check_finite, read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from citeweave.encoders.network import Network
 
-_MAX_HEADER = 8 << 20
-"""Bytes of the table of contents; that of a model with 10,000 tensors has 1.5 million."""
+POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
 
-_NUMBERS = ("F32", "F16", "BF16")
+WORDS = ("background", "method", "result", "miscellaneous")
+"""The words for aspects of the SciAspect thesis (TUM 2023)."""
 
+PREFIX = f"{ASPECT_WORDS}."
+"""Prefix of the aspect words' weights among the model's."""
 
-def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, all_there: bool = True) -> dict[str, Tensor]:
-    """The tensors of a file in float32, sorted by name; each must be one of those expected, and all or some be there."""
-    any_float = {name: (_NUMBERS, shape) for name, shape in expected.items()}
-    found = _read(path, any_float, set(expected) if all_there else set())
-    return {name: tensor.float() for name, tensor in found.items()}
-
-
-def read_stored(
-    path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]], *, needed: set[str]
-) -> dict[str, Tensor]:
-    """The tensors of a file as they are stored, each of the kind of numbers (such as I8) and shape that are expected."""
-    return _read(path, {name: ((numbers,), shape) for name, (numbers, shape) in expected.items()}, needed)
-
-
-def _read(
-    path: Path, expected: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], needed: set[str]
-) -> dict[str, Tensor]:
-    _check_header(path)
-    safetensors = require("safetensors", extra="minilm")
-    try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            names = sorted(file.keys())
-            _check_names(path, names, expected, needed)
-            for name in names:
-                _check_shape(path, name, file.get_slice(name), *expected[name])
-            found = {name: file.get_tensor(name) for name in names}
-    except (OSError, safetensors.SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise InputError(f"{path} is no whole safetensors file ({reason}); copy it again") from None
-    for name, tensor in found.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise InputError(f"{path}: {name} holds numbers that are not finite; the training failed, or it is damaged")
-    return found
-
-
-def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Weights that are not finite make no vectors."""
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise UserError(f"{name} holds numbers that are not finite in {tensor.dtype}; the model is not saved")
-
-
-def _check_header(path: Path) -> None:
-    try:
-        size = path.stat().st_size
-        with open_input(path) as file:
-            header = int.from_bytes(file.read(8), "little")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder") from None
-    if size < 8 or header > min(size - 8, _MAX_HEADER):
-        raise InputError(
-            f"{path} is no whole safetensors file (a header of {header:,} bytes in {size:,}); copy it again"
-        )
-
-
-def _check_names(path: Path, names: list[str], expected: Mapping[str, object], needed: set[str]) -> None:
-    if unknown := [name for name in names if name not in expected]:
-        raise InputError(f"{path}: {unknown[0][:100]!r} is no tensor that belongs here ({len(unknown)} such)")
-    if lacking := sorted(needed - set(names)):
-        raise InputError(f"{path} lacks {len(lacking)} tensors, such as {lacking[0]}; copy it again")
-
-
-def _check_shape(path: Path, name: str, part: Any, kinds: tuple[str, ...], expected: tuple[int, ...]) -> None:
-    shape, numbers = tuple(part.get_shape()), str(part.get_dtype())
-    if shape != expected or numbers not in kinds:
-        raise InputError(
-            f"{path}: {name} is {numbers} of shape {shape}; it must be {' or '.join(kinds)} of shape {expected}"
-        )
-
-
-# A learned mix of a network's layers: one trained weight a layer, the token embeddings first.
+ASPECT_WORDS_FORMAT, ASPECT_WORDS_VERSION = "citeweave-aspect-words", 1
 
 PARAMETER = "layer_mix"
-"""Name of the weights among the model's parameters."""
+"""Name of the layer mix among the model's parameters."""
 
 TENSOR = "layer_weights"
-"""Their name in sentence-transformers' module."""
+"""Name of the layer mix in sentence-transformers' module."""
 
 _SMALLEST_SUM = 1e-6
 
 
 def add_mix(model: Any, weights: Tensor | None = None) -> None:
-    """Give a model a mix of its layers, with equal weights unless some are given, (layers + 1,)."""
+    """Add a learned mix of layers to a model, with these weights (layers + 1,) or equal ones."""
     torch = require("torch", extra="minilm")
     if weights is None:
         weights = torch.ones(count_states(model))
@@ -145,12 +82,12 @@ def add_mix(model: Any, weights: Tensor | None = None) -> None:
 
 
 def count_states(model: Any) -> int:
-    """Layers of states that a model gives, the token embeddings among them."""
+    """Return how many layers of states a model has, including the token embeddings."""
     return int(model.config.num_hidden_layers) + 1
 
 
 def mix_layers(layers: tuple[Tensor, ...], weights: Tensor) -> Tensor:
-    """Layers (texts, tokens, dimension) each, weights (layers,) -> (texts, tokens, dimension) in float32."""
+    """Mix layers (texts, tokens, dimension) by weights (layers,), (texts, tokens, dimension) in float32."""
     assert len(layers) == len(weights)
     total = layers[0].float() * weights[0]  # (texts, tokens, dimension)
     for layer, weight in zip(layers[1:], weights[1:], strict=True):
@@ -159,7 +96,7 @@ def mix_layers(layers: tuple[Tensor, ...], weights: Tensor) -> Tensor:
 
 
 def read_mix(folder: Path, config: dict[str, Any], model: Any) -> Tensor:
-    """The weights of a WeightedLayerPooling folder, (layers + 1,); 0 where the module leaves a layer out."""
+    """Read the layer mix of a WeightedLayerPooling folder, (layers + 1,); 0 where the module leaves a layer out."""
     torch = require("torch", extra="minilm")
     layers, start, dimension = count_states(model), config.get("layer_start"), int(model.config.hidden_size)
     width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
@@ -171,49 +108,63 @@ def read_mix(folder: Path, config: dict[str, Any], model: Any) -> Tensor:
     if type(start) is not int or not 0 <= start < layers:
         raise InputError(f"{folder}/config.json: layer_start is {start!r}; it must be from 0 to {layers - 1}")
     path = folder / "model.safetensors"
-    found = read_tensors(path, {TENSOR: (layers - start,)})[TENSOR]  # (layers - start,)
-    check_sum(float(found.sum()), path)
-    weights: Tensor = torch.cat([torch.zeros(start), found])  # (layers,)
+    stored = read_tensors(path, {TENSOR: (layers - start,)})[TENSOR]  # (layers - start,)
+    check_sum(float(stored.sum()), path)
+    weights: Tensor = torch.cat([torch.zeros(start), stored])  # (layers,)
     return weights
 
 
 def check_sum(total: float, what: object) -> None:
-    """A mix is divided by the sum of its weights."""
+    """Refuse a layer mix whose weights sum to 0, because it is divided by their sum."""
     if abs(total) < _SMALLEST_SUM:
-        raise InputError(f"{what}: the weights of the layers add up to {total:.1g}; a mix needs another sum than 0")
+        raise InputError(f"{what}: the weights of the layers add up to {total:.1g}; a mix needs a sum other than 0")
 
 
-# From the states of a text's tokens to its one vector.
+def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) -> Tensor:
+    """Encode and pool tokenized texts, each of one token or more, as the settings say, (texts, dimension)."""
+    if settings.pooling in ("layers", "mix"):
+        layers, mask = network.padded(batch, every=True)
+        vectors = pool(layers, mask, settings.pooling, getattr(network.model, PARAMETER, None))
+    elif settings.pooling == ASPECT_WORDS:
+        vectors = aspect_word_vectors(network, batch)
+    elif settings.pooling == "cls":
+        vectors = network.states(batch, first_only=True).cls()
+    else:
+        vectors = network.states(batch).mean()
+    return normalize(vectors, settings)
 
-POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
+
+def normalize(vectors: Tensor, settings: Settings) -> Tensor:
+    """Normalize pooled vectors (texts, dimension) to length 1 where the settings say so."""
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12) if settings.normalize else vectors
 
 
 class States(Protocol):
-    """Last states of the tokens of some texts, padded or packed."""
+    """Last states of the tokens of a batch, padded or packed, ready for pooling."""
 
     def cls(self) -> Tensor:
-        """States of the first tokens, (texts, dimension) float32."""
+        """Return the states of the first tokens, (texts, dimension) float32."""
 
     def mean(self) -> Tensor:
-        """Means over the tokens, (texts, dimension) float32."""
+        """Return the means over the tokens, (texts, dimension) float32."""
 
 
 class TokenStates(States, Protocol):
-    """States of every token, not only what is made of them."""
+    """States of every token of a batch, not only the pooled ones."""
 
     def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
-        """Means over spans of tokens, each of one token or more, (spans, dimension) float32.
+        """Return the means over spans of tokens, each of one token or more, (spans, dimension) float32.
 
         Span i is from token starts[i] up to ends[i] of text texts[i]; spans come in order and do not overlap.
         """
 
     def tokens(self) -> Tensor:
-        """States of all tokens, text after text without padding, (tokens, dimension)."""
+        """Return the states of all tokens, text after text without padding, (tokens, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaddedStates:
-    """States (texts, tokens, dimension) and their mask (texts, tokens)."""
+    """Padded states (texts, tokens, dimension) and their mask (texts, tokens)."""
 
     states: Tensor
     mask: Tensor
@@ -233,7 +184,7 @@ class PaddedStates:
 
 
 def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | None = None) -> Tensor:
-    """Vectors (texts, dimension) of the layers that a network gave; for cls and mean the last one counts."""
+    """Pool the layers of a network to vectors (texts, dimension); cls and mean use the last layer only."""
     if pooling == "mix":
         assert mix is not None
         return mean_tokens(mix_layers(layers, mix), mask)
@@ -243,22 +194,22 @@ def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | N
 
 
 def first_token(states: Tensor) -> Tensor:
-    """States (texts, tokens, dimension) -> (texts, dimension); texts are padded at their end."""
+    """Return the state of each text's first token, (texts, dimension); texts are padded at their end."""
     return states[:, 0].float()
 
 
 def mean_tokens(states: Tensor, mask: Tensor) -> Tensor:
-    """States (texts, tokens, dimension), mask (texts, tokens) with 1 at a token -> (texts, dimension)."""
+    """Return the mean over the tokens of states (texts, tokens, dimension) where the mask is 1, (texts, dimension)."""
     weights = mask.unsqueeze(-1).float()  # (texts, tokens, 1)
     return (states.float() * weights).sum(dim=1) / weights.sum(dim=1)  # every text has a token
 
 
 def mean_spans(stream: Tensor, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
-    """States (tokens, dimension), spans in order and apart from each other -> (spans, dimension)."""
+    """Return the means over spans of states (tokens, dimension); spans are in order and disjoint, (spans, dimension)."""
     torch = require("torch", extra="minilm")
     if not len(starts):
         return stream[:0].float()
-    # every second segment is a span, the others are what lies between them
+    # every second segment is a span, the others are the gaps
     bounds = np.concatenate([[0], np.stack([starts, ends], axis=1).ravel(), [len(stream)]])  # (2 spans + 2,)
     offsets = torch.from_numpy(bounds).to(stream.device, non_blocking=True)
     sums = torch.segment_reduce(stream.float(), "sum", offsets=offsets, axis=0)[1::2]  # (spans, dimension)
@@ -267,8 +218,125 @@ def mean_spans(stream: Tensor, starts: NDArray[np.int64], ends: NDArray[np.int64
 
 
 def mean_layers(layers: tuple[Tensor, ...]) -> Tensor:
-    """The mean of layers of one shape, (texts, tokens, dimension), without a copy of all of them."""
+    """Return the mean of layers (texts, tokens, dimension), without a copy of all of them."""
     total = layers[0].float().clone()  # (texts, tokens, dimension)
     for layer in layers[1:]:
         total += layer
     return total / len(layers)
+
+
+# --- aspect words: sentences weighted by attention -------------------------------------------------------
+
+
+def is_pooling_weight(name: str) -> bool:
+    """Return whether a weight of a model belongs to its pooling: a mix of layers, or the words for aspects.
+
+    >>> is_pooling_weight("aspect_words.bias"), is_pooling_weight("layer_mix"), is_pooling_weight("embeddings.word_embeddings.weight")
+    (True, True, False)
+    """
+    return name == PARAMETER or name.startswith(PREFIX)
+
+
+def add_aspect_words(model: Any, numbers: dict[str, Tensor] | None = None) -> None:
+    """Add the words for aspects to a model: these weights, or the identity as linear layer and zeros for the words.
+
+    With the identity nothing depends on a seed.
+    """
+    torch = require("torch", extra="minilm")
+    size = int(model.config.hidden_size)
+    if numbers is None:
+        numbers = {"queries": torch.zeros(len(WORDS), size), "weight": torch.eye(size), "bias": torch.zeros(size)}
+    place, words = next(model.parameters()).device, torch.nn.Module()
+    own = {name: tensor.detach().to(place, torch.float32).clone() for name, tensor in numbers.items()}
+    words.register_buffer("queries", own["queries"])  # (words, dimension)
+    words.register_parameter("weight", torch.nn.Parameter(own["weight"]))  # (dimension, dimension)
+    words.register_parameter("bias", torch.nn.Parameter(own["bias"]))  # (dimension,)
+    model.add_module(ASPECT_WORDS, words)
+
+
+def aspect_word_weights(model: Any) -> dict[str, Tensor]:
+    """Return the queries, weight and bias of a model's words for aspects."""
+    words = getattr(model, ASPECT_WORDS)
+    return {"queries": words.queries, "weight": words.weight, "bias": words.bias}
+
+
+def aspect_word_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the words for aspects, whether the model has them or not."""
+    size = int(model.config.hidden_size)
+    return {"queries": (len(WORDS), size), "weight": (size, size), "bias": (size,)}
+
+
+def save_aspect_words(folder: Path, model: Any) -> None:
+    """Write the words for aspects into the folder of a saved model."""
+    plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in aspect_word_weights(model).items()}
+    check_finite({f"{PREFIX}{name}": tensor for name, tensor in plain.items()})
+    place = folder / ASPECT_WORDS
+    place.mkdir(exist_ok=True)
+    write_json(
+        place / "config.json", {"format": ASPECT_WORDS_FORMAT, "version": ASPECT_WORDS_VERSION, "words": list(WORDS)}
+    )
+    require("safetensors.torch", extra="minilm").save_file(plain, place / WEIGHTS, metadata={"format": "pt"})
+
+
+def read_aspect_words(place: Path, model: Any) -> dict[str, Tensor]:
+    """Read the words for aspects of an untrusted folder; words and shapes are checked before any weight is read."""
+    path = place / "config.json"
+    config = read_json(path)
+    check_format(path, config, ASPECT_WORDS_FORMAT, ASPECT_WORDS_VERSION)
+    if config.get("words") != list(WORDS):
+        raise InputError(f"{path}: words is {str(config.get('words'))[:80]}; it must be {', '.join(WORDS)}")
+    weights = read_tensors(place / WEIGHTS, aspect_word_shapes(model))
+    if not bool(weights["queries"].any(dim=1).all()):
+        raise InputError(f"{place / WEIGHTS}: a row of queries is all zero, which is not a word; copy the folder again")
+    return weights
+
+
+def aspect_word_vectors(network: Network, batch: Sequence[Tokens]) -> Tensor:
+    """Pool texts that were tokenized by sentence with attention from the aspect words, (texts, dimension)."""
+    torch = require("torch", extra="minilm")
+    marks = [np.flatnonzero(tokens == tokens[0]) for tokens in batch]  # a text begins with its mark
+    counts = np.array([len(own) for own in marks], np.int64)  # (texts,)
+    starts = np.concatenate(marks)  # (sentences,)
+    texts = np.repeat(np.arange(len(batch)), counts)  # (sentences,)
+    sentences = network.token_states(batch).spans(texts, starts, starts + 1)  # (sentences, dimension)
+    with torch.autocast(sentences.device.type, enabled=False):
+        return attend(sentences, counts, aspect_word_queries(network.model))
+
+
+def aspect_word_queries(model: Any) -> Tensor:
+    """Return the attention queries: the words for aspects through the trained layer, (words, dimension)."""
+    torch = require("torch", extra="minilm")
+    numbers = aspect_word_weights(model)
+    queries: Tensor = torch.nn.functional.linear(numbers["queries"], numbers["weight"], numbers["bias"])
+    return queries
+
+
+def attend(sentences: Tensor, counts: NDArray[np.int64], queries: Tensor) -> Tensor:
+    """Pool sentences (sentences, dimension), `counts` per text, by attention from queries (words, dimension).
+
+    The mean over words of weighted means is one weighted mean, by the mean of the weights.
+    """
+    torch = require("torch", extra="minilm")
+    longest = int(counts.max())
+    begins = np.cumsum(counts) - counts  # (texts,)
+    places = np.minimum(begins[:, None] + np.arange(longest), len(sentences) - 1)  # (texts, longest)
+    rows, is_there = (
+        torch.from_numpy(array).to(sentences.device, non_blocking=True)
+        for array in (places, np.arange(longest) < counts[:, None])
+    )
+    padded = sentences[rows]  # (texts, longest, dimension)
+    scores = padded @ queries.T / sentences.shape[1] ** 0.5  # (texts, longest, words)
+    weights = scores.masked_fill(~is_there[:, :, None], -torch.inf).softmax(dim=1).mean(dim=2)  # (texts, longest)
+    vectors: Tensor = (weights[:, :, None] * padded).sum(dim=1)  # (texts, dimension)
+    return vectors
+
+
+def embed_aspect_words(network: Network, reader: TextReader) -> None:
+    """Embed the words for aspects with the model itself, where they have no vectors yet."""
+    torch = require("torch", extra="minilm")
+    queries = aspect_word_weights(network.model)["queries"]
+    if bool(queries.any()):
+        return
+    batch = [np.concatenate([reader.opening, ids, reader.closing]) for ids in reader.pieces(WORDS)]
+    with torch.no_grad():  # not inference_mode: training uses these numbers
+        queries.copy_(network.token_states(batch).cls())

@@ -1,11 +1,11 @@
-"""The side of a worker: opens corpus and model as it was told, and makes shards with the code of a local run.
+"""The remote side of an embedding run: a worker opens corpus and model and makes shards with the code of a local run.
 
-    make = embed_maker(corpus={"folder": "/data/corpus", "hash": "..."}, loading={"model": "minilm", ...},
-                       revision="...", kind="papers", how={"shard": 16384, "dtype": "float32", ...}, beside={})
+    make = make_shard_worker(corpus={"folder": "/data/corpus", "hash": "..."}, encoder={"model": "minilm", ...},
+                             revision="...", kind="papers", options={"shard": 16384, ...}, fingerprints={})
     make(0)                                the bytes of the first shard's file
 
-A corpus, a model, a token store or a file of full texts that is another one on this machine than on the driver's is
-refused: its shards would be wrong.
+A corpus, model, token store or file of full texts that differs between this machine and the driver is refused: its shards
+would be wrong.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
+from citeweave.encoders import shards
 from citeweave.encoders.aspects import load_aspect_encoder
-from citeweave.encoders.embed import PaperTexts, text_maker
-from citeweave.encoders.embed_sentences import sentence_maker
+from citeweave.encoders.embed import PaperTexts, sentence_maker, text_maker
 from citeweave.encoders.full_text import FullText, chunk_maker
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.shards import Maker, ShardReporter, fingerprints, made_shard, shard_bytes
+from citeweave.encoders.shards import ShardMaker, ShardReporter, make_shard, shard_bytes
 from citeweave.encoders.tokens import TokenStore
 
 
-class MadeHere:
-    """Number of a shard -> its bytes; two threads may ask, one of them reads while the other computes."""
+class EncodingWorker:
+    """Makes the bytes of a shard by its number; of two threads, one may read while the other encodes."""
 
     overlaps = True
 
-    def __init__(self, maker: Maker, total: int, size: int) -> None:
+    def __init__(self, maker: ShardMaker, total: int, size: int) -> None:
         self._maker, self._total, self._size = maker, total, size
         self._reading, self._computing = threading.Lock(), threading.Lock()
 
@@ -45,43 +45,44 @@ class MadeHere:
             blocks = self._maker.read(start, min(start + self._size, self._total))
             read = [one for block in blocks for one in block]
         with self._computing:
-            return shard_bytes(made_shard(self._maker, read, ShardReporter(lambda amount: None, QUIET)), number)
+            return shard_bytes(make_shard(self._maker, read, ShardReporter(lambda amount: None, QUIET)), number)
 
 
-def embed_maker(
+def make_shard_worker(
     corpus: Mapping[str, str],
-    loading: Mapping[str, Any],
+    encoder: Mapping[str, Any],
     revision: str,
     kind: str,
-    how: Mapping[str, Any],
-    beside: Mapping[str, str],
-) -> MadeHere:
-    """The function of a worker."""
+    options: Mapping[str, Any],
+    fingerprints: Mapping[str, str],
+) -> EncodingWorker:
+    """Open the corpus and the encoder of an embedding run in a worker, and return the function that makes its shards."""
     opened = Corpus.open(Path(corpus["folder"]))
     if opened.hash != corpus["hash"]:
         raise UserError(f"{corpus['folder']} is another corpus here than at the driver; share one folder between nodes")
-    for path, found in fingerprints(how).items():
-        if found != beside[path]:
-            raise UserError(f"{path} is another one here ({found}) than at the driver ({beside[path]}); share one")
-    # other runtimes than torch would take every core of the machine, of which this worker has but some
+    for path, found in shards.fingerprints(options).items():
+        if found != fingerprints[path]:
+            raise UserError(f"{path} differs here ({found}) from the driver's ({fingerprints[path]}); share one")
+    # runtimes other than torch would take every core of the machine, of which this worker has only some
     threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-    runtime = replace(Runtime.parse(loading["runtime"]), compiled=loading["compiled"], threads=threads)
-    encoder = load_aspect_encoder(
-        loading["model"], loading["aspect"], device=loading["device"], runtime=runtime, **loading["settings"]
+    runtime = replace(Runtime.parse(encoder["runtime"]), compiled=encoder["compiled"], threads=threads)
+    loaded = load_aspect_encoder(
+        encoder["model"], encoder["aspect"], device=encoder["device"], runtime=runtime, **encoder["settings"]
     )
-    if encoder.revision != revision:
+    if loaded.revision != revision:
         raise UserError(
-            f"the model {loading['model']} is another one here than at the driver; install or copy the same"
+            f"the model {encoder['model']} is another one here than at the driver; install or copy the same"
         )
-    return MadeHere(_maker(opened, encoder, kind, how), len(opened), how["shard"])
+    return EncodingWorker(_make_maker(opened, loaded, kind, options), len(opened), options["shard"])
 
 
-def _maker(corpus: Corpus, encoder: Any, kind: str, how: Mapping[str, Any]) -> Maker:
+def _make_maker(corpus: Corpus, encoder: Any, kind: str, options: Mapping[str, Any]) -> ShardMaker:
+    """Return the maker of shards of papers, sentences or chunks, as a local run would use it."""
     if kind == "sentences":
-        return sentence_maker(corpus, encoder, how["dtype"])
-    texts = PaperTexts(corpus, TextRecipe(**how["text"]))
+        return sentence_maker(corpus, encoder, options["dtype"])
+    texts = PaperTexts(corpus, TextRecipe(**options["text"]))
     if kind == "chunks":
-        full = FullText.index(how["full_text"], corpus)
-        return chunk_maker(texts, full, encoder, how["dtype"], how["several"])
-    store = TokenStore.open(how["tokens"]) if how["tokens"] else None
-    return text_maker(encoder, texts, how["dtype"], store)
+        full = FullText.index(options["full_text"], corpus)
+        return chunk_maker(texts, full, encoder, options["dtype"], options["several"])
+    store = TokenStore.open(options["tokens"]) if options["tokens"] else None
+    return text_maker(encoder, texts, options["dtype"], store)

@@ -1,27 +1,25 @@
-"""An encoder computed by OpenVINO, in float32, half precision or int8; converted once and kept in a cache.
+"""Runtimes that compute an encoder's network: torch, OpenVINO or our own int8, behind one option.
 
-    openvino_network(network, "1f0c...", Runtime("openvino"), "int8")
-
-    cache/openvino/1f0c...-int8/model.xml, model.bin      OpenVINO's own format
-                                manifest.json             which encoder it is of; its hashes are checked at every reading
-
-In int8 the weights of linear layers are rounded to 8 bits, with one scale for every 64 inputs of an output, but for the
-projections to the values of attention; the processor rounds the states in front of them the same way while it runs
-("dynamic quantization"). One text is one request, so that nothing is padded; as many requests run at a time as there are threads.
-
-What computes an encoder's network: torch, OpenVINO or code of this project, behind one option.
-
-    load_encoder("minilm", runtime="auto")                              the fastest one here: see `fastest.py`
+    load_encoder("minilm", runtime="auto")                              the fastest one here: see `fastest_runtime.py`
     load_encoder("minilm", runtime="openvino-int8")
     load_encoder("minilm", runtime=Runtime("openvino", threads=2, cache=Path("cache")), dtype="float16")
 
     torch      float32, bfloat16, float16          CPUs and GPUs
-    openvino   float32, float16, bfloat16, int8    CPUs; half precision where the processor computes in it
-    int8       int8                                ARM processors with the dot-product instruction (`int8/forward.py`);
+    openvino   float32, float16, bfloat16, int8    CPUs; half precision where the processor supports it
+    int8       int8                                ARM processors with the dot-product instruction (`int8_network.py`);
                                                    on other processors it is openvino's int8
 
 A runtime is named alone or with its precision, as in `openvino-int8`. All but torch give the last layer alone, without
-gradients, so that they serve the poolings `cls` and `mean`, and no training.
+gradients, so they serve the poolings `cls` and `mean`, and no training.
+
+A network is converted to OpenVINO once and kept in the cache:
+
+    cache/openvino/1f0c...-int8/model.xml, model.bin      OpenVINO's own format
+                                manifest.json             the encoder's revision; hashes are checked at every reading
+
+In int8 the weights of linear layers are rounded to 8 bits, with one scale for every 64 inputs of an output, except for the
+projections to the values of attention; the processor rounds the states in front of them the same way at run time ("dynamic
+quantization"). One text is one request, so that nothing is padded; as many requests run at a time as there are threads.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import check_files, matches, new_artifact, read_manifest
+from citeweave.core.artifact import artifact_matches, check_files, new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, UserError, choose, require
-from citeweave.core.executor import cores, share
+from citeweave.core.executor import available_cores, run_in_threads
 from citeweave.core.files import cache_folder
 from citeweave.encoders.model_folder import ASPECT_WORDS
-from citeweave.encoders.network import DTYPES, Network, quiet, speed_up
+from citeweave.encoders.network import DTYPES, Network, silence_transformers, speed_up
 from citeweave.encoders.tokens import TextReader, Tokens
 
 if TYPE_CHECKING:
@@ -55,170 +53,20 @@ KIND, VERSION = "openvino model", 1
 MODEL = "model.xml"
 
 GROUP = 64
-"""Inputs that share a scale in int8, of weights and of states."""
+"""Inputs that share a scale in OpenVINO's int8, of weights and of states."""
 
 _VALUES = re.compile(r"\.(value|v|v_lin|v_proj)\.weight$")
-"""Projections to the values of attention, as transformers names them: rounding them costs the most, so they stay float32."""
+"""Projections to the values of attention, as transformers names them: rounding them costs the most accuracy, so they stay float32."""
 
 _HINTS = {"float32": ("f32", "FP32"), "float16": ("f16", "FP16"), "bfloat16": ("bf16", "BF16"), "int8": ("f32", "INT8")}
-"""Precision -> OpenVINO's name for what is not rounded to 8 bits, and the capability that a processor needs."""
+"""Precision -> OpenVINO's name for numbers that are not int8, and the capability that a processor needs."""
 
 Floats = NDArray[np.float32]
 Run = Callable[[Tokens], Floats]
 """The tokens of one text -> their states (tokens, dimension)."""
 
-
-@dataclass(frozen=True, slots=True)
-class OpenVinoNetwork(Network):
-    """A network whose states OpenVINO computes; `model` only says its shape."""
-
-    run: Run | None = None
-    threads: int = 1
-
-    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """States of the last layer; there are no others and no gradients."""
-        assert self.run is not None and not every
-        torch, run = require("torch", extra="minilm"), self.run
-        shape = len(batch), max(map(len, batch))
-        states, mask = np.zeros((*shape, self.dimension), np.float32), np.zeros(shape, np.int64)
-
-        def read(row: int) -> None:
-            tokens = batch[row]
-            states[row, : len(tokens)], mask[row, : len(tokens)] = run(tokens), 1
-
-        share(len(batch), read, self.threads)
-        return (torch.from_numpy(states),), torch.from_numpy(mask)
-
-
-def supported_precisions() -> list[str]:
-    """The precisions in which OpenVINO computes on this processor."""
-    capabilities = require("openvino", extra="runtimes").Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return [precision for precision, (_, needed) in _HINTS.items() if needed in capabilities]
-
-
-def check_precision(precision: str) -> None:
-    """Refuse a precision that this processor does not compute in."""
-    if precision not in (names := supported_precisions()):
-        raise UserError(
-            f"--precision is {precision}, in which this processor does not compute; take one of {', '.join(names)}"
-        )
-
-
-def openvino_network(
-    network: Network, name: str, precision: str, *, revision: str = "", threads: int = 0, cache: Path | None = None
-) -> OpenVinoNetwork:
-    """The same network in OpenVINO; with a `revision` of its weights the conversion is kept in the cache."""
-    openvino, threads = require("openvino", extra="runtimes"), threads or cores()
-    core = openvino.Core()
-    model = core.read_model(str(_kept(network, name, precision, revision, cache))) if revision else None
-    options = {
-        "NUM_STREAMS": threads,
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": _HINTS[precision][0],
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP if precision == "int8" else 0,
-    }
-    compiled = core.compile_model(model or _convert(network, name, precision), "CPU", options)
-    own = threading.local()  # a request serves one thread
-
-    def run(tokens: Tokens) -> Floats:
-        if not hasattr(own, "request"):
-            own.request = compiled.create_infer_request()
-        ids = np.asarray(tokens, np.int64)[None]  # (1, tokens)
-        states: Floats = own.request.infer({0: ids, 1: np.ones_like(ids)})[0][0]  # (tokens, dimension)
-        return states
-
-    shape = SimpleNamespace(config=network.model.config)
-    return OpenVinoNetwork(shape, "cpu", network.pad, packed=False, run=run, threads=threads)
-
-
-def _kept(network: Network, name: str, precision: str, revision: str, cache: Path | None) -> Path:
-    """The converted model in the cache, made where it is missing or damaged."""
-    openvino = require("openvino", extra="runtimes")
-    kind = precision if precision == "int8" else "float32"  # half precision reads the same file
-    folder = cache_folder(cache) / "openvino" / f"{revision}-{kind}"
-    recipe = {"encoder": revision, "precision": kind, "openvino": openvino.__version__, "group": GROUP}
-    if not _is_complete(folder, recipe):
-        with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
-            openvino.save_model(_convert(network, name, precision), str(writer.folder / MODEL), compress_to_fp16=False)
-            writer.finish()
-    return folder / MODEL
-
-
-def _is_complete(folder: Path, recipe: dict[str, Any]) -> bool:
-    if not matches(folder, KIND, VERSION, recipe):
-        return False
-    try:
-        check_files(folder, read_manifest(folder, KIND, VERSION), content=True)
-    except ArtifactError:
-        return False
-    return True
-
-
-def _convert(network: Network, name: str, precision: str) -> Any:
-    """OpenVINO's model of a torch network: ids and mask (texts, tokens) -> states (texts, tokens, dimension)."""
-    torch, frontends = require("torch", extra="minilm"), require("openvino.frontend", extra="runtimes")
-    decoding = require("openvino.frontend.pytorch.ts_decoder", extra="runtimes")
-
-    class LastStates(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = network.model
-
-        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-
-    ids = torch.full((2, 8), network.pad, dtype=torch.int64)  # (texts, tokens)
-    try:
-        with warnings.catch_warnings(), quiet(require("transformers", extra="minilm")):
-            warnings.simplefilter("ignore")  # of the tracer: branches on shapes, which other lengths do not take either
-            decoder = decoding.TorchScriptPythonDecoder(LastStates().eval(), example_input=(ids, torch.ones_like(ids)))
-        frontend = frontends.FrontEndManager().load_by_framework("pytorch")
-        model = frontend.convert(frontend.load(decoder))
-        model.reshape({at: [-1, -1] for at in range(2)})
-    except Exception as error:  # whatever a tracer or a converter raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        kind = network.model.config.model_type
-        raise UserError(f"OpenVINO cannot express {name} ({kind}: {reason}); take --runtime torch") from error
-    if precision == "int8":
-        _round_weights(model)
-    return model
-
-
-def _round_weights(model: Any) -> None:
-    """Replace the weights of linear layers by int8 numbers times a scale for each group of inputs."""
-    opset = require("openvino.opset13", extra="runtimes")
-    for node in model.get_ordered_ops():
-        right = node.input_value(1).get_node() if node.get_type_name() == "MatMul" else node
-        if right.get_type_name() != "Constant" or right is node or _VALUES.search(right.get_friendly_name()):
-            continue
-        weights = np.array(right.get_data(), np.float32)
-        weights = weights if node.get_attributes().get("transpose_b") else weights.T  # (outputs, inputs)
-        rounded, scales = round_in_groups(weights)  # (outputs, groups, inputs of a group), (outputs, groups, 1)
-        numbers = opset.multiply(opset.convert(opset.constant(rounded), "f32"), opset.constant(scales))
-        restored = opset.reshape(numbers, opset.constant(np.array(weights.shape, np.int64)), special_zero=False)
-        product = opset.matmul(node.input_value(0), restored, False, True)
-        node.output(0).replace(product.output(0))
-    model.validate_nodes_and_infer_types()
-
-
-def round_in_groups(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Weights (outputs, inputs) as int8 (outputs, groups, inputs of a group), and their scales (outputs, groups, 1).
-
-    >>> rounded, scales = round_in_groups(np.array([[1.0, -2.0]], np.float32))
-    >>> rounded.tolist(), (rounded * scales)[0, 0, 1].item()
-    ([[[64, -127]]], -2.0)
-    """
-    outputs, inputs = weights.shape
-    size = GROUP if inputs % GROUP == 0 else inputs
-    groups = weights.reshape(outputs, inputs // size, size)
-    scales = np.maximum(np.abs(groups).max(axis=2, keepdims=True), np.float32(1e-9)) / np.float32(127)
-    return np.rint(groups / scales).astype(np.int8), scales
-
-
-# What computes an encoder's network: torch, OpenVINO or code of this project, behind one option.
-
 PRECISIONS = {"torch": DTYPES, "openvino": ("float32", "float16", "bfloat16", "int8"), "int8": ("int8",)}
-"""Runtime -> what it computes in."""
+"""Runtime -> its precisions."""
 
 AUTO = "auto"
 NAMES = (AUTO, *PRECISIONS)
@@ -228,14 +76,14 @@ POOLINGS = ("cls", "mean")
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What computes the network, and with which options."""
+    """The runtime that computes a network, with its precision and options."""
 
     name: str = "torch"
     precision: str = ""
-    """Empty means what `load_encoder` is given as `dtype`."""
+    """Empty means the `dtype` of `load_encoder`."""
 
     packed: bool | None = None
-    """torch only: whether texts are read without padding; None means where that pays."""
+    """torch only: whether texts are read without padding; None means where that is faster."""
 
     compiled: bool = False
     """torch only: whether packed layers are compiled at the first batch; for long runs on a GPU."""
@@ -255,7 +103,7 @@ class Runtime:
 
     @classmethod
     def parse(cls, text: str) -> Runtime:
-        """A runtime by its name, with or without a precision.
+        """Parse the name of a runtime, with or without a precision.
 
         >>> Runtime.parse("openvino-int8").precision, Runtime.parse("torch").precision
         ('int8', '')
@@ -265,35 +113,33 @@ class Runtime:
 
     @property
     def label(self) -> str:
-        """What `parse` reads: `torch`, `int8`, `openvino-int8`."""
+        """The runtime as `parse` reads it: `torch`, `int8`, `openvino-int8`."""
         return f"{self.name}-{self.precision}" if self.precision and self.precision != self.name else self.name
 
     def computes_in(self, dtype: str) -> str:
-        """The precision, where the caller asks for `dtype`."""
+        """Return the precision of this runtime for a network of `dtype`."""
         return self.precision or ("int8" if self.name == "int8" else dtype)
 
 
 def has_own_int8() -> bool:
-    """Whether this processor has the instructions of `int8/forward.py`."""
+    """Return whether this processor has the instructions of our own int8 network."""
     from citeweave.encoders.int8_tiles import has_instruction
 
     return has_instruction()
 
 
 def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> None:
-    """Refuse what a runtime cannot do, before anything is loaded."""
+    """Refuse a precision, pooling or device that a runtime does not support, before anything is loaded."""
     if runtime.name in ("torch", AUTO):
-        return  # load_network checks what the device can
+        return  # load_network checks the device
     precision = choose(runtime.computes_in(dtype), PRECISIONS[runtime.name], f"--precision with {runtime.name}")
     if pooling not in POOLINGS:
         needed = "weights on top of it" if pooling == ASPECT_WORDS else "all"
         raise UserError(
-            f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs {needed}; take torch"
+            f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs {needed}; use torch"
         )
     if device not in ("auto", "cpu"):
-        raise UserError(
-            f"--runtime {runtime.name} runs on the processor, and --device is {device}; take --runtime torch"
-        )
+        raise UserError(f"--runtime {runtime.name} runs on the CPU, and --device is {device}; use --runtime torch")
     if runtime.name == "openvino" or not has_own_int8():
         check_precision(precision)
 
@@ -301,9 +147,9 @@ def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> No
 def network_in(
     runtime: Runtime, network: Network, reader: TextReader, name: str, *, dtype: str = "float32", revision: str = ""
 ) -> Network:
-    """A network of torch in another runtime; `name` is the model's, for errors; its torch weights can be freed.
+    """Convert a torch network to a runtime; its torch weights can then be freed. `name` is the model's, for errors.
 
-    With a `revision` of the weights, what is made of them is kept in the cache.
+    With a `revision` of the weights, a conversion is kept in the cache.
     """
     precision = runtime.computes_in(dtype)
     if runtime.name == "torch":
@@ -325,7 +171,7 @@ def _torch_network(runtime: Runtime, network: Network, precision: str) -> Networ
 
 
 def revision_in(revision: str, runtime: Runtime, dtype: str) -> str:
-    """The revision of vectors made so; float32 of any runtime agrees within 1e-5, and so does not count.
+    """Return the revision of vectors of this runtime; float32 of all runtimes agrees within 1e-5 and is not part of it.
 
     >>> revision_in("1f0c", Runtime("openvino"), "float32"), revision_in("1f0c", Runtime("openvino"), "int8")
     ('1f0c', '1f0c-openvino-int8')
@@ -338,7 +184,7 @@ def revision_in(revision: str, runtime: Runtime, dtype: str) -> str:
 
 
 def runtime_of(revision: str) -> str:
-    """The runtime that made vectors of this revision, as `Runtime.parse` reads it.
+    """Return the runtime of vectors with this revision, as `Runtime.parse` reads it.
 
     >>> runtime_of("1f0c"), runtime_of("1f0c-int8"), runtime_of("1f0c-openvino-int8")
     ('torch', 'int8', 'openvino-int8')
@@ -348,9 +194,159 @@ def runtime_of(revision: str) -> str:
 
 
 def same_weights(one: str, other: str) -> bool:
-    """Whether two revisions are of one model in any runtimes: their vectors differ by rounding, cosines by about 0.001.
+    """Return whether two revisions are one model in any runtimes; their cosines differ by about 0.001.
 
     >>> same_weights("1f0c", "1f0c-int8"), same_weights("1f0c", "77aa")
     (True, False)
     """
     return one.partition("-")[0] == other.partition("-")[0]
+
+
+# --- OpenVINO -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVinoNetwork(Network):
+    """A network that OpenVINO computes; `model` only holds its configuration."""
+
+    run: Run | None = None
+    threads: int = 1
+
+    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return the padded states of the last layer from OpenVINO; there are no others and no gradients."""
+        assert self.run is not None and not every
+        torch, run = require("torch", extra="minilm"), self.run
+        shape = len(batch), max(map(len, batch))
+        states, mask = np.zeros((*shape, self.dimension), np.float32), np.zeros(shape, np.int64)
+
+        def read(row: int) -> None:
+            tokens = batch[row]
+            states[row, : len(tokens)], mask[row, : len(tokens)] = run(tokens), 1
+
+        run_in_threads(len(batch), read, self.threads)
+        return (torch.from_numpy(states),), torch.from_numpy(mask)
+
+
+def supported_precisions() -> list[str]:
+    """Return the precisions that OpenVINO supports on this processor."""
+    capabilities = require("openvino", extra="runtimes").Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return [precision for precision, (_, needed) in _HINTS.items() if needed in capabilities]
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a precision that OpenVINO does not support on this processor."""
+    if precision not in (names := supported_precisions()):
+        raise UserError(
+            f"--precision is {precision}, which this processor does not support; use one of {', '.join(names)}"
+        )
+
+
+def openvino_network(
+    network: Network, name: str, precision: str, *, revision: str = "", threads: int = 0, cache: Path | None = None
+) -> OpenVinoNetwork:
+    """Convert a network to OpenVINO; with a `revision` of its weights the conversion is kept in the cache."""
+    openvino, threads = require("openvino", extra="runtimes"), threads or available_cores()
+    core = openvino.Core()
+    model = core.read_model(str(_cached_model(network, name, precision, revision, cache))) if revision else None
+    options = {
+        "NUM_STREAMS": threads,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": _HINTS[precision][0],
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP if precision == "int8" else 0,
+    }
+    compiled = core.compile_model(model or _convert(network, name, precision), "CPU", options)
+    own = threading.local()  # a request serves one thread
+
+    def run(tokens: Tokens) -> Floats:
+        if not hasattr(own, "request"):
+            own.request = compiled.create_infer_request()
+        ids = np.asarray(tokens, np.int64)[None]  # (1, tokens)
+        states: Floats = own.request.infer({0: ids, 1: np.ones_like(ids)})[0][0]  # (tokens, dimension)
+        return states
+
+    shape = SimpleNamespace(config=network.model.config)
+    return OpenVinoNetwork(shape, "cpu", network.pad, packed=False, run=run, threads=threads)
+
+
+def _cached_model(network: Network, name: str, precision: str, revision: str, cache: Path | None) -> Path:
+    """Return the converted OpenVINO model in the cache, converted where it is missing or damaged."""
+    openvino = require("openvino", extra="runtimes")
+    kind = precision if precision == "int8" else "float32"  # half precision reads the same file
+    folder = cache_folder(cache) / "openvino" / f"{revision}-{kind}"
+    recipe = {"encoder": revision, "precision": kind, "openvino": openvino.__version__, "group": GROUP}
+    if not _is_complete(folder, recipe):
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
+            openvino.save_model(_convert(network, name, precision), str(writer.folder / MODEL), compress_to_fp16=False)
+            writer.finish()
+    return folder / MODEL
+
+
+def _is_complete(folder: Path, recipe: dict[str, Any]) -> bool:
+    if not artifact_matches(folder, KIND, VERSION, recipe):
+        return False
+    try:
+        check_files(folder, read_manifest(folder, KIND, VERSION), content=True)
+    except ArtifactError:
+        return False
+    return True
+
+
+def _convert(network: Network, name: str, precision: str) -> Any:
+    """Convert a torch network to OpenVINO: ids and mask (texts, tokens) -> states (texts, tokens, dimension)."""
+    torch, frontends = require("torch", extra="minilm"), require("openvino.frontend", extra="runtimes")
+    decoding = require("openvino.frontend.pytorch.ts_decoder", extra="runtimes")
+
+    class LastStates(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = network.model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+    ids = torch.full((2, 8), network.pad, dtype=torch.int64)  # (texts, tokens)
+    try:
+        with warnings.catch_warnings(), silence_transformers(require("transformers", extra="minilm")):
+            warnings.simplefilter("ignore")  # of the tracer, about branches on shapes that no length takes
+            decoder = decoding.TorchScriptPythonDecoder(LastStates().eval(), example_input=(ids, torch.ones_like(ids)))
+        frontend = frontends.FrontEndManager().load_by_framework("pytorch")
+        model = frontend.convert(frontend.load(decoder))
+        model.reshape({at: [-1, -1] for at in range(2)})
+    except Exception as error:  # tracers and converters may raise anything
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        kind = network.model.config.model_type
+        raise UserError(f"OpenVINO cannot convert {name} ({kind}: {reason}); use --runtime torch") from error
+    if precision == "int8":
+        _round_weights(model)
+    return model
+
+
+def _round_weights(model: Any) -> None:
+    """Replace the weights of an OpenVINO model's linear layers by int8 numbers with one scale per group of inputs."""
+    opset = require("openvino.opset13", extra="runtimes")
+    for node in model.get_ordered_ops():
+        right = node.input_value(1).get_node() if node.get_type_name() == "MatMul" else node
+        if right.get_type_name() != "Constant" or right is node or _VALUES.search(right.get_friendly_name()):
+            continue
+        weights = np.array(right.get_data(), np.float32)
+        weights = weights if node.get_attributes().get("transpose_b") else weights.T  # (outputs, inputs)
+        rounded, scales = round_in_groups(weights)  # (outputs, groups, inputs of a group), (outputs, groups, 1)
+        numbers = opset.multiply(opset.convert(opset.constant(rounded), "f32"), opset.constant(scales))
+        restored = opset.reshape(numbers, opset.constant(np.array(weights.shape, np.int64)), special_zero=False)
+        product = opset.matmul(node.input_value(0), restored, False, True)
+        node.output(0).replace(product.output(0))
+    model.validate_nodes_and_infer_types()
+
+
+def round_in_groups(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Round weights (outputs, inputs) to int8 (outputs, groups, inputs of a group) with scales (outputs, groups, 1).
+
+    >>> rounded, scales = round_in_groups(np.array([[1.0, -2.0]], np.float32))
+    >>> rounded.tolist(), (rounded * scales)[0, 0, 1].item()
+    ([[[64, -127]]], -2.0)
+    """
+    outputs, inputs = weights.shape
+    size = GROUP if inputs % GROUP == 0 else inputs
+    groups = weights.reshape(outputs, inputs // size, size)
+    scales = np.maximum(np.abs(groups).max(axis=2, keepdims=True), np.float32(1e-9)) / np.float32(127)
+    return np.rint(groups / scales).astype(np.int8), scales

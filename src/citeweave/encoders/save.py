@@ -1,9 +1,9 @@
-"""Writes an encoder as a sentence-transformers folder, which needs no citeweave to be used.
+"""Save an encoder as a sentence-transformers folder, which works without citeweave; deltas are merged in.
 
     modules.json                        Transformer, [WeightedLayerPooling,] Pooling[, Normalize]
     config.json, model.safetensors      the transformer, with low-rank changes merged in
     tokenizer.json, ...                 its tokenizer
-    sentence_bert_config.json           where texts are cut, whether they are put into lower case
+    sentence_bert_config.json           where texts are truncated, whether they are lowercased
     1_WeightedLayerPooling/             the learned mix of layers, where there is one
     1_Pooling/, 2_Normalize/            how tokens become one vector
     config_sentence_transformers.json   the prompt
@@ -12,17 +12,13 @@
 
     SentenceTransformer(folder).encode(title + tokenizer.sep_token + abstract) == load_encoder(folder).encode(...)
 
-With the pooling `aspect_words` the two differ: sentence-transformers knows it not and gives the state of the first token.
-Of a model with `do_lower_case`, sentence-transformers before 6 puts the separator into lower case too and so loses it.
-The names are those of sentence-transformers 2 to 5, which 6 reads too. The same encoder gives the same bytes. Saves
-what is needed for vectors, not for going on with the training: checkpoints do that.
-
-Any encoder as a whole folder: deltas added in, so that programs which know no citeweave can load it.
-
-    write_whole("weave", "folder/")
+    write_merged_model("weave", "folder/")        any encoder by name or folder, also a delta, as a complete model
     SentenceTransformer("folder/")                the vectors of load_encoder("weave")
 
-The folder's card is the model's own, where its manifest holds what the card is made of; else it names what was copied.
+With the pooling `aspect_words` the two differ: sentence-transformers has no such pooling and gives the state of the first
+token. Of a model with `do_lower_case`, sentence-transformers before 6 lowercases the separator too and so loses it. The
+names are those of sentence-transformers 2 to 5, which 6 reads too. The same encoder gives the same bytes. Saves what is
+needed for vectors, not for resuming the training: checkpoints do that.
 """
 
 from __future__ import annotations
@@ -37,26 +33,30 @@ from citeweave.core.files import write_json
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.delta import merged_weights
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_card import ModelCard, card_of_facts, card_text
+from citeweave.encoders.model_card import ModelCard, card_from_metadata, card_text
 from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, Settings
 from citeweave.encoders.model_names import locate
-from citeweave.encoders.network import Network, quiet
-from citeweave.encoders.pooling import PARAMETER, TENSOR, check_finite, count_states
-from citeweave.encoders.text_vectors import save_words
+from citeweave.encoders.network import Network, silence_transformers
+from citeweave.encoders.pooling import PARAMETER, TENSOR, count_states, save_aspect_words
+from citeweave.encoders.untrusted_model import check_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+KIND, VERSION = "encoder", 1
+CARD = "card"
+"""Key of the manifest under which the metadata of the model card is kept."""
+
 DTYPES = ("float32", "float16")
-"""Numbers in which weights can be saved; they are computed with in float32 whatever this is."""
+"""Dtypes in which weights can be saved; loaded models compute in float32 either way."""
 
 SAVED_POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
 
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 _PROMPT = "default"
 _OF_LOADING = ("is_local", "local_files_only", "name_or_path")
-"""What transformers remembers of where a tokenizer came from."""
+"""Settings by which transformers records where a tokenizer came from."""
 
 
 def save_encoder(
@@ -68,12 +68,12 @@ def save_encoder(
     card: ModelCard,
     dtype: str = "float32",
 ) -> None:
-    """Write an encoder into an existing folder, such as the partial one of an artifact.
+    """Save an encoder into an existing folder, such as the partial one of an artifact.
 
     A pooling over all layers alike (`layers`) is saved as a mix with equal weights, and read back as `mix`.
     """
     choose(dtype, DTYPES, "the dtype of saved weights")
-    choose(settings.pooling, SAVED_POOLINGS, "the pooling of an encoder that is saved")
+    choose(settings.pooling, SAVED_POOLINGS, "the pooling of a saved encoder")
     mixes = settings.pooling in ("layers", "mix")
     _save_transformer(folder, network.model, dtype, every_layer=mixes)
     _save_tokenizer(folder, tokenizer, settings.max_tokens)
@@ -85,7 +85,7 @@ def save_encoder(
     first = settings.pooling in ("cls", ASPECT_WORDS)
     _save_pooling(folder / _place(modules), network.dimension, "cls" if first else "mean")
     if settings.pooling == ASPECT_WORDS:
-        save_words(folder, network.model)
+        save_aspect_words(folder, network.model)
     if settings.normalize:
         modules.append("Normalize")
         (folder / _place(modules)).mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ def save_encoder(
 
 
 def _place(modules: list[str]) -> str:
-    """The folder of the last module: 1_Pooling."""
+    """Return the folder name of the last module, such as 1_Pooling."""
     return f"{len(modules) - 1}_{modules[-1]}" if len(modules) > 1 else ""
 
 
@@ -107,12 +107,12 @@ def _save_transformer(folder: Path, model: Any, dtype: str, *, every_layer: bool
         for name, tensor in merged_weights(model).items()
     }
     check_finite(weights)
-    with quiet(transformers):
+    with silence_transformers(transformers):
         model.save_pretrained(folder, state_dict=weights, max_shard_size="1000GB")
     config = copy.deepcopy(model.config)
-    # whoever loads the folder computes in float32, as this library does; half precision is only for the file
+    # loaded models compute in float32; half precision is only for the file
     config.dtype = "float32"
-    config.output_hidden_states = every_layer  # sentence-transformers asks for all layers by this
+    config.output_hidden_states = every_layer  # makes sentence-transformers compute all layers
     config.save_pretrained(folder)
 
 
@@ -121,7 +121,7 @@ def _save_tokenizer(folder: Path, tokenizer: Any, max_tokens: int | None) -> Non
     if max_tokens is not None:
         own.model_max_length = max_tokens
     if inner := getattr(own, "backend_tokenizer", None):
-        # the last call left its own length behind
+        # the last call left its own settings
         inner.no_truncation()
         inner.no_padding()
     for key in _OF_LOADING:
@@ -176,15 +176,10 @@ def _save_settings(folder: Path, modules: list[str], settings: Settings) -> None
     )
 
 
-# Any encoder as a whole folder: deltas added in, so that programs which know no citeweave can load it.
-
-KIND, VERSION = "encoder", 1
-CARD = "card"
-"""The fact of a manifest that holds what a model's card is made of."""
-
-
-def write_whole(model: str | Path, folder: str | Path, *, dtype: str = "float32", overwrite: bool = False) -> Manifest:
-    """Write an encoder, by name or folder, as a sentence-transformers folder; `dtype` is that of the saved weights."""
+def write_merged_model(
+    model: str | Path, folder: str | Path, *, dtype: str = "float32", overwrite: bool = False
+) -> Manifest:
+    """Save any encoder, by name or folder, as a complete model with its deltas merged; `dtype` of the saved weights."""
     choose(dtype, DTYPES, "--dtype")
     encoder = load_encoder(model, device="cpu")
     recipe = {"copy of": encoder.revision, "dtype": dtype}
@@ -193,18 +188,18 @@ def write_whole(model: str | Path, folder: str | Path, *, dtype: str = "float32"
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
         if (heads := find_heads(model)) is not None:
             save_heads(writer.folder, heads)
-        writer.facts = {"model": encoder.name, "revision": encoder.revision, **_facts_of(model)}
+        writer.facts = {"model": encoder.name, "revision": encoder.revision, **_metadata_of(model)}
         return writer.finish()
 
 
 def _card(model: str | Path, name: str, revision: str) -> ModelCard:
-    known = _facts_of(model).get(CARD)
-    if isinstance(known, dict):
-        return card_of_facts(known)
+    recorded = _metadata_of(model).get(CARD)
+    if isinstance(recorded, dict):
+        return card_from_metadata(recorded)
     return ModelCard(name, about=f"A copy of {name}, revision {revision}.")
 
 
-def _facts_of(model: str | Path) -> dict[str, Any]:
+def _metadata_of(model: str | Path) -> dict[str, Any]:
     try:
         return dict(read_manifest(locate(model).folder, KIND, VERSION).facts)
     except ArtifactError:

@@ -1,31 +1,23 @@
-"""Work in shards: each one's arrays are kept in a file as soon as they are made, so that a later run goes on.
-
-A shard may take hours on a slow machine, so its batches are saved by time too (`encoders/batches.py`).
+"""Shards of an embedding run: made locally or remotely, saved as soon as they are done, then joined to a folder.
 
     fill_shards(work, total=200_000, size=16_384, makers=[maker], reporter=reporter)
-    fill_shards(work, total=200_000, size=16_384, makers=Hired(crew, work_of_it), reporter=reporter)
+    fill_shards(work, total=200_000, size=16_384, makers=RemoteMaker(executor, task), reporter=reporter)
     for start, shard in read_shards(work, 200_000, 16_384): ...
 
-The next shard is read while one is encoded. Several makers, one a device, take shards in turn; which of them made a
-shard does not show. A crew (`citeweave.core.executor`) makes them elsewhere; they are saved here, in the same files. Knows
-nothing of papers or vectors.
-
-From shards to a folder of vectors: one row a paper, or several.
-
-    plan = Plan(ids, facts, recipe, "float32", shard=16384)
+    plan = ShardPlan(ids, metadata, recipe, "float32", shard=16384)
     write_vectors(Path("vectors"), plan, makers, reporter=reporter)
     write_vectors(Path("vectors"), plan, FinishedShards(work, "papers"))
 
-Shards stay in the partial folder until all are there; then the folder is put together, paper after paper. For that
-time the vectors are on the disk twice. Does not encode: a `Maker` does.
+    remote = RemoteShards(executor, EncoderSpec("minilm"))
+    embed_papers(corpus, encoder, "vectors", EmbeddingOptions(remote=remote))
 
-Embedding by a crew: what its workers must know to make the very shards that this process would make.
+A shard may take hours on a slow machine, so its batches are saved by time too (`batches.py`). The next shard is read while
+one is encoded. Several makers, one per device, take shards in turn; the result does not depend on which one made a shard.
+Shards stay in the partial folder until all are done; then the folder is written, paper after paper, and the vectors are
+on the disk twice for that time.
 
-    elsewhere = Elsewhere(crew, Loading("minilm"))
-    embed_papers(corpus, encoder, "vectors", EmbeddingOptions(elsewhere=elsewhere))
-
-The corpus, the model, a file of full texts and a token store are opened by each worker, by the path that they have
-here: they must lie in folders that all machines share. Loads nothing itself; `remote.py` does, in the worker.
+Remote workers open the corpus, the model, a file of full texts and a token store by the paths that they have here: these
+must be in folders that all machines share. Loads no encoder itself: `remote_shards.py` does, in the worker.
 """
 
 from __future__ import annotations
@@ -43,10 +35,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, new_artifact
-from citeweave.core.columns import read_kept
+from citeweave.core.columns import read_saved_arrays
 from citeweave.core.errors import ArtifactError
 from citeweave.core.executor import Executor, ShardTask
-from citeweave.core.files import write_whole
+from citeweave.core.files import write_atomically
 from citeweave.core.progress import QUIET, SAVE_EVERY, Advance, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.batches import OUT_OF_MEMORY, SavedBatches
@@ -57,81 +49,83 @@ from citeweave.vectors.sentence_vectors import SentenceVectors, SentenceVectorsW
 from citeweave.vectors.vectors import Vectors, VectorsWriter
 
 Arrays = dict[str, NDArray[Any]]
-"""What a shard becomes, by name."""
+"""The arrays of a shard, by name."""
+
+NO_TEXT = "no text, or a vector of zeros"
+WORKER = "citeweave.encoders.remote_shards:make_shard_worker"
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
-    """One device's way from rows to arrays."""
+class ShardMaker:
+    """Makes the arrays of a shard on one device: reads rows, then encodes them."""
 
     read: Callable[[int, int], Iterator[list[Any]]]
-    """Rows start to stop, block by block; runs in a thread of its own, one shard ahead."""
+    """Yields rows start to stop, block by block; runs in its own thread, one shard ahead."""
 
     encode: Callable[[list[Any], Reporter, SavedBatches], Arrays]
-    """What was read -> arrays; batches are saved by time."""
+    """Encodes the rows that were read; batches are saved by time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hired:
-    """Makers that are not in this process."""
+class RemoteMaker:
+    """Makes shards on the workers of an executor, in other processes."""
 
-    crew: Executor
-    work: ShardTask
-    """`made_shard` of a maker is what its function has to give."""
+    executor: Executor
+    task: ShardTask
 
 
 class Stopped(BaseException):
-    """Another thread failed, or the user interrupted: this one ends without a word."""
+    """Another thread that makes shards failed, or the user interrupted: this one ends silently."""
 
 
 def fill_shards(
     work: Path,
     total: int,
     size: int,
-    makers: Sequence[Maker] | Hired,
+    makers: Sequence[ShardMaker] | RemoteMaker,
     *,
     label: str = "embedding",
     save_every: float = SAVE_EVERY,
     reporter: Reporter,
 ) -> None:
-    """Make every shard that is not there yet; one that an earlier run had begun goes on after its last saved batch."""
+    """Make every missing shard; one that an earlier run had begun resumes after its last saved batch."""
     numbers = [number for number in range(count_shards(total, size)) if not _path(work, number).exists()]
     missing = sum(min(size, total - number * size) for number in numbers)
     with reporter.task(label, total, "papers") as advance:
         advance(total - missing)
-        if isinstance(makers, Hired):
-            for number, made in makers.crew.make(makers.work, numbers) if numbers else ():
-                write_whole(_path(work, number), made)
+        if isinstance(makers, RemoteMaker):
+            for number, content in makers.executor.make(makers.task, numbers) if numbers else ():
+                write_atomically(_path(work, number), content)
                 advance(min(size, total - number * size))
             return
-        run = _Run(work, total, size, iter(numbers), advance, reporter, save_every)
+        run = _ShardRun(work, total, size, iter(numbers), advance, reporter, save_every)
         if len(makers) == 1:
-            run.work_off(makers[0])
+            run.make_shards(makers[0])
             return
         with ThreadPoolExecutor(len(makers)) as pool:
-            futures = [pool.submit(run.work_off, maker) for maker in makers]
+            futures = [pool.submit(run.make_shards, maker) for maker in makers]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
-                run.stop.set()  # all are done, or one has failed, or the user interrupted
+                run.stop.set()  # all are done, one failed, or the user interrupted
         _raise_first(futures)
 
 
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
-    """First row and arrays of every shard, in order."""
+    """Yield the first row and the arrays of every shard, in order."""
     for number in range(count_shards(total, size)):
         path = _path(work, number)
-        arrays = read_kept(path, ["halved"])
-        found = arrays.pop("shard", np.array([number]))  # the oldest do not say which they are
-        if found.tolist() != [number]:
+        arrays = read_saved_arrays(path, ["halved"])
+        stored = arrays.pop("shard", np.array([number]))  # the oldest files do not hold their number
+        if stored.tolist() != [number]:
             raise ArtifactError(
-                f"{path} holds another shard ({found.tolist()}); remove it and run the same command again"
+                f"{path} holds another shard ({stored.tolist()}); remove it and run the same command again"
             )
         yield number * size, arrays
 
 
-def made_shard(maker: Maker, read: list[Any], inner: ShardReporter, saved: SavedBatches | None = None) -> Arrays:
-    """What was read as arrays, with how often memory ran out."""
+def make_shard(maker: ShardMaker, read: list[Any], inner: ShardReporter, saved: SavedBatches | None = None) -> Arrays:
+    """Encode the rows of a shard; `halved` among its arrays is how often memory ran out."""
     saved = saved or SavedBatches()
     arrays = maker.encode(read, inner, saved)
     arrays["halved"] = np.array([inner.halved + saved.halved])
@@ -139,7 +133,7 @@ def made_shard(maker: Maker, read: list[Any], inner: ShardReporter, saved: Saved
 
 
 def shard_bytes(arrays: Arrays, number: int) -> bytes:
-    """A shard as its file holds it, with its number: files that were swapped are noticed."""
+    """Return the bytes of a shard's file, with its number, so that swapped files are detected."""
     file = io.BytesIO()
     np.savez(file, **arrays, shard=np.array([number]))  # type: ignore[arg-type]
     return file.getvalue()
@@ -149,8 +143,8 @@ def count_shards(total: int, size: int) -> int:
     return -(-total // size)
 
 
-class _Run:
-    """What the threads of one call share."""
+class _ShardRun:
+    """The state that the threads of one `fill_shards` share."""
 
     def __init__(
         self,
@@ -177,8 +171,8 @@ class _Run:
         with self._lock:
             self._advance(amount)
 
-    def work_off(self, maker: Maker) -> None:
-        """Take shards until there are none; the next one is read while one is encoded."""
+    def make_shards(self, maker: ShardMaker) -> None:
+        """Make shards until none is left; the next one is read while one is encoded."""
         with ThreadPoolExecutor(1) as reading:
             try:
                 number = self.next_number()
@@ -192,7 +186,7 @@ class _Run:
                 self.stop.set()  # also for the thread that reads ahead
                 raise
 
-    def _read(self, maker: Maker, number: int) -> list[Any]:
+    def _read(self, maker: ShardMaker, number: int) -> list[Any]:
         start = number * self.size
         read: list[Any] = []
         for block in maker.read(start, min(start + self.size, self.total)):
@@ -201,17 +195,17 @@ class _Run:
             read += block
         return read
 
-    def _make(self, maker: Maker, number: int, read: list[Any]) -> None:
+    def _make(self, maker: ShardMaker, number: int, read: list[Any]) -> None:
         inner = ShardReporter(self.advance, self.reporter)
         saved = SavedBatches(_path(self.work, number).with_suffix(""), every=self.save_every)
-        arrays = made_shard(maker, read, inner, saved)
-        write_whole(_path(self.work, number), shard_bytes(arrays, number))
+        arrays = make_shard(maker, read, inner, saved)
+        write_atomically(_path(self.work, number), shard_bytes(arrays, number))
         saved.remove()
         self.advance(len(read) - inner.done)
 
 
 class ShardReporter(Reporter):
-    """Hands the progress and the remarks of one shard on to the task of the whole."""
+    """Forwards the progress and messages of one shard to the reporter of the run."""
 
     def __init__(self, onward: Advance, outer: Reporter) -> None:
         super().__init__(quiet=outer.quiet, stream=outer.stream)
@@ -231,7 +225,7 @@ class ShardReporter(Reporter):
 
 
 def _raise_first(futures: Sequence[Future[None]]) -> None:
-    """The error that stopped the others, if there is one."""
+    """Raise the error that stopped the other threads, if there is one."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in [*(error for error in errors if not isinstance(error, Stopped)), *errors]:
         raise error
@@ -241,30 +235,25 @@ def _path(work: Path, number: int) -> Path:
     return work / f"{number:08d}.npz"
 
 
-# From shards to a folder of vectors: one row a paper, or several.
-
-NO_TEXT = "no text, or a vector of zeros"
-
-
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """Which papers become which folder."""
+    """The papers, metadata and recipe of a vectors folder that is made from shards."""
 
     ids: Sequence[str]
-    """Asked for slices only."""
+    """Only slices are read."""
 
-    facts: dict[str, str]
+    metadata: dict[str, str]
     """Model, revision, text recipe and source of the vectors."""
 
     recipe: dict[str, Any]
-    """All that decides the result."""
+    """Everything that decides the result."""
 
     dtype: str
     shard: int
-    """Papers of a shard."""
+    """Papers per shard."""
 
     batches: str = ""
-    """What else decides the batches: shards of another plan are not taken over."""
+    """Settings that decide the batches: shards of other settings are not reused."""
 
     overwrite: bool = False
     save_every: float = SAVE_EVERY
@@ -277,50 +266,52 @@ class FinishedShards:
 
     work: Path
     name: str
-    """The part of the arrays' names before the dot."""
+    """The part of the arrays' names before the dot, such as `papers`."""
 
     def read(self, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
-        """First row and arrays of every shard, in order; the arrays of the other folders are left out."""
+        """Yield the first row and the arrays of every shard, without those of other folders."""
         before = f"{self.name}."
         for start, arrays in read_shards(self.work, total, size):
             own = {name.removeprefix(before): array for name, array in arrays.items() if name.startswith(before)}
             yield start, {**own, "halved": arrays["halved"]}
 
 
-Shards = Sequence[Maker] | Hired | FinishedShards
-"""Who makes the shards of a folder, or where they are."""
+Shards = Sequence[ShardMaker] | RemoteMaker | FinishedShards
+"""What makes the shards of a folder, or where they are."""
 
 
-def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
-    """Shard of one vector a paper, (papers, dimension): rows of zeros are left out."""
-    filled = np.flatnonzero(found.any(axis=1))  # (papers with a vector,)
-    with np.errstate(over="ignore"):  # what is not finite is counted when it is written
-        return {"rows": filled, "matrix": found[filled].astype(dtype)}
+def drop_empty_rows(matrix: NDArray[np.float32], dtype: str) -> Arrays:
+    """Return the arrays of a shard with one vector per paper, (papers, dimension), without rows of zeros."""
+    filled = np.flatnonzero(matrix.any(axis=1))  # (papers with a vector,)
+    with np.errstate(over="ignore"):  # numbers that are not finite are counted when they are written
+        return {"rows": filled, "matrix": matrix[filled].astype(dtype)}
 
 
 def write_vectors(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Reporter = QUIET) -> Vectors:
-    """One vector a paper; `makers` give `rows` and `matrix`."""
+    """Write a folder with one vector per paper from shards with `rows` and `matrix`."""
     with new_artifact(folder, vectors.KIND, vectors.VERSION, plan.recipe, overwrite=plan.overwrite) as artifact:
-        shards = _filled(artifact, plan, makers, reporter)
-        writer = VectorsWriter(folder, artifact, plan.dtype, plan.facts)
+        shards = _shard_arrays(artifact, plan, makers, reporter)
+        writer = VectorsWriter(folder, artifact, plan.dtype, plan.metadata)
         try:
             for start, arrays in shards:
                 names = plan.ids[start : start + plan.shard]
                 rows = arrays["rows"].tolist()
                 writer.tally.reject("vectors", NO_TEXT, len(names) - len(rows))
                 writer.append([names[row] for row in rows], arrays["matrix"])
-                _count(artifact, arrays)
+                _count_out_of_memory(artifact, arrays)
             return writer.finish()
         finally:
             writer.close()
 
 
-def write_ragged(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Reporter = QUIET) -> SentenceVectors:
-    """Several vectors a paper; `makers` give `offsets`, `numbers`, `matrix` and `lost`."""
+def write_ragged_vectors(
+    folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Reporter = QUIET
+) -> SentenceVectors:
+    """Write a folder with several vectors per paper from shards with `offsets`, `numbers`, `matrix` and `lost`."""
     kind, version = sentence_vectors.KIND, sentence_vectors.VERSION
     with new_artifact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artifact:
-        shards = _filled(artifact, plan, makers, reporter)
-        writer = SentenceVectorsWriter(folder, artifact, plan.dtype, plan.facts)
+        shards = _shard_arrays(artifact, plan, makers, reporter)
+        writer = SentenceVectorsWriter(folder, artifact, plan.dtype, plan.metadata)
         try:
             for start, arrays in shards:
                 names, cuts = plan.ids[start : start + plan.shard], arrays["offsets"]
@@ -332,35 +323,30 @@ def write_ragged(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Rep
                     [arrays["numbers"][cuts[row] : cuts[row + 1]] for row in rows],
                 )
                 writer.tally.note("parts without a vector", int(arrays["lost"][0]))
-                _count(artifact, arrays)
+                _count_out_of_memory(artifact, arrays)
             return writer.finish()
         finally:
             writer.close()
 
 
-def _filled(
+def _shard_arrays(
     artifact: ArtifactWriter, plan: ShardPlan, makers: Shards, reporter: Reporter
 ) -> Iterator[tuple[int, Arrays]]:
     if isinstance(makers, FinishedShards):
         return makers.read(len(plan.ids), plan.shard)
-    work = artifact.work(f"shards-{plan.shard}{plan.batches}")
+    work = artifact.scratch_folder(f"shards-{plan.shard}{plan.batches}")
     fill_shards(work, len(plan.ids), plan.shard, makers, save_every=plan.save_every, reporter=reporter)
     return read_shards(work, len(plan.ids), plan.shard)
 
 
-def _count(artifact: ArtifactWriter, arrays: Arrays) -> None:
+def _count_out_of_memory(artifact: ArtifactWriter, arrays: Arrays) -> None:
     if halved := int(arrays["halved"][0]):
         artifact.facts["out_of_memory"] = artifact.facts.get("out_of_memory", 0) + halved
 
 
-# Embedding by a crew: what its workers must know to make the very shards that this process would make.
-
-MAKER = "citeweave.encoders.remote_shards:embed_maker"
-
-
 @dataclass(frozen=True, slots=True)
-class Loading:
-    """How a worker loads its encoder; as `load_aspect_encoder` takes it."""
+class EncoderSpec:
+    """Which encoder a remote worker loads: the arguments of `load_aspect_encoder`."""
 
     model: str
     aspect: str = ""
@@ -377,30 +363,31 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class RemoteShards:
-    """Who makes the shards, with which encoder."""
+    """The executor whose workers embed the shards, and the encoder that they load."""
 
-    crew: Executor
-    loading: Loading
+    executor: Executor
+    encoder: EncoderSpec
 
-    def hire(self, corpus: Corpus, encoder: Encoder, kind: str, how: Mapping[str, Any]) -> Hired:
-        """The work of one embedding; `kind` is papers, sentences or chunks, `how` what its maker asks beside."""
-        given = {
+    def make_task(self, corpus: Corpus, encoder: Encoder, kind: str, options: Mapping[str, Any]) -> RemoteMaker:
+        """Return the maker of one embedding run; `kind` is papers, sentences or chunks, `options` what its shards need."""
+        payload = {
             "corpus": {"folder": str(corpus.folder.absolute()), "hash": corpus.hash},
-            "loading": asdict(self.loading) | {"settings": dict(self.loading.settings)},
+            "encoder": asdict(self.encoder) | {"settings": dict(self.encoder.settings)},
             "revision": encoder.revision,
             "kind": kind,
-            "how": dict(how),
-            "beside": fingerprints(how),
+            "options": dict(options),
+            "fingerprints": fingerprints(options),
         }
-        return Hired(self.crew, ShardTask(MAKER, given, label="embedding", gpu=self.loading.device.startswith("cuda")))
+        on_gpu = self.encoder.device.startswith("cuda")
+        return RemoteMaker(self.executor, ShardTask(WORKER, payload, label="embedding", gpu=on_gpu))
 
 
-def fingerprints(how: Mapping[str, Any]) -> dict[str, str]:
-    """What is read beside corpus and model, by path: the hash of a token store, the bytes of a file of full texts."""
-    found = {}
-    if how.get("tokens"):
-        store = TokenStore.open(how["tokens"])
-        found[how["tokens"]] = store.manifest.hash if store.manifest else ""
-    if how.get("full_text"):
-        found[how["full_text"]] = f"{Path(how['full_text']).stat().st_size} bytes"
-    return found
+def fingerprints(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return what identifies the token store (its hash) and the file of full texts (its size), by path."""
+    prints = {}
+    if options.get("tokens"):
+        store = TokenStore.open(options["tokens"])
+        prints[options["tokens"]] = store.manifest.hash if store.manifest else ""
+    if options.get("full_text"):
+        prints[options["full_text"]] = f"{Path(options['full_text']).stat().st_size} bytes"
+    return prints

@@ -1,15 +1,15 @@
-"""Attention inside every text of a packed stream, written in Triton for the short texts that papers have.
+"""Triton kernels of attention inside every text of a packed batch, forward and backward.
 
-    found = attend_tiles(wide, tiles)       wide (tokens, 3, heads, size) -> (tokens, heads, size); differentiable
+    states = attend_tiles(wide, tiles)      wide (tokens, 3, heads, size) -> (tokens, heads, size); differentiable
 
-The algorithm of FlashAttention-2 (Dao 2023). A tile is `TILE` tokens of one text; `tiles` names them, so that no
-program starts for a row that is not there, and a short text costs no more than its own tiles. The gradient of queries
-and the one of keys and values are two kernels without atomic additions: the same numbers at every run. On an H200 and
-abstracts it takes half the time of torch's own variable-length attention, forward and backward. Knows neither windows
+The algorithm of FlashAttention-2 (Dao 2023), for texts as short as abstracts. A tile is `TILE` tokens of one text; `tiles`
+lists them, so that no program starts for a row that does not exist, and a short text costs no more than its own tiles. The
+gradient of queries and the one of keys and values are two kernels without atomic additions: the same numbers at every run. On
+an H200 and abstracts it takes half the time of torch's variable-length attention, forward and backward. Has neither windows
 nor dropout. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
 """
 
-# A kernel's arguments are pointers and sizes: many, and without types that Python knows.
+# A kernel takes many pointers and sizes, without Python types.
 # ruff: noqa: PLR0913
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,import-not-found"
 
@@ -25,19 +25,19 @@ from torch import Tensor
 from citeweave.encoders.packed import TILE
 
 SIZES: tuple[int, ...] = (16, 32, 64, 128)
-"""Numbers that a head may have."""
+"""Supported sizes of an attention head."""
 
 FORWARD: dict[str, int] = {"step": 32, "num_warps": 4, "num_stages": 3}
 QUERIES: dict[str, int] = {"step": 32, "num_warps": 4, "num_stages": 3}
 KEYS: dict[str, int] = {"step": 32, "num_warps": 4, "num_stages": 3}
-"""Tokens that a tile is compared with at a time, and how Triton runs it; found by trial on an H200."""
+"""Tokens that a tile is compared with at a time, and Triton's launch settings; tuned on an H200."""
 
 LOG2_E = 1.4426950408889634
 
 
 @triton.jit
 def _place(tiles, rows: tl.constexpr, heads: tl.constexpr, size: tl.constexpr):
-    """Of this program: begin and end of its text, its rows, those inside the text, its columns in a row of states."""
+    """Return this program's text bounds, rows, mask of rows inside the text, and columns of its head."""
     tile, head = tl.program_id(1), tl.program_id(0)
     begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
     places = first + tl.arange(0, rows)
@@ -172,9 +172,9 @@ _attend.register_autograd(_backward, setup_context=_keep)
 
 
 def attend_tiles(wide: Tensor, tiles: Tensor) -> Tensor:
-    """Attention (tokens, heads, size) of queries, keys and values (tokens, 3, heads, size), contiguous, on CUDA.
+    """Compute attention (tokens, heads, size) of packed queries, keys and values (tokens, 3, heads, size) on CUDA.
 
-    Heads have one of `SIZES`. `tiles` (tiles, 3) int32 holds begin and end of a text and a tile's first token.
+    `wide` is contiguous, and heads have one of `SIZES`. `tiles` (tiles, 3) int32 holds begin and end of a text and a tile's first token.
     """
     found: Tensor = _attend(wide, tiles)[0]
     return found
