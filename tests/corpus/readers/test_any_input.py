@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from citeweave import Corpus, ImportOptions, import_papers
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
-from citeweave.core.progress import KINDS, Tally
+from citeweave.core.progress import RECORD_KINDS, Tally
 from citeweave.core.randomness import hash_text
 from citeweave.corpus.paper import (
     Citation,
@@ -273,7 +273,7 @@ def read_well(format: str, path: Path) -> dict[str, int] | None:
     except InputError as error:
         assert str(path) in str(error) and "\n" not in str(error)
         return None
-    return {kind: tally.counts[kind].read for kind in KINDS}
+    return {kind: tally.counts[kind].read for kind in RECORD_KINDS}
 
 
 def assert_accounted(corpus: Corpus, read: dict[str, int], outside: str) -> None:

@@ -123,13 +123,13 @@ def test_header_only(read_all, shared):
 )
 def test_real_full_texts(read_all, shared, monkeypatch, name, references, markers):
     seen = []
-    contexts_of = grobid_tei.contexts_of
+    extract_contexts = grobid_tei.extract_contexts
 
     def counting(citing, paragraph, cited, tally):
         seen.extend(paragraph.markers)
-        return contexts_of(citing, paragraph, cited, tally)
+        return extract_contexts(citing, paragraph, cited, tally)
 
-    monkeypatch.setattr(grobid_tei, "contexts_of", counting)
+    monkeypatch.setattr(grobid_tei, "extract_contexts", counting)
     found = read_all(grobid_tei, shared / "samples" / "grobid_tei" / name)
     assert len(found.full) == 1
     assert len(found.citations) + sum(found.rejected("citations").values()) == references

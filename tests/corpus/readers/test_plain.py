@@ -191,5 +191,5 @@ def test_lines_with_broken_quotes_are_read_a_few_times_only(monkeypatch: pytest.
 
         with monkeypatch.context() as patched:
             patched.setattr(edge_tables._CsvLines, "__next__", counted)
-            list(edge_tables.rows_of_lines(lines, ",", Tally(), "papers"))
+            list(edge_tables.read_csv_rows(lines, ",", Tally(), "papers"))
         assert asked <= 4 * count + 10, name

@@ -1,4 +1,4 @@
-"""Readers: one file a source, each with `recognizes(head)` and `read(source, tally)`."""
+"""Readers of paper sources, one file per format, each with `recognizes(head)` and `read(source, tally)`."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ FORMATS = (
     "edges",
     "plain",
 )
-"""Every format, in the order in which they are tried: the more particular first."""
+"""Every format, in the order in which they are tried: the more specific first."""
 
 
 class Reader(Protocol):
-    """What a module of this room offers."""
+    """What every reader module offers: recognizing its format, and reading a file of it."""
 
-    def recognizes(self, head: FileHead) -> bool: ...
+    def recognizes(self, head: FileHead) -> bool:
+        """Return whether a file has this format, judged by its name and beginning."""
+        ...
 
-    def read(self, source: Source, tally: Tally) -> Iterator[StagedRecord]: ...
+    def read(self, source: Source, tally: Tally) -> Iterator[StagedRecord]:
+        """Yield the records of a file; what is rejected or repaired is counted in `tally`."""
+        ...
 
 
 def reader_of(name: str) -> Reader:
-    """The reader of a format."""
+    """Return the reader module of a format."""
     return cast(Reader, importlib.import_module(f"{__name__}.{choose(name, FORMATS, '--format')}"))
 
 
 def guess_format(source: Source) -> str | None:
-    """The first format whose reader recognizes the beginning of the file."""
+    """Return the first format whose reader recognizes the beginning of a file, None where none does."""
     head = source.head()
     if not head.data.strip():
         raise InputError(f"{source.path} is empty; leave it out or get it again")

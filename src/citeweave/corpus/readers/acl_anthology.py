@@ -1,4 +1,4 @@
-r"""The ACL Anthology's own XML: one collection a file, its volumes, their papers.
+r"""ACL Anthology XML: one collection per file, with its volumes and their papers.
 
 Does not read events, author pages or full text; the Anthology lists no references.
 
@@ -20,7 +20,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, year_of
-from citeweave.corpus.readers.xml_records import plain_text, root_name, texts_of, xml_records
+from citeweave.corpus.readers.xml_records import element_text, element_texts, root_name, xml_records
 
 _OLD_COLLECTION = re.compile(r"[A-Z]\d{2}")
 _NUMBER = re.compile(r"\d{1,6}")
@@ -28,10 +28,12 @@ _TEX_STYLE = re.compile(r"\\(?:text|math)[a-z]*\{([^{}]*)\}")
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is ACL Anthology XML: a collection with volumes."""
     return root_name(head) == "collection" and b"<volume" in head.data
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers of an ACL Anthology collection."""
     # a collection is one record: ids of papers are made of all three levels, and no file is large
     for collection in xml_records(
         source, roots={"collection"}, records={"collection"}, what="an ACL Anthology collection"
@@ -53,7 +55,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _anthology_id(collection: str, volume: str, paper: str) -> str | None:
-    """The id of a paper; until 2019 volume and paper shared four digits, cut after the first or the second.
+    """Return the Anthology id of a paper; until 2019 volume and paper shared four digits, split after the first or second.
 
     >>> _anthology_id("2024.mrl", "1", "15"), _anthology_id("F14", "1", "1"), _anthology_id("W14", "3", "21")
     ('acl:2024.mrl-1.15', 'acl:F14-1001', 'acl:W14-0321')
@@ -73,38 +75,38 @@ def _paper(paper_id: str, element: Element, volume: Element) -> Paper:
     meta = Element("none") if meta is None else meta
     return Paper(
         id=paper_id,
-        title=plain_text(element.find("title")),
-        abstract=plain_text(element.find("abstract")),
-        year=year_of(plain_text(element.find("year"))) or year_of(plain_text(meta.find("year"))),
-        venue=plain_text(meta.find("journal-title")) or plain_text(meta.find("booktitle")),
+        title=element_text(element.find("title")),
+        abstract=element_text(element.find("abstract")),
+        year=year_of(element_text(element.find("year"))) or year_of(element_text(meta.find("year"))),
+        venue=element_text(meta.find("journal-title")) or element_text(meta.find("booktitle")),
         authors=tuple(dict.fromkeys(name for name in map(_name, element.findall("author")) if name)),
-        ids=distinct([doi_id(plain_text(element.find("doi")))]),
+        ids=distinct([doi_id(element_text(element.find("doi")))]),
         updated=_updated(element, volume),
         extra=_extra(element, meta),
     )
 
 
 def _name(author: Element) -> str:
-    parts = (plain_text(author.find(tag)) for tag in ("first", "last"))
+    parts = (element_text(author.find(tag)) for tag in ("first", "last"))
     return " ".join(part for part in parts if part)
 
 
 def _updated(element: Element, volume: Element) -> int:
-    """The day of the last revision, erratum or retraction, else the day the volume came in."""
+    """Return the day of the last revision, erratum or retraction, else the day the volume was ingested."""
     changes = [day_of(e.get("date")) for e in element if e.tag in ("revision", "erratum", "retracted", "removed")]
     return max([*changes, day_of(volume.get("ingest-date"))])
 
 
 def _extra(element: Element, meta: Element) -> dict[str, object]:
     extra: dict[str, object] = {
-        "venues": list(texts_of(meta.findall("venue"))),
-        "bibkey": plain_text(element.find("bibkey")),
-        "language": plain_text(element.find("language")),
-        "awards": list(texts_of(element.findall("award"))),
+        "venues": list(element_texts(meta.findall("venue"))),
+        "bibkey": element_text(element.find("bibkey")),
+        "language": element_text(element.find("language")),
+        "awards": list(element_texts(element.findall("award"))),
     }
     for flag in ("retracted", "removed"):
         notice = element.find(flag)
         if notice is not None:
             extra[flag] = True
-            extra[f"{flag}_reason"] = plain_text(notice)
+            extra[f"{flag}_reason"] = element_text(notice)
     return {name: value for name, value in extra.items() if value}

@@ -1,6 +1,6 @@
-r"""arXiv metadata: Atom feeds of its API, and the JSON lines of its Kaggle snapshot; told apart by the first sign.
+r"""arXiv metadata: Atom feeds of its API, and the JSON lines of its Kaggle snapshot.
 
-Does not read full text or OAI-PMH answers; arXiv lists no references.
+The first character tells them apart. Does not read full text or OAI-PMH responses; arXiv lists no references.
 
     {"id":"0704.0001","title":"Calculation of\n  everything","categories":"hep-ph cs.LG","abstract":"  We ...",
      "versions":[{"version":"v1","created":"Mon, 2 Apr 2007 19:18:42 GMT"}],"authors_parsed":[["Doe","J.",""]]}
@@ -20,7 +20,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
-from citeweave.corpus.readers.xml_records import plain_text, root_name, texts_of, xml_records
+from citeweave.corpus.readers.xml_records import element_text, element_texts, root_name, xml_records
 
 _WITHDRAWN = re.compile(
     r"^withdrawn\b|\b(?:paper|article|manuscript|submission|preprint|work|version|letter|note|it)\b.{0,60}?\bwithdrawn\b",
@@ -31,6 +31,7 @@ _AND = re.compile(r",\s*and\s+|,\s*|\s+and\s+")
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is an arXiv Atom feed or the arXiv snapshot."""
     if root_name(head) == "feed":
         return b"arxiv.org" in head.data
     record = head.record or {}
@@ -38,6 +39,7 @@ def recognizes(head: FileHead) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers of an arXiv Atom feed or snapshot."""
     if source.start(1024).lstrip().startswith(b"<"):
         entries = xml_records(source, roots={"feed", "entry"}, records={"entry"}, what="an arXiv Atom feed")
         papers = (_from_atom(entry, tally) for entry in entries)
@@ -53,25 +55,25 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _from_atom(entry: Element, tally: Tally) -> Paper | None:
-    title = plain_text(entry.find("title"))
-    paper_id = arxiv_id(plain_text(entry.find("id")))
+    title = element_text(entry.find("title"))
+    paper_id = arxiv_id(element_text(entry.find("id")))
     if paper_id is None:
         # the API reports its errors as an entry like any other, named "Error"
         tally.reject("papers", "error message of the arXiv API" if title == "Error" else "no id")
         return None
-    abstract, comments = plain_text(entry.find("summary")), plain_text(entry.find("comment"))
+    abstract, comments = element_text(entry.find("summary")), element_text(entry.find("comment"))
     primary = [e for e in entry.findall("primary_category") if e.get("term")]
     categories = names_of([e.get("term") for e in primary + entry.findall("category")])
     return Paper(
         id=paper_id,
         title=title,
         abstract=abstract,
-        year=year_of(plain_text(entry.find("published"))),
-        authors=texts_of(entry.findall("author/name")),
+        year=year_of(element_text(entry.find("published"))),
+        authors=element_texts(entry.findall("author/name")),
         fields=categories,
-        ids=distinct([doi_id(plain_text(entry.find("doi")))]),
-        updated=day_of(plain_text(entry.find("updated"))),
-        extra=_extra(abstract, comments, journal_ref=plain_text(entry.find("journal_ref"))),
+        ids=distinct([doi_id(element_text(entry.find("doi")))]),
+        updated=day_of(element_text(entry.find("updated"))),
+        extra=_extra(abstract, comments, journal_ref=element_text(entry.find("journal_ref"))),
     )
 
 
@@ -101,7 +103,7 @@ def _from_snapshot(record: dict[str, object], tally: Tally) -> Paper | None:
 
 
 def _first_year(record: dict[str, object]) -> int | None:
-    """The year of version 1; without versions that of the last update, which may be later."""
+    """Return the year of version 1; without versions that of the last update, which may be later."""
     versions = record.get("versions")
     listed = [v for v in versions if isinstance(v, dict)] if isinstance(versions, list) else []
     first = [v for v in listed if v.get("version") == "v1"] or listed[:1]
@@ -110,7 +112,7 @@ def _first_year(record: dict[str, object]) -> int | None:
 
 
 def _authors(record: dict[str, object]) -> tuple[str, ...]:
-    """Names as "First Last Suffix": from the parsed list, whose accents are letters and not LaTeX."""
+    """Return author names as "First Last Suffix", from the parsed list, whose accents are letters and not LaTeX."""
     parsed = record.get("authors_parsed")
     if isinstance(parsed, list) and parsed:
         # last, first, suffix; what follows is the affiliation
@@ -118,7 +120,7 @@ def _authors(record: dict[str, object]) -> tuple[str, ...]:
             list(map(clean_text, [*name[1:2], *name[:1], *name[2:3]])) for name in parsed if isinstance(name, list)
         ]
         return names_of([" ".join(part for part in name if part) for name in parts])
-    # affiliations stand in brackets, their numbers in brackets inside them
+    # affiliations are in parentheses, their numbers in parentheses inside them
     listed = _AFFILIATION.sub("", _AFFILIATION.sub("", clean_text(record.get("authors"))))
     return names_of(_AND.split(listed))
 

@@ -1,13 +1,4 @@
-"""The entries of a BibTeX file as it stands: kind, key and raw field values, damage left out and counted.
-
-    >>> entries = read_entries("@string{m = {Mind}} @article(turing1950, journal = m # { 59}, year = 1950)", Tally())
-    >>> next(entries)
-    BibtexEntry(kind='article', key='turing1950', fields={'journal': 'Mind 59', 'year': '1950'})
-
-Every text is read in linear time: an entry ends at the latest before the next line that begins with `@type{`.
-Does not interpret values: LaTeX, names and years stay as written.
-
-Reads BibTeX and BibLaTeX files, also those that BibTeX itself would refuse.
+"""BibTeX and BibLaTeX files, even those that BibTeX itself would refuse: entries, macros, LaTeX in fields.
 
     @article{turing1950,
       title = {Computing Machinery and {I}ntelligence},
@@ -15,11 +6,15 @@ Reads BibTeX and BibLaTeX files, also those that BibTeX itself would refuse.
       journal = mind, year = 1950, doi = {10.1093/mind/LIX.236.433}
     }
 
-The key of an entry is a name inside its file (`local_id`); an entry without key is called by
-its DOI or other id, else by a name made of its title and year. `@string` macros, `#` and the venue and year of a `crossref` parent are resolved; LaTeX becomes plain text
-(see `latex.py`). An entry that does not end before the next line that begins with `@` is rejected; the others stay.
+    >>> entries = read_entries("@string{m = {Mind}} @article(turing1950, journal = m # { 59}, year = 1950)", Tally())
+    >>> next(entries)
+    BibtexEntry(kind='article', key='turing1950', fields={'journal': 'Mind 59', 'year': '1950'})
 
-The entry as it was written stays in `extra`, so that an export writes it back.
+The key of an entry is a name inside its file (`local_id`); an entry without a key is named by its DOI or other id, else by
+its title and year. `@string` macros, `#` and the venue and year of a `crossref` parent are resolved; LaTeX becomes plain
+text. Every text is read in linear time: an entry ends at the latest before the next line that begins with `@type{`. One
+that does not end there is rejected and counted; the others stay. The entry as it was written stays in `extra`, so that an
+export writes it back.
 
 Does not read citations, which the format does not have, nor files that are attached to entries.
 """
@@ -33,7 +28,7 @@ from dataclasses import dataclass, field
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, named, number_id, only_arxiv_in, pmc_id, text_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, only_arxiv_in, pmc_id, text_id, with_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import (
     clean_text,
@@ -46,10 +41,10 @@ from citeweave.corpus.plain_text import (
 )
 
 MAX_MACRO = 500
-"""Longest expansion of one macro, and `20 * MAX_MACRO` that of one field: macros of macros must not fill the memory."""
+"""Longest expansion of a macro, and `20 * MAX_MACRO` of a field: nested macros must not fill the memory."""
 
 HEADER = re.compile(r"(?<![\w.])@\s{0,99}([A-Za-z][\w:+-]{0,60})\s{0,99}([{(])")
-"""What begins an entry: `@article{`."""
+"""The start of an entry: `@article{`."""
 
 _LINE_START = re.compile(r"^[ \t]{0,99}@\s{0,99}[A-Za-z][\w:+-]{0,60}\s{0,99}[{(]", re.MULTILINE)
 _KEY = re.compile(r"""\s*([^,={}"]{0,500})""")
@@ -69,7 +64,7 @@ _MONTHS = (
 
 @dataclass(slots=True)
 class BibtexEntry:
-    """One entry; names of kinds and fields in small letters, the first of two equal fields kept."""
+    """One BibTeX entry with raw field values; kinds and field names in lower case, the first of two equal fields kept."""
 
     kind: str
     key: str
@@ -79,11 +74,11 @@ class BibtexEntry:
 
 
 class _UnbalancedError(ValueError):
-    """The entry does not end where it should."""
+    """A BibTeX entry does not end where it should."""
 
 
 def read_entries(text: str, tally: Tally) -> Iterator[BibtexEntry]:
-    """The entries that are papers, in order; a broken one is rejected and reading goes on at the next `@` line."""
+    """Yield the BibTeX entries that are papers, in order; a broken one is rejected, and reading resumes at the next `@` line."""
     macros = {month[:3].lower(): month for month in _MONTHS}
     line_starts = (found.start() for found in _LINE_START.finditer(text))
     limit = at = 0
@@ -127,7 +122,7 @@ def _skip_group(text: str, header: re.Match[str], limit: int) -> int:
 def _parse_entry(
     text: str, header: re.Match[str], limit: int, macros: dict[str, str], tally: Tally
 ) -> tuple[BibtexEntry, int]:
-    """The entry and the position behind it."""
+    """Parse a BibTeX entry; return it and the position behind it."""
     entry = BibtexEntry(header[1].lower(), "")
     at = header.end()
     closing = "}" if header[2] == "{" else ")"
@@ -135,9 +130,9 @@ def _parse_entry(
         entry.key, at = _parse_key(text, at, limit, closing)
     while at < limit:
         at = _BLANK.match(text, at, limit).end()  # type: ignore[union-attr]
-        if found := _FIELD.match(text, at, limit):
-            value, at = _parse_value(text, found.end(), limit, macros)
-            name = found[1].lower()
+        if match := _FIELD.match(text, at, limit):
+            value, at = _parse_value(text, match.end(), limit, macros)
+            name = match[1].lower()
             if value and not entry.fields.get(name):
                 entry.fields[name] = value
             continue
@@ -153,23 +148,23 @@ def _parse_entry(
 
 
 def _parse_key(text: str, at: int, limit: int, closing: str) -> tuple[str, int]:
-    """The key, empty where there is none, and where the fields begin."""
-    found = _KEY.match(text, at, limit)
-    if not found:
+    """Return the key of an entry, empty where there is none, and where its fields begin."""
+    match = _KEY.match(text, at, limit)
+    if not match:
         return "", at
-    key, end = found[1], found.end()
+    key, end = match[1], match.end()
     if text[end : end + 1] == "=":
         # "key author = ..." lacks its comma, "author = ..." its key
         key = key.split()[0] if len(key.split()) > 1 else ""
         end = text.index(key, at) + len(key)
     elif closing in key:
         key = key[: key.index(closing)]
-        end = found.start(1) + len(key)
+        end = match.start(1) + len(key)
     return clean_text(key), end
 
 
 def _parse_value(text: str, at: int, limit: int, macros: dict[str, str]) -> tuple[str, int]:
-    """A field's value, its parts joined where `#` stands between them."""
+    """Parse the value of a field, its parts joined by `#`, and return it and the position behind it."""
     parts: list[str] = []
     room = 20 * MAX_MACRO
     while at < limit:
@@ -205,16 +200,16 @@ def _closing_brace(text: str, at: int, limit: int) -> int:
 
 def _closing_quote(text: str, at: int, limit: int) -> int:
     depth = 0
-    for sign in _BRACE_OR_QUOTE.finditer(text, at, limit):
-        here = sign.start()
-        if sign.group() != '"':
-            depth += 1 if sign.group() == "{" else -1
+    for match in _BRACE_OR_QUOTE.finditer(text, at, limit):
+        here = match.start()
+        if match.group() != '"':
+            depth += 1 if match.group() == "{" else -1
         elif depth <= 0 and not (text[here - 1] == "\\" and text[here + 1 : here + 2].isalpha()):
-            return here  # but G\"odel is an umlaut, although BibTeX wants braces around it
+            return here  # but G\"odel is an umlaut, although BibTeX requires braces around it
     raise _UnbalancedError
 
 
-# Reads BibTeX and BibLaTeX files, also those that BibTeX itself would refuse.
+# From entries to papers.
 
 _KNOWN_TYPE = re.compile(
     "article|book|booklet|collection|conference|dataset|electronic|inbook|incollection|inproceedings|manual|mastersthesis|"
@@ -227,15 +222,17 @@ _ACL_URL = re.compile(r"(?:aclanthology\.org|aclweb\.org/anthology)/(?:papers/)?
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is BibTeX, by its name or its first entry."""
     if head.name.lower().endswith((".bib", ".bibtex", ".biblatex")):
         return True
     start = head.text.lstrip("\ufeff \t\r\n")
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith("%")]
-    found = HEADER.match("\n".join(lines[:3]).lstrip())
-    return found is not None and _KNOWN_TYPE.fullmatch(found[1]) is not None
+    match = HEADER.match("\n".join(lines[:3]).lstrip())
+    return match is not None and _KNOWN_TYPE.fullmatch(match[1]) is not None
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers of a BibTeX file."""
     text = source.text(tally)
     if text.strip() and not HEADER.search(text) and not text.lstrip().startswith("%"):
         raise InputError(f"{source.path} holds no BibTeX entry such as @article{{key, ...}}; is it another format?")
@@ -247,11 +244,11 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
             continue
         if not entry.key:
             tally.note("entry without key")
-        yield named(_paper(entry, title, entry.key, parents), "bibtex")
+        yield with_id(_paper(entry, title, entry.key, parents), "bibtex")
 
 
 def _parents(text: str) -> dict[str, dict[str, str]]:
-    """What the children of a volume inherit, by its key in small letters."""
+    """Return booktitle and year that the children of a volume inherit, by its key in lower case."""
     unseen = Tally()  # the same entries are counted when they are read as papers
     return {
         entry.key.lower(): {
@@ -302,18 +299,18 @@ def _first(values: dict[str, str], *names: str) -> str:
 
 
 def _people(value: str) -> tuple[str, ...]:
-    """Names as "First von Last Jr"; braces keep a name whole, "others" is nobody.
+    """Split a BibTeX name list into names as "First von Last Jr"; braces keep a name together, "others" is nobody.
 
     >>> _people("Beethoven, Ludwig van and {Barnes and Noble} and K. Jr, Martin and others")
     ('Ludwig van Beethoven', 'Barnes and Noble', 'Martin K. Jr')
     """
     depth, start, names = 0, 0, []
-    for sign in _BRACE_OR_AND.finditer(value):
-        if sign.group() in "{}":
-            depth += 1 if sign.group() == "{" else -1
+    for match in _BRACE_OR_AND.finditer(value):
+        if match.group() in "{}":
+            depth += 1 if match.group() == "{" else -1
         elif depth <= 0:
-            names.append(value[start : sign.start()])
-            start = sign.end()
+            names.append(value[start : match.start()])
+            start = match.end()
     names.append(value[start:])
     return names_of([_person(name) for name in names if name.strip().lower() not in ("others", "et al.")])
 
@@ -331,13 +328,13 @@ def _person(name: str) -> str:
 
 
 def _ids(values: dict[str, str]) -> tuple[str, ...]:
-    # identifiers keep their signs: 10.1000/a\_b is 10.1000/a_b, and % or ~ are no LaTeX in them
+    # identifiers keep their characters: 10.1000/a\_b is 10.1000/a_b, and % or ~ are not LaTeX in them
     plain = {name: re.sub(r"\\([_%&#~$])|[{}]", r"\1", value[:2000]).strip() for name, value in values.items()}
     kind = (plain.get("eprinttype") or plain.get("archiveprefix", "")).lower()
     eprint, url = plain.get("eprint", ""), plain.get("url", "")
     links = [url, plain.get("ee", ""), *(plain[name] for name in plain if name.startswith("bdsk-url"))]
     acl = _ACL_URL.search(url)
-    said_in = (
+    other_text = (
         f"{plain.get('journal', '')} {plain.get('note', '')} {plain.get('howpublished', '')} {plain.get('volume', '')}"
     )
     arxiv = [eprint if kind in ("arxiv", "") else "", plain.get("arxiv", ""), plain.get("arxivid", ""), *links]
@@ -346,7 +343,7 @@ def _ids(values: dict[str, str]) -> tuple[str, ...]:
             doi_id(plain.get("doi"))
             or next(filter(None, (doi_id(link) for link in links if "doi.org/" in link)), None),
             next(filter(None, map(arxiv_id, arxiv)), None)
-            or (only_arxiv_in(said_in) if "arxiv" in said_in.lower() else None),
+            or (only_arxiv_in(other_text) if "arxiv" in other_text.lower() else None),
             number_id("pmid", plain.get("pmid")) or (number_id("pmid", eprint) if kind == "pubmed" else None),
             pmc_id(plain.get("pmcid") or plain.get("pmc")),
             text_id("acl", acl.group(1)) if acl else None,

@@ -1,4 +1,4 @@
-"""Reads works of Crossref: one work or a list as the REST API answers, or works as JSON lines.
+"""Crossref works: one work or a list as the REST API returns them, or JSON lines.
 
     {"status": "ok", "message-type": "work", "message": {"DOI": "10.1/x", "title": ["T"],
      "abstract": "<jats:p>A.</jats:p>", "issued": {"date-parts": [[2020, 1]]},
@@ -41,11 +41,13 @@ _TITLES_OF_REFERENCE = ("article-title", "volume-title", "series-title")
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file holds works of Crossref."""
     is_work = b'"is-referenced-by-count"' in head.data or b'"references-count"' in head.data
     return starts_as_json(head) and b'"DOI"' in head.data and (is_work or b'"message-type"' in head.data)
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers and citations of Crossref works."""
     for record in read_json_objects(source, tally, "papers"):
         message = record.get("message")
         inner = message if isinstance(message, dict) else record
@@ -95,12 +97,12 @@ def _paper(own: str, work: dict[str, object]) -> Paper:
 
 
 def _first(value: object) -> str:
-    """The first text of a list, or the text itself: content negotiation gives plain texts."""
+    """Return the first text of a list, or the text itself: content negotiation gives plain texts."""
     return next((text for text in map(strip_markup, value if isinstance(value, list) else [value]) if text), "")
 
 
 def _abstract(value: object) -> str:
-    """Without markup, and without the heading "Abstract" that JATS abstracts often begin with.
+    """Return an abstract without markup, and without the heading "Abstract" that many JATS abstracts begin with.
 
     >>> _abstract("<jats:title>Abstract</jats:title><jats:p>We <jats:italic>did</jats:italic> it.</jats:p>")
     'We did it.'

@@ -1,4 +1,4 @@
-"""Reads bibliographies in CSL JSON, as Zotero, Better BibTeX, Pandoc and Manubot write them.
+"""CSL JSON bibliographies, as Zotero, Better BibTeX, Pandoc and Manubot write them.
 
     [{"id": "turing1950", "type": "article-journal", "title": "T", "author": [{"family": "Turing", "given": "Alan"}],
       "issued": {"date-parts": [["1950", 10]]}, "DOI": "10.1093/mind/LIX.236.433"}]
@@ -43,13 +43,15 @@ _SHORT_DOI = re.compile(r"10/[a-z0-9]+", re.IGNORECASE)
 
 
 def recognizes(head: FileHead) -> bool:
-    if not starts_as_json(head) or any(sign in head.data for sign in _OTHER_FORMATS):
+    """Return whether a file is a CSL JSON bibliography."""
+    if not starts_as_json(head) or any(mark in head.data for mark in _OTHER_FORMATS):
         return False
     has_entry = any(key in head.data for key in (b'"issued"', b'"container-title"', b'"author"'))
     return has_entry and b'"id"' in head.data and _CSL_TYPE.search(head.data) is not None
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers of a CSL JSON bibliography."""
     for record in read_json_objects(source, tally, "papers"):
         items = record.get("items")  # Better CSL JSON and some servers wrap the list
         for entry in items if isinstance(items, list) and "type" not in record else [record]:
@@ -64,7 +66,7 @@ def _paper(entry: dict[str, object], tally: Tally) -> Paper | None:
     others = _other_ids(entry, tally)
     key = entry.get("id")
     named = clean_text(str(key) if type(key) is int else key)[:500]
-    own = identifier(named)
+    own = parse_identifier(named)
     best = own or named or next(iter(others), None) or title_key(title, year)
     if not best or not (title or abstract):
         tally.reject("papers", "no title and no abstract" if best else "no id")
@@ -83,12 +85,12 @@ def _paper(entry: dict[str, object], tally: Tally) -> Paper | None:
     )
 
 
-def identifier(text: str) -> str | None:
-    """The id in a text that is one by itself, None for the keys that people give.
+def parse_identifier(text: str) -> str | None:
+    """Return the id in a text that is one by itself, None for keys that people choose.
 
-    >>> identifier("doi:10.1000/182"), identifier("https://doi.org/10.1000/182"), identifier("PMCID:PMC12")
+    >>> parse_identifier("doi:10.1000/182"), parse_identifier("https://doi.org/10.1000/182"), parse_identifier("PMCID:PMC12")
     ('doi:10.1000/182', 'doi:10.1000/182', 'pmcid:12')
-    >>> identifier("url:https://example.org/a"), identifier("turing1950"), identifier("note:10")
+    >>> parse_identifier("url:https://example.org/a"), parse_identifier("turing1950"), parse_identifier("note:10")
     ('url:https://example.org/a', None, None)
     """
     kind, colon, value = text.partition(":")
@@ -115,14 +117,14 @@ def _other_ids(entry: dict[str, object], tally: Tally) -> tuple[str, ...]:
         tally.note("short DOI that only doi.org could resolve")
     note = entry.get("note")
     in_note = _ID_IN_NOTE.findall(note[:10_000]) if isinstance(note, str) else []
-    ids = [identifier(value if kind == "standard_id" else f"{kind}:{value}") for kind, value in in_note]
-    # a web page's address in a note is no id of the paper
+    ids = [parse_identifier(value if kind == "standard_id" else f"{kind}:{value}") for kind, value in in_note]
+    # a web address in a note is not an id of the paper
     known = [i for i in ids if i and not i.startswith("url:")]
     return distinct([doi, arxiv_id(address), number_id("pmid", entry.get("PMID")), pmc_id(entry.get("PMCID")), *known])
 
 
 def _text(value: object) -> str:
-    """A text, or the first of a list of texts."""
+    """Return a text, or the first of a list of texts."""
     return next(iter(names_of([strip_markup(v) for v in (value if isinstance(value, list) else [value])])), "")
 
 

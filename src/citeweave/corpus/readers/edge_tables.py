@@ -1,28 +1,24 @@
-r"""The rows of a CSV file, one by one, none of them lost to a quote that another forgot to close.
-
-    id,title
-    a,"never closed        one rejected row; without this, a cell of all that follows
-    b,two                  a row
-
-A cell in quotes may hold line ends. Where the quotes of such a row are broken or never closed, its first line is rejected
-and the others are read again as rows of their own. Does not know headers; see `plain.py` and `edge_tables.py`.
-
-Tables of citations with one citation a line: tab-separated or comma-separated, with or without a header.
+r"""Tables of citations as text, tab- or comma-separated, read in compiled code; CSV rows with broken quotes.
 
     citing TAB cited [TAB strength]
     citing,cited,count,intents          a header may name the columns in any order
 
-Lines whose two ids are whole numbers go by compiled code (`edge_scan.py`), all others one by one. Does not tell a table
-of citations from one of papers; `plain.py` does.
-
-Reads tables of numbered citations straight from bytes, without making a Python object of any line.
+Lines whose two ids are integers are read by compiled code at the speed of memory, without a Python object for any of them;
+every other line (text ids, blanks around them, leading zeros, intents) goes to the ordinary reader. Does not distinguish
+tables of citations from tables of papers; `plain.py` does.
 
     >>> scanned = scan_edges(b"7\t42\n7\tx\n8\t42\t2.5\n", EdgeColumns(), b"\t")
     >>> scanned.read.tolist(), scanned.citing[scanned.read].tolist(), scanned.strength[scanned.read].tolist()
     ([True, False, True], [7, 8], [1.0, 2.5])
 
-Lines whose ids are plain numbers are read by compiled code at the speed of memory; every other line (ids that are texts,
-blanks around them, leading zeros, intents) is left to the ordinary reader, `edge_tables.py`.
+No row of a CSV file is lost to a quote that another row forgot to close:
+
+    id,title
+    a,"never closed        one rejected row; otherwise it would swallow all that follows
+    b,two                  a row
+
+A cell in quotes may hold line breaks. Where the quotes of such a row are broken or never closed, its first line is rejected
+and the others are read again as rows of their own.
 """
 
 from __future__ import annotations
@@ -46,10 +42,10 @@ from citeweave.corpus.plain_text import clean_text
 
 MAX_CELL = 2**24
 MAX_ROW = 2**26
-"""Most characters of a row: one whose cells are closed and opened again on every line has no long cell."""
+"""Most characters of a row: one whose cells close and open again on every line has no long cell."""
 
 MAX_REREAD = 2**26
-"""Characters of broken rows that are read again as rows of several lines; beyond, every such line is a row of its own."""
+"""Most characters of broken rows that are reread as rows of several lines; beyond, every line is a row."""
 
 TOO_LONG = f"cell longer than {MAX_CELL >> 20} MiB or broken quotes"
 BROKEN = "quotes that are broken or never closed"
@@ -59,11 +55,11 @@ class _Tabs(csv.excel_tab):
     quoting = csv.QUOTE_NONE
 
 
-def rows_of_lines(lines: Iterable[str], delimiter: str, tally: Tally, kind: str) -> Iterator[list[str]]:
-    r"""Cells of the rows that are not empty; a row that cannot be read is counted under `kind`.
+def read_csv_rows(lines: Iterable[str], delimiter: str, tally: Tally, kind: str) -> Iterator[list[str]]:
+    r"""Yield the cells of CSV rows that are not empty; a row that cannot be read is counted under `kind`.
 
     >>> tally = Tally()
-    >>> list(rows_of_lines(['a,"never closed\n', "b,two\n"], ",", tally, "papers")), tally.counts["papers"].rejected
+    >>> list(read_csv_rows(['a,"never closed\n', "b,two\n"], ",", tally, "papers")), tally.counts["papers"].rejected
     ([['b', 'two']], {'quotes that are broken or never closed': 1})
     """
     csv.field_size_limit(MAX_CELL)
@@ -88,7 +84,7 @@ def rows_of_lines(lines: Iterable[str], delimiter: str, tally: Tally, kind: str)
 
 
 class _CsvLines:
-    """Lines for a csv reader, which remembers those of the current row and takes them back."""
+    """Lines for a csv reader, which remembers those of the current row and can take them back."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines, self._waiting = iter(lines), deque[str]()
@@ -101,7 +97,7 @@ class _CsvLines:
 
     def __next__(self) -> str:
         if self.taken and (self._size > MAX_ROW or (self._waiting and self._reread > MAX_REREAD)):
-            raise csv.Error("the row is too long, or of lines that were read often enough")
+            raise csv.Error("the row is too long, or its lines were reread often enough")
         line = self._waiting.popleft() if self._waiting else next(self._lines, None)
         self._ended = line is None
         if line is None:
@@ -114,23 +110,24 @@ class _CsvLines:
         self.taken, self._size = [], 0
 
     def may_be_broken(self) -> bool:
-        """Whether the row has several lines, or the file ended inside it."""
+        """Return whether the CSV row has several lines, or the file ended inside it."""
         return len(self.taken) > 1 or self._ended
 
     def give_back(self) -> None:
-        """All lines of the row but its first are lines to be read again."""
+        """Put back all lines of the CSV row but its first, to be read again."""
         self._waiting.extendleft(reversed(self.taken[1:]))
         self._reread += self._size
 
 
 def _is_one_row(lines: list[str], dialect: type[csv.Dialect]) -> bool:
+    """Return whether lines form exactly one CSV row with correct quotes."""
     try:
         return len(list(csv.reader(lines, dialect, strict=True))) == 1
     except csv.Error:
         return False
 
 
-# Tables of citations with one citation a line: tab-separated or comma-separated, with or without a header.
+# Tables with one citation per line, with or without a header.
 
 CITATION_HEADS = (
     ("citing", "cited"),
@@ -144,16 +141,16 @@ STRENGTHS = ("strength", "weight", "count", "mentions")
 INTENTS = ("intents", "intent")
 _KIND = "citations"
 _BETWEEN_INTENTS = re.compile(r"[|;,]")
-_MARK = b"\xef\xbb\xbf"
-_LOOKED_AT = 50
+_UTF_8_MARK = b"\xef\xbb\xbf"
+_HEADER_LINES = 50
 
 
-def columns_of(header: list[str]) -> EdgeColumns:
-    """Where a table has what, by the cells of its first line in small letters.
+def find_edge_columns(header: list[str]) -> EdgeColumns:
+    """Return which column of a citation table holds what, by the lower-case cells of its first line.
 
-    >>> columns_of(["year", "citing", "cited", "count"])
+    >>> find_edge_columns(["year", "citing", "cited", "count"])
     EdgeColumns(citing=1, cited=2, strength=3, intents=-1, header=True, prefix='')
-    >>> columns_of(["a", "b"])
+    >>> find_edge_columns(["a", "b"])
     EdgeColumns(citing=0, cited=1, strength=2, intents=-1, header=False, prefix='')
     """
     ends = next((pair for pair in CITATION_HEADS if set(pair) <= set(header)), None)
@@ -163,53 +160,53 @@ def columns_of(header: list[str]) -> EdgeColumns:
         next((header.index(name) for name in names if name in header), -1) for names in (STRENGTHS, INTENTS)
     )
     places = header.index(ends[0]), header.index(ends[1]), strength, intents
-    return EdgeColumns(*places, header=True, prefix=prefix_of(ends[0]))
+    return EdgeColumns(*places, header=True, prefix=id_prefix(ends[0]))
 
 
-def prefix_of(name: str) -> str:
-    """What stands before the numbers of a column: columns named after Semantic Scholar's corpus ids hold those.
+def id_prefix(name: str) -> str:
+    """Return the prefix of the numbers in a column: columns named after Semantic Scholar's corpus ids hold those.
 
-    >>> prefix_of("citingcorpusid"), prefix_of("citing")
+    >>> id_prefix("citingcorpusid"), id_prefix("citing")
     ('s2:', '')
     """
     return "s2:" if "corpus" in name else ""
 
 
-def names_nothing_known(lines: list[bytes], delimiter: bytes) -> bool:
-    r"""Whether the first of some lines is a header of other words: no digit in it, and all below are numbers.
+def has_unknown_header(lines: list[bytes], delimiter: bytes) -> bool:
+    r"""Return whether the first line is a header of unknown words: no digits in it, and only numbers below.
 
-    >>> names_nothing_known([b"src\tdst", b"1\t2", b"3\t4"], b"\t"), names_nothing_known([b"a\tb", b"c\td"], b"\t")
+    >>> has_unknown_header([b"src\tdst", b"1\t2", b"3\t4"], b"\t"), has_unknown_header([b"a\tb", b"c\td"], b"\t")
     (True, False)
     """
-    rows = [[cell.strip() for cell in line.split(delimiter)[:2]] for line in lines[:_LOOKED_AT] if line.strip()]
+    rows = [[cell.strip() for cell in line.split(delimiter)[:2]] for line in lines[:_HEADER_LINES] if line.strip()]
     wordy = len(rows) > 1 and not any(byte in b"0123456789" for byte in b"".join(rows[0]))
     return wordy and all(cell.isdigit() for row in rows[1:] for cell in row)
 
 
-def without_comments(data: bytes) -> tuple[bytes, int]:
-    r"""The rest after lines that begin with # at the top of a table, and how many of those there are.
+def strip_comments(data: bytes) -> tuple[bytes, int]:
+    r"""Return a table without the lines at its top that begin with #, and how many of those there are.
 
-    >>> without_comments(b"# Nodes: 2\n# from\tto\n1\t2\n")
+    >>> strip_comments(b"# Nodes: 2\n# from\tto\n1\t2\n")
     (b'1\t2\n', 2)
     """
-    data, comments = data.removeprefix(_MARK), 0
+    data, comments = data.removeprefix(_UTF_8_MARK), 0
     while data.startswith(b"#"):
         data, comments = data.partition(b"\n")[2], comments + 1
     return data, comments
 
 
 def read_edge_table(source: Source, columns: EdgeColumns, delimiter: bytes, tally: Tally) -> Iterator[StagedRecord]:
-    """The citations of a table; quotes are honored in comma-separated files only, as tab-separated ones have none."""
+    """Yield the citations of a table; quotes count only in comma-separated files, as tab-separated ones have none."""
     blocks, is_top = source.line_blocks(tally, _KIND), True
     for block in blocks:
         if is_top:
-            block, comments = without_comments(block)
+            block, comments = strip_comments(block)
             is_top = not block
             tally.note("line that begins with # at the top of a table, left out", comments)
             if columns.header and block:
                 block = block.partition(b"\n")[2]
         if delimiter == b"," and b'"' in block:
-            # a quoted cell may go on in the next line, so that lines cannot be read one by one from here on
+            # a quoted cell may continue on the next line, so lines cannot be read one by one from here on
             later = (line for block in blocks for line in _lines(block))
             yield from _read_rows(chain(_lines(block), later), columns, delimiter, tally)
             return
@@ -217,14 +214,14 @@ def read_edge_table(source: Source, columns: EdgeColumns, delimiter: bytes, tall
 
 
 def _read_block(block: bytes, columns: EdgeColumns, delimiter: bytes, tally: Tally) -> Iterator[StagedRecord]:
-    found = scan_edges(block, columns, delimiter)
-    good = found.read
+    scanned = scan_edges(block, columns, delimiter)
+    good = scanned.read
     if good.any():
-        strength = found.strength[good].astype(np.float32)
-        known = None if (strength == 1.0).all() else strength
-        yield NumberedCitations(columns.prefix, found.citing[good], found.cited[good], strength=known)
-    left = np.flatnonzero(~good)
-    lines = (block[found.starts[line] : found.ends[line] + 1] for line in left.tolist())
+        strength = scanned.strength[good].astype(np.float32)
+        strengths = None if (strength == 1.0).all() else strength
+        yield NumberedCitations(columns.prefix, scanned.citing[good], scanned.cited[good], strength=strengths)
+    remaining = np.flatnonzero(~good)
+    lines = (block[scanned.starts[line] : scanned.ends[line] + 1] for line in remaining.tolist())
     yield from _read_rows(lines, columns, delimiter, tally)
 
 
@@ -233,8 +230,8 @@ def _lines(block: bytes) -> list[bytes]:
 
 
 def _read_rows(lines: Iterable[bytes], columns: EdgeColumns, delimiter: bytes, tally: Tally) -> Iterator[Citation]:
-    """One citation after the other, for lines of any shape."""
-    for row in rows_of(lines, delimiter, tally, _KIND):
+    """Yield citations row by row, for lines of any shape."""
+    for row in decode_rows(lines, delimiter, tally, _KIND):
         citing, cited, strength, intents = (
             row[at] if 0 <= at < len(row) else ""
             for at in (columns.citing, columns.cited, columns.strength, columns.intents)
@@ -245,18 +242,18 @@ def _read_rows(lines: Iterable[bytes], columns: EdgeColumns, delimiter: bytes, t
             continue
         if columns.prefix:
             citing, cited = (columns.prefix + id if id.isdecimal() else id for id in (citing, cited))
-        why = parse_intents(_BETWEEN_INTENTS.split(intents)) if intents else parse_intents(None)
-        yield Citation(citing, cited, why, _strength(strength, tally))
+        parsed_intents = parse_intents(_BETWEEN_INTENTS.split(intents)) if intents else parse_intents(None)
+        yield Citation(citing, cited, parsed_intents, _strength(strength, tally))
 
 
-def rows_of(lines: Iterable[bytes], delimiter: bytes, tally: Tally, kind: str) -> Iterator[list[str]]:
-    """Cells of the rows that are not empty."""
+def decode_rows(lines: Iterable[bytes], delimiter: bytes, tally: Tally, kind: str) -> Iterator[list[str]]:
+    """Yield the cells of CSV rows that are not empty, decoded from bytes."""
     texts = (_decode(line, tally).replace("\0", "") for line in lines)
-    return rows_of_lines(texts, delimiter.decode(), tally, kind)
+    return read_csv_rows(texts, delimiter.decode(), tally, kind)
 
 
 def _decode(line: bytes, tally: Tally) -> str:
-    line = line.removeprefix(_MARK)
+    line = line.removeprefix(_UTF_8_MARK)
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -265,7 +262,7 @@ def _decode(line: bytes, tally: Tally) -> str:
 
 
 def _strength(cell: str, tally: Tally) -> float:
-    """A column of strengths where it holds a number; a word there names the kind of link and says no strength."""
+    """Return the strength in a cell, 1 where it is empty or not a number: a word there names the kind of link."""
     if not cell.strip():
         return 1.0
     try:
@@ -276,16 +273,16 @@ def _strength(cell: str, tally: Tally) -> float:
     return value if math.isfinite(value) and 0 <= value < 1e9 else 1.0
 
 
-# Reads tables of numbered citations straight from bytes, without making a Python object of any line.
+# Compiled scan of tables whose ids are numbers.
 
 Bytes = NDArray[np.uint8]
-_LONGEST_CELL = 1000
+_MAX_UNUSED_CELL = 1000
 _NEWLINE, _RETURN, _POINT, _ZERO = 10, 13, 46, 48
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeColumns:
-    """Where a table has what; -1 for nowhere."""
+    """Which column of a citation table holds what; -1 for none."""
 
     citing: int = 0
     cited: int = 1
@@ -300,7 +297,7 @@ class EdgeColumns:
 
 @dataclass(frozen=True, slots=True)
 class ScannedEdges:
-    """The lines of one block; arrays over lines."""
+    """The citations of one block of lines; arrays over lines."""
 
     read: NDArray[np.bool_]
     """False for lines left to the ordinary reader."""
@@ -312,7 +309,7 @@ class ScannedEdges:
 
 
 def scan_edges(block: bytes, columns: EdgeColumns, delimiter: bytes) -> ScannedEdges:
-    """Read a block of whole lines."""
+    """Scan a block of lines of a citation table with compiled code."""
     data = np.frombuffer(block, np.uint8)
     lines = int(np.count_nonzero(data == _NEWLINE)) + (not block.endswith(b"\n"))
     read, strength = np.zeros(lines, np.bool_), np.ones(lines, np.float64)
@@ -323,8 +320,8 @@ def scan_edges(block: bytes, columns: EdgeColumns, delimiter: bytes) -> ScannedE
 
 
 @numba.njit(cache=True, nogil=True)
-def _whole_number(data: Bytes, start: int, end: int) -> int:
-    """The number that a cell is, in its only spelling; -1 for any other cell."""
+def _integer(data: Bytes, start: int, end: int) -> int:
+    """Return the integer in a cell in its canonical spelling; -1 for any other cell."""
     if end == start or end - start > 18 or (data[start] == _ZERO and end - start > 1):
         return -1
     value = 0
@@ -338,7 +335,7 @@ def _whole_number(data: Bytes, start: int, end: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _decimal(data: Bytes, start: int, end: int) -> float:
-    """A strength such as 3 or 2.5, exact: whole digits over a power of ten; -1 for any other spelling."""
+    """Return a strength such as 3 or 2.5, exactly: digits over a power of ten; -1 for any other spelling."""
     if end - start > 15:
         return -1.0
     value, scale, behind, digits = 0, 1.0, False, 0
@@ -357,12 +354,12 @@ def _decimal(data: Bytes, start: int, end: int) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def _is_skipped(data: Bytes, start: int, end: int) -> bool:
-    """Whether a cell that nobody asks for is harmless: neither long nor with control signs."""
+def _is_harmless(data: Bytes, start: int, end: int) -> bool:
+    """Return whether an unused cell is harmless: neither long nor with control characters."""
     worst = 32
-    for at in range(start, min(end, start + _LONGEST_CELL)):
+    for at in range(start, min(end, start + _MAX_UNUSED_CELL)):
         worst = min(worst, int(data[at]))
-    return worst >= 32 and end - start <= _LONGEST_CELL
+    return worst >= 32 and end - start <= _MAX_UNUSED_CELL
 
 
 @numba.njit(cache=True, nogil=True)
@@ -376,9 +373,9 @@ def _read_cell(
     numbers: NDArray[np.int64],
     strength: NDArray[np.float64],
 ) -> bool:
-    """Take one cell of a line; False where the line has to be left."""
+    """Read one cell of a line; return False where the line must be left to the ordinary reader."""
     if column == places[0] or column == places[1]:
-        value = _whole_number(data, start, end)
+        value = _integer(data, start, end)
         numbers[0 if column == places[0] else 1, line] = value
         return value >= 0
     if column == places[2] and end > start:
@@ -386,7 +383,7 @@ def _read_cell(
         return bool(strength[line] >= 0)
     if column == places[3]:
         return end == start
-    return _is_skipped(data, start, end)
+    return _is_harmless(data, start, end)
 
 
 @numba.njit(cache=True, nogil=True)

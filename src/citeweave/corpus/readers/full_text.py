@@ -1,9 +1,9 @@
-"""What the full-text formats share: a list of references, and paragraphs with citations in them.
+"""References and citing sentences of full text: what the full-text readers (JATS, GROBID, S2ORC, PubMed) share.
 
     Reference("b3", ids=("doi:10.1/x",), title="A theory of everything", year=1999)
     Paragraph("Others disagree [3].", markers=[Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
 
-Does not parse any format; JATS and GROBID tell what a reference and an in-text citation look like.
+Does not parse any format: the readers know what a reference and an in-text citation look like.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark, citing_sentences
 from citeweave.corpus.identity import text_id, title_key
 from citeweave.corpus.paper import Citation, Context, Paper
-from citeweave.corpus.readers.xml_records import RunningText, plain_text, walk
+from citeweave.corpus.readers.xml_records import RunningText, element_text, walk_elements
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Reference:
 
 @dataclass(slots=True)
 class Marker:
-    """One in-text citation: where it stands in its paragraph, and the element that makes it."""
+    """One in-text citation: its position in the paragraph, and the XML element that makes it."""
 
     start: int
     end: int
@@ -52,6 +52,8 @@ class Marker:
 
 @dataclass(slots=True)
 class Paragraph:
+    """A paragraph of full text with its section title and in-text citations."""
+
     text: str
     section: str = ""
     markers: list[Marker] = field(default_factory=list)
@@ -59,28 +61,33 @@ class Paragraph:
 
 @dataclass(slots=True)
 class _OpenParagraph:
+    """A paragraph that is still being read."""
+
     section: str
     running: RunningText = field(default_factory=RunningText)
     markers: list[Marker] = field(default_factory=list)
     pending: list[Marker] = field(default_factory=list)
 
     def begin(self, element: Element) -> None:
+        """Start an in-text citation at the current end of the paragraph."""
         self.pending.append(Marker(self.running.length, self.running.length, element))
         self.markers.append(self.pending[-1])
 
     def end(self, element: Element) -> None:
+        """End the in-text citation of an element."""
         if self.pending and self.pending[-1].element is element:
             self.pending.pop().end = self.running.length
 
     def closed(self) -> Paragraph:
+        """Return the complete paragraph."""
         text = self.running.text
         for marker in self.markers:
             marker.start, marker.end = min(marker.start, len(text)), min(marker.end, len(text))
-        return Paragraph(_punctuation_after_markers(text, self.markers), self.section, self.markers)
+        return Paragraph(_move_punctuation_after_markers(text, self.markers), self.section, self.markers)
 
 
-def cite(citing: str, references: Iterable[Reference], tally: Tally) -> Iterator[Paper | Citation]:
-    """A citation for every reference that can be identified, and a stub for every one that has a title."""
+def cite_references(citing: str, references: Iterable[Reference], tally: Tally) -> Iterator[Paper | Citation]:
+    """Yield a citation for every reference that can be identified, and a stub for every one with a title."""
     seen: set[str] = set()
     for reference in references:
         cited = reference.id
@@ -105,18 +112,18 @@ def cite(citing: str, references: Iterable[Reference], tally: Tally) -> Iterator
         yield Citation(citing, cited, strength=float(max(1, reference.mentions)))
 
 
-def paragraphs(
+def read_paragraphs(
     part: Element, *, section: str, heading: str, is_marker: Callable[[Element], bool], skip: Collection[str]
 ) -> Iterator[Paragraph]:
-    """The paragraphs (`p`) of a part of a paper, with the title of the nearest section and their citations.
+    """Yield the paragraphs (`p`) of a part of a paper, with their section title and in-text citations.
 
     A paragraph inside a paragraph (a list, a caption) is one of its own and interrupts no sentence.
     """
     titles = [""]
     opened: list[_OpenParagraph] = []
-    for entering, element in walk(part, skip):
+    for entering, element in walk_elements(part, skip):
         if element.tag == section and entering:
-            titles.append(plain_text(element.find(heading), {section, "p"}) or titles[-1])
+            titles.append(element_text(element.find(heading), {section, "p"}) or titles[-1])
         elif element.tag == section and element.tag not in skip:
             titles.pop()
         if entering:
@@ -134,14 +141,16 @@ def paragraphs(
             opened[-1].running.leave(element)
 
 
-def contexts_of(citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]], tally: Tally) -> Iterator[Context]:
-    """One context for every sentence with markers; `cited` holds the ids behind each marker of the paragraph."""
+def extract_contexts(
+    citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]], tally: Tally
+) -> Iterator[Context]:
+    """Yield one context for every sentence with markers; `cited` holds the ids behind each marker."""
     if paragraph.markers and not paragraph.text:
         tally.reject("contexts", "no text")
         return
     marks: list[CitationMark] = []
     for marker, ids in zip(paragraph.markers, cited, strict=True):
-        # a link without text still stands somewhere: it borrows one sign, as empty marks are not looked at
+        # a link without text still has a position: it borrows one character, as empty marks are ignored
         end = min(max(marker.end, marker.start + 1), len(paragraph.text))
         start = min(marker.start, max(0, end - 1))
         marks.extend(CitationMark(start, end, cited_id) for cited_id in ids)
@@ -156,7 +165,7 @@ def contexts_of(citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]
 
 
 def file_id(prefix: str, source: Source, number: int) -> str:
-    """A local id for the only (or the `number`-th, from 0) paper of a file that gives none: its file name.
+    """Return a local id for the only (or `number`-th, from 0) paper of a file without ids: its file name.
 
     >>> from pathlib import Path
     >>> file_id("grobid", Source(Path("pdfs/my paper.tei.xml.gz")), 0)
@@ -169,28 +178,25 @@ def file_id(prefix: str, source: Source, number: int) -> str:
     return text_id(prefix, stem) or f"{prefix}:paper"
 
 
-def _punctuation_after_markers(text: str, markers: list[Marker]) -> str:
-    """Raised numbers stand behind the full stop, "cells.1,2 Next", where they hide the end of the sentence.
-
-    They change places with it: "cells1,2. Next".
-    """
-    signs = list(text)
+def _move_punctuation_after_markers(text: str, markers: list[Marker]) -> str:
+    """Move raised numbers before the period that they hide: "cells.1,2 Next" becomes "cells1,2. Next"."""
+    characters = list(text)
     first = 0
     while first < len(markers):
         start, last = markers[first].start, first
-        raised = 2 <= start < len(text) and text[start - 1] in ".?!" and text[start].isdigit()
-        if not raised or not (text[start - 2].isalpha() or text[start - 2] in ")]%"):
+        is_raised = 2 <= start < len(text) and text[start - 1] in ".?!" and text[start].isdigit()
+        if not is_raised or not (text[start - 2].isalpha() or text[start - 2] in ")]%"):
             first += 1
             continue
-        while last + 1 < len(markers) and _is_list_sign(text[markers[last].end : markers[last + 1].start]):
+        while last + 1 < len(markers) and _is_list_separator(text[markers[last].end : markers[last + 1].start]):
             last += 1
         end = markers[last].end
-        signs[start - 1 : end] = [*text[start:end], text[start - 1]]
+        characters[start - 1 : end] = [*text[start:end], text[start - 1]]
         for marker in markers[first : last + 1]:
             marker.start, marker.end = marker.start - 1, marker.end - 1
         first = last + 1
-    return "".join(signs)
+    return "".join(characters)
 
 
-def _is_list_sign(between: str) -> bool:
+def _is_list_separator(between: str) -> bool:
     return len(between) < 5 and not between.strip(",;-\u2013\u2010 ")

@@ -1,6 +1,6 @@
-"""What GROBID makes of a PDF: TEI with the header, and where asked for the full text and its references.
+"""GROBID TEI: the header of a PDF and, where extracted, its full text, references and citing sentences.
 
-Reads one `TEI` a file, or many in a `teiCorpus`. Does not read figures, tables and footnotes, and does not
+Reads one `TEI` per file, or many in a `teiCorpus`. Does not read figures, tables and footnotes, and does not
 link the in-text citations that GROBID left without a target.
 
     <TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc>
@@ -21,16 +21,16 @@ from citeweave.corpus.paper import Context, Paper, Record
 from citeweave.corpus.plain_text import year_of
 from citeweave.corpus.readers.full_text import (
     Reference,
-    cite,
-    contexts_of,
+    cite_references,
+    extract_contexts,
     file_id,
-    paragraphs,
+    read_paragraphs,
 )
 from citeweave.corpus.readers.xml_records import (
-    outermost,
-    plain_text,
+    element_text,
+    element_texts,
+    outermost_elements,
     root_name,
-    texts_of,
     xml_records,
 )
 
@@ -38,13 +38,15 @@ _SKIPPED = frozenset(["figure", "table", "listBibl"])
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is GROBID TEI."""
     return root_name(head) in ("TEI", "teiCorpus") and b"<teiHeader" in head.data
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield papers, citations and contexts of GROBID TEI."""
     for number, tei in enumerate(xml_records(source, roots={"TEI", "teiCorpus"}, records={"TEI"}, what="GROBID TEI")):
         text = tei.find("text")
-        listed = [] if text is None else outermost(text, "biblStruct")
+        listed = [] if text is None else outermost_elements(text, "biblStruct")
         references = [_reference(entry) for entry in listed]
         paper = _paper(tei, file_id("grobid", source, number))
         if not paper.title and not paper.abstract:
@@ -54,15 +56,17 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
         yield paper
         # contexts come first to be counted: the number of mentions is the strength of a citation
         contexts = [] if text is None else list(_contexts(text, paper.id, references, tally))
-        yield from cite(paper.id, references, tally)
+        yield from cite_references(paper.id, references, tally)
         yield from contexts
 
 
 def _paper(tei: Element, local_id: str) -> Paper:
     entry = tei.find("teiHeader/fileDesc/sourceDesc/biblStruct")
     entry = Element("none") if entry is None else entry
-    md5 = next((text_id("md5", plain_text(i)) for i in outermost(entry, "idno") if i.get("type") == "MD5"), None)
-    # a hash of the PDF names this paper for certain, but no other source knows it: it comes last
+    md5 = next(
+        (text_id("md5", element_text(i)) for i in outermost_elements(entry, "idno") if i.get("type") == "MD5"), None
+    )
+    # a hash of the PDF identifies this paper for certain, but no other source knows it: it comes last
     ids = distinct([*_ids(entry), md5])
     application = tei.find("teiHeader/encodingDesc/appInfo/application")
     text = tei.find("text")
@@ -73,10 +77,10 @@ def _paper(tei: Element, local_id: str) -> Paper:
     }
     return Paper(
         id=ids[0] if ids else local_id,
-        title=plain_text(tei.find("teiHeader/fileDesc/titleStmt/title")) or _title(entry),
-        abstract=plain_text(tei.find("teiHeader/profileDesc/abstract"), {"head", "figure", "table"}),
+        title=element_text(tei.find("teiHeader/fileDesc/titleStmt/title")) or _title(entry),
+        abstract=element_text(tei.find("teiHeader/profileDesc/abstract"), {"head", "figure", "table"}),
         year=_year(entry) or _date(tei.find("teiHeader/fileDesc/publicationStmt/date")),
-        venue=plain_text(entry.find("monogr/title")),
+        venue=element_text(entry.find("monogr/title")),
         authors=_authors(entry),
         ids=ids[1:],
         extra={name: value for name, value in extra.items() if value},
@@ -88,13 +92,13 @@ def _keywords(tei: Element) -> tuple[str, ...]:
     keywords = tei.find("teiHeader/profileDesc/textClass/keywords")
     if keywords is None:
         return ()
-    terms = texts_of(outermost(keywords, "term"))
-    return terms or tuple(term for part in plain_text(keywords).split(";") if (term := part.strip()))
+    terms = element_texts(outermost_elements(keywords, "term"))
+    return terms or tuple(term for part in element_text(keywords).split(";") if (term := part.strip()))
 
 
 def _reference(entry: Element) -> Reference:
     title = _title(entry)
-    venue = plain_text(entry.find("monogr/title"))
+    venue = element_text(entry.find("monogr/title"))
     return Reference(
         key=entry.get("id", ""),
         ids=_ids(entry),
@@ -106,9 +110,9 @@ def _reference(entry: Element) -> Reference:
 
 
 def _title(entry: Element) -> str:
-    """The title of the paper; of a book or report its own. A journal's name alone is no title."""
+    """Return the title of the paper, or of the book or report itself; a journal name alone is no title."""
     for title in [*entry.findall("analytic/title"), *entry.findall("monogr/title")]:
-        if title.get("level") in ("a", "m", None) and (text := plain_text(title)):
+        if title.get("level") in ("a", "m", None) and (text := element_text(title)):
             return text
     return ""
 
@@ -120,7 +124,7 @@ def _authors(entry: Element) -> tuple[str, ...]:
         # an author without a name is an affiliation that GROBID could not attach to anybody
         for person in author.findall("persName"):
             parts = [*person.findall("forename"), *person.findall("surname")]
-            names.append(" ".join(text for text in map(plain_text, parts) if text))
+            names.append(" ".join(text for text in map(element_text, parts) if text))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -130,14 +134,14 @@ def _year(entry: Element) -> int | None:
 
 
 def _date(date: Element | None) -> int | None:
-    return None if date is None else year_of(date.get("when")) or year_of(plain_text(date))
+    return None if date is None else year_of(date.get("when")) or year_of(element_text(date))
 
 
 def _ids(entry: Element) -> tuple[str, ...]:
-    """Ids of a `biblStruct`, strongest first."""
+    """Return the ids of a `biblStruct`, strongest first."""
     by_kind: dict[str, str] = {}
-    for idno in outermost(entry, "idno"):
-        by_kind.setdefault(idno.get("type", "").lower(), plain_text(idno))
+    for idno in outermost_elements(entry, "idno"):
+        by_kind.setdefault(idno.get("type", "").lower(), element_text(idno))
     arxiv = by_kind.get("arxiv", "").partition("[")[0].strip()
     return distinct(
         [
@@ -154,7 +158,7 @@ def _contexts(text: Element, citing: str, references: list[Reference], tally: Ta
     links = inside = 0
     for part in [e for e in text if e.tag in ("body", "back")]:
         links += sum(map(_is_marker, part.iter()))
-        for paragraph in paragraphs(part, section="div", heading="head", is_marker=_is_marker, skip=_SKIPPED):
+        for paragraph in read_paragraphs(part, section="div", heading="head", is_marker=_is_marker, skip=_SKIPPED):
             inside += len(paragraph.markers)
             cited: list[list[str]] = []
             for marker in paragraph.markers:
@@ -163,7 +167,7 @@ def _contexts(text: Element, citing: str, references: list[Reference], tally: Ta
                 for reference in behind:
                     reference.mentions += 1
                 cited.append([reference.id for reference in behind if reference.id])
-            yield from contexts_of(citing, paragraph, cited, tally)
+            yield from extract_contexts(citing, paragraph, cited, tally)
     if links > inside:
         tally.note("in-text citation outside a paragraph", links - inside)
 

@@ -1,6 +1,6 @@
-"""JATS papers (PubMed Central `.nxml`, eLife, PLOS, ...) with their references and citing sentences.
+"""JATS XML papers (PubMed Central `.nxml`, eLife, PLOS, ...) with their references and citing sentences.
 
-Reads one `article` a file, or many in a `pmc-articleset`. Does not read sub-articles and responses
+Reads one `article` per file, or many in a `pmc-articleset`. Does not read sub-articles and responses
 (decision letters, replies, translations), tables, or supplements.
 
     <article article-type="research-article"><front><article-meta>
@@ -27,25 +27,25 @@ from citeweave.corpus.readers.full_text import (
     Marker,
     Paragraph,
     Reference,
-    cite,
-    contexts_of,
+    cite_references,
+    extract_contexts,
     file_id,
-    paragraphs,
+    read_paragraphs,
 )
 from citeweave.corpus.readers.xml_records import (
-    outermost,
-    plain_text,
+    element_text,
+    element_texts,
+    outermost_elements,
     root_name,
-    texts_of,
     xml_records,
 )
 
 _CITATION_TAGS = ("element-citation", "mixed-citation", "citation", "nlm-citation")
-_OTHER_ABSTRACTS = frozenset(
+_SECONDARY_ABSTRACTS = frozenset(
     ["graphical", "teaser", "toc", "executive-summary", "plain-language-summary", "editor", "key-points"]
 )
-_NOT_PUBLISHED = frozenset(["pmc-release", "nihms-submitted", "received", "accepted", "retracted", "corrected"])
-_KINDS_OF_PAPER = frozenset(
+_UNPUBLISHED_DATES = frozenset(["pmc-release", "nihms-submitted", "received", "accepted", "retracted", "corrected"])
+_PAPER_TYPES = frozenset(
     [
         "research article",
         "research articles",
@@ -71,18 +71,20 @@ _ARXIV = re.compile(r"arxiv:\s?((?:[a-z.-]{2,20}/)?\d[\d.]{5,10}\d)", re.IGNOREC
 _DASH = re.compile(r"\s*[-\u2010-\u2015\u2212]\s*")
 _NUMBER = re.compile(r"\W*(\d{1,4})\W*")
 _NUMBER_RANGE = re.compile(r"\W*(\d{1,4})\s*[-\u2010-\u2015\u2212]\s*(\d{1,4})\W*")
-_LONGEST_RANGE = 100
+_MAX_RANGE = 100
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is JATS XML."""
     name = root_name(head)
     marks = (b"<article-meta", b"<journal-meta", b"//NLM//DTD", b"JATS")
     return name == "pmc-articleset" or (name == "article" and any(mark in head.data for mark in marks))
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
-    found = xml_records(source, roots={"article", "pmc-articleset"}, records={"article"}, what="a JATS paper")
-    for number, article in enumerate(found):
+    """Yield papers, citations and contexts of JATS XML."""
+    articles = xml_records(source, roots={"article", "pmc-articleset"}, records={"article"}, what="a JATS paper")
+    for number, article in enumerate(articles):
         _simplify_formulas(article)
         left_out = len(article.findall("sub-article")) + len(article.findall("response"))
         if left_out:
@@ -96,7 +98,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
         yield paper
         # contexts come first to be counted: the number of mentions is the strength of a citation
         contexts = list(_contexts(article, paper.id, references, tally))
-        yield from cite(paper.id, references, tally)
+        yield from cite_references(paper.id, references, tally)
         yield from contexts
 
 
@@ -105,9 +107,9 @@ def _paper(article: Element, local_id: str) -> Paper:
     meta = article.find("front/article-meta")
     front, meta = (Element("none") if part is None else part for part in (front, meta))
     ids = _ids(meta.findall("article-id"))
-    title = plain_text(meta.find("title-group/article-title"), _IN_TITLES)
-    subtitle = plain_text(meta.find("title-group/subtitle"), _IN_TITLES)
-    extra: dict[str, object] = {"keywords": list(texts_of(meta.findall("kwd-group/kwd")))}
+    title = element_text(meta.find("title-group/article-title"), _IN_TITLES)
+    subtitle = element_text(meta.find("title-group/subtitle"), _IN_TITLES)
+    extra: dict[str, object] = {"keywords": list(element_texts(meta.findall("kwd-group/kwd")))}
     extra["article_type"] = article.get("article-type", "")
     extra["language"] = article.get("lang", "")
     return Paper(
@@ -115,7 +117,7 @@ def _paper(article: Element, local_id: str) -> Paper:
         title=f"{title}: {subtitle}" if title and subtitle else title,
         abstract=_abstract(meta),
         year=_year(meta),
-        venue=plain_text(next(front.iter("journal-title"), None)),
+        venue=element_text(next(front.iter("journal-title"), None)),
         authors=_authors(meta),
         fields=_subjects(meta),
         ids=ids[1:],
@@ -126,13 +128,13 @@ def _paper(article: Element, local_id: str) -> Paper:
 
 
 def _abstract(meta: Element) -> str:
-    candidates = [a for a in meta.findall("abstract") if a.get("abstract-type") not in _OTHER_ABSTRACTS]
+    candidates = [a for a in meta.findall("abstract") if a.get("abstract-type") not in _SECONDARY_ABSTRACTS]
     candidates.sort(key=lambda abstract: abstract.get("abstract-type") is not None)
     for abstract in candidates + meta.findall("trans-abstract"):
         pieces = []
         for part in abstract:
-            label = plain_text(part.find("title")).rstrip(":.")
-            text = plain_text(part, {"title", "object-id"}) if part.tag not in ("title", "object-id", "label") else ""
+            label = element_text(part.find("title")).rstrip(":.")
+            text = element_text(part, {"title", "object-id"}) if part.tag not in ("title", "object-id", "label") else ""
             pieces.append(f"{label}: {text}" if label and text else text)
         # eLife closes every abstract with a paragraph that only repeats the DOI
         if text := _DOI_LINE.sub("", " ".join(piece for piece in pieces if piece)):
@@ -151,35 +153,37 @@ def _authors(meta: Element) -> tuple[str, ...]:
 
 def _name(name: Element | None) -> str:
     if name is None or name.find("surname") is None:
-        return plain_text(name, {"contrib-group"})
-    parts = (plain_text(name.find(tag)) for tag in ("given-names", "surname", "suffix"))
+        return element_text(name, {"contrib-group"})
+    parts = (element_text(name.find(tag)) for tag in ("given-names", "surname", "suffix"))
     return " ".join(part for part in parts if part)
 
 
 def _year(meta: Element) -> int | None:
-    """The earliest year in which the paper was published; its arrival in an archive is no publication."""
-    dates = [d for d in meta.findall("pub-date") if not {d.get("pub-type"), d.get("date-type")} & _NOT_PUBLISHED]
-    years = [year for date in dates if (year := year_of(plain_text(date.find("year"))))]
+    """Return the earliest year of publication; the arrival in an archive is not a publication."""
+    dates = [d for d in meta.findall("pub-date") if not {d.get("pub-type"), d.get("date-type")} & _UNPUBLISHED_DATES]
+    years = [year for date in dates if (year := year_of(element_text(date.find("year"))))]
     return min(years, default=None)
 
 
 def _updated(meta: Element) -> int:
     dates = [*meta.findall("pub-date"), *meta.findall("history/date")]
-    days = ("-".join(plain_text(date.find(part)) for part in ("year", "month", "day")) for date in dates)
+    days = ("-".join(element_text(date.find(part)) for part in ("year", "month", "day")) for date in dates)
     return max(map(day_of, days), default=0)
 
 
 def _subjects(meta: Element) -> tuple[str, ...]:
     groups = meta.findall("article-categories/subj-group")
-    subjects = [s for g in groups if g.get("subj-group-type") != "display-channel" for s in outermost(g, "subject")]
-    return tuple(subject for subject in texts_of(subjects) if fold(subject) not in _KINDS_OF_PAPER)
+    subjects = [
+        s for g in groups if g.get("subj-group-type") != "display-channel" for s in outermost_elements(g, "subject")
+    ]
+    return tuple(subject for subject in element_texts(subjects) if fold(subject) not in _PAPER_TYPES)
 
 
 def _ids(elements: list[Element]) -> tuple[str, ...]:
-    """Ids of `article-id` or `pub-id` elements, strongest first."""
+    """Return the ids of `article-id` or `pub-id` elements, strongest first."""
     by_kind: dict[str, str] = {}
     for element in elements:
-        by_kind.setdefault(element.get("pub-id-type", "").lower(), plain_text(element))
+        by_kind.setdefault(element.get("pub-id-type", "").lower(), element_text(element))
     return distinct(
         [
             doi_id(by_kind.get("doi")),
@@ -192,31 +196,31 @@ def _ids(elements: list[Element]) -> tuple[str, ...]:
 
 def _listed(article: Element) -> Iterator[Element]:
     back = article.find("back")
-    return iter(()) if back is None else outermost(back, "ref")
+    return iter(()) if back is None else outermost_elements(back, "ref")
 
 
 def _references(ref: Element) -> list[Reference]:
-    """The references behind one `ref`: usually one; chemists put several under one number."""
-    found = []
+    """Return the references behind one `ref`: usually one; chemists put several under one number."""
+    citations = []
     for holder in ref:
         if holder.tag in _CITATION_TAGS:
-            found.append(holder)
+            citations.append(holder)
         elif holder.tag == "citation-alternatives":
-            # spellings of one and the same reference: the most structured one is enough
+            # forms of the same reference: the most structured one is enough
             spellings = [inner for tag in _CITATION_TAGS for inner in holder.findall(tag)]
-            found.extend(spellings[:1])
-    return [_reference(ref.get("id", ""), citation) for citation in found] or [Reference(ref.get("id", ""))]
+            citations.extend(spellings[:1])
+    return [_reference(ref.get("id", ""), citation) for citation in citations] or [Reference(ref.get("id", ""))]
 
 
 def _reference(key: str, citation: Element) -> Reference:
-    links = [link.get("href", "") + " " + plain_text(link) for link in outermost(citation, "ext-link")]
-    loose = " ".join([*links, *texts_of(citation.findall("comment"))])
+    links = [link.get("href", "") + " " + element_text(link) for link in outermost_elements(citation, "ext-link")]
+    loose = " ".join([*links, *element_texts(citation.findall("comment"))])
     if citation.tag == "mixed-citation":
-        loose += " " + plain_text(citation)
+        loose += " " + element_text(citation)
     arxiv = _ARXIV.search(loose)
     titles = ("article-title", "chapter-title", "data-title", "trans-title")
-    title = next((text for tag in titles if (text := plain_text(citation.find(tag), _IN_TITLES))), "")
-    source = plain_text(citation.find("source"))
+    title = next((text for tag in titles if (text := element_text(citation.find(tag), _IN_TITLES))), "")
+    source = element_text(citation.find("source"))
     kind = citation.get("publication-type") or citation.get("citation-type") or ""
     if not title and kind in ("book", "thesis", "report", "preprint", "confproc"):
         title, source = source, ""
@@ -226,7 +230,7 @@ def _reference(key: str, citation: Element) -> Reference:
         key=key,
         ids=distinct([*_ids(citation.findall("pub-id")), doi_id(loose), arxiv_id(arxiv.group(1)) if arxiv else None]),
         title=title.rstrip("."),
-        year=year_of(plain_text(citation.find("year"))),
+        year=year_of(element_text(citation.find("year"))),
         venue=source,
         authors=tuple(dict.fromkeys(name for name in map(_name, names + citation.findall("name")) if name)),
     )
@@ -242,7 +246,7 @@ def _contexts(article: Element, citing: str, references: list[Reference], tally:
     links = inside = 0
     for part in [e for e in article if e.tag in ("body", "back", "floats-group")]:
         links += sum(map(_is_marker, part.iter()))
-        for paragraph in paragraphs(part, section="sec", heading="title", is_marker=_is_marker, skip=_SKIPPED):
+        for paragraph in read_paragraphs(part, section="sec", heading="title", is_marker=_is_marker, skip=_SKIPPED):
             inside += len(paragraph.markers)
             cited: list[list[str]] = []
             for keys in _keys_behind(paragraph, order, positions):
@@ -250,7 +254,7 @@ def _contexts(article: Element, citing: str, references: list[Reference], tally:
                 for reference in behind:
                     reference.mentions += 1
                 cited.append([reference.id for reference in behind if reference.id])
-            yield from contexts_of(citing, paragraph, cited, tally)
+            yield from extract_contexts(citing, paragraph, cited, tally)
     if links > inside:
         tally.note("in-text citation outside a paragraph", links - inside)
 
@@ -260,7 +264,7 @@ def _is_marker(element: Element) -> bool:
 
 
 def _keys_behind(paragraph: Paragraph, order: list[str], positions: dict[str, int]) -> Iterator[list[str]]:
-    """The references each marker means. In "[7-12]" only 7 and 12 are linked; the dash means the ones between."""
+    """Yield the references each marker means; in "[7-12]" only 7 and 12 are linked, and the dash means those between."""
     before: tuple[Marker, str] | None = None
     for marker in paragraph.markers:
         label = paragraph.text[marker.start : marker.end]
@@ -278,11 +282,11 @@ def _keys_behind(paragraph: Paragraph, order: list[str], positions: dict[str, in
 
 
 def _from_to(order: list[str], first: int, last: int) -> list[str]:
-    return order[first : last + 1] if 0 <= last - first < _LONGEST_RANGE else []
+    return order[first : last + 1] if 0 <= last - first < _MAX_RANGE else []
 
 
 def _simplify_formulas(article: Element) -> None:
-    """One spelling a formula: MathML where it is given, else the body of what is a whole LaTeX document."""
+    """Keep one form per formula: MathML where there is one, else the body of a complete LaTeX document."""
     for alternatives in article.iter("alternatives"):
         if alternatives.find("math") is not None:
             for tex in alternatives.findall("tex-math"):

@@ -1,16 +1,15 @@
-"""JSON read byte by byte in compiled code: positions of values, and strings cleaned as `clean_text` does.
-
-Every function takes the bytes, a place and where to stop, and gives the place after what it read, or -1
-for what it cannot read. Callers hand in valid UTF-8. Does not know any format; see `citation_scan.py`.
-
-The records of a JSON file, whatever its outer shape: one a line, one list, or one document.
+"""JSON records of a file of any outer shape (one per line, one list, one document), and a compiled JSON scanner.
 
     {"id": 1}                 [{"id": 1},            {
     {"id": 2}                  {"id": 2}]              "id": 1
                                                      }
 
-All three give objects one by one. Lines are streamed; a list or a document is read as a whole, within
-the bound of `Source.whole`. Does not look inside the records: envelopes are the readers' business.
+All three give objects one by one. Lines are streamed; a list or a document is read into memory, within the bound of
+`Source.read_document`. Does not look inside the records: envelopes are up to the readers.
+
+The scanner reads JSON byte by byte in compiled code: positions of values, and strings cleaned as `clean_text` does. Every
+function takes the bytes, a position and where to stop, and returns the position after what it read, or -1 for what it
+cannot read. Callers pass valid UTF-8. It knows no format; `s2ag.py` uses it for citations.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Bytes = NDArray[np.uint8]
 QUOTE, OPEN, CLOSE, COMMA, COLON, BACKSLASH = 34, 91, 93, 44, 58, 92
 _EACH, _UPPER = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _PLAIN = np.zeros(256, np.bool_)
-"""Bytes that are copied as they are: printable ASCII without blank, quote and backslash."""
+"""Bytes that are copied unchanged: printable ASCII without blank, quote and backslash."""
 _PLAIN[33:127] = True
 _PLAIN[[QUOTE, BACKSLASH]] = False
 
@@ -57,7 +56,7 @@ def skip_blanks(data: Bytes, at: int, end: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def string_end(data: Bytes, at: int, end: int) -> int:
-    """Position of the closing quote of the string whose content starts at `at`, or -1."""
+    """Return the position of the closing quote of the JSON string whose content starts at `at`, or -1."""
     while at < end:
         byte = data[at]
         if _PLAIN[byte]:
@@ -77,7 +76,7 @@ def string_end(data: Bytes, at: int, end: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def skip_value(data: Bytes, at: int, end: int) -> int:
-    """Position after a scalar value that is not wanted, or -1; arrays and objects are left to the other reader."""
+    """Return the position after an unwanted JSON scalar, or -1; arrays and objects are left to the ordinary reader."""
     if at >= end:
         return -1
     if data[at] == QUOTE:
@@ -88,13 +87,13 @@ def skip_value(data: Bytes, at: int, end: int) -> int:
     start = at
     while at < end and (48 <= data[at] <= 57):
         at += 1
-    # JSON has no numbers with zeros in front
+    # JSON has no numbers with leading zeros
     return at if at == start + 1 or (at > start and data[start] != 48) else -1
 
 
 @numba.njit(cache=True, nogil=True)
 def literal(data: Bytes, at: int, end: int) -> int:
-    """Position after null, true or false, or -1."""
+    """Return the position after null, true or false, or -1."""
     if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
         return at + 4
     if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
@@ -106,7 +105,7 @@ def literal(data: Bytes, at: int, end: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _is_space(point: int) -> bool:
-    """White space as Python's regular expressions see it."""
+    """Return whether a code point is white space to Python's regular expressions."""
     if point < 128:
         return point == 32 or 9 <= point <= 13
     return (
@@ -142,7 +141,7 @@ def _hex4(data: Bytes, at: int, end: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The sign that an escape stands for and the position after it; position -1 for a broken one."""
+    """Return the code point of a JSON escape and the position after it; position -1 for a broken one."""
     if at + 1 >= end:
         return 0, -1
     kind = data[at + 1]
@@ -153,7 +152,7 @@ def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
             if 0xDC00 <= low <= 0xDFFF:
                 return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), at + 12
         return (high, at + 6) if high >= 0 and not 0xD800 <= high <= 0xDFFF else (0, -1)
-    for code, sign in (
+    for code, point in (
         (110, 10),
         (116, 9),
         (114, 13),
@@ -164,13 +163,13 @@ def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
         (47, 47),
     ):
         if kind == code:
-            return sign, at + 2
+            return point, at + 2
     return 0, -1
 
 
 @numba.njit(cache=True, nogil=True)
-def _sign(data: Bytes, at: int) -> tuple[int, int]:
-    """The sign that starts at a byte of valid UTF-8, and the position after it."""
+def _code_point(data: Bytes, at: int) -> tuple[int, int]:
+    """Return the code point that starts at a byte of valid UTF-8, and the position after it."""
     byte = int(data[at])
     if byte < 0xE0:
         return (byte & 0x1F) << 6 | int(data[at + 1]) & 0x3F, at + 2
@@ -181,8 +180,8 @@ def _sign(data: Bytes, at: int) -> tuple[int, int]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _write_sign(texts: Bytes, out: int, point: int) -> int:
-    """Append one sign as UTF-8."""
+def _write_code_point(texts: Bytes, out: int, point: int) -> int:
+    """Append one code point as UTF-8."""
     if point < 0x80:
         texts[out] = point
         return out + 1
@@ -199,7 +198,7 @@ def _write_sign(texts: Bytes, out: int, point: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def word_at(data: Bytes, at: int) -> np.uint64:
-    """Eight bytes as one number; the compiler makes one load of it, which is why the place is unsigned."""
+    """Return eight bytes as one number; the unsigned position lets the compiler merge the loads."""
     start, word = np.uintp(at), np.uint64(0)
     for i in range(8):
         word |= np.uint64(data[start + np.uintp(i)]) << np.uint64(8 * i)
@@ -207,8 +206,8 @@ def word_at(data: Bytes, at: int) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True)
-def _copies_as_it_is(word: np.uint64) -> bool:
-    """Whether eight bytes are printable ASCII without quote, backslash or two blanks in a row.
+def _needs_no_cleaning(word: np.uint64) -> bool:
+    """Return whether eight bytes are printable ASCII without quote, backslash or two blanks in a row.
 
     The usual trick for eight bytes at a time: (x - 1) & ~x has the upper bit of a byte set if x is zero there.
     """
@@ -226,13 +225,13 @@ def _copies_as_it_is(word: np.uint64) -> bool:
 
 @numba.njit(cache=True, nogil=True)
 def _copy_words(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> int:
-    """Copy eight bytes at a time as long as they need no repair; gives how many bytes were copied."""
+    """Copy eight bytes at a time as long as they need no cleaning; return how many bytes were copied."""
     copied = 0
     while at + copied + 8 <= end:
         word = word_at(data, at + copied)
-        if not _copies_as_it_is(word):
+        if not _needs_no_cleaning(word):
             break
-        # a blank after a blank is one too many, also where two words meet
+        # a blank after a blank is dropped, also where two words meet
         if word & np.uint64(255) == 32 and (copied == 0 or texts[out + copied - 1] == 32):
             break
         target = np.uintp(out + copied)
@@ -244,7 +243,7 @@ def _copy_words(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tuple[int, int]:
-    """Write a JSON string as `clean_text` would; gives the positions after it in `texts` and in `data`, or -1."""
+    """Write a JSON string as `clean_text` would; return the positions after it in `texts` and in `data`, or -1."""
     first = out
     while at < end:
         byte = data[at]
@@ -260,7 +259,7 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
         if byte == QUOTE:
             return (out - 1 if out > first and texts[out - 1] == 32 else out), at + 1
         if byte < 32:
-            return out, -1  # JSON allows no bare control signs
+            return out, -1  # JSON allows no bare control characters
         point = int(byte)
         if byte == BACKSLASH:
             point, at = _escape(data, at, end)
@@ -269,26 +268,26 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
         elif byte < 128:
             at += 1
         else:
-            point, at = _sign(data, at)
+            point, at = _code_point(data, at)
         if _is_space(point):
             if out > first and texts[out - 1] != 32:
                 texts[out] = 32
                 out += 1
         elif point >= 32 and not 127 <= point < 160:
-            out = _write_sign(texts, out, point)
+            out = _write_code_point(texts, out, point)
     return out, -1
 
 
-# The records of a JSON file, whatever its outer shape: one a line, one list, or one document.
+# Records of a JSON file.
 
 
 def starts_as_json(head: FileHead) -> bool:
-    """Whether the file begins as a JSON object or list does."""
+    """Return whether a file begins like a JSON object or list."""
     return head.data.lstrip()[:1] in (b"{", b"[")
 
 
 def read_json_values(source: Source, tally: Tally, kind: str) -> Iterator[object]:
-    """Every value of the file, of any type; a list gives its items. Broken lines are counted under `kind`."""
+    """Yield every JSON value of a file, of any type; a list yields its items. Broken lines are counted under `kind`."""
     if not _has_one_value_per_line(source):
         yield from _items(source.json())
         return
@@ -302,7 +301,7 @@ def read_json_values(source: Source, tally: Tally, kind: str) -> Iterator[object
 
 
 def read_json_objects(source: Source, tally: Tally, kind: str) -> Iterator[dict[str, object]]:
-    """Every object of the file; what is not an object is counted under `kind`."""
+    """Yield every JSON object of a file; other values are counted under `kind`."""
     for value in read_json_values(source, tally, kind):
         if isinstance(value, dict):
             yield value
@@ -318,7 +317,7 @@ def _items(value: object) -> Iterator[object]:
 
 
 def _has_one_value_per_line(source: Source) -> bool:
-    """Told by the first two lines: one damaged line at the top must not turn the file into a broken document."""
+    """Return whether a file holds JSON lines, by its first two: one damaged line on top must not make it a document."""
     with source.open() as stream:
         first, second = _next_line(stream), _next_line(stream)
     if len(first) > MAX_LINE or first.startswith(b"["):

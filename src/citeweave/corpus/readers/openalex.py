@@ -1,4 +1,4 @@
-"""Reads works of OpenAlex: the JSON lines of the snapshot, one work of the API, or its result lists.
+"""OpenAlex works: the JSON lines of the snapshot, one work of the API, or its result lists.
 
     {"id": "https://openalex.org/W2741809807", "doi": "https://doi.org/10.7717/x", "title": "T",
      "abstract_inverted_index": {"We": [0, 2], "study": [1]}, "referenced_works": ["https://openalex.org/W1"]}
@@ -6,8 +6,8 @@
 Does not read authors, sources, institutions or any other entity of OpenAlex, nor its Parquet files.
 
 An abstract comes as the positions of each word. A work that claims more than `MAX_POSITION` words, or more than
-`MAX_ABSTRACT` letters, keeps its title and loses its abstract, which is noted: nothing is laid out in memory before
-the sizes are known.
+`MAX_ABSTRACT` characters, keeps its title and loses its abstract, which is noted: no memory is taken before the sizes are
+known.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ MAX_POSITION = 100_000
 """Highest position of a word in an abstract; the longest real ones have some ten thousand words."""
 
 MAX_ABSTRACT = 1_000_000
-"""Longest abstract, in letters: one long word at many positions is as dangerous as a high position."""
+"""Longest abstract, in characters: one long word at many positions is as dangerous as a high position."""
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file holds works of OpenAlex."""
     is_work = b'"publication_year"' in head.data or b'"referenced_works"' in head.data
     return starts_as_json(head) and is_work and b"openalex.org/W" in head.data
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers and citations of OpenAlex works."""
     for record in read_json_objects(source, tally, "papers"):
         results = record.get("results")
         if not isinstance(results, list):
@@ -109,12 +111,12 @@ def _other_ids(work: dict[str, object]) -> tuple[str, ...]:
 
 
 def _last_part(address: object) -> object:
-    """`https://pubmed.ncbi.nlm.nih.gov/29456894` -> `29456894`; what is no address stays as it is."""
+    """Return the last part of an address, `https://pubmed.ncbi.nlm.nih.gov/29456894` -> `29456894`; other values unchanged."""
     return address.rstrip("/").rsplit("/", 1)[-1] if isinstance(address, str) else address
 
 
 def _arxiv_of_locations(work: dict[str, object]) -> str | None:
-    """OpenAlex has no field for arXiv ids; a work with two of them is several papers and gets none."""
+    """Return the arXiv id of a work from its locations; a work with two of them is several papers and gets none."""
     pages = [dict_of(location).get("landing_page_url") for location in list_of(work.get("locations"))]
     found = {arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page} - {None}
     return found.pop() if len(found) == 1 else None
@@ -132,7 +134,7 @@ def _abstract(work: dict[str, object], tally: Tally) -> str:
 
 
 def _words_in_order(index: dict[str, object]) -> list[str] | None:
-    """The words laid out by position, None where the positions cannot be true. Gaps close.
+    """Return the words of an inverted abstract by position, None where the positions are impossible. Gaps close.
 
     >>> _words_in_order({"study": [1], "We": [0, 3]})
     ['We', 'study', 'We']
@@ -140,12 +142,12 @@ def _words_in_order(index: dict[str, object]) -> list[str] | None:
     True
     """
     placed: list[tuple[int, str]] = []
-    letters = 0
+    characters = 0
     for word, positions in index.items():
         if not isinstance(positions, list) or len(positions) + len(placed) > MAX_POSITION + 1:
             return None
-        letters += (len(word) + 1) * len(positions)
-        if letters > MAX_ABSTRACT or not all(type(p) is int and 0 <= p <= MAX_POSITION for p in positions):
+        characters += (len(word) + 1) * len(positions)
+        if characters > MAX_ABSTRACT or not all(type(p) is int and 0 <= p <= MAX_POSITION for p in positions):
             return None
         placed.extend((position, word) for position in positions)
     placed.sort(key=lambda pair: pair[0])
@@ -153,7 +155,7 @@ def _words_in_order(index: dict[str, object]) -> list[str] | None:
 
 
 def _fields(work: dict[str, object]) -> tuple[str, ...]:
-    """Broad fields of the topics, then the topics; works from before 2024 have concepts instead."""
+    """Return the broad fields of the topics, then the topics; works from before 2024 have concepts instead."""
     topics = [dict_of(topic) for topic in (work.get("primary_topic"), *list_of(work.get("topics")))]
     broad = [dict_of(topic.get("field")).get("display_name") for topic in topics]
     names = names_of([*broad, *(topic.get("display_name") for topic in topics)])

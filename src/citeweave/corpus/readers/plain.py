@@ -1,13 +1,13 @@
-"""Plain tables: JSON lines or CSV of papers, tab-separated citations, JSON lines of contexts.
+"""Plain tables of papers (JSON lines or CSV), citations (tab-separated) and contexts (JSON lines).
 
     papers.jsonl      {"id": "a", "title": "T", "abstract": "A", "year": 2020, "references": ["b"], "field": "cs.CL"}
     papers.csv        id,title,abstract,year,doi
     citations.tsv     citing TAB cited [TAB strength], or with a header that names its columns
-    ids.tsv           id TAB year: papers of which no more is known
+    ids.tsv           id TAB year: papers of which nothing else is known
     contexts.jsonl    {"citing": "a", "text": "As shown in [1] ...", "cited": ["b"], "section": "Intro"}
     references.jsonl  {"citing": "a", "cited": ["b", "c"]}
 
-Ids are taken as they are, so `arxiv:1706.03762` or `doi:10.1/x` meet the same ids of other sources.
+Ids are taken as they are, so `arxiv:1706.03762` or `doi:10.1/x` match the same ids of other sources.
 Keys that are not listed here are kept in `extra`.
 """
 
@@ -31,11 +31,11 @@ from citeweave.corpus.plain_text import (
 )
 from citeweave.corpus.readers.edge_tables import (
     CITATION_HEADS,
-    columns_of,
-    names_nothing_known,
+    decode_rows,
+    find_edge_columns,
+    has_unknown_header,
     read_edge_table,
-    rows_of,
-    without_comments,
+    strip_comments,
 )
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
@@ -46,19 +46,21 @@ _VENUE_KEYS = ("venue", "journal")
 _FIELD_KEYS = ("field", "fields", "subjects", "categories")
 _REFERENCE_KEYS = ("references", "outbound_citations", "cited")
 _KNOWN = {*_ID_KEYS, *_TITLE_KEYS, "abstract", "text", "authors", "year", "venue", *_REFERENCE_KEYS}
-_BARE = {*_ID_KEYS, "year"}
-"""A table that has no other columns is of papers that are known by their ids alone."""
+_BARE_COLUMNS = {*_ID_KEYS, "year"}
+"""A table without other columns holds papers that are known only by their ids."""
 
 _NO_LIST = object()
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is a plain table or JSON lines of papers, citations or contexts."""
     if (record := head.record) is not None:
         return _is_context(record) or _is_reference_list(record) or _is_paper(record)
     return _is_table(_uncommented(head)) and _table_kind(head) is not None
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
+    """Yield the records of a plain table or JSON-lines file of papers, citations or contexts."""
     head = source.head()
     record = head.record
     if record is None:
@@ -89,9 +91,9 @@ def _is_table(head: FileHead) -> bool:
 
 
 def _table_kind(head: FileHead) -> str | None:
-    """`papers` by its header, `citations` by two short columns of ids."""
+    """Return the kind of a table: `papers` by its header, `citations` by two short columns of ids, else None."""
     cells = _header(head)
-    if any(key in cells for key in _ID_KEYS) and ("title" in cells or {"year"} < set(cells) <= _BARE):
+    if any(key in cells for key in _ID_KEYS) and ("title" in cells or {"year"} < set(cells) <= _BARE_COLUMNS):
         return "papers"
     head = _uncommented(head)
     cells = _header(head)
@@ -109,7 +111,7 @@ def _table_kind(head: FileHead) -> str | None:
 
 
 def _uncommented(head: FileHead) -> FileHead:
-    return FileHead(head.name, without_comments(head.data)[0])
+    return FileHead(head.name, strip_comments(head.data)[0])
 
 
 def _delimiter(head: FileHead) -> bytes:
@@ -122,7 +124,7 @@ def _header(head: FileHead) -> list[str]:
 
 
 def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: bool = False) -> Iterator[Record]:
-    """Papers by their usual keys; those of a `bare` table need no title."""
+    """Yield papers from records by their usual keys; those of a `bare` table need no title."""
     for record in records:
         id = _first_id(record)
         if not id:
@@ -145,7 +147,7 @@ def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: boo
             ids=tuple(other for other in _other_ids(record) if other != id),
             citation_count=count_of(record.get("citation_count")),
             updated=day_of(record.get("updated")),
-            extra={key: value for key, value in record.items() if key not in _KNOWN and _says_something(value)},
+            extra={key: value for key, value in record.items() if key not in _KNOWN and _is_filled(value)},
         )
         yield from _citations_of(id, record, tally)
 
@@ -163,19 +165,19 @@ def _reject_citations_of(record: dict[str, object], tally: Tally) -> None:
 
 
 def _references(record: dict[str, object]) -> list[object]:
-    """What a record cites, as it stands; `_NO_LIST` for something that is no list."""
-    found: list[object] = []
+    """Return what a record cites, as is; `_NO_LIST` for a value that is not a list."""
+    references: list[object] = []
     for key in _REFERENCE_KEYS:
         value = record.get(key)
-        found += value if isinstance(value, list) else [_NO_LIST] * _says_something(value)
-    return found
+        references += value if isinstance(value, list) else [_NO_LIST] * _is_filled(value)
+    return references
 
 
 def _read_references(source: Source, tally: Tally) -> Iterator[Record]:
-    """Reference lists: the cited papers are known to be papers even where no record describes them."""
+    """Yield the citations of reference lists; cited papers count as papers even where no record describes them."""
     for record in read_json_lines(source, tally, "citations"):
         cited = record.get("cited")
-        listed = cited if isinstance(cited, list) else [cited]  # one alone needs no list
+        listed = cited if isinstance(cited, list) else [cited]  # a single id needs no list
         if citing := _id_text(record.get("citing")):
             yield from _citations_of(citing, {"cited": listed}, tally)
         else:
@@ -196,7 +198,7 @@ def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
             cited=cited,
             section=clean_text(record.get("section")),
             intents=parse_intents(record.get("intents") or record.get("intent")),
-            extra={key: value for key, value in record.items() if key not in known and _says_something(value)},
+            extra={key: value for key, value in record.items() if key not in known and _is_filled(value)},
         )
 
 
@@ -212,15 +214,15 @@ def _read_table(source: Source, head: FileHead, tally: Tally) -> Iterator[Staged
     if kind == "citations":
         yield from _read_citations(source, _uncommented(head), tally)
         return
-    rows = rows_of(source.raw_lines(tally, kind), _delimiter(head), tally, kind)
+    rows = decode_rows(source.raw_lines(tally, kind), _delimiter(head), tally, kind)
     names = [name.strip().lower() for name in next(rows, [])]
     records: Iterator[dict[str, object]] = (dict(zip(names, row, strict=False)) for row in rows)
     yield from read_papers(records, tally, bare="title" not in names)
 
 
 def _read_citations(source: Source, head: FileHead, tally: Tally) -> Iterator[StagedRecord]:
-    columns, delimiter = columns_of(_header(head)), _delimiter(head)
-    if not columns.header and names_nothing_known(head.data.split(b"\n")[:-1], delimiter):
+    columns, delimiter = find_edge_columns(_header(head)), _delimiter(head)
+    if not columns.header and has_unknown_header(head.data.split(b"\n")[:-1], delimiter):
         columns = replace(columns, header=True)
         tally.note("first line of citations is words above numbers, taken for a header")
     yield from read_edge_table(source, columns, delimiter, tally)
@@ -235,7 +237,7 @@ def _first_id(record: dict[str, object]) -> str:
 
 
 def _id_text(value: object) -> str:
-    """An id as text: numbers lose a needless `.0`, blanks around go."""
+    """Return an id as text: numbers without a needless `.0`, no blanks around it."""
     if isinstance(value, float) and abs(value) < 2**53 and value == math.floor(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -244,8 +246,8 @@ def _id_text(value: object) -> str:
 
 
 def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
-    """Ids of the same paper elsewhere, from the keys that usually hold them."""
-    given = [_id_text(one) or None for key in ("ids", "other_ids") for one in _as_list(record.get(key))]
+    """Return ids of the same paper elsewhere, from the keys that usually hold them."""
+    listed = [_id_text(one) or None for key in ("ids", "other_ids") for one in _as_list(record.get(key))]
     own = record.get("id") or record.get("paper_id")
     return distinct(
         [
@@ -256,7 +258,7 @@ def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
             openalex_id(record.get("openalex")),
             number_id("s2", record.get("corpus_id") or record.get("corpusid")),
             sha_id(own),
-            *given,
+            *listed,
         ]
     )
 
@@ -268,7 +270,7 @@ def _authors(value: object) -> tuple[str, ...]:
 
 
 def _number(value: object) -> object:
-    """`"2018.0"` as a CSV of numbers writes a year."""
+    """Return a year without the `.0` that a CSV of numbers adds: `"2018.0"`."""
     return value.removesuffix(".0") if isinstance(value, str) else value
 
 
@@ -276,5 +278,5 @@ def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _says_something(value: object) -> bool:
+def _is_filled(value: object) -> bool:
     return value is not None and value != "" and value != [] and value != {}

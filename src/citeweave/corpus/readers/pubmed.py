@@ -1,7 +1,7 @@
-"""PubMed: its XML (papers and books) and its tagged MEDLINE text; told apart by the first sign of the file.
+"""PubMed XML (papers and books) and tagged MEDLINE text.
 
-Does not read abstracts in other languages, and does not follow deletion notices. Only `Cites` links count as
-citations: comments, errata and retractions are links of another kind.
+The first character of the file tells them apart. Does not read abstracts in other languages, and does not follow deletion
+notices. Only `Cites` links count as citations: comments, errata and retractions are links of another kind.
 
     <PubmedArticleSet><PubmedArticle><MedlineCitation><PMID>9997</PMID><Article><ArticleTitle>...</ArticleTitle>...
 
@@ -23,12 +23,12 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
-from citeweave.corpus.readers.full_text import Reference, cite
+from citeweave.corpus.readers.full_text import Reference, cite_references
 from citeweave.corpus.readers.xml_records import (
-    outermost,
-    plain_text,
+    element_text,
+    element_texts,
+    outermost_elements,
     root_name,
-    texts_of,
     xml_records,
 )
 
@@ -42,18 +42,20 @@ _RETRACTED = "Retracted Publication"
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is PubMed XML or MEDLINE text."""
     return root_name(head) in _ROOTS or bool(_MEDLINE.match(head.data))
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers and citations of PubMed XML or MEDLINE text."""
     if source.start(1024).lstrip().startswith(b"<"):
-        found = _from_xml(source, tally)
+        pairs = _from_xml(source, tally)
     else:
-        found = ((_medline_paper(tags), []) for tags in _medline_records(source, tally))
-    for paper, references in found:
+        pairs = ((_medline_paper(tags), []) for tags in _medline_records(source, tally))
+    for paper, references in pairs:
         if paper is not None and (paper.title or paper.abstract):
             yield paper
-            yield from cite(paper.id, references, tally)
+            yield from cite_references(paper.id, references, tally)
         else:
             tally.reject("papers", "no id" if paper is None else "no title and no abstract")
             tally.reject("citations", "citing paper rejected", len(references))
@@ -70,12 +72,12 @@ def _from_xml(source: Source, tally: Tally) -> Iterator[tuple[Paper | None, list
 def _paper(element: Element) -> Paper | None:
     book = element.find("BookDocument")
     citation = _or_empty(element.find("MedlineCitation") if book is None else book)
-    paper_id = number_id("pmid", plain_text(citation.find("PMID")))
+    paper_id = number_id("pmid", element_text(citation.find("PMID")))
     if paper_id is None:
         return None
     article = _or_empty(citation.find("Article")) if book is None else citation
-    book_title, collection = (plain_text(citation.find(f"Book/{tag}")) for tag in ("BookTitle", "CollectionTitle"))
-    title = _title(plain_text(article.find("ArticleTitle"))) or plain_text(article.find("VernacularTitle"))
+    book_title, collection = (element_text(citation.find(f"Book/{tag}")) for tag in ("BookTitle", "CollectionTitle"))
+    title = _title(element_text(article.find("ArticleTitle"))) or element_text(article.find("VernacularTitle"))
     ids = _article_ids([*citation.findall("ArticleIdList/ArticleId"), *element.findall("*/ArticleIdList/ArticleId")])
     authors = article.find("AuthorList")
     return Paper(
@@ -83,15 +85,15 @@ def _paper(element: Element) -> Paper | None:
         title=title or book_title,
         abstract=_abstract(article),
         year=_year(article),
-        venue=plain_text(article.find("Journal/Title")) or (book_title if title else collection),
+        venue=element_text(article.find("Journal/Title")) or (book_title if title else collection),
         authors=_authors(_or_empty(authors if authors is not None else citation.find("Book/AuthorList"))),
         fields=_mesh(citation),
         ids=tuple(i for i in distinct([*ids, *_electronic_dois(article)]) if i != paper_id),
         updated=_day(citation.find("DateRevised")),
         extra=_extra(
-            keywords=texts_of(citation.findall("KeywordList/Keyword")),
-            publication_types=texts_of(outermost(article, "PublicationType")),
-            languages=texts_of(article.findall("Language")),
+            keywords=element_texts(citation.findall("KeywordList/Keyword")),
+            publication_types=element_texts(outermost_elements(article, "PublicationType")),
+            languages=element_texts(article.findall("Language")),
         ),
     )
 
@@ -108,7 +110,7 @@ def _abstract(article: Element) -> str:
     pieces = []
     for section in article.findall("Abstract/AbstractText"):
         label = clean_text(section.get("Label")).rstrip(":")
-        text = plain_text(section)
+        text = element_text(section)
         pieces.append(f"{label}: {text}" if label and text and label != "UNLABELED" else text)
     return " ".join(piece for piece in pieces if piece)
 
@@ -117,35 +119,35 @@ def _year(article: Element) -> int | None:
     for path in ("Journal/JournalIssue/PubDate", "ContributionDate", "Book/PubDate", "ArticleDate"):
         date = _or_empty(article.find(path))
         # "1998 Dec-1999 Jan" stands in MedlineDate, which then replaces Year
-        if year := year_of(plain_text(date.find("Year"))) or year_of(plain_text(date.find("MedlineDate"))):
+        if year := year_of(element_text(date.find("Year"))) or year_of(element_text(date.find("MedlineDate"))):
             return year
     return None
 
 
 def _day(date: Element | None) -> int:
-    return 0 if date is None else day_of("-".join(plain_text(date.find(part)) for part in ("Year", "Month", "Day")))
+    return 0 if date is None else day_of("-".join(element_text(date.find(part)) for part in ("Year", "Month", "Day")))
 
 
 def _authors(author_list: Element) -> tuple[str, ...]:
     names = []
     for author in author_list.findall("Author"):
-        parts = (plain_text(author.find(tag)) for tag in ("ForeName", "LastName", "Suffix"))
-        names.append(" ".join(part for part in parts if part) or plain_text(author.find("CollectiveName")))
+        parts = (element_text(author.find(tag)) for tag in ("ForeName", "LastName", "Suffix"))
+        names.append(" ".join(part for part in parts if part) or element_text(author.find("CollectiveName")))
     return names_of(names)
 
 
 def _mesh(citation: Element) -> tuple[str, ...]:
-    """MeSH descriptors, the major topics of the paper first."""
+    """Return the MeSH descriptors, the major topics of the paper first."""
     headings = citation.findall("MeshHeadingList/MeshHeading")
     headings.sort(key=lambda heading: all(part.get("MajorTopicYN") != "Y" for part in heading))
-    return texts_of([name for heading in headings for name in heading.findall("DescriptorName")])
+    return element_texts([name for heading in headings for name in heading.findall("DescriptorName")])
 
 
 def _article_ids(elements: Iterable[Element]) -> tuple[str, ...]:
-    """Ids with PubMed's own first: every paper of PubMed has it, and it is checked, unlike many a DOI in a reference."""
+    """Return the ids of a paper, PubMed's own first: every paper there has one, and it is verified, unlike many DOIs."""
     by_kind: dict[str, str] = {}
     for element in elements:
-        by_kind.setdefault(element.get("IdType", "").lower(), plain_text(element))
+        by_kind.setdefault(element.get("IdType", "").lower(), element_text(element))
     return distinct(
         [
             number_id("pmid", by_kind.get("pubmed")),
@@ -157,16 +159,16 @@ def _article_ids(elements: Iterable[Element]) -> tuple[str, ...]:
 
 def _electronic_dois(article: Element) -> list[str | None]:
     places = [e for e in article.findall("ELocationID") if e.get("EIdType") == "doi" and e.get("ValidYN") != "N"]
-    return [doi_id(plain_text(place)) for place in places]
+    return [doi_id(element_text(place)) for place in places]
 
 
 def _references(element: Element, tally: Tally) -> Iterator[Reference]:
-    """References of `ReferenceList` (which may nest), then the older `Cites` links."""
-    for reference in outermost(element, "Reference"):
+    """Yield the references of `ReferenceList` (which may nest), then the older `Cites` links."""
+    for reference in outermost_elements(element, "Reference"):
         yield Reference("", _article_ids(reference.findall("ArticleIdList/ArticleId")))
     for link in element.findall("MedlineCitation/CommentsCorrectionsList/CommentsCorrections"):
         if link.get("RefType") == "Cites":
-            yield Reference("", distinct([number_id("pmid", plain_text(link.find("PMID")))]))
+            yield Reference("", distinct([number_id("pmid", element_text(link.find("PMID")))]))
         else:
             tally.note("link that is not a citation (comment, erratum, retraction)")
 
@@ -179,14 +181,14 @@ def _extra(**lists: tuple[str, ...]) -> dict[str, object]:
 
 
 def _medline_records(source: Source, tally: Tally) -> Iterator[dict[str, list[str]]]:
-    """The values of every tag, record by record. A record starts with PMID and ends before the next one."""
+    """Yield the values of every tag of MEDLINE text, record by record; a record starts with PMID."""
     tags: dict[str, list[list[str]]] = {}
     value: list[str] = []
     size = records = 0
     for line in _text_lines(source, tally):
-        found = _TAG.match(line)
-        # the dash stands in a fixed column: "PT  - x", never "PT - x"
-        name = found.group(1) if found and line[4:5] == "-" else ""
+        match = _TAG.match(line)
+        # the dash is in a fixed column: "PT  - x", never "PT - x"
+        name = match.group(1) if match and line[4:5] == "-" else ""
         if name == "PMID":
             if tags:
                 yield _joined(tags)
@@ -254,7 +256,8 @@ def _medline_paper(tags: dict[str, list[str]]) -> Paper | None:
 
 
 def _first_name_first(name: str) -> str:
-    """
+    """Return a MEDLINE name with the first name first.
+
     >>> _first_name_first("Casbon, James A"), _first_name_first("Casbon JA")
     ('James A Casbon', 'Casbon JA')
     """
@@ -263,7 +266,7 @@ def _first_name_first(name: str) -> str:
 
 
 def _medline_mesh(headings: list[str]) -> tuple[str, ...]:
-    """Descriptors without their qualifiers, those with a starred part first.
+    """Return MeSH descriptors without their qualifiers, those with a starred part first.
 
     >>> _medline_mesh(["Humans", "Sequence Alignment/*methods", "*Software"])
     ('Sequence Alignment', 'Software', 'Humans')

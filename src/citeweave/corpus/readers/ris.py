@@ -1,4 +1,4 @@
-"""Reads RIS files in the dialects of the databases that write them, and the tagged format of Web of Science.
+"""RIS files in the dialects of the databases that write them, and the tagged format of Web of Science.
 
     TY  - JOUR                          PT J
     T1  - Computing Machinery           AU Turing, AM
@@ -6,9 +6,9 @@
     PY  - 1950//                        CR FREGE G, 1879, BEGRIFFSSCHRIFT, DOI 10.1000/182
     ER  -                               ER
 
-The name of a record (`ID`, `AN` or `UT`) counts inside its file only (`local_id`); one without is
-called by its DOI or other id, else by a name made of its title and year. A record that lacks its `ER` ends where the next one begins. The cited references of Web of Science
-(`CR`) become citations where they give a DOI or an arXiv id; they have no titles.
+The name of a record (`ID`, `AN` or `UT`) counts only inside its file (`local_id`); a record without one is named by its DOI
+or other id, else by its title and year. A record that lacks its `ER` ends where the next one begins. The cited references
+of Web of Science (`CR`) become citations where they give a DOI or an arXiv id; they have no titles.
 
 Does not read PubMed's tagged format (`PMID- 1`); see `pubmed.py`. Does not read attached files.
 """
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, named, number_id, pmc_id, text_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, with_id
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.corpus.plain_text import (
     clean_text,
@@ -40,13 +40,14 @@ _WOS_START = re.compile(r"^(?:FN [^\n]{1,200}\n+VR |PT [A-Z]\s*$)", re.MULTILINE
 _CITED_BY = re.compile(r"Cited By\s*:\s*(\d{1,9})", re.IGNORECASE)
 _PMID = re.compile(r"PMID:?\s*(\d{1,9})")
 
-# in Web of Science these give one value a line; the lines of all others are one text
+# in Web of Science these have one value per line; the lines of all others are one text
 _WOS_LISTS = ("AU", "AF", "CR", "BA", "BE", "C1")
 
 _TagValues = dict[str, list[str]]
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is RIS or tagged Web of Science text."""
     text = _LINE_END.sub("\n", head.text)
     if text.lstrip()[:1] in ("{", "[", "<", "@"):
         return False
@@ -54,6 +55,7 @@ def recognizes(head: FileHead) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers and citations of an RIS or Web of Science file."""
     text = _LINE_END.sub("\n", source.text(tally))
     lines = text.split("\n")
     if _RIS_START.search(text):
@@ -66,19 +68,19 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
         raise InputError(f"{source.path} holds no RIS record (no line 'TY  - JOUR', 'PT J'); is it another format?")
 
 
-# --- from lines to records -----------------------------------------------------------------------------
+# From lines to records.
 
 
 def _ris_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
     tags: _TagValues = {}
     values: list[str] | None = None
     for line in lines:
-        found = _RIS_LINE.match(line)
-        if not found:
+        match = _RIS_LINE.match(line)
+        if not match:
             if values is not None and line.strip():
                 values.append(line.replace("\0", ""))
             continue
-        tag, value = found[1], found[2].replace("\0", "")
+        tag, value = match[1], match[2].replace("\0", "")
         if tag in ("TY", "ER"):
             if tags:
                 yield _joined(tags)
@@ -86,7 +88,7 @@ def _ris_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
                     tally.note("record without ER")
             tags, values = {}, None
         if tag == "TY" or tags:
-            # a line that continues a value is put behind it; "\0" parts one value from the next
+            # a line that continues a value is appended to it; "\0" separates values
             values = tags.setdefault(tag, [])
             values.extend(["\0", value])
         elif tag != "ER":
@@ -97,8 +99,8 @@ def _ris_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
 
 
 def _joined(tags: _TagValues) -> _TagValues:
-    whole = {tag: " ".join(pieces).split("\0") for tag, pieces in tags.items()}
-    return {tag: [value.strip() for value in values if value.strip()] for tag, values in whole.items()}
+    joined = {tag: " ".join(pieces).split("\0") for tag, pieces in tags.items()}
+    return {tag: [value.strip() for value in values if value.strip()] for tag, values in joined.items()}
 
 
 def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
@@ -109,10 +111,10 @@ def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
             if values is not None:
                 values.append(line.strip())
             continue
-        found = _WOS_LINE.match(line.lstrip("\ufeff"))
-        if not found:
+        match = _WOS_LINE.match(line.lstrip("\ufeff"))
+        if not match:
             continue
-        tag, value = found[1], (found[2] or "").strip()
+        tag, value = match[1], (match[2] or "").strip()
         if tag in ("PT", "ER", "EF"):
             if tags:
                 yield tags
@@ -129,7 +131,7 @@ def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
         yield tags
 
 
-# --- from records to papers ----------------------------------------------------------------------------
+# From records to papers.
 
 
 def _ris_paper(tags: _TagValues, tally: Tally) -> Iterator[Paper]:
@@ -159,30 +161,30 @@ def _ris_paper(tags: _TagValues, tally: Tally) -> Iterator[Paper]:
 def _named(paper: Paper, tally: Tally) -> Paper:
     if not (paper.id or paper.ids):
         tally.note("record without any id, named by what it says")
-    return named(paper, "ris")
+    return with_id(paper, "ris")
 
 
 def _wos_paper(tags: _TagValues, tally: Tally) -> Iterator[Record]:
-    whole = {tag: values if tag in _WOS_LISTS else [" ".join(values)] for tag, values in tags.items()}
-    title, abstract = _first(whole, "TI"), _first(whole, "AB")
-    references = whole.get("CR", [])
+    joined = {tag: values if tag in _WOS_LISTS else [" ".join(values)] for tag, values in tags.items()}
+    title, abstract = _first(joined, "TI"), _first(joined, "AB")
+    references = joined.get("CR", [])
     if not title and not abstract:
         tally.reject("papers", "no title and no abstract")
         tally.reject("citations", "citing paper rejected", len(references))
         return
-    keywords = ";".join([_first(whole, "DE"), _first(whole, "ID")]).split(";")
-    number = _first(whole, "UT").rpartition(":")[2]
+    keywords = ";".join([_first(joined, "DE"), _first(joined, "ID")]).split(";")
+    number = _first(joined, "UT").rpartition(":")[2]
     paper = Paper(
-        id=_first(whole, "UT"),
+        id=_first(joined, "UT"),
         title=title,
         abstract=abstract,
-        year=year_of(_first(whole, "PY")),
-        venue=_first(whole, "SO"),
-        authors=_people(whole.get("AF") or whole.get("AU") or []),
-        fields=names_of(_first(whole, "WC", "SC").split(";")),
-        ids=distinct([doi_id(_first(whole, "DI")), number_id("pmid", _first(whole, "PM")), text_id("wos", number)]),
-        citation_count=count_of(_first(whole, "TC")),
-        extra=_extra(whole, "DT", keywords),
+        year=year_of(_first(joined, "PY")),
+        venue=_first(joined, "SO"),
+        authors=_people(joined.get("AF") or joined.get("AU") or []),
+        fields=names_of(_first(joined, "WC", "SC").split(";")),
+        ids=distinct([doi_id(_first(joined, "DI")), number_id("pmid", _first(joined, "PM")), text_id("wos", number)]),
+        citation_count=count_of(_first(joined, "TC")),
+        extra=_extra(joined, "DT", keywords),
         local_id=True,
     )
     paper = _named(paper, tally)
@@ -197,14 +199,15 @@ def _wos_paper(tags: _TagValues, tally: Tally) -> Iterator[Record]:
 
 
 def _cited(reference: str) -> str | None:
-    """
+    """Return the id in a cited reference of Web of Science.
+
     >>> _cited("Law CJ, 2003, PHOTOSYNTH RES, V75, P193, DOI 10.1023/A:1023982327748")
     'doi:10.1023/a:1023982327748'
     >>> _cited("Kingma D P, 2014, ARXIV, DOI arXiv:1412.6980"), _cited("LOACH PA, 1990, FEMS SYMP, V53, P235")
     ('arxiv:1412.6980', None)
     """
-    given = reference.rpartition("DOI ")[2] if "DOI " in reference else ""
-    return doi_id(reference) or arxiv_id(given.strip("[] "))
+    identifier = reference.rpartition("DOI ")[2] if "DOI " in reference else ""
+    return doi_id(reference) or arxiv_id(identifier.strip("[] "))
 
 
 def _ris_ids(tags: _TagValues, notes: str) -> tuple[str, ...]:
@@ -239,12 +242,13 @@ def _extra(tags: _TagValues, type_tag: str, keywords: list[str]) -> dict[str, ob
 
 
 def _first(tags: _TagValues, *names: str) -> str:
-    """The text of the first of these tags that says something."""
+    """Return the text of the first of these RIS tags that is not empty."""
     return next((text for name in names if (text := strip_markup(" ".join(tags.get(name, []))))), "")
 
 
 def _people(values: list[str]) -> tuple[str, ...]:
-    """
+    """Return RIS author names as "First Last Suffix", each once.
+
     >>> _people(["Turing, Alan M.", "King, Martin L., Jr.", "WHO", "Turing,  Alan M."])
     ('Alan M. Turing', 'Martin L. King Jr.', 'WHO')
     """

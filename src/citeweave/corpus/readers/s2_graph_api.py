@@ -1,9 +1,9 @@
-"""Reads saved responses of the Semantic Scholar Graph API: papers, their references, their citations.
+"""Saved responses of the Semantic Scholar Graph API: papers, their references, their citations.
 
     {"paperId": "<40 hex digits>", "title": "T", "abstract": null, "references": [{"paperId": ..., "title": ...}]}
     {"offset": 0, "next": 100, "data": [{"citedPaper": {...}, "contexts": ["..."], "intents": ["background"]}]}
 
-One response a file, or one a line: /paper/{id} (with `references` and `citations` inside), /paper/batch (null for an
+One response per file, or one per line: /paper/{id} (with `references` and `citations` inside), /paper/batch (null for an
 id that was not found), search, recommendations, an author's papers, the retired v1 papers, and the pages of
 /paper/{id}/references and /paper/{id}/citations.
 
@@ -38,22 +38,24 @@ from citeweave.corpus.plain_text import (
 from citeweave.corpus.readers.json_records import read_json_values, starts_as_json
 
 _SHA_IN_NAME = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
-_LISTS_OF_AN_ENVELOPE = ("data", "recommendedPapers")
+_ENVELOPE_LISTS = ("data", "recommendedPapers")
 
 NO_CITING = "the file does not name the citing paper"
 NO_CITED = "the file does not name the cited paper"
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file holds responses of the Semantic Scholar Graph API."""
     return starts_as_json(head) and b'"paperId"' in head.data
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield papers, citations and contexts of Semantic Scholar Graph API responses."""
     for value in read_json_values(source, tally, "papers"):
         if not isinstance(value, dict):
             tally.reject("papers", "id not found at the source" if value is None else "not a JSON object")
             continue
-        entries = next((value[key] for key in _LISTS_OF_AN_ENVELOPE if isinstance(value.get(key), list)), None)
+        entries = next((value[key] for key in _ENVELOPE_LISTS if isinstance(value.get(key), list)), None)
         if entries is None:
             yield from _read_entry(value, _owner({}, source.name), tally)
             continue
@@ -66,7 +68,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _owner(envelope: dict[str, object], name: str) -> str | None:
-    """The id of the paper whose references or citations a page lists, where it can be known."""
+    """Return the id of the paper whose references or citations a page lists, None where it cannot be known."""
     in_name = _SHA_IN_NAME.findall(name.lower())
     return next(iter(_ids(envelope)), sha_id(in_name[0]) if len(in_name) == 1 else None)
 
@@ -89,16 +91,16 @@ def _read_paper(record: dict[str, object], tally: Tally) -> Iterator[Record]:
         cited = _paper(dict_of(reference), tally, is_cited=True)
         if cited:
             yield cited
-        yield from _link(dict_of(reference), own, cited.id if cited else _known(reference), tally)
+        yield from _link(dict_of(reference), own, cited.id if cited else _any_id(reference), tally)
     for citation in list_of(record.get("citations")):
         citing = _paper(dict_of(citation), tally)
         if citing:
             yield citing
-        yield from _link(dict_of(citation), citing.id if citing else _known(citation), own, tally)
+        yield from _link(dict_of(citation), citing.id if citing else _any_id(citation), own, tally)
 
 
 def _read_link(entry: dict[str, object], owner: str | None, tally: Tally) -> Iterator[Record]:
-    """One entry of a references or citations page."""
+    """Yield the records of one entry of a references or citations page."""
     ends: dict[str, str | None] = {}
     for end in ("citingPaper", "citedPaper"):
         if end not in entry:
@@ -108,7 +110,7 @@ def _read_link(entry: dict[str, object], owner: str | None, tally: Tally) -> Ite
         paper = _paper(record, tally, is_cited=end == "citedPaper")
         if paper:
             yield paper
-        ends[end] = paper.id if paper else _known(record)
+        ends[end] = paper.id if paper else _any_id(record)
         if not ends[end]:
             _reject_link(entry, "reference without usable id" if end == "citedPaper" else "no citing paper", tally)
             return
@@ -145,7 +147,7 @@ def _reject_link(entry: dict[str, object], reason: str, tally: Tally) -> None:
 
 
 def _contexts(entry: dict[str, object]) -> list[tuple[str, Intent]]:
-    """The texts with what is known of their intents; `contextsWithIntent` repeats `contexts` and says more."""
+    """Return the citing sentences with their known intents; `contextsWithIntent` repeats `contexts` and says more."""
     with_intent = [dict_of(item) for item in list_of(entry.get("contextsWithIntent"))]
     plain = list_of(entry.get("contexts"))
     if with_intent and len(with_intent) >= len(plain):
@@ -154,14 +156,14 @@ def _contexts(entry: dict[str, object]) -> list[tuple[str, Intent]]:
 
 
 def _ids(record: dict[str, object]) -> tuple[str, ...]:
-    """Every id of a paper, the API's own first; v1 gave DOI and arXiv id outside `externalIds`."""
+    """Return every id of a paper, the API's own first; v1 gave DOI and arXiv id outside `externalIds`."""
     own = [sha_id(record.get("paperId")), number_id("s2", record.get("corpusId"))]
     others = semantic_scholar_ids(record.get("externalIds"))
     return distinct([*own, *others, doi_id(record.get("doi")), arxiv_id(record.get("arxivId"))])
 
 
-def _known(record: object) -> str | None:
-    """An id for a paper that did not become a record: it can still be cited."""
+def _any_id(record: object) -> str | None:
+    """Return an id for a paper that did not become a record: it can still be cited."""
     return next(iter(_ids(dict_of(record))), None)
 
 
@@ -189,7 +191,7 @@ def _paper(record: dict[str, object], tally: Tally, is_cited: bool = False) -> P
 
 
 def _venue(record: dict[str, object]) -> str:
-    """`venue` is often empty where the journal is known."""
+    """Return the venue, or the journal where `venue` is empty."""
     journal = clean_text(dict_of(record.get("journal")).get("name"))
     return clean_text(record.get("venue")) or journal or clean_text(dict_of(record.get("publicationVenue")).get("name"))
 

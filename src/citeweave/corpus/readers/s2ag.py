@@ -1,15 +1,4 @@
-"""Reads Semantic Scholar's citation lines straight from bytes, without making a Python object of any.
-
-    {"citingcorpusid": 101, "citedcorpusid": "202", "isinfluential": false, "contexts": ["..."], "intents": ["background"]}
-
-Lines of the usual shape are read by compiled code at the speed of memory; every other line (nested
-intents, odd ids, broken JSON) is left to the ordinary reader, which gives the same result for the
-lines that both can read.
-
-Semantic Scholar Academic Graph bulk datasets: shards of JSON lines.
-
-Reads `papers`, `abstracts`, `citations`, `paper-ids` and `tldrs`; each is told by its keys. Full texts
-(`s2orc`) have a reader of their own, `embeddings` are vectors and not papers.
+"""Semantic Scholar Academic Graph bulk datasets: papers, abstracts, citations, paper ids and TLDRs as JSON lines.
 
     papers     {"corpusid": 1, "externalids": {"DOI": "10.1/x", ...}, "title": "T", "year": 2018, ...}
     abstracts  {"corpusid": 1, "abstract": "...", "openaccessinfo": {"externalids": {...}}}
@@ -17,8 +6,12 @@ Reads `papers`, `abstracts`, `citations`, `paper-ids` and `tldrs`; each is told 
     paper-ids  {"corpusid": 1, "sha": "40 hex digits", "primary": true}
     tldrs      {"corpusid": 1, "text": "..."}
 
-Citations may have strings or numbers as ids, no cited paper at all, null contexts, and intents either
-for the citation or, in newer releases, a list for every context.
+Each dataset is recognized by its keys. Citations may have strings or numbers as ids, no cited paper at all, null contexts,
+and intents either for the citation or, in newer releases, a list for every context. Citation lines of the usual shape are
+read by compiled code at the speed of memory, without a Python object for any of them; every other line (nested intents,
+odd ids, broken JSON) is left to the ordinary reader, which gives the same result for lines that both can read.
+
+Full texts (`s2orc`) have a reader of their own; `embeddings` are vectors and not papers.
 """
 
 from __future__ import annotations
@@ -78,7 +71,7 @@ from citeweave.corpus.readers.json_records import (
 NO_ID = -1
 _READ = np.uint8(1)
 _KEYS = [b'--------"', b'citingcorpusid"', b'citedcorpusid"', b'isinfluential"', b'contexts"', b'intents"']
-"""The wanted keys with their closing quote, by code; 0 stands for all others."""
+"""The wanted keys with their closing quotes, by code; 0 means any other."""
 _KEY_HEADS = np.array([int.from_bytes(key[:8], "little") for key in _KEYS], np.uint64)
 _KEY_TAILS = np.array([int.from_bytes(key[-8:], "little") for key in _KEYS], np.uint64)
 _KEY_SIZES = np.array([len(key) for key in _KEYS], np.int64)
@@ -88,8 +81,8 @@ _BACKGROUND, _METHODOLOGY, _RESULT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
-    """The lines of one block. Arrays over lines unless they say otherwise."""
+class ScannedCitations:
+    """Citations and contexts that compiled code read from one block of lines; arrays over lines unless noted."""
 
     read: NDArray[np.bool_]
     """False for lines left to the ordinary reader."""
@@ -103,8 +96,8 @@ class Scanned:
     context_bytes: Bytes
 
 
-def scan_citations(block: bytes) -> tuple[Scanned, NDArray[np.int64], NDArray[np.int64]]:
-    """Read a block of whole lines; also gives where each line starts and ends."""
+def scan_citations(block: bytes) -> tuple[ScannedCitations, NDArray[np.int64], NDArray[np.int64]]:
+    """Scan a block of citation lines with compiled code; also return where each line starts and ends."""
     data = np.frombuffer(block, np.uint8)
     lines = int(np.count_nonzero(data == 10)) + (not block.endswith(b"\n"))
     starts, ends = np.empty(lines, np.int64), np.empty(lines, np.int64)
@@ -113,10 +106,10 @@ def scan_citations(block: bytes) -> tuple[Scanned, NDArray[np.int64], NDArray[np
     texts = np.empty(len(data), np.uint8)
     # a context takes two quotes and a comma or bracket, so there are at most a third as many as bytes
     spans = np.empty((2, len(data) // 3 + 1), np.int64)  # line, length
-    found = _scan(data, starts, ends, numbers, small, texts, spans)
-    line_of, length_of = spans[0, :found].copy(), spans[1, :found].copy()
+    count = _scan(data, starts, ends, numbers, small, texts, spans)
+    line_of, length_of = spans[0, :count].copy(), spans[1, :count].copy()
     total = int(length_of.sum())
-    scanned = Scanned(
+    scanned = ScannedCitations(
         small[0] == _READ, numbers[0], numbers[1], small[1] == 1, small[2], line_of, length_of, texts[:total]
     )
     return scanned, starts, ends
@@ -124,7 +117,7 @@ def scan_citations(block: bytes) -> tuple[Scanned, NDArray[np.int64], NDArray[np
 
 @numba.njit(cache=True, nogil=True)
 def _id_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """An id (number, digits in quotes or null) and the position after it; position -1 if it is none of these."""
+    """Read an id (number, digits in quotes or null) and the position after it; position -1 if it is none of these."""
     if data[at] == 110:
         return NO_ID, literal(data, at, end)
     quoted = data[at] == QUOTE
@@ -144,7 +137,7 @@ def _id_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _intent_bit(data: Bytes, start: int, end: int) -> int:
-    """Bit of one of the three words of Semantic Scholar, 0 for no word, -1 for any other."""
+    """Return the bit of one of the three intents of Semantic Scholar, 0 for an empty word, -1 for any other."""
     if end == start:
         return 0
     if _is_word(data, start, end, _BACKGROUND):
@@ -193,35 +186,35 @@ def _intents_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _contexts_value(
-    data: Bytes, at: int, end: int, texts: Bytes, out: int, spans: Any, found: int
+    data: Bytes, at: int, end: int, texts: Bytes, out: int, spans: Any, count: int
 ) -> tuple[int, int, int]:
-    """Write the strings of an array; gives the positions after it in `texts`, `spans` and `data`, the last -1 to leave it."""
+    """Write the strings of an array; return the positions after it in `texts`, `spans` and `data`, the last -1 to leave it."""
     if data[at] == 110:
-        return out, found, literal(data, at, end)
+        return out, count, literal(data, at, end)
     if data[at] != OPEN:
-        return out, found, -1
+        return out, count, -1
     at = skip_blanks(data, at + 1, end)
     if at < end and data[at] == CLOSE:
-        return out, found, at + 1
+        return out, count, at + 1
     while at < end and data[at] == QUOTE:
         before = out
         out, at = clean_string(data, at + 1, end, texts, out)
         if at < 0:
-            return out, found, -1
-        spans[1, found] = out - before
-        found += 1
+            return out, count, -1
+        spans[1, count] = out - before
+        count += 1
         at = skip_blanks(data, at, end)
         if at < end and data[at] == CLOSE:
-            return out, found, at + 1
+            return out, count, at + 1
         if at >= end or data[at] != COMMA:
-            return out, found, -1
+            return out, count, -1
         at = skip_blanks(data, at + 1, end)
-    return out, found, -1
+    return out, count, -1
 
 
 @numba.njit(cache=True, nogil=True)
 def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Which key starts here (0 for one that is not wanted) and the position after its closing quote, or -1."""
+    """Return which citation key starts here (0 for one that is not wanted) and the position after its quote, or -1."""
     if at + 15 < end:
         first = word_at(data, at)
         for code in range(1, len(_KEY_HEADS)):
@@ -232,15 +225,15 @@ def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
     close = string_end(data, at, end)
     for i in range(at, close):
         if data[i] == BACKSLASH:
-            return 0, -1  # may be a wanted key in another spelling
+            return 0, -1  # may be a wanted key spelled with escapes
     return 0, close + 1 if close >= 0 else -1
 
 
 @numba.njit(cache=True, nogil=True)
 def _scan_line(
-    data: Bytes, at: int, end: int, line: int, numbers: Any, small: Any, texts: Bytes, out: int, spans: Any, found: int
+    data: Bytes, at: int, end: int, line: int, numbers: Any, small: Any, texts: Bytes, out: int, spans: Any, count: int
 ) -> tuple[int, int, int]:
-    """Read one object; gives the positions after it in `texts`, `spans` (-1 to leave the line) and `data`."""
+    """Scan one citation object; return the positions after it in `texts`, `spans` (-1 to leave the line) and `data`."""
     start = at
     at = skip_blanks(data, at, end)
     if at >= end or data[at] != 123:
@@ -264,7 +257,7 @@ def _scan_line(
             small[1, line] = data[at] == 116
             at = literal(data, at, end)
         elif code == 4:
-            out, found, at = _contexts_value(data, at, end, texts, out, spans, found)
+            out, count, at = _contexts_value(data, at, end, texts, out, spans, count)
         elif code == 5:
             small[2, line], at = _intents_value(data, at, end)
         else:
@@ -274,8 +267,8 @@ def _scan_line(
         at = skip_blanks(data, at, end)
         if at < end and data[at] == 125:
             after = skip_blanks(data, at + 1, end)
-            whole = (after == end or data[after] == 10) and seen & 6 == 6
-            return out, found if whole else -1, after
+            is_complete = (after == end or data[after] == 10) and seen & 6 == 6
+            return out, count if is_complete else -1, after
         if at >= end or data[at] != COMMA:
             return out, -1, start
         at = skip_blanks(data, at + 1, end)
@@ -284,29 +277,30 @@ def _scan_line(
 
 @numba.njit(cache=True, nogil=True)
 def _scan(data: Bytes, starts: Any, ends: Any, numbers: Any, small: Any, texts: Bytes, spans: Any) -> int:
-    """Read every line; texts of contexts go to `texts`, their lines and lengths to `spans`; gives their number."""
-    at, out, found = 0, 0, 0
+    """Scan every line; contexts go to `texts`, their lines and lengths to `spans`; return the number of contexts."""
+    at, out, count = 0, 0, 0
     for line in range(len(starts)):
         starts[line] = at
         numbers[0, line] = numbers[1, line] = NO_ID
-        after, last, at = _scan_line(data, at, len(data), line, numbers, small, texts, out, spans, found)
+        after, last, at = _scan_line(data, at, len(data), line, numbers, small, texts, out, spans, count)
         if last < 0:
             small[1, line] = small[2, line] = 0
         else:
             small[0, line] = 1
-            spans[0, found:last] = line
-            out, found = after, last
+            spans[0, count:last] = line
+            out, count = after, last
         ends[line] = line_end(data, at)
         at = ends[line] + 1
-    return found
+    return count
 
 
-# Semantic Scholar Academic Graph bulk datasets: shards of JSON lines.
+# From lines to records.
 
 _PREFIX = "s2:"
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is a Semantic Scholar bulk dataset of papers, abstracts, citations, ids or TLDRs."""
     record = head.record or {}
     is_full_text = "body" in record or "content" in record
     is_known = "corpusid" in record and bool(_KINDS_BY_KEY.keys() & record.keys()) and not is_full_text
@@ -314,6 +308,7 @@ def recognizes(head: FileHead) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
+    """Yield the records of a Semantic Scholar bulk dataset."""
     if _is_citation(source.head().record or {}):
         yield from _read_citations(source, tally)
         return
@@ -368,7 +363,7 @@ def _values(entries: object, key: str) -> list[object]:
 def _read_citations(source: Source, tally: Tally) -> Iterator[StagedRecord]:
     for block in source.line_blocks(tally, "citations"):
         if not _is_utf8(block):
-            # the compiled reader takes valid UTF-8 for granted; a block with one bad byte goes the slow way whole
+            # compiled code requires valid UTF-8; a block with one bad byte is read line by line
             for line in block.split(b"\n"):
                 yield from _read_line(line.strip(), tally)
             continue
@@ -385,8 +380,8 @@ def _is_utf8(block: bytes) -> bool:
         return False
 
 
-def _blocks(scanned: Scanned, read: NDArray[np.bool_], tally: Tally) -> Iterator[StagedRecord]:
-    """The citations and contexts of the lines that the compiled reader took."""
+def _blocks(scanned: ScannedCitations, read: NDArray[np.bool_], tally: Tally) -> Iterator[StagedRecord]:
+    """Yield the citations and contexts of the lines that compiled code read."""
     citing, cited = scanned.citing, scanned.cited
     good = read & (citing != NO_ID) & (cited != NO_ID)
     _reject_citations(tally, int((read & (citing == NO_ID)).sum()), int((read & (citing != NO_ID) & ~good).sum()))
@@ -404,25 +399,25 @@ def _blocks(scanned: Scanned, read: NDArray[np.bool_], tally: Tally) -> Iterator
 
 
 def _context_blocks(
-    scanned: Scanned, read: NDArray[np.bool_], good: NDArray[np.bool_], tally: Tally
+    scanned: ScannedCitations, read: NDArray[np.bool_], good: NDArray[np.bool_], tally: Tally
 ) -> Iterator[ContextBlock]:
     line, length = scanned.context_line, scanned.context_length
-    kept = good[line] & (length > 0)
+    chosen = good[line] & (length > 0)
     tally.reject("contexts", "citation without both papers", int((read[line] & ~good[line]).sum()))
     tally.reject("contexts", "no text", int((good[line] & (length == 0)).sum()))
-    if not kept.any():
+    if not chosen.any():
         return
-    bytes_kept = scanned.context_bytes if kept.all() else scanned.context_bytes[np.repeat(kept, length)]
-    # intents belong to the citation: which of several contexts they are about is not said
+    bytes_kept = scanned.context_bytes if chosen.all() else scanned.context_bytes[np.repeat(chosen, length)]
+    # intents belong to the citation: it is not known which of several contexts they are about
     alone = np.bincount(line, minlength=len(read))[line] == 1
     intents = np.where(alone, scanned.intents[line], 0).astype(np.uint8)
-    line = line[kept]
+    line = line[chosen]
     yield ContextBlock(
         hash_numbers(_PREFIX, scanned.citing[line]),
-        (length[kept], bytes_kept),
+        (length[chosen], bytes_kept),
         np.ones(len(line), np.int64),
         hash_numbers(_PREFIX, scanned.cited[line]),
-        intents[kept],
+        intents[chosen],
     )
 
 
@@ -436,7 +431,7 @@ def _reject_citations(tally: Tally, without_citing: int, without_cited: int) -> 
 
 
 def _read_line(line: bytes, tally: Tally) -> Iterator[Citation | Context]:
-    """One line as an object: the same result as the compiled reader, for any shape."""
+    """Read one citation line of any shape, with the same result as the compiled code."""
     line = line.removeprefix(b"\xef\xbb\xbf")
     if not line:
         return
@@ -462,7 +457,7 @@ def _read_line(line: bytes, tally: Tally) -> Iterator[Citation | Context]:
 
 
 def _context_intents(intents: object, contexts: int) -> list[Intent]:
-    """Intents of every context: its own list where there is one, the citation's where it has one context."""
+    """Return the intents of every context: its own list, or those of the citation where it has one context."""
     if isinstance(intents, list) and len(intents) == contexts and any(isinstance(one, list) for one in intents):
         return [parse_intents(one) for one in intents]
     return [parse_intents(intents) if contexts == 1 else Intent.UNKNOWN] * contexts

@@ -1,4 +1,4 @@
-"""Semantic Scholar's bulk full texts: shards of JSON lines of the datasets `s2orc` and `s2orc_v2`.
+"""S2ORC full texts of Semantic Scholar's bulk datasets `s2orc` and `s2orc_v2`, as JSON lines.
 
     s2orc     {"corpusid": 1, "externalids": {"doi": "10.1/x"}, "content": {"source": {...}, "text": "T A. See [1].",
                "annotations": {"title": "[{\\"start\\":0,\\"end\\":1}]", "bibentry": null, ...}}, "updated": "..."}
@@ -6,7 +6,7 @@
                {"bib_ref": "[{\\"start\\":4,\\"end\\":7,\\"attributes\\":{\\"ref_id\\":\\"b0\\"}}]", ...}},
                "bibliography": {"text": "...", "annotations": {"bib_entry": "[...]", ...}}}
 
-Every list of annotations is a JSON text inside the JSON, or null; the second version writes its names with
+Every list of annotations is a JSON string inside the JSON, or null; the second version writes its names with
 underscores. Does not read tables, figures and formulas, nor S2ORC's release of 2020 (see `s2orc_2020.py`).
 """
 
@@ -33,14 +33,14 @@ from citeweave.corpus.plain_text import (
     names_of,
     strip_markup,
 )
-from citeweave.corpus.readers.full_text import Reference, cite
+from citeweave.corpus.readers.full_text import Reference, cite_references
 from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
-# a line is often longer than the head of a file, so that only the beginning of the record can be looked at
+# a line is often longer than the head of a file, so only the beginning of the record can be checked
 _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')
 _YEAR_IN_BRACKETS = re.compile(r"\((?:[^()\d]{0,20}\s)?(1[89]\d\d|20\d\d)[a-z]?\)")
 _YEAR_ALONE = re.compile(r"(?<![\d.:/\u2013-])(1[89]\d\d|20\d\d)(?![\d/\u2013-]|\.\d)")
-_FOOTNOTE_SIGNS = " *\u2217\u2020\u2021\u00a7\u00b6"
+_FOOTNOTE_MARKS = " *\u2217\u2020\u2021\u00a7\u00b6"
 _EXTERNAL_IDS = {
     name.lower(): name for name in ("DOI", "ArXiv", "CorpusId", "PubMed", "PubMedCentral", "ACL", "DBLP", "MAG")
 }
@@ -48,6 +48,8 @@ _EXTERNAL_IDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Span:
+    """An annotation of S2ORC: positions in a text, and attributes."""
+
     start: int
     end: int
     attributes: dict[str, object] = field(default_factory=dict)
@@ -55,7 +57,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One text with its annotations; the first version has one part, the second a body and a bibliography."""
+    """One S2ORC text with its annotations; the first version has one part, the second a body and a bibliography."""
 
     text: str
     annotations: dict[str, list[_Span]]
@@ -72,10 +74,12 @@ class _Part:
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file holds S2ORC full texts."""
     return starts_as_json(head) and b'"corpusid"' in head.data and bool(_FULL_TEXT.search(head.data))
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield papers, citations and contexts of S2ORC full texts."""
     for record in read_json_objects(source, tally, "papers"):
         own = number_id("s2", record.get("corpusid"))
         if own:
@@ -99,7 +103,7 @@ def _read_record(own: str, record: dict[str, object], tally: Tally) -> Iterator[
     mentions = Counter(mark.cited for mark in marks if mark.cited)
     for reference in references:
         reference.mentions = mentions.pop(reference.id or "", 0)
-    yield from cite(own, references, tally)
+    yield from cite_references(own, references, tally)
     # marks of the second version may name a paper that the bibliography does not list
     yield from (Citation(own, cited, strength=float(count)) for cited, count in mentions.items() if cited)
     yield from _contexts(own, body, marks, tally)
@@ -110,8 +114,8 @@ def _part(value: object, tally: Tally) -> _Part:
     text = part.get("text")
     text = text if isinstance(text, str) else ""
     groups = dict_of(part.get("annotations"))
-    found = {name.replace("_", ""): _spans(group, len(text), tally) for name, group in groups.items()}
-    return _Part(text, found)
+    annotations = {name.replace("_", ""): _spans(group, len(text), tally) for name, group in groups.items()}
+    return _Part(text, annotations)
 
 
 def _spans(group: object, length: int, tally: Tally) -> list[_Span]:
@@ -136,7 +140,7 @@ def _spans(group: object, length: int, tally: Tally) -> list[_Span]:
 
 
 def _group(outer: list[_Span], inner: list[_Span]) -> list[list[_Span]]:
-    """For every outer span the inner ones that begin in it."""
+    """Return for every outer span the inner ones that begin in it."""
     starts = [span.start for span in outer]
     groups: list[list[_Span]] = [[] for _ in outer]
     for span in inner:
@@ -152,7 +156,7 @@ def _paper(own: str, record: dict[str, object], body: _Part) -> Paper:
     )
     return Paper(
         own,
-        (strip_markup(record.get("title")) or body.first("title")).rstrip(_FOOTNOTE_SIGNS),
+        (strip_markup(record.get("title")) or body.first("title")).rstrip(_FOOTNOTE_MARKS),
         " ".join(filter(None, map(body.read, body.spans("abstract")))),
         venue=body.first("venue"),
         authors=_names(_people(body, "author")),
@@ -169,11 +173,11 @@ def _other_ids(own: str, record: dict[str, object]) -> tuple[str, ...]:
 
 
 def _people(part: _Part, name: str) -> list[_Span]:
-    """The spans of people, each with the `name` that the spans of first and last names in it give."""
+    """Return the spans of people, each with the `name` from the spans of first and last names in it."""
     people = part.spans(name)
     names = sorted(part.spans(f"{name}firstname") + part.spans(f"{name}lastname"), key=lambda span: span.start)
     called = [" ".join(map(part.read, inside)) for inside in _group(people, names)]
-    # signs of affiliations such as "#" are taken for people
+    # affiliation marks such as "#" are annotated as people
     named = [(person, call) for person, call in zip(people, called, strict=True) if _is_name(call)]
     return [_Span(person.start, person.end, {"name": call}) for person, call in named]
 
@@ -207,7 +211,7 @@ def _references(part: _Part) -> list[Reference]:
 
 
 def _year(text: str) -> int | None:
-    """The year of a reference, None where its text leaves it open.
+    """Return the year of a reference, None where its text leaves it open.
 
     >>> _year('Kalai, E. (1977): "Proportional solutions," Econometrica, 1623-1630.'), _year("1999, see also 2001")
     (1977, None)
@@ -219,7 +223,7 @@ def _year(text: str) -> int | None:
 
 
 def _key(value: object) -> str:
-    """The name of an entry inside its record, a text or a number."""
+    """Return the name of a bibliography entry inside its record, a text or a number."""
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 
 
@@ -235,44 +239,46 @@ def _marks(body: _Part, references: list[Reference]) -> list[CitationMark]:
 
 
 def _contexts(own: str, body: _Part, marks: list[CitationMark], tally: Tally) -> Iterator[Context]:
-    """The citing sentences, first of the paragraphs, then of the lines outside of them: footnotes and captions."""
+    """Yield the citing sentences, first of paragraphs, then of lines outside them: footnotes and captions."""
     headers = body.spans("sectionheader")
     starts = [header.start for header in headers]
-    left = marks
+    remaining = marks
     for name in ("abstract", "paragraph", "line"):
-        passages = _lines_of(body.text, left) if name == "line" else body.spans(name)
+        passages = _lines_of(body.text, remaining) if name == "line" else body.spans(name)
         is_titled = name == "paragraph"
-        inside, left = _sort_in(passages, left)
-        for passage, found in zip(passages, inside, strict=True):
-            if not found:
+        inside, remaining = _marks_by_passage(passages, remaining)
+        for passage, marks_inside in zip(passages, inside, strict=True):
+            if not marks_inside:
                 continue
             header = bisect_right(starts, passage.start) - 1
             section = body.read(headers[header]) if is_titled and header >= 0 else ""
-            for sentence in citing_sentences(body.text[passage.start : passage.end], found):
+            for sentence in citing_sentences(body.text[passage.start : passage.end], marks_inside):
                 if sentence.cited:
                     yield Context(own, sentence.text, sentence.cited, section)
                 else:
                     tally.reject("contexts", "no cited paper")
-    if left:
-        tally.note("citation mark outside any line", len(left))
+    if remaining:
+        tally.note("citation mark outside any line", len(remaining))
 
 
-def _sort_in(passages: list[_Span], marks: list[CitationMark]) -> tuple[list[list[CitationMark]], list[CitationMark]]:
-    """Marks by the passage that holds them, counted from its start; and the marks that none holds."""
+def _marks_by_passage(
+    passages: list[_Span], marks: list[CitationMark]
+) -> tuple[list[list[CitationMark]], list[CitationMark]]:
+    """Return the marks by the passage that holds them, counted from its start, and the marks that none holds."""
     starts = [passage.start for passage in passages]
     inside: list[list[CitationMark]] = [[] for _ in passages]
-    left = []
+    outside = []
     for mark in marks:
         at = bisect_right(starts, mark.start) - 1
         if at >= 0 and mark.start < mark.end <= passages[at].end:
             inside[at].append(CitationMark(mark.start - starts[at], mark.end - starts[at], mark.cited))
         else:
-            left.append(mark)
-    return inside, left
+            outside.append(mark)
+    return inside, outside
 
 
 def _lines_of(text: str, marks: list[CitationMark]) -> list[_Span]:
-    """The lines in which the marks begin. No object for every other line: a text may be nothing but line ends."""
+    """Return the lines in which marks begin, without an object for every other line: a text may be all line breaks."""
     if not marks:
         return []
     ends = [found.start() for found in re.finditer("\n", text)] + [len(text)]

@@ -1,4 +1,4 @@
-"""Reads S2ORC in the release 20200705v1: the lines of its `metadata` files and of its `pdf_parses` files.
+"""S2ORC release 20200705v1: the lines of its `metadata` files and of its `pdf_parses` files.
 
     {"paper_id": "77499681", "title": "T", "abstract": null, "year": 2016, "doi": "10.1/x", "mag_id": "24",
      "mag_field_of_study": ["Medicine"], "outbound_citations": ["71492442"], "inbound_citations": []}
@@ -34,6 +34,7 @@ from citeweave.corpus.readers.json_records import read_json_objects, starts_as_j
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is metadata or a PDF parse of S2ORC 2020."""
     if not starts_as_json(head) or b'"paper_id"' not in head.data:
         return False
     # unarXive has parses of the same make, which also name their LaTeX source
@@ -42,6 +43,7 @@ def recognizes(head: FileHead) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield papers, citations and contexts of S2ORC 2020."""
     for record in read_json_objects(source, tally, "papers"):
         own = number_id("s2", record.get("paper_id"))
         if not own:
@@ -130,7 +132,7 @@ def _reference(entry: dict[str, object]) -> Paper | None:
 def _read_passage(
     own: str, passage: dict[str, object], ids: dict[str, str], mentions: Counter[str], tally: Tally
 ) -> Iterator[Context]:
-    """The contexts of one paragraph; counts how often each paper is mentioned on the way."""
+    """Yield the contexts of one paragraph, and count how often each paper is mentioned."""
     text = passage.get("text")
     if not isinstance(text, str):
         return

@@ -1,11 +1,11 @@
-"""Reads the training and evaluation rows of SciRepEval, as one JSON list or as JSON lines.
+"""SciRepEval training and evaluation rows, as one JSON list or as JSON lines.
 
     triplet         {"query": {...}, "pos": {...}, "neg": {...}}
     ranking         {"query": {...} or "words", "candidates": [{..., "score": 1}]}
     classification  {"corpus_id": 121676082, "title": "T", "abstract": "A", "labels_text": ["Mathematics"]}
     where {...} is  {"corpus_id": 12871252, "sha": "<40 hex digits>", "title": "T", "abstract": "A"}
 
-Every paper of every row is yielded, however often it comes back: merging is a later step. Labels of a paper go to
+Every paper of every row is yielded, however often it appears: merging is a later step. Labels of a paper go to
 `extra` under the names of their task, fields of study also to `fields`. The query of a triplet cites its positive:
 SciRepEval's triplets are those of citation prediction.
 
@@ -54,11 +54,12 @@ _KNOWN = frozenset(
     )
 )
 _HAS_TITLES = re.compile(rb'"title"\s*:')
-_MOST_LABELS = 32
-_LONGEST_LABEL_LIST = 1000
+_MAX_LABELS = 32
+_MAX_LABEL_LIST = 1000
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file holds rows of SciRepEval."""
     if not starts_as_json(head) or not _HAS_TITLES.search(head.data):
         return False
     has_query = b'"query"' in head.data
@@ -67,6 +68,7 @@ def recognizes(head: FileHead) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers and citations of SciRepEval rows."""
     for row in read_json_objects(source, tally, "papers"):
         if "query" not in row:
             yield from _read_papers([row], tally)
@@ -138,15 +140,15 @@ def _paper(record: dict[str, object]) -> Paper | None:
 
 
 def _labels(record: dict[str, object]) -> dict[str, object]:
-    """What a task says about a paper, whatever it calls it: `labels`, `descriptor`, `log_citations`, ..."""
+    """Return what a task says about a paper, under any name: `labels`, `descriptor`, `log_citations`, ..."""
     names = [name for name in record if name not in _KNOWN and name.isidentifier() and len(name) < 64]
-    return filled({clean_text(name): _plain(record[name]) for name in names[:_MOST_LABELS]})
+    return filled({clean_text(name): _plain(record[name]) for name in names[:_MAX_LABELS]})
 
 
 def _plain(value: object) -> object:
-    """Texts, finite numbers, truth values and lists of them; None for anything else."""
+    """Return texts, finite numbers, booleans and lists of them as they are, None for anything else."""
     if isinstance(value, list):
-        plain = [_plain(item) for item in value[:_LONGEST_LABEL_LIST] if not isinstance(item, list)]
+        plain = [_plain(item) for item in value[:_MAX_LABEL_LIST] if not isinstance(item, list)]
         return [item for item in plain if item is not None]
     if isinstance(value, bool):
         return value

@@ -1,10 +1,10 @@
-"""Reads the training files of SPECTER: `metadata.json` (papers) and `data.json` (citations); SciDocs' metadata too.
+"""SPECTER training files: `metadata.json` (papers) and `data.json` (citations); also the metadata of SciDocs.
 
     metadata.json  {"<id>": {"paper_id": "<id>", "title": "T", "abstract": "A"}}
     data.json      {"<id>": {"<id of another>": {"count": 5}}}
 
 In `data.json` a count of 5 is a citation. A count of 1 is a citation of a citation, meant as a hard negative: it is
-no citation and counted as rejected, as is any other count, whose meaning the file does not tell. `references` and
+no citation and counted as rejected, as is any other count, whose meaning the file does not say. `references` and
 `cited_by` of SciDocs' metadata are citations.
 
 Ids stay as they are given; one of 40 hex digits is also known as `s2sha:`, which is what citations use. Does not read
@@ -42,6 +42,7 @@ UNKNOWN_COUNT = "count that is neither 5 (citation) nor 1"
 
 
 def recognizes(head: FileHead) -> bool:
+    """Return whether a file is SPECTER metadata or citation counts."""
     data = head.data.lstrip()
     if _DATA.match(data):
         return True
@@ -49,6 +50,7 @@ def recognizes(head: FileHead) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the papers and citations of SPECTER training files."""
     document = source.json()
     if not isinstance(document, dict):
         raise InputError(f"{source.path} is not one JSON object of papers or citations by id; is it another format?")
@@ -62,7 +64,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _id(value: object) -> str:
-    """The id that citations use; empty where there is none."""
+    """Return the id that citations use, empty where there is none."""
     return sha_id(value) or clean_text(value)[:500]
 
 

@@ -1,11 +1,11 @@
-"""Reads unarXive: full text of arXiv with resolved references, as JSON lines, in the layouts of 2022 and of 2024.
+"""unarXive: full text of arXiv with resolved references, as JSON lines, in the layouts of 2022 and of 2024.
 
     {"paper_id": "2105.05862", "metadata": {"title": "T", "abstract": "A"}, "body_text": [{"section": "Intro",
      "text": "Known since {{cite:9d0c...}} that {{formula:7fd8...}} holds."}], "bib_entries": {"9d0c...":
      {"bib_entry_raw": "A. Author, Journal 1 (1999)", "ids": {"doi": "10.1/x", "arxiv_id": ""}}}}
 
-The release of 2024 has `"sections": {"Intro": {"text": "..."}}` instead of `body_text`, its paragraphs glued together.
-In contexts a citation mark reads [CIT], a formula [MATH], a figure or table nothing.
+The release of 2024 has `"sections": {"Intro": {"text": "..."}}` instead of `body_text`, its paragraphs joined.
+In contexts a citation mark becomes [CIT], a formula [MATH]; figures and tables disappear.
 
 A reference is cited by its arXiv id, DOI, OpenAlex or PubMed id, in this order; where unarXive resolved none, by the
 only such id in its links or its text. References have no title of their own here, so there are no stubs. Does not
@@ -46,18 +46,20 @@ from citeweave.corpus.readers.json_records import read_json_objects, starts_as_j
 
 _MARKER = re.compile(r"\{\{([a-z]{1,20}):([^{}\s]{1,200})\}\}")
 _OLD_ID_WITHOUT_SLASH = re.compile(r"([a-z-]+(?:\.[A-Za-z]{2})?)(\d{7})")
-_GLUED = re.compile(r"(?<=\}\}[.?!])(?=[A-Z])")
+_JOINED_PARAGRAPHS = re.compile(r"(?<=\}\}[.?!])(?=[A-Z])")
 CITATION, FORMULA = "[CIT]", "[MATH]"
 
 
 def recognizes(head: FileHead) -> bool:
-    # the first line is often longer than the head, so that only its beginning can be looked at
+    """Return whether a file is unarXive JSON lines."""
+    # the first line is often longer than the head, so only its beginning can be checked
     has_text = any(key in head.data for key in (b'"body_text"', b'"sections"', b'"bib_entries"', b'"_source_name"'))
     is_arxiv = b'"_source_hash"' in head.data or b'"update_date"' in head.data
     return starts_as_json(head) and b'"paper_id"' in head.data and b'"metadata"' in head.data and has_text and is_arxiv
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield papers, citations and contexts of unarXive."""
     for record in read_json_objects(source, tally, "papers"):
         metadata = dict_of(record.get("metadata"))
         own = _own_id(record.get("paper_id")) or _own_id(metadata.get("id"))
@@ -73,7 +75,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _own_id(value: object) -> str | None:
-    """Old ids are also written without their slash, as in file names: `hep-th9901001`."""
+    """Return the arXiv id of a paper; old ids are also written without their slash: `hep-th9901001`."""
     old = _OLD_ID_WITHOUT_SLASH.fullmatch(value) if isinstance(value, str) else None
     return arxiv_id(f"{old.group(1)}/{old.group(2)}" if old else value)
 
@@ -105,13 +107,13 @@ def _paper(own: str, record: dict[str, object], metadata: dict[str, object]) -> 
 
 
 def _abstract(value: object) -> str:
-    """A text, an object with a text, or a list of these: it changed between the releases."""
+    """Return the abstract from a text, an object with a text, or a list of these: it changed between releases."""
     parts = value if isinstance(value, list) else [value]
     return " ".join(filter(None, (clean_text(dict_of(part).get("text")) or clean_text(part) for part in parts)))
 
 
 def _authors(metadata: dict[str, object]) -> tuple[str, ...]:
-    """From `authors_parsed`: [["Last", "First", "suffix"], ...]."""
+    """Return author names from `authors_parsed`: [["Last", "First", "suffix"], ...]."""
     parsed = [names_of(name) for name in list_of(metadata.get("authors_parsed"))]
     names = names_of([" ".join((*name[1:2], *name[:1], *name[2:3])) for name in parsed])
     return names or names_of([name.strip() for name in clean_text(metadata.get("authors")).split(",")])
@@ -121,7 +123,7 @@ def _read_text(own: str, record: dict[str, object], tally: Tally) -> Iterator[Re
     entries = {key: _cited_id(dict_of(entry), tally) for key, entry in dict_of(record.get("bib_entries")).items()}
     mentions: Counter[str] = Counter()
     for section, raw in _passages(record):
-        text, marks = _neutral(raw, entries)
+        text, marks = _replace_markers(raw, entries)
         mentions.update(mark.cited for mark in marks if mark.cited)
         for sentence in citing_sentences(text, marks):
             if sentence.cited:
@@ -136,7 +138,7 @@ def _read_text(own: str, record: dict[str, object], tally: Tally) -> Iterator[Re
 
 
 def _passages(record: dict[str, object]) -> Iterator[tuple[str, str]]:
-    """(section title, text with markers) of every paragraph or section."""
+    """Yield (section title, text with markers) of every paragraph or section."""
     for value in list_of(record.get("body_text")):
         paragraph = dict_of(value)
         if isinstance(text := paragraph.get("text"), str):
@@ -145,26 +147,26 @@ def _passages(record: dict[str, object]) -> Iterator[tuple[str, str]]:
         for part in value if isinstance(value, list) else [value]:
             text = part if isinstance(part, str) else dict_of(part).get("text")
             if isinstance(text, str):
-                yield clean_text(title), _GLUED.sub(" ", text)
+                yield clean_text(title), _JOINED_PARAGRAPHS.sub(" ", text)
 
 
-def _neutral(raw: str, entries: dict[str, str | None]) -> tuple[str, list[CitationMark]]:
-    """The text with readable marks, and where the citations stand in it. Offsets of the file are not trusted.
+def _replace_markers(raw: str, entries: dict[str, str | None]) -> tuple[str, list[CitationMark]]:
+    """Return the text with readable marks, and the positions of its citations; offsets of the file are not trusted.
 
-    >>> _neutral("By {{cite:ab}}, {{formula:1}} holds.", {"ab": "doi:10.1/x"})
-    ('By [CIT], [MATH] holds.', [Mark(start=3, end=8, cited='doi:10.1/x')])
+    >>> _replace_markers("By {{cite:ab}}, {{formula:1}} holds.", {"ab": "doi:10.1/x"})
+    ('By [CIT], [MATH] holds.', [CitationMark(start=3, end=8, cited='doi:10.1/x')])
     """
     pieces: list[str] = []
     marks: list[CitationMark] = []
     done = length = 0
     for marker in _MARKER.finditer(raw):
         kind, key = marker.groups()
-        sign = {"cite": CITATION, "formula": FORMULA}.get(kind, "")
-        pieces += (raw[done : marker.start()], sign)
-        length += marker.start() - done + len(sign)
+        replacement = {"cite": CITATION, "formula": FORMULA}.get(kind, "")
+        pieces += (raw[done : marker.start()], replacement)
+        length += marker.start() - done + len(replacement)
         done = marker.end()
         if kind == "cite":
-            marks.append(CitationMark(length - len(sign), length, entries.get(key)))
+            marks.append(CitationMark(length - len(replacement), length, entries.get(key)))
     return "".join((*pieces, raw[done:])), marks
 
 
@@ -182,14 +184,14 @@ def _cited_id(entry: dict[str, object], tally: Tally) -> str | None:
     )
     if resolved:
         return resolved[0]
-    found = next((i for text in _own_words(entry) if (i := only_arxiv_in(text) or only_doi_in(text))), None)
+    found = next((i for text in _id_texts(entry) if (i := only_arxiv_in(text) or only_doi_in(text))), None)
     if found:
         tally.note("reference identified by the id in its text")
     return found
 
 
-def _own_words(entry: dict[str, object]) -> Iterator[str]:
-    """What the reference itself says, most reliable first."""
+def _id_texts(entry: dict[str, object]) -> Iterator[str]:
+    """Yield the texts of a reference that may hold its id, most reliable first."""
     contained = [dict_of(item).get("id") or item for item in list_of(entry.get("contained_arXiv_ids"))]
     yield " ".join(f"arXiv:{clean_text(item)}" for item in contained if isinstance(item, str))
     yield " ".join(clean_text(dict_of(link).get("url")) for link in list_of(entry.get("contained_links")))

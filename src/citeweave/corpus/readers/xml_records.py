@@ -1,10 +1,10 @@
-"""Records of an XML file, one at a time, and the plain text inside them.
+"""XML records, one at a time within memory bounds, and the plain text inside XML elements.
 
 Knows no format: a reader names the outermost elements it accepts and the elements that are records.
-Does not fetch DTDs or external entities, and does not keep records that were handed out.
+Does not fetch DTDs or external entities, and does not keep records after yielding them.
 
     <set><paper><title>On <i>E. coli</i></title></paper></set>
-    xml_records(source, roots={"set"}, records={"paper"}, what="a set") -> one <paper>; plain_text(title) -> "On E. coli"
+    xml_records(source, roots={"set"}, records={"paper"}, what="a set") -> one <paper>; element_text(title) -> "On E. coli"
 
 Names lose their prefix: `tei:title` is `title`, `xml:id` is `id`; namespaces are not resolved.
 """
@@ -22,23 +22,23 @@ from citeweave.core.inputs import FileHead, Source
 from citeweave.corpus.plain_text import clean_text
 
 MAX_RECORD = 64 * 2**20
-"""Largest record, in bytes of XML; a file with a larger one is refused, for its tree would fill the memory."""
+"""Largest record, in bytes of XML; a file with a larger one is refused: its tree would fill the memory."""
 
 MAX_ELEMENTS = 2_000_000
-"""Most elements and attributes of a record: empty ones take thirty times as much memory as they take in the file."""
+"""Most elements and attributes of a record: empty ones take thirty times their size in the file."""
 
 MAX_MARKUP = 2**20
-"""Largest tag or comment, and largest prologue, in bytes: the parser reads one from its start again with every piece."""
+"""Largest tag, comment or prologue, in bytes: the parser rereads it from its start with every piece."""
 
 MAX_NAMES = 100_000
-"""Most different names of elements and attributes of a file, which the parser keeps until its end."""
+"""Most distinct names of elements and attributes of a file: the parser keeps them until its end."""
 
 _PIECE = 2**14
 _MAX_DEFAULTS = 10_000
-"""Most characters of all attributes that a file declares with a default: every tag may have them."""
+"""Most characters of all declared default attributes: every tag may have them."""
 
 _MAX_ENTITY = 2**16
-"""Most characters that an entity may become."""
+"""Most characters that an entity may expand to."""
 
 _MAX_NESTING = 20
 _REFERENCE = re.compile(r"&([^&;#]+);")
@@ -70,7 +70,7 @@ _BLOCKS = frozenset(
 
 
 def root_name(head: FileHead) -> str:
-    """The outermost element of a file that looks like XML, without its namespace; "" for anything else.
+    """Return the outermost element of a file that looks like XML, without its namespace; "" for anything else.
 
     >>> root_name(FileHead("x.xml", b"<?xml version='1.0'?><!DOCTYPE a><tei:TEI xmlns:tei='x'>"))
     'TEI'
@@ -83,17 +83,17 @@ def root_name(head: FileHead) -> str:
         start = end + len(close)
         while data[start : start + 1].isspace():
             start += 1
-    found = _ROOT.search(data, start)
-    return found.group(1).decode("ascii", errors="replace") if found else ""
+    match = _ROOT.search(data, start)
+    return match.group(1).decode("ascii", errors="replace") if match else ""
 
 
 def xml_records(source: Source, *, roots: Collection[str], records: Collection[str], what: str) -> Iterator[Element]:
-    """The outermost elements named in `records`, each complete, in the order of the file."""
+    """Yield the outermost elements named in `records`, each complete, in the order of the XML file."""
     with source.open() as stream:
         parser = _RecordParser(source, roots, records, what)
         try:
             data = stream.read(_PIECE)
-            # blank lines before the XML declaration are common in saved answers, and fatal to the parser
+            # blank lines before the XML declaration are common in saved responses, and fatal to the parser
             data = data.removeprefix(b"\xef\xbb\xbf").lstrip() or data
             while data:
                 yield from parser.feed(data)
@@ -106,10 +106,10 @@ def xml_records(source: Source, *, roots: Collection[str], records: Collection[s
             ) from None
 
 
-def walk(element: Element, skip: Collection[str] = ()) -> Iterator[tuple[bool, Element]]:
-    """Enter (True) and leave (False) every element in order, without recursion.
+def walk_elements(element: Element, skip: Collection[str] = ()) -> Iterator[tuple[bool, Element]]:
+    """Yield (True, element) on entering and (False, element) on leaving every XML element, without recursion.
 
-    What is named in `skip` is only left, never entered: its own text goes, the text after it stays.
+    Elements named in `skip` are only left, never entered: their own text is dropped, the text after them stays.
     """
     yield True, element
     path = [(element, iter(element))]
@@ -126,8 +126,8 @@ def walk(element: Element, skip: Collection[str] = ()) -> Iterator[tuple[bool, E
             path.append((child, iter(child)))
 
 
-def outermost(element: Element, tag: str) -> Iterator[Element]:
-    """The elements of that name below `element` that do not lie inside another one, in order."""
+def outermost_elements(element: Element, tag: str) -> Iterator[Element]:
+    """Yield the elements of a name below `element` that are not inside another one of that name, in order."""
     path = [iter(element)]
     while path:
         child = next(path[-1], None)
@@ -140,7 +140,7 @@ def outermost(element: Element, tag: str) -> Iterator[Element]:
 
 
 class RunningText:
-    """Text that grows piece by piece with white space already collapsed, so that offsets into it stay true."""
+    """Text of XML elements that grows piece by piece with white space already collapsed, so that offsets stay true."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -178,11 +178,11 @@ class RunningText:
         return "".join(self._parts).rstrip()
 
 
-def plain_text(element: Element | None, skip: Collection[str] = ()) -> str:
-    """The text of an element without its markup; blocks are kept apart by a blank, formulas are run together.
+def element_text(element: Element | None, skip: Collection[str] = ()) -> str:
+    """Return the text of an XML element without markup; blocks are separated by a blank, formulas run together.
 
     >>> from xml.etree.ElementTree import fromstring
-    >>> plain_text(fromstring("<a><p>Mass of <math> <mi>x</mi> <mn>2</mn> </math> kg</p><p>next<b/></p></a>"))
+    >>> element_text(fromstring("<a><p>Mass of <math> <mi>x</mi> <mn>2</mn> </math> kg</p><p>next<b/></p></a>"))
     'Mass of x2 kg next'
     """
     if element is None:
@@ -190,7 +190,7 @@ def plain_text(element: Element | None, skip: Collection[str] = ()) -> str:
     if not len(element):
         return clean_text(element.text)
     running = RunningText()
-    for entering, inner in walk(element, skip):
+    for entering, inner in walk_elements(element, skip):
         if entering:
             running.enter(inner)
         elif inner is not element:
@@ -198,16 +198,16 @@ def plain_text(element: Element | None, skip: Collection[str] = ()) -> str:
     return running.text
 
 
-def texts_of(elements: Iterator[Element] | list[Element]) -> tuple[str, ...]:
-    """The plain texts of elements, empty and repeated ones left out."""
-    return tuple(dict.fromkeys(text for text in map(plain_text, elements) if text))
+def element_texts(elements: Iterator[Element] | list[Element]) -> tuple[str, ...]:
+    """Return the plain texts of XML elements, empty and repeated ones left out."""
+    return tuple(dict.fromkeys(text for text in map(element_text, elements) if text))
 
 
 class _RecordParser:
-    """Builds records of pieces of a file, and refuses what would fill the memory or never end.
+    """Builds XML records from pieces of a file, and refuses what would fill the memory or never end.
 
     Entities and default attributes, which only the file itself can declare, take no bytes where they are used: their length
-    is added for every reference and every tag. Namespaces are not resolved, so that a long one costs nothing.
+    is added for every reference and every tag. Namespaces are not resolved, so a long one costs nothing.
     """
 
     def __init__(self, source: Source, roots: Collection[str], records: Collection[str], what: str) -> None:
@@ -228,7 +228,7 @@ class _RecordParser:
         self._fed = self._taken = self._elements = 0
 
     def feed(self, data: bytes) -> list[Element]:
-        """The records that end in a piece of the file."""
+        """Parse a piece of the XML file and return the records that end in it."""
         self._fed += len(data)
         self._taken += len(data) + data.count(b"&") * self._entity_size + data.count(b"<") * self._default_size
         if self._taken > MAX_RECORD:
@@ -283,7 +283,7 @@ class _RecordParser:
             raise self._refusal(f"declares an entity of more than {_MAX_ENTITY:,} characters")
 
     def _named_character(self, markup: str) -> None:
-        """An entity that a DTD would define; what else comes here is no text."""
+        """Add the character of an entity that a DTD would define; other markup that arrives here is no text."""
         if markup.startswith("&"):
             code = name2codepoint.get(markup[1:-1])
             if code is None:
@@ -304,7 +304,7 @@ class _RecordParser:
 
 
 def _plain_names(attributes: dict[str, str]) -> dict[str, str]:
-    """Attributes by names without prefixes; what declares namespaces is left out.
+    """Return attributes with prefixes removed from their names; namespace declarations are left out.
 
     >>> _plain_names({"xml:id": "a", "id": "b", "xmlns:x": "u", "n": "1"})
     {'id': 'a', 'n': '1'}
@@ -317,18 +317,18 @@ def _plain_names(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def _largest_expansion(entities: dict[str, str]) -> int:
-    """Most characters that one reference can become, with all that the entities refer to.
+    """Return the most characters that one entity reference can expand to, nested entities included.
 
     >>> _largest_expansion({"a": "xy", "b": "&a;&a;"}), _largest_expansion({"a": "&a;"}) >= MAX_RECORD
     (10, True)
     """
     sizes = {name: len(value) for name, value in entities.items()}
     for _ in range(_MAX_NESTING):
-        found = {
+        expanded = {
             name: len(value) + sum(sizes.get(inner, 1) for inner in _REFERENCE.findall(value))
             for name, value in entities.items()
         }
-        if found == sizes:
+        if expanded == sizes:
             return max(sizes.values(), default=0)
-        sizes = found
+        sizes = expanded
     return MAX_RECORD
