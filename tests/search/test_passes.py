@@ -16,7 +16,7 @@ from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.encoder import load_encoder
-from citeweave.search import build
+from citeweave.search import build, index_model
 from citeweave.search.build import IndexOptions, build_index, describe_index, index_corpus
 from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.index import Index

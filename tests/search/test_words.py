@@ -169,7 +169,7 @@ def test_words_are_found_whole_and_by_their_beginning(tmp_path):
     expected = [known.index(word) if word in known else -1 for word in asked]
     assert words.find([word.encode() for word in asked]).tolist() == expected
     for prefix in ("d", "deep", "deepe", "é", "zzz", "", "\U0010ffff"):
-        low, high = words.beginning(prefix.encode())
+        low, high = words.prefix_range(prefix.encode())
         assert known[low:high] == [word for word in known if word.startswith(prefix)]
 
 
@@ -177,7 +177,7 @@ def test_words_are_found_whole_and_by_their_beginning(tmp_path):
 def test_papers_without_words(tmp_path, texts):
     assert write_words(tmp_path, texts) == 0
     words = WordTable.open(tmp_path)
-    assert words.size == len(texts) and words.find([b"a"]).tolist() == [-1] and words.beginning(b"") == (0, 0)
+    assert words.size == len(texts) and words.find([b"a"]).tolist() == [-1] and words.prefix_range(b"") == (0, 0)
 
 
 def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = None) -> list[tuple[int, float]]:
@@ -335,7 +335,7 @@ def test_shared_words_weigh_much_in_both_papers(tmp_path):
     texts = [searchable_text(paper.title, paper.abstract) for paper in papers]
     parts = Bm25(texts).scores(["rare"], np.array([0, 2]), np.array([0, 1]))
     assert found[0].score == pytest.approx(parts.min(), rel=1e-9)
-    assert shared_words(index, 0, 1, most=1) == found[:1] and shared_words(index, 0, 1) == shared_words(index, 1, 0)
+    assert shared_words(index, 0, 1, max_words=1) == found[:1] and shared_words(index, 0, 1) == shared_words(index, 1, 0)
 
 
 def test_equal_scores_are_ordered_by_id_also_at_the_end():

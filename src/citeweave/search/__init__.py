@@ -1,1 +1,1 @@
-"""Search over papers: build and update an index, and query it by text, paper, sentence, or what to cite in a draft."""
+"""Search over papers: build and update an index; query it by text, paper, sentences, or for what to cite."""

@@ -165,7 +165,7 @@ def allowed_rows(index: Index, query: Query) -> Mask:
 
 
 def title_and_abstract(text: str) -> tuple[str, str]:
-    r"""Split a pasted query text into a title and an abstract: where it has a line break, the first line is the title.
+    r"""Split a pasted query text into title and abstract: where it has a line break, the first line is the title.
 
     >>> title_and_abstract("Rain\nIt falls.\nOften."), title_and_abstract("Why does it rain?")
     (('Rain', 'It falls. Often.'), ('Why does it rain?', ''))
@@ -236,6 +236,7 @@ def _rank(candidates: _Candidates, query_encoder: QueryEncoder | None, query: Qu
 
 
 def _rank_by_text(candidates: _Candidates, query_encoder: QueryEncoder | None, query: Query, count: int) -> Ranking:
+    """Rank candidates for a query text, by words alone where vectors or the model are missing."""
     index = candidates.index
     title, abstract = title_and_abstract(query.text)
     by, note = query.by or ("vectors" if query.aspect else "hybrid"), ""
@@ -255,6 +256,7 @@ def _rank_by_text(candidates: _Candidates, query_encoder: QueryEncoder | None, q
 
 
 def _rank_by_paper(candidates: _Candidates, query: Query, count: int) -> Ranking:
+    """Rank candidates by their similarity to a paper of the index."""
     index = candidates.index
     row = index.row(query.paper)
     others = candidates.without([row])
@@ -269,6 +271,7 @@ def _rank_by_paper(candidates: _Candidates, query: Query, count: int) -> Ranking
 
 
 def _rank_by_liked(candidates: _Candidates, query: Query, count: int) -> Ranking:
+    """Rank candidates by the Rocchio vector of liked and disliked papers."""
     index = candidates.index
     need_vectors(index, "searching by several papers")
     liked, disliked = ([index.row(id) for id in ids] for ids in (query.liked, query.disliked))

@@ -1,4 +1,4 @@
-"""What to cite in a sentence or passage of a draft: papers near to it, and papers that others cited in sentences like it.
+"""What to cite in a draft: papers near to a sentence of it, and papers that others cite in similar sentences.
 
     recommend(index, query_encoder, Draft("We split sentences with the parser of [CIT].", "method"), count=5)
 
@@ -193,7 +193,7 @@ def needing_citation(sentences: Sequence[str]) -> list[int]:
 
 
 def _wanted_intent(index: Index, draft: Draft) -> tuple[int, str]:
-    """Return the bits of a draft's intent and the aspect to compare papers in; refuse an intent the index cannot know."""
+    """Return the bits of a draft's intent and the aspect to compare papers in; refuse an intent unknown to the index."""
     if not 0 <= draft.min_share <= 1:
         raise UserError(f"--min-share is {draft.min_share}; it must be from 0 to 1")
     if not draft.intent:
@@ -221,7 +221,7 @@ def _wanted_intent(index: Index, draft: Draft) -> tuple[int, str]:
 
 
 def _intent_shares(index: Index, bits: int) -> NDArray[np.float64]:
-    """Return the share of the wanted intent among each paper's known ones, (size,); NaN where none is known or wanted."""
+    """Return the share of the wanted intent among each paper's known ones, (size,); NaN where none is known."""
     column = np.full(index.size, np.nan)
     for segment in index.segments if bits else ():
         wanted, known = segment.cited_as[:, bits.bit_length() - 1], segment.cited_as.sum(axis=1)

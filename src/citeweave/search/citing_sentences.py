@@ -1,4 +1,4 @@
-r"""Citing sentences: the sentences of an index in which other papers cite a paper, embedded without their citation marks.
+r"""Citing sentences of an index: what other papers wrote where they cite a paper, without citation marks.
 
     >>> without_marks("We use the parser of [CIT] to split texts (?).")
     'We use the parser of to split texts.'
@@ -198,7 +198,7 @@ def embed_citing_sentences(
         encoder,
         [str(number) for number in contexts.tolist()],
         CitingSentenceTexts(corpus, contexts),
-        artifact.work("sentences") / "vectors",
+        artifact.scratch_folder("sentences") / "vectors",
         text_recipe=READ_AS,
         dtype=dtype,
         reporter=reporter,
@@ -231,7 +231,7 @@ def _write_columns(
 def copy_citing_sentences(
     folder: Path, places_of: Callable[[int], NDArray[np.int64]], tables: Sequence[CitingSentences | None]
 ) -> dict[str, int]:
-    """Copy the citing sentences of papers that move from older segments into a new one; return counts for its manifest.
+    """Copy citing sentences of papers that move from older segments to a new one; return counts for its manifest.
 
     `places_of(number)` has, for every row of segment `number`, its row in the new segment, or -1.
     """

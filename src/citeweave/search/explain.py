@@ -1,4 +1,4 @@
-"""Explain why two papers of an index are alike: matching sentences, shared references and citations, shared words.
+"""Explain why two papers of an index are alike: matching sentences, shared references, citations and words.
 
     explanation = explain(index, index.row("rain"), index.row("flood"))
     explanation.pairs[0]                             SentencePair(left=0, right=0, mass=0.41, distance=0.2)

@@ -219,7 +219,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def escape_latex(text: str) -> str:
-    r"""Escape a text so that LaTeX prints it as it is, on one line; plain formulas between dollar signs stay formulas.
+    r"""Escape a text so that LaTeX prints it as it is, on one line; plain formulas between dollar signs stay.
 
     >>> escape_latex("50% -- {x} in $O(n^2)$ for $5 or\n$6")
     '50\\% -{}- \\textbraceleft{}x\\textbraceright{} in $O(n^2)$ for \\$5 or \\$6'

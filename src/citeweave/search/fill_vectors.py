@@ -1,4 +1,4 @@
-"""Fill in the vectors of an index: embed papers that have words only, or lack sentence vectors, while others search.
+"""Fill in missing vectors of an index: embed papers with words only, or their sentences, while others search.
 
     fill_vectors("index", shard=256, stop=event.is_set)
     fill_vectors("index", precomputed=PrecomputedVectors(Vectors.open("vectors")))     only the others are embedded here

@@ -1,4 +1,4 @@
-"""Filters by year, venue, field and id: which papers of an index a search may return; and facet counts of papers.
+"""Filters by year, venue, field and id: which papers of an index a search may return; counts of facets.
 
     where = Filter(years=(2015, None), venues=("NeurIPS", "ICML"))
     filter_rows(index, where)                (size,) bool: live papers from 2015 on of either venue

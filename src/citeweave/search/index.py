@@ -1,4 +1,4 @@
-"""An open index: its papers as rows of one table, found by id, reference and vector, while others change the folder.
+"""An open index of papers: one row per paper, found by id and citation, while others may change the folder.
 
     index/
       state.json         which segments count now, and which of their papers are deleted: `state.py`

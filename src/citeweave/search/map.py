@@ -1,4 +1,4 @@
-"""The map of an index: its papers as points of a plane with years, fields and named groups, kept in the index folder.
+"""The map of an index: its papers as points of a plane, with years, fields and named groups; kept on disk.
 
     find_map(index)              the map of the current state, None where it was not made yet
     make_map(index)              makes it, or opens it; papers of an earlier map stay where they are
@@ -374,7 +374,7 @@ def _place_all(
 
 
 def _start_places(points: MappedPapers, old: PaperMap | None, landmarks: NDArray[np.int64]) -> Plane | None:
-    """Return the landmarks' places on an earlier map, new ones beside them, to start t-SNE; None where too few were on it."""
+    """Return where t-SNE starts: the landmarks' places on an earlier map; None where too few were on it."""
     if old is None:
         return None
     before = _points_in(old, points.keys[landmarks])

@@ -1,4 +1,4 @@
-"""Layout of a map of papers: t-SNE of some papers (landmarks), places for all others beside them, and named groups.
+"""Layout of a map of papers: t-SNE of landmark papers, all others placed beside them, and named groups.
 
     xy, note = lay_out(vectors, seed=0)                     (landmarks, 2)
     place_others(vectors, landmarks, xy, keys)              (papers, 2)
@@ -54,7 +54,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(vectors: Floats, *, seed: int, start: Plane | None = None, reporter: Reporter = QUIET) -> Layout:
-    """Lay out papers in a plane by t-SNE of their unit vectors, (n, dimension), started at `start`, (n, 2), if given."""
+    """Lay out papers in a plane by t-SNE of their unit vectors, (n, dimension), from `start`, (n, 2), if given."""
     if len(vectors) < MIN_T_SNE_PAPERS:
         return Layout(
             principal(vectors),

@@ -1,4 +1,4 @@
-"""Milvus as the back end of a vector store: a file of milvus-lite, or the address of a server, by the same code.
+"""Milvus as the back end of a vector store: a file of milvus-lite, or the address of a server.
 
     MilvusCollection("papers.db")                                 milvus-lite, in this process
     MilvusCollection("https://host:19530", "papers")              a server; its token in CITEWEAVE_MILVUS_TOKEN

@@ -1,4 +1,4 @@
-"""Exact nearest-neighbor search over the vectors of an index: cosines of a query vector to every paper, in one space.
+"""Exact nearest-neighbor search by vectors: cosines of a query vector to all papers of an index, in one space.
 
     nearest_papers(index, query, 10)                                   the encoder's space
     nearest_papers(index, queries, 10, "method", itself=rows)          the space of methods, each query paper left out
@@ -44,9 +44,9 @@ def nearest_papers(
     exact: bool = True,
     block: int = _BLOCK,
 ) -> Neighbors:
-    """Return the rows of an index nearest to query vectors, (queries, dimension) or one (dimension,), and their cosines.
+    """Return the rows of an index whose vectors are nearest to query vectors, and their cosines.
 
-    `allowed`, (size,), masks the rows that may be found; `itself`, (queries,), has each query's own row, or -1. The result
+    Queries are (queries, dimension), or one (dimension,). `allowed`, (size,), masks the rows that may be found; `itself`, (queries,), has each query's own row, or -1. The result
     is (queries, count), or narrower where fewer papers are found.
     """
     check_count(count)

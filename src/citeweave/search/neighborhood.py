@@ -52,7 +52,7 @@ class Neighborhood:
 
 
 def find_neighborhood(index: Index, row: int, max_papers: int = 50) -> Neighborhood:
-    """Return a paper and its citation neighbors, at most `max_papers`: those with the most links among them, then by id."""
+    """Return a paper and at most `max_papers` citation neighbors, those with the most links among them first."""
     _check_number(max_papers, MAX_NEIGHBORS)
     cited = index.rows_of_keys(index.references(row))
     around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))
@@ -146,7 +146,7 @@ def _missing_paper(index: Index, key: int, count: int, row: int) -> MissingPaper
 
 
 def _count_cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:
-    """Return the keys of all papers that live papers cite, those in the index by their own id, and how many cite each."""
+    """Return the keys of all papers that live papers cite, known ones by their own id, and how many cite each."""
     cited, citing = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for segment in index.segments:
         counted = np.diff(segment.reference_offsets) * (segment.alive & ((segment.flags & STUB) == 0))

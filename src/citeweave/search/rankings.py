@@ -1,4 +1,4 @@
-"""Arithmetic on rankings: best rows by score, reciprocal rank fusion, diversity (MMR), Rocchio relevance feedback.
+"""Arithmetic on rankings: best rows by score, reciprocal rank fusion, diversity (MMR), Rocchio feedback.
 
     >>> best = rank_rows(np.array([7, 4, 9]), np.array([0.5, 2.0, 0.5]), 2, name={4: "b", 7: "z", 9: "a"}.__getitem__)
     >>> best.rows.tolist(), best.scores.tolist()

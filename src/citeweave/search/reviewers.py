@@ -1,4 +1,4 @@
-"""Reviewer matching: score how well the papers of each possible reviewer match each submission; its input files.
+"""Reviewer matching: score how well the papers of each reviewer match each submission; its files.
 
     submissions   s                       people   ann: papers a, b, c, d     bo: paper a
     cosines       s-a 0.9  s-b 0.6  s-c 0.3  s-d 0.0

@@ -1,4 +1,4 @@
-"""A segment of an index: an immutable, memory-mapped folder of papers with their columns, references and vectors.
+"""A segment of an index: an immutable, memory-mapped folder of papers, their references and vectors.
 
     segments/000003-1f2e3d4c/
       papers/             id title abstract venue authors fields ids extra (texts), year flags key text_key record_key, cited_as
@@ -168,6 +168,7 @@ class Segment:
         self._require(len(self._cited) == len(self._citing) == count and not (np.diff(offsets) < 0).any())
 
     def _open_vectors(self) -> None:
+        """Open the vectors of the segment, in the encoder's space and in those of the aspects, with their codes."""
         facts, folder = self.manifest.facts, self.folder
         self.provenance = parse_provenance(facts.get("provenance"), folder)
         self.embedded: NDArray[np.uint8] = open_numbers(folder / "embedded.npy", np.uint8)

@@ -1,4 +1,4 @@
-"""Papers of a new segment without their vectors: selected from a corpus or older segments, and written as columns.
+"""Papers of a new segment: selected from a corpus or older segments, and written as columns without vectors.
 
     chosen = SelectedPapers.of([(corpus_records(corpus), np.arange(len(corpus)))])            all papers of a corpus, by id
     chosen = SelectedPapers.of([(segment_records(a), rows_a), (segment_records(b), rows_b)])  two segments become one

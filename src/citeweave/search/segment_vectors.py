@@ -1,4 +1,4 @@
-"""Vectors of a new segment: embedded by the index's model or copied from older segments; and writing the segment.
+"""Vectors of a new segment: embedded by the index's model, or copied from older segments; writes the segment.
 
     write_segment(writer, recipe, chosen, lambda artifact: embed_segment(artifact, embedding))
     embed_segment(artifact, embedding)                      the papers whose columns are in the artifact's folder

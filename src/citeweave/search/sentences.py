@@ -1,4 +1,4 @@
-"""Search by sentences: chosen sentences of a paper's abstract, or pasted ones, matched with those of other papers.
+"""Search by sentences: match chosen sentences of a paper's abstract, or pasted ones, with those of other papers.
 
     rank_by_sentences(index, query_encoder, SentenceQuery("rain", (1,)), allowed, 10)     papers with a sentence like rain's second
     rank_by_sentences(index, query_encoder, SentenceQuery(texts=("We train networks on graphs.",)), allowed, 10)
@@ -63,7 +63,7 @@ class MatchedSentence:
 
 @runtime_checkable
 class SentenceEncoder(Protocol):
-    """An encoder that encodes single sentences itself as `encode_sentences_alone` does, such as one that shares a model."""
+    """An encoder with its own way to encode single query sentences, such as one that shares a model."""
 
     def encode_sentences(self, texts: Sequence[str]) -> Singles: ...
 
@@ -126,7 +126,7 @@ def match_sentences(index: Index, queries: Singles, rows: Sequence[int]) -> list
 
 
 def nearest_sentence(index: Index, vector: Singles, row: int) -> tuple[MatchedSentence, ...]:
-    """Match a query text, (dimension,), with the nearest sentence of a paper; empty where it has no sentence vectors."""
+    """Match a query text, (dimension,), with the nearest sentence of a paper; empty where it has no vectors."""
     sentences = index.sentence_vectors(row)
     if sentences is None:
         return ()

@@ -1,4 +1,4 @@
-"""The state of an index: which segments it has and which of their papers are deleted; one file, replaced atomically.
+"""The state of an index: its segments and their deleted papers, in one file that is replaced atomically.
 
     index/state.json                  {"format": "citeweave-index", "version": 2, "number": 3, "segments": [...], "facts": {...}}
     index/segments/<name>/            immutable: `segment.py`

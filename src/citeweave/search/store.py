@@ -1,4 +1,4 @@
-"""Vector stores: papers of an index in a database (LanceDB, Milvus), synchronized with it and searched under a filter.
+"""Vector stores: papers of an index in a database (LanceDB, Milvus), kept in sync and searched with filters.
 
     with open_store("lance:papers.lance", index.provenance) as store:      created if missing; another model is refused
         sync_store(index, store)             SyncCounts(added=12, updated=1, deleted=3, unchanged=99_984)
@@ -203,7 +203,7 @@ class VectorStore:
         )
 
     def compact(self) -> None:
-        """Merge what many changes left in the database, and build its index for approximate search if it is large enough."""
+        """Merge what many changes left in the database; build its index for approximate search if it is large."""
         self._back_end.compact()
 
     def close(self) -> None:
@@ -401,8 +401,8 @@ class IndexStore:
         near = nearest_papers(self.index, queries, count, allowed=allowed, exact=exact)
         known = near.rows >= 0
         return StoreMatches(
-            [[self.index.id(int(row)) for row in rows[kept]] for rows, kept in zip(near.rows, known, strict=True)],
-            [scores[kept] for scores, kept in zip(near.scores, known, strict=True)],
+            [[self.index.id(int(row)) for row in rows[mask]] for rows, mask in zip(near.rows, known, strict=True)],
+            [scores[mask] for scores, mask in zip(near.scores, known, strict=True)],
         )
 
 
@@ -417,10 +417,11 @@ def nearest_in_store(
     allowed: NDArray[np.bool_] | None = None,
     exact: bool = True,
 ) -> Neighbors:
-    """Return the nearest papers of an index as found by its store: rows and scores (queries, count), -1 and NaN filled.
+    """Return the nearest papers of an index as found by its store, as rows and scores, (queries, count).
 
     `itself` is each query's own row, which is left out, or -1; `allowed`, (size,), masks the rows that may be found besides
-    the filter, which the store applies itself. Ids of the filter may be any ids of a paper. The encoder's space only.
+    the filter, which the store applies itself. Ids of the filter may be any ids of a paper. Where there are fewer
+    papers, rows are -1 and scores NaN. The encoder's space only.
     """
     check_count(count)
     store.check(provenance_for_store(index))

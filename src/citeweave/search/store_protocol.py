@@ -1,4 +1,4 @@
-"""The protocol of vector stores: the columns of a paper in a database, the back-end operations, filter expressions.
+"""The protocol of vector stores: columns of a paper in a database, back-end operations, filter expressions.
 
     papers/ or collection     key     63 bits of the hash of the id: the primary key
                               print   fingerprint: hash of all that was stored of the paper, which reveals a change

@@ -1,4 +1,4 @@
-"""Completions for a search box: words of the index that continue the last one typed, and titles with all the words.
+"""Completions for a search box: words of the index that continue the typed one, and titles with all words.
 
     suggest(index, "graph neu")    [Suggestion("graph neural", None, papers=52), Suggestion("Graph neural networks", 7, 1)]
 

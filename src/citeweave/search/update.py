@@ -113,7 +113,7 @@ def plan_update(index: Index, records: PaperRecords, rows: NDArray[np.int64], *,
 def _replaced_rows(
     index: Index, records: PaperRecords, rows: NDArray[np.int64], current: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the rows of the index that papers of a corpus replace: those that share an id which either has as its own."""
+    """Return the rows of the index that papers of a corpus replace, as one has the other's own id."""
     written = np.zeros(len(records), bool)
     written[rows] = True
     keys = np.asarray(records.ids.keys)[written[records.ids.rows]]
@@ -143,7 +143,7 @@ def compact_index(folder: str | Path) -> Index:
 
 
 def merge_last_segments(writer: IndexWriter) -> None:
-    """Merge the last segments of an index where they are alike in size; called after a change, as a state of its own."""
+    """Merge the last segments of an index where they are alike in size, after a change, as a state of its own."""
     entries = writer.current().segments
     sizes = [entry.papers - entry.deleted for entry in entries]
     first, total = len(sizes) - 1, sizes[-1] if sizes else 0

@@ -66,7 +66,7 @@ def _join(parts: Sequence[bytes]) -> TextBytes:
 
 @cache
 def _lower_case_word() -> NDArray[np.int32]:
-    """Return a table (65536,) of each letter in lower case, 0 for what separates words, -1 where a table cannot tell."""
+    """Return a table (65536,) of each letter in lower case, 0 for word separators, -1 where a table cannot tell."""
     table = np.zeros(_FIRST_PLANE, np.int32)
     for code in range(0x80, _FIRST_PLANE):
         letter = chr(code)
@@ -85,7 +85,7 @@ def _width(code: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _lower_words(data: NDArray[np.uint8], offsets: NDArray[np.int64], small: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Lower letters and blank other characters beyond ASCII, in place; return which texts have letters left as they are."""
+    """Lower letters and blank other characters beyond ASCII, in place; return which texts need Python's own rule."""
     odd = np.zeros(len(offsets) - 1, np.bool_)
     for text in range(len(odd)):
         at = offsets[text]
@@ -183,7 +183,8 @@ class Vocabulary:
         """Count the words of these texts, which are the rows from `first_row` on."""
         data, offsets = to_bytes(texts)
         max_postings = len(data) // 2 + len(texts)  # a word takes a byte and, except the last of a text, a separator
-        terms, rows, marks = (np.empty(max_postings, dtype) for dtype in (np.int32, np.int32, np.uint32))
+        terms, rows = np.empty(max_postings, np.int32), np.empty(max_postings, np.int32)
+        marks = np.empty(max_postings, np.uint32)
         lengths = np.zeros(len(texts), np.int32)
         done = postings = 0
         while done < len(texts):

@@ -378,7 +378,7 @@ def statistics_of(index: WordIndex) -> WordStatistics:
 
 
 def search_words(index: WordIndex, query: str, count: int, *, allowed: Mask | None = None) -> RankedRows:
-    """Rank the live papers that share words with a query by BM25, only those that the mask `allowed`, (size,), admits."""
+    """Rank the live papers that share words with a query by BM25; `allowed`, (size,), masks those that count."""
     statistics = statistics_of(index)
     # in the order of the words, so that a paper's sum is the same in every segment and for every order of a query
     query_words = {word.encode("utf-8", "replace"): times for word, times in sorted(Counter(words_of(query)).items())}
