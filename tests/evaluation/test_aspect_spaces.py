@@ -16,10 +16,10 @@ from citeweave.cli import main
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.evaluation.encoder_systems import AspectSpace, Encoded, MatchingSpace, spaces_of
+from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace, aspect_spaces
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
-from citeweave.evaluation.open_system import OpeningOptions, open_judged, open_spaces
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
@@ -73,11 +73,11 @@ def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -
 
 def test_every_query_is_answered_in_its_own_space(papers: tuple[TaskTexts, NDArray[np.int64], Counting]) -> None:
     texts, codes, encoder = papers
-    whole = Encoded(encoder)
-    spaces = spaces_of(whole, picking(6))
+    whole = EncoderSystem(encoder)
+    spaces = aspect_spaces(whole, picking(6))
     for facets in (NAMES, ("problem", "method", "finding")):
         task = faceted(texts, codes, facets)
-        found = {name: run_ranking(task, judged, "", "wrong").metrics["map"] for name, judged in spaces.items()}
+        found = {name: run_ranking(task, system, "", "wrong").metrics["map"] for name, system in spaces.items()}
         assert found["matching"] == pytest.approx(100)
         assert all(found[name] < 99 for name in spaces if name != "matching")
         assert found["all"] == pytest.approx(found["encoder"])  # the pairs have length 1 already
@@ -100,29 +100,31 @@ def test_every_query_is_answered_in_its_own_space(papers: tuple[TaskTexts, NDArr
     assert encoder.read == 12
     own = spaces["method"].vectors(texts).matrix
     np.testing.assert_array_equal(own, encoder.matrix[:, 2:4])
-    assert len({judged.revision for judged in spaces.values()}) == len(spaces)
-    assert spaces["method"].name == "counting (method)" and spaces["method"].facts()["dimension"] == 2
+    assert len({system.revision for system in spaces.values()}) == len(spaces)
+    assert spaces["method"].name == "counting (method)" and spaces["method"].metadata()["dimension"] == 2
 
 
 def test_papers_without_vectors_stay_so_in_a_space() -> None:
     heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32), np.ones(2, np.float32)),)})
     texts = TaskTexts(["a", "b"], ["A", ""], ["", ""])
-    space = AspectSpace(GivenVectors(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
+    space = AspectSpace(PrecomputedVectors(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
     assert space.vectors(texts).matrix.tolist() == [[2, 1], [0, 0]]
     assert space.vectors(texts).present.tolist() == [True, False]
-    nobody = AspectSpace(Encoded(Counting(np.zeros((0, 6), np.float32))), heads, "method")
+    nobody = AspectSpace(EncoderSystem(Counting(np.zeros((0, 6), np.float32))), heads, "method")
     assert not nobody.vectors(TaskTexts(["b"], [""], [""])).present.any()
 
 
 def test_matching_says_what_it_lacks(papers: tuple[TaskTexts, NDArray[np.int64], Counting]) -> None:
     texts, codes, encoder = papers
     task = faceted(texts, codes, NAMES)
-    judged = MatchingSpace(Encoded(encoder), picking(6, ("background", "method")))
-    with pytest.raises(UserError, match="ask about 'result', and counting has the spaces background, method"):
-        run_ranking(task, judged, "", "wrong")
+    system = MatchingSpace(EncoderSystem(encoder), picking(6, ("background", "method")))
+    with pytest.raises(UserError, match="ask about 'result', but counting has the spaces background, method"):
+        run_ranking(task, system, "", "wrong")
     plain = replace(task, pools=replace(task.pools, groups=None))
-    with pytest.raises(UserError, match="this task's queries ask about none; judge one space, such as --aspect back"):
-        run_ranking(plain, judged, "", "wrong")
+    with pytest.raises(
+        UserError, match="the queries of this task ask about none; evaluate one space, such as --aspect back"
+    ):
+        run_ranking(plain, system, "", "wrong")
 
 
 @pytest.fixture(scope="module")
@@ -158,16 +160,16 @@ def test_every_space_of_a_model_in_one_go(model: Path, csfcube: Path, folders: d
         # the queries of a facet are answered in its space and in no other
         assert reports["matching"].metrics[f"{facet}.map"] == pytest.approx(reports[facet].metrics[f"{facet}.map"])
     assert len({reports[space].metrics["all.map"] for space in (*NAMES, "matching")}) == 4
-    alone = open_judged(str(model), OpeningOptions(device="cpu", aspect="method"))
+    alone = open_system(str(model), OpeningOptions(device="cpu", aspect="method"))
     again = evaluate(alone, read_suite("csfcube", csfcube), tmp_path / "alone")
     assert again.metrics == pytest.approx(reports["method"].metrics)
     assert again.name == "model (method)"
     # a suite of classes and pools without facets: probes work in every space, and nothing is matched
     found = evaluate_spaces(spaces, read_suite("scidocs", folders["scidocs"]), tmp_path / "scidocs")
     assert list(found) == ["encoder", *NAMES, "all"] and all("mag.f1" in report.metrics for report in found.values())
-    with pytest.raises(EmptyResultError, match="answers no task of scidocs: .*asks? about none"):
+    with pytest.raises(EmptyResultError, match="can do no task of scidocs: .*asks? about none"):
         evaluate(spaces["matching"], read_suite("scidocs", folders["scidocs"]), tmp_path / "none")
-    with pytest.raises(UserError, match="holds a report, and a report of every space goes into a folder of its own"):
+    with pytest.raises(UserError, match="holds a report, but the reports of all spaces need a folder of their own"):
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
 
 
@@ -181,10 +183,10 @@ def test_the_command(
 ) -> None:
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
-    def run(judged: str | Path, *more: str) -> str:
+    def run(system: str | Path, *more: str) -> str:
         data = ["--suite", "csfcube", "--data", str(csfcube), "--device", "cpu"]
         with pytest.raises(SystemExit) as stop:
-            main(["evaluate", str(judged), *data, *more, "-o", str(tmp_path / "report")])
+            main(["evaluate", str(system), *data, *more, "-o", str(tmp_path / "report")])
         shown = capsys.readouterr()
         return shown.out if stop.value.code in (0, None) else shown.err
 
@@ -196,6 +198,6 @@ def test_the_command(
     assert float(table[2].split()[3]) == pytest.approx(found["method"]["metrics"]["method.map"], abs=0.01)
     assert "--aspect is 'metod'; it must be one of all, background" in run(model, "--aspect", "metod")
     assert "has no aspect heads" in run(bert, "--aspect", "method")
-    assert "bm25 is no model" in run("bm25", "--aspect", "method")
-    assert "baseline:tfidf is no model" in run("baseline:tfidf", "--aspect", "every")
+    assert "bm25 is not a model" in run("bm25", "--aspect", "method")
+    assert "baseline:tfidf is not a model" in run("baseline:tfidf", "--aspect", "every")
     assert "--distance single is between their sentences" in run(model, "--aspect", "all", "--distance", "single")

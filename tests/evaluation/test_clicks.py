@@ -1,4 +1,4 @@
-"""Recommendations from clicks: the files, the features, the network and its judgment."""
+"""Recommendations from clicks: the files, the features, the network and its evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from citeweave.evaluation.click_data import (
     ClickData,
     ClickLog,
     Metadata,
-    normalized,
+    normalize_propensities,
     propensity_of,
     read_click_data,
     read_clicks,
@@ -37,7 +37,7 @@ from citeweave.evaluation.click_ranker import (
     pair_features,
     train_ranker,
 )
-from citeweave.evaluation.clicks import ClickResult, judge_clicks, recommend, triplet_rows
+from citeweave.evaluation.clicks import ClickResult, click_triplet_rows, evaluate_clicks, recommend
 
 HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
 
@@ -249,7 +249,7 @@ def test_features_are_those_of_the_definitions(monkeypatch):
     assert found.has_vectors.tolist() == [
         q in vectors and c in vectors for q, c in zip(queries, candidates, strict=True)
     ]
-    monkeypatch.setattr(features_module, "_BLOCK", 7)
+    monkeypatch.setattr(features_module, "_FEATURE_BLOCK", 7)
     again = pair_features(queries, candidates, metadata, Table(vectors, 4))
     assert np.array_equal(again.matrix, found.matrix) and again.without_vector == found.without_vector
 
@@ -271,7 +271,7 @@ def test_two_papers_without_title_share_no_words():
     assert not found.matrix.any()
 
 
-# judging
+# evaluating
 
 
 @settings(max_examples=60)
@@ -279,8 +279,8 @@ def test_two_papers_without_title_share_no_words():
 def test_clicks_are_judged_as_one_by_one(lists):
     clicks = ClickLog.of([("q", papers[at % len(papers)], papers) for papers, at in lists])
     scores = np.array([ord(paper) % 3 for paper in clicks.shown]) / 3
-    propensities = normalized(np.array([5.0, 2.0, 1.0]))
-    judged = judge_clicks(clicks, scores, propensities)
+    propensities = normalize_propensities(np.array([5.0, 2.0, 1.0]))
+    evaluated = evaluate_clicks(clicks, scores, propensities)
     above, others = [], []
     for click, clicked in enumerate(clicks.clicked):
         span = slice(clicks.offsets[click], clicks.offsets[click + 1])
@@ -288,11 +288,11 @@ def test_clicks_are_judged_as_one_by_one(lists):
         rest = [s for s, paper in zip(scores[span], clicks.shown[span], strict=True) if paper != clicked]
         above.append(sum(1 if score > true else 0.5 if score == true else 0 for score in rest))
         others.append(len(rest))
-    assert judged.above.tolist() == above and judged.others.tolist() == others
+    assert evaluated.above.tolist() == above and evaluated.others.tolist() == others
     weights = [1 / propensities[min(place, 2)] for place in clicks.places]
-    assert judged.weights == pytest.approx(weights)
+    assert evaluated.weights == pytest.approx(weights)
     gains = [1 / math.log2(2 + a) for a in above]
-    metrics = judged.metrics()
+    metrics = evaluated.metrics()
     assert metrics["ndcg"] == pytest.approx(np.mean(gains))
     assert metrics["adj-NDCG"] == pytest.approx(np.average(gains, weights=weights))
     assert metrics["adj-P@1"] == pytest.approx(np.average([a == 0 for a in above], weights=weights))
@@ -303,10 +303,10 @@ def test_clicks_are_judged_as_one_by_one(lists):
 def test_rows_tell_every_click_and_unanswered_ones_are_lost():
     clicks = ClickLog.of([("q", "a", ["a", "b", "c"]), ("q", "b", ["a", "b"]), ("r", "a", ["a"])])
     scores, propensities = np.array([3, 2, 1, 2, 1, 5]), np.array([1.5, 0.5])
-    judged = judge_clicks(clicks, scores, propensities, np.array([False, True, True]))
-    assert judged.names() == ["q", "q#2", "r"] and judged.answered.tolist() == [False, True, True]
-    assert judged.above.tolist() == [2, 1, 0]
-    assert judged.rows()["q"] == {
+    evaluated = evaluate_clicks(clicks, scores, propensities, np.array([False, True, True]))
+    assert evaluated.names() == ["q", "q#2", "r"] and evaluated.has_vectors.tolist() == [False, True, True]
+    assert evaluated.above.tolist() == [2, 1, 0]
+    assert evaluated.rows()["q"] == {
         "clicked": "a",
         "ndcg": pytest.approx(0.5),
         "mrr": pytest.approx(1 / 3),
@@ -315,10 +315,10 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
         "others": 2,
         "weight": pytest.approx(1 / 1.5),
     }
-    assert judge_clicks(clicks, scores, propensities).above.tolist() == [0, 1, 0]
+    assert evaluate_clicks(clicks, scores, propensities).above.tolist() == [0, 1, 0]
     for bad in (scores[:-1], np.full(6, np.nan)):
-        with pytest.raises(UserError, match="6 shown papers need a score each"):
-            judge_clicks(clicks, bad, propensities)
+        with pytest.raises(UserError, match="each of the 6 shown papers needs a score"):
+            evaluate_clicks(clicks, bad, propensities)
 
 
 # the network
@@ -327,7 +327,7 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
 def test_triplets_are_the_first_ten_others():
     papers = [f"p{i}" for i in range(14)]
     clicks = ClickLog.of([("q", "p2", papers), ("r", "p0", ["p0"]), ("s", "p1", ["p1", "p0", "p1"])])
-    clicked, others = triplet_rows(clicks)
+    clicked, others = click_triplet_rows(clicks)
     assert clicked.tolist() == [2] * 10 + [15] and others.tolist() == [0, 1, *range(3, 11), 16]
 
 
@@ -418,7 +418,7 @@ def test_equal_papers_have_equal_scores(monkeypatch):
     rows = rng.random((5, 11)).astype(np.float32)
     scores = ranker.scores(np.tile(rows, (1000, 1))).reshape(1000, 5)
     assert (scores == scores[0]).all() and scores.dtype == np.float64
-    monkeypatch.setattr(ranker_module, "_BLOCK", 3)
+    monkeypatch.setattr(ranker_module, "_RANKER_BLOCK", 3)
     assert np.array_equal(ranker.scores(rows), scores[0]) and ranker.scores(rows[:0]).shape == (0,)
     hidden = np.maximum(rows @ ranker.inner + ranker.inner_bias, 0)
     assert scores[0] == pytest.approx(1 / (1 + np.exp(-(hidden @ ranker.outer + 0.1))))
@@ -432,7 +432,7 @@ def test_lists_of_one_paper_teach_nothing():
 # the task
 
 
-PROPENSITIES = normalized(1 / np.arange(1, 9))
+PROPENSITIES = normalize_propensities(1 / np.arange(1, 9))
 
 
 def planted(seed: int = 0, dim: int = 8) -> tuple[ClickData, Table]:
@@ -474,7 +474,7 @@ def test_a_planted_taste_is_learned(log, learned):
     blind = recommend(data, NOTHING, missing="peers")
     assert learned.metrics["adj-NDCG"] > 0.7 > 0.6 > blind.metrics["adj-NDCG"] > chance - 0.06
     assert learned.metrics["adj-P@1"] > 2 * blind.metrics["adj-P@1"] and learned.metrics["accuracy"] > 0.8
-    by_cosine = judge_clicks(data.test, _cosines(data.test, vectors), PROPENSITIES).metrics()
+    by_cosine = evaluate_clicks(data.test, _cosines(data.test, vectors), PROPENSITIES).metrics()
     assert learned.metrics["adj-NDCG"] > by_cosine["adj-NDCG"] - 0.05, "nearly as good as the planted taste itself"
 
 
@@ -487,10 +487,10 @@ def _cosines(clicks: ClickLog, vectors: Table) -> np.ndarray:
 def test_the_task_is_the_same_again_and_means_over_seeds(log, learned):
     data, vectors = log
     several = recommend(data, vectors, seeds=(7, 8))
-    assert np.array_equal(several.judged[0].scores, learned.judged[0].scores) and several.seeds == (7, 8)
-    assert not np.array_equal(several.judged[1].scores, several.judged[0].scores)
+    assert np.array_equal(several.runs[0].scores, learned.runs[0].scores) and several.seeds == (7, 8)
+    assert not np.array_equal(several.runs[1].scores, several.runs[0].scores)
     for name, value in several.metrics.items():
-        assert value == pytest.approx(np.mean([judged.metrics()[name] for judged in several.judged])), name
+        assert value == pytest.approx(np.mean([evaluated.metrics()[name] for evaluated in several.runs])), name
     assert learned.coverage["training triplets"] == 500 * 7 and learned.coverage["papers"] == 880 * 9
 
 
@@ -510,12 +510,12 @@ def test_what_is_missing_is_counted_and_wrong(log, learned):
     assert hidden[2] != data.test.clicked[2]
     fewer = Table({name: vector for name, vector in vectors.vectors.items() if name not in hidden}, vectors.dim)
     wrong, peers = (recommend(data, fewer, missing=missing) for missing in ("wrong", "peers"))
-    assert wrong.judged[0].above[:2].tolist() == [7, 7] and wrong.judged[0].answered[:3].tolist() == [
+    assert wrong.runs[0].above[:2].tolist() == [7, 7] and wrong.runs[0].has_vectors[:3].tolist() == [
         False,
         False,
         True,
     ]
-    assert peers.judged[0].answered.all() and peers.metrics["ndcg"] >= wrong.metrics["ndcg"]
+    assert peers.runs[0].has_vectors.all() and peers.metrics["ndcg"] >= wrong.metrics["ndcg"]
     assert wrong.coverage["clicks without vectors"] == 2 and wrong.coverage["papers without vector"] == 3
     assert learned.coverage["clicks without vectors"] == learned.coverage["papers without vector"] == 0
     with pytest.raises(UserError, match="must be one of peers, wrong"):

@@ -93,7 +93,7 @@ def test_seeds_widen_the_interval() -> None:
 
 def test_other_data_and_other_suites_are_refused() -> None:
     values = {"t": np.ones(40)}
-    with pytest.raises(UserError, match="judge t.map on different data"):
+    with pytest.raises(UserError, match="have t.map on different data"):
         compare({"a": [report("a", values)], "b": [report("b", values, mark="other")]})
     with pytest.raises(UserError, match="compare reports on one suite"):
         compare({"a": [report("a", values)], "b": [report("b", values, suite="another")]})
@@ -115,8 +115,8 @@ def test_other_rules_of_judging_are_told() -> None:
     reports["a"].value |= {"options": {"missing": "wrong", "distance": "", "seed": 0}}  # type: ignore[operator]
     reports["b"].value |= {"options": {"missing": "peers", "distance": "", "seed": 1}}  # type: ignore[operator]
     found = compare({name: [each] for name, each in reports.items()}, resamples=200)
-    (note,) = [note for note in found.notes if "different rules" in note]
-    assert note == "The reports were judged by different rules: missing is peers or wrong."
+    (note,) = [note for note in found.notes if "different options" in note]
+    assert note == "The reports have different options: missing is peers or wrong."
 
 
 def test_a_handful_of_queries_is_shown_and_not_tested() -> None:

@@ -10,18 +10,18 @@ from scipy.stats import kendalltau
 from sklearn.metrics import f1_score
 
 from citeweave.evaluation.bootstrap import (
-    WAYS,
+    DERIVATIONS,
     Outcome,
-    blocks,
     clusters_of,
     columns_of,
-    derive,
-    draw,
-    interval,
+    derive_metric,
+    derive_resamples,
+    derive_resamples_of_systems,
+    draw_resamples,
     intervals_of,
+    percentile_interval,
+    resample_blocks,
     resample_metric,
-    resampled,
-    resampled_all,
 )
 
 
@@ -47,9 +47,9 @@ def test_a_resample_is_the_rows_written_out(way: str) -> None:
         }
         for at in range(40)
     }
-    weights = draw(list(rows), 5, seed=3, purpose="test")
-    found = resampled(way, columns_of(way, rows, "m"), weights)
-    expected = [derive(way, written_out(rows, row), "m") for row in weights]
+    weights = draw_resamples(list(rows), 5, seed=3, purpose="test")
+    found = derive_resamples(way, columns_of(way, rows, "m"), weights)
+    expected = [derive_metric(way, written_out(rows, row), "m") for row in weights]
     assert found == pytest.approx(expected)
 
 
@@ -58,7 +58,7 @@ def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct: int) -> None:
     rng = np.random.default_rng(distinct)
     answer, told = rng.integers(distinct, size=(2, 90)) / 7
     weights = rng.multinomial(90, np.full(90, 1 / 90), size=70)  # more than walk together
-    found = resampled("kendalltau", {"answer": answer, "told": told}, weights)
+    found = derive_resamples("kendalltau", {"answer": answer, "told": told}, weights)
     expected = [kendalltau(np.repeat(answer, row), np.repeat(told, row)).statistic for row in weights]
     assert found.tolist() == expected
 
@@ -66,9 +66,9 @@ def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct: int) -> None:
 def test_tau_where_nothing_can_be_told() -> None:
     columns = {"answer": np.array([1.0, 1.0, 2.0]), "told": np.array([3.0, 4.0, 5.0])}
     weights = np.array([[1, 1, 0], [0, 0, 3], [0, 1, 1], [0, 0, 0]])
-    assert resampled("kendalltau", columns, weights).tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert derive_resamples("kendalltau", columns, weights).tolist() == [0.0, 0.0, 1.0, 0.0]
     with pytest.raises(ValueError, match="not finite"):
-        resampled("kendalltau", {**columns, "told": np.array([1.0, np.nan, 2.0])}, weights)
+        derive_resamples("kendalltau", {**columns, "told": np.array([1.0, np.nan, 2.0])}, weights)
 
 
 @settings(max_examples=50)
@@ -77,42 +77,42 @@ def test_macro_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
     rows = {str(at): {"answer": answer, "told": told} for at, (answer, told) in enumerate(pairs)}
     answers, told = zip(*pairs, strict=True)
     expected = f1_score(answers, told, average="macro", zero_division=0)
-    assert derive("f1_macro", rows, "f1") == pytest.approx(expected)
+    assert derive_metric("f1_macro", rows, "f1") == pytest.approx(expected)
 
 
 def test_what_was_not_told_is_wrong_and_no_class() -> None:
     rows = {"1": {"answer": "a", "told": "a"}, "2": {"answer": "a", "told": None}, "3": {"answer": "b", "told": "b"}}
-    assert derive("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
-    assert derive("accuracy", rows, "accuracy") == pytest.approx(2 / 3)
+    assert derive_metric("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
+    assert derive_metric("accuracy", rows, "accuracy") == pytest.approx(2 / 3)
 
 
 def test_labels_are_sets() -> None:
     rows = {"1": {"answer": [1, 0], "told": [1, 0]}, "2": {"answer": [1, 1], "told": [0, 1]}}
-    assert derive("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
-    assert derive("accuracy", rows, "accuracy") == 0.5
+    assert derive_metric("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
+    assert derive_metric("accuracy", rows, "accuracy") == 0.5
 
 
 def test_binary_f1_is_of_the_class_one() -> None:
     rows = {"1": {"answer": 1, "told": 1}, "2": {"answer": 0, "told": 1}, "3": {"answer": 0, "told": 0}}
-    assert derive("f1", rows, "f1") == pytest.approx(2 / 3)
+    assert derive_metric("f1", rows, "f1") == pytest.approx(2 / 3)
 
 
 def test_outcomes_derive_their_metrics_and_survive_json() -> None:
     outcome = Outcome("t", "ranking", {"map": "mean"}, {"q": {"map": 0.25}}, {"queries": 1}, ("note",), {"C": 1.0})
     assert outcome.metrics == {"map": 25.0}
     assert Outcome.of_json(outcome.as_json()) == outcome
-    assert set(WAYS) >= {"mean", "folds", "weighted", "f1_macro", "kendalltau"}
+    assert set(DERIVATIONS) >= {"mean", "folds", "weighted", "f1_macro", "kendalltau"}
 
 
 def test_rows_of_one_paper_are_drawn_together() -> None:
     rows = {"p_method": {"map": 1.0, "paper": 7}, "p_result": {"map": 0.0, "paper": 7}, "q": {"map": 0.5, "paper": 8}}
-    weights = draw(clusters_of(rows), 100, seed=0, purpose="x")
+    weights = draw_resamples(clusters_of(rows), 100, seed=0, purpose="x")
     assert (weights[:, 0] == weights[:, 1]).all()
     assert set(weights.sum(axis=1).tolist()) == {2, 3, 4}  # q twice, one of each, p twice
 
 
 def test_a_seed_draws_the_same_rows() -> None:
-    assert sum(blocks(10, 1234)) == 1234
+    assert sum(resample_blocks(10, 1234)) == 1234
     rows = {str(at): {"map": at / 50} for at in range(50)}
     outcome = Outcome("t", "ranking", {"map": "mean"}, rows)
     first = resample_metric(outcome, "map", 300, seed=5)
@@ -126,7 +126,7 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     for trial in range(200):
         rows = {str(at): {"map": float(value)} for at, value in enumerate(rng.random(80))}
         outcome = Outcome("t", "ranking", {"map": "mean"}, rows)
-        low, high = interval(resample_metric(outcome, "map", 400, seed=trial))
+        low, high = percentile_interval(resample_metric(outcome, "map", 400, seed=trial))
         held += low <= 0.5 <= high
     assert 0.88 <= held / 200 <= 0.99
 
@@ -154,7 +154,7 @@ def test_systems_together_are_systems_one_by_one(way: str) -> None:
         for _ in range(7)
     ]
     systems.append(systems[0])
-    weights = draw([f"r{at}" for at in range(60)], 50, seed=3, purpose="test").astype(float)
-    found = resampled_all(way, systems, weights)
-    assert found == pytest.approx(np.stack([resampled(way, own, weights) for own in systems]), abs=1e-12)
+    weights = draw_resamples([f"r{at}" for at in range(60)], 50, seed=3, purpose="test").astype(float)
+    found = derive_resamples_of_systems(way, systems, weights)
+    assert found == pytest.approx(np.stack([derive_resamples(way, own, weights) for own in systems]), abs=1e-12)
     assert (found[0] == found[-1]).all(), "who answers alike must not differ"

@@ -1,4 +1,4 @@
-"""The verb: what a report holds, that nothing is judged twice, and what is said where something cannot be judged."""
+"""The verb: what a report holds, that nothing is evaluated twice, and what is said where something cannot be evaluated."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
-from citeweave.evaluation.bootstrap import derive
-from citeweave.evaluation.encoder_systems import Lexical
+from citeweave.evaluation.bootstrap import derive_metric
+from citeweave.evaluation.encoder_systems import Bm25System
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.open_system import open_judged
-from citeweave.evaluation.precomputed import GivenScores, GivenVectors
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.systems import PaperVectors
@@ -28,7 +28,7 @@ ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "
 """Suites that vectors of papers can answer; beir asks with questions."""
 
 
-class Counting(GivenVectors):
+class Counting(PrecomputedVectors):
     """Vectors that count how often a task asks, and stop everything at the n-th time."""
 
     def __init__(self, vectors: Vectors, *, stop_at: int = 0, name: str = "toy", revision: str = "1") -> None:
@@ -78,9 +78,9 @@ def scidocs(folders: dict[str, Path]) -> Suite:
 def test_a_report_holds_everything_and_its_metrics_follow_from_its_rows(
     folders: dict[str, Path], vectors: Vectors, tmp_path: Path, name: str, missing: str
 ) -> None:
-    judged = Counting(vectors)
+    system = Counting(vectors)
     report = evaluate(
-        judged, read_suite(name, folders[name]), tmp_path / "r", options=EvaluationOptions(missing=missing)
+        system, read_suite(name, folders[name]), tmp_path / "r", options=EvaluationOptions(missing=missing)
     )
     value = strict(tmp_path / "r/report.json")
     for part in ("suite", "metrics", "intervals", "per_query", "coverage", "model", "data", "options", "notes"):
@@ -90,7 +90,7 @@ def test_a_report_holds_everything_and_its_metrics_follow_from_its_rows(
     assert value["suite"] == name and value["options"]["missing"] == missing
     assert value["data"]["files"] and value["versions"]["citeweave"]
     derived = {
-        f"{task}.{metric}": 100 * derive(way, value["per_query"][task], metric)
+        f"{task}.{metric}": 100 * derive_metric(way, value["per_query"][task], metric)
         for task, about in value["tasks"].items()
         for metric, way in about["how"].items()
     }
@@ -190,7 +190,7 @@ def test_a_run_that_is_read_back_gives_the_same_numbers(
     suite = read_suite(name, folders[name])
     report = evaluate(Counting(vectors), suite, tmp_path / "r")
     for task, path in report.runs().items():
-        again = evaluate(open_judged(str(path)), suite, tmp_path / f"again {task}", tasks=[task])
+        again = evaluate(open_system(str(path)), suite, tmp_path / f"again {task}", tasks=[task])
         for query, row in report.value["per_query"][task].items():
             assert again.value["per_query"][task][query] == pytest.approx(row), (task, query)
     rows = [line.split() for path in report.runs().values() for line in path.read_text().splitlines()]
@@ -204,15 +204,15 @@ def test_a_run_of_a_search_is_read_back_even_where_questions_have_ids_of_papers(
     for name in ("queries.jsonl", "qrels/test.tsv"):
         (data / name).write_text((data / name).read_text().replace("q1", "p05"))
     suite = read_suite("beir", data)
-    report = evaluate(Lexical(), suite, tmp_path / "r")
+    report = evaluate(Bm25System(), suite, tmp_path / "r")
     run = tmp_path / "r/runs/search.run"
     assert run.read_text().splitlines()[0].split()[:4] == ["q0", "Q0", "p00", "1"]
-    again = evaluate(open_judged(str(run)), suite, tmp_path / "again")
+    again = evaluate(open_system(str(run)), suite, tmp_path / "again")
     assert again.value["per_query"] == report.value["per_query"] and again.metrics["search.ndcg_cut_10"] == 100
 
 
 def test_numbers_in_the_form_of_mteb(folders: dict[str, Path], tmp_path: Path) -> None:
-    report = evaluate(Lexical(), read_suite("beir", folders["beir"]), tmp_path / "r")
+    report = evaluate(Bm25System(), read_suite("beir", folders["beir"]), tmp_path / "r")
     found = strict(tmp_path / "r/mteb/search.json")
     (scores,) = found["scores"]["test"]
     assert found["task_name"] == "beir.search"
@@ -225,18 +225,18 @@ def test_names_of_files_do_not_collide() -> None:
     assert file_names(["a b", "a/b", "..", "a_b-2"]) == {"a b": "a_b", "a/b": "a_b-2", "..": "task", "a_b-2": "a_b-2-2"}
 
 
-# --- what cannot be judged ---------------------------------------------------------------------------
+# --- what cannot be evaluated ---------------------------------------------------------------------------
 
 
 def test_tasks_without_an_answer_are_told(folders: dict[str, Path], scidocs: Suite, tmp_path: Path) -> None:
-    report = evaluate(Lexical(), scidocs, tmp_path / "r")
+    report = evaluate(Bm25System(), scidocs, tmp_path / "r")
     assert "bm25 has no vectors" in report.value["not_evaluated"]["mag"]
     assert "co-view/test.qrel" not in report.value["not_evaluated"]["mag"]
     assert "coview/test.qrel" in report.value["not_evaluated"]["co-view"]
     assert set(report.value["tasks"]) == {"cite", "co-cite"} and "average" not in report.metrics
     assert "bm25 has no vectors" in (tmp_path / "r/report.html").read_text()
-    with pytest.raises(EmptyResultError, match="bm25 answers no task of scirepeval: bm25 has no vectors") as error:
-        evaluate(Lexical(), read_suite("scirepeval", folders["scirepeval"]), tmp_path / "none")
+    with pytest.raises(EmptyResultError, match="bm25 can do no task of scirepeval: bm25 has no vectors") as error:
+        evaluate(Bm25System(), read_suite("scirepeval", folders["scirepeval"]), tmp_path / "none")
     assert str(error.value).count("no vectors") == 1
     assert not (tmp_path / "none").exists() and not work_folder(tmp_path / "none").exists()
 
@@ -244,8 +244,8 @@ def test_tasks_without_an_answer_are_told(folders: dict[str, Path], scidocs: Sui
 def test_tasks_without_texts_are_told(folders: dict[str, Path], tmp_path: Path) -> None:
     data = shutil.copytree(folders["scidocs"], tmp_path / "data")
     (data / "paper_metadata_view_cite_read.json").unlink()
-    with pytest.raises(EmptyResultError, match="paper_metadata_view_cite_read.json is not there; add it"):
-        evaluate(Lexical(), read_suite("scidocs", data), tmp_path / "r")
+    with pytest.raises(EmptyResultError, match="paper_metadata_view_cite_read.json does not exist; add it"):
+        evaluate(Bm25System(), read_suite("scidocs", data), tmp_path / "r")
 
 
 def test_vectors_of_some_tasks_alone(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
@@ -258,15 +258,17 @@ def test_vectors_of_some_tasks_alone(scidocs: Suite, vectors: Vectors, tmp_path:
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
 @pytest.mark.parametrize("name", SUITES)
 def test_ids_that_are_not_the_suites(folders: dict[str, Path], tmp_path: Path, name: str, missing: str) -> None:
-    strange = GivenVectors(["10.1000/a", "10.1000/b"], np.eye(2), name="strange")
-    with pytest.raises(UserError, match=r"such as '(p\d\d|q0)'|the peer's script stops") as error:
+    strange = PrecomputedVectors(["10.1000/a", "10.1000/b"], np.eye(2), name="strange")
+    with pytest.raises(UserError, match=r"such as '(p\d\d|q0)'|the original script stops") as error:
         evaluate(strange, read_suite(name, folders[name]), tmp_path / "r", options=EvaluationOptions(missing=missing))
     assert "\n" not in str(error.value) and len(str(error.value)) < 700
     assert not (tmp_path / "r").exists()
 
 
 def test_vectors_cannot_read_questions(folders: dict[str, Path], vectors: Vectors, tmp_path: Path) -> None:
-    with pytest.raises(EmptyResultError, match="no question found a paper; vectors are needed .* ids such as 'q0'"):
+    with pytest.raises(
+        EmptyResultError, match="no question has a hit; both papers and questions need vectors, .* ids such as 'q0'"
+    ):
         evaluate(Counting(vectors), read_suite("beir", folders["beir"]), tmp_path / "r")
     asked = {**vectors, **{f"q{number}": vectors[f"p{number:02d}"] for number in range(3)}}
     report = evaluate(Counting(asked), read_suite("beir", folders["beir"]), tmp_path / "r")
@@ -311,7 +313,7 @@ def test_the_folder_of_another_suite_is_named(folders: dict[str, Path], asked: s
     for other in SUITES:
         if other != asked:
             with pytest.raises(
-                InputError, match=f"is no folder of {asked}: .* belongs to {other}; use --suite {other}"
+                InputError, match=f"is not a folder of {asked}: .* belongs to {other}; use --suite {other}"
             ):
                 read_suite(asked, folders[other])
 
@@ -334,9 +336,9 @@ def test_half_downloaded_files_are_named(folders: dict[str, Path], tmp_path: Pat
 def test_a_map_is_drawn_without_judging_again(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
     plain = evaluate(Counting(vectors), scidocs, tmp_path / "r")
     assert not (tmp_path / "r/map.html").exists()
-    judged = Counting(vectors)
-    report = evaluate(judged, scidocs, tmp_path / "r", with_map=True)
-    assert judged.asked == 1  # the vectors, for the map
+    system = Counting(vectors)
+    report = evaluate(system, scidocs, tmp_path / "r", with_map=True)
+    assert system.asked == 1  # the vectors, for the map
     about = strict(tmp_path / "r/report.json")["map"]
     assert about["task"] == "mag" and about["papers"] == 20
     assert 0 <= about["homogeneity"] <= 1 and 0 <= about["completeness"] <= 1
@@ -356,11 +358,11 @@ def test_only_papers_with_vectors_are_on_the_map(scidocs: Suite, vectors: Vector
 
 
 def test_maps_that_cannot_be_drawn(folders: dict[str, Path], scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="mdcr tells no classes of papers to color a map by; leave --map out"):
+    with pytest.raises(UserError, match="mdcr has no classes of papers to color a map by; leave out --map"):
         evaluate(Counting(vectors), read_suite("mdcr", folders["mdcr"]), tmp_path / "r", with_map=True)
-    for judged in (Lexical(), GivenScores({"p00": {"p06": 1.0}}, name="run")):
-        with pytest.raises(UserError, match="no map can be drawn: .* leave --map out"):
-            evaluate(judged, scidocs, tmp_path / "r", with_map=True)
+    for system in (Bm25System(), PrecomputedScores({"p00": {"p06": 1.0}}, name="run")):
+        with pytest.raises(UserError, match="no map can be drawn: .* leave out --map"):
+            evaluate(system, scidocs, tmp_path / "r", with_map=True)
     with pytest.raises(UserError, match="no paper of mag has a vector"):
-        evaluate(GivenVectors(["x"], np.eye(1), name="x"), scidocs, tmp_path / "r", with_map=True)
+        evaluate(PrecomputedVectors(["x"], np.eye(1), name="x"), scidocs, tmp_path / "r", with_map=True)
     assert not (tmp_path / "r").exists() and not work_folder(tmp_path / "r").exists()

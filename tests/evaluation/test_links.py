@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.evaluation import links
-from citeweave.evaluation.links import hold_out, judge_links
+from citeweave.evaluation.links import evaluate_links, hold_out
 from citeweave.graph.adjacency import Csr
 
 
@@ -36,15 +36,15 @@ def brute_ranks(vectors, sources, targets, known, count, seed, draw) -> list[tup
             for edge in group:
                 a, b = int(sources[edge]), int(targets[edge])
                 true = float(vectors[a] @ vectors[b])
-                above = equal = judged = 0
+                above = equal = compared = 0
                 for node in drawn[side].tolist():
                     pair = (node, b) if side == 0 else (a, node)
                     if pair in known or pair[0] == pair[1] or pair == (a, b):
                         continue
-                    judged += 1
+                    compared += 1
                     value = float(vectors[pair[0]] @ vectors[pair[1]])
                     above, equal = above + (value > true), equal + (value == true)
-                found.append((1 + above + equal / 2, judged))
+                found.append((1 + above + equal / 2, compared))
     return found
 
 
@@ -63,29 +63,29 @@ def test_ranks_are_those_of_brute_force(seed, nodes, edges, degree):
         return rng.choice(nodes, count, p=degrees / degrees.sum()) if degree else rng.integers(nodes, size=count)
 
     kind = "degree" if degree else "uniform"
-    scores = judge_links(
+    scores = evaluate_links(
         vectors, sources, targets, known=csr(nodes, known), degrees=degrees, negatives=kind, count=30, seed=seed
     )
-    ranks, judged = (np.array(column) for column in zip(*brute_ranks(vectors, sources, targets, known, 30, seed, draw), strict=True))  # fmt: skip
-    assert scores.edges == len(held) and scores.negatives == pytest.approx(judged.mean())
+    ranks, compared = (np.array(column) for column in zip(*brute_ranks(vectors, sources, targets, known, 30, seed, draw), strict=True))  # fmt: skip
+    assert scores.edges == len(held) and scores.negatives == pytest.approx(compared.mean())
     assert scores.mrr == pytest.approx((1 / ranks).mean()) and scores.mean_rank == pytest.approx(ranks.mean())
     for limit, value in ((1, scores.hits_1), (10, scores.hits_10), (50, scores.hits_50)):
         assert value == pytest.approx((ranks <= limit).mean())
-    if judged.any():
-        some = judged > 0
-        assert scores.auc == pytest.approx(1 - ((ranks - 1)[some] / judged[some]).mean())
+    if compared.any():
+        some = compared > 0
+        assert scores.auc == pytest.approx(1 - ((ranks - 1)[some] / compared[some]).mean())
 
 
 def test_the_worked_example():
     vectors = np.array([[2], [3], [1], [3], [4]], np.float32)
     ends, nothing = (np.array([0]), np.array([1])), csr(5, set())
-    source = links._rank(vectors, ends, 0, np.array([2, 2, 2]), nothing, "dot")  # 6 against 3, 3, 3
-    target = links._rank(vectors, ends, 1, np.array([2, 3, 4]), nothing, "dot")  # 6 against 2, 6, 8
+    source = links._rank_ends(vectors, ends, 0, np.array([2, 2, 2]), nothing, "dot")  # 6 against 3, 3, 3
+    target = links._rank_ends(vectors, ends, 1, np.array([2, 3, 4]), nothing, "dot")  # 6 against 2, 6, 8
     scores = links._summarize([source, target], edges=1)
     assert scores.mean_rank == (1 + 2.5) / 2 and scores.mrr == (1 + 1 / 2.5) / 2
     assert scores.auc == pytest.approx((1 + 0.5) / 2) and scores.hits_1 == 0.5 and scores.hits_10 == 1
     # 0 -> 4 is a true edge as well, and nobody is a negative for himself or for the true end
-    target = links._rank(vectors, ends, 1, np.array([0, 1, 2, 3, 4]), csr(5, {(0, 1), (0, 4)}), "dot")
+    target = links._rank_ends(vectors, ends, 1, np.array([0, 1, 2, 3, 4]), csr(5, {(0, 1), (0, 4)}), "dot")
     assert [column.tolist() for column in target] == [[0], [1], [2]]
 
 
@@ -94,10 +94,11 @@ def test_cosine_leaves_lengths_out():
     vectors = rng.normal(size=(200, 8)).astype(np.float32)
     stretched = vectors * rng.integers(1, 9, (200, 1)).astype(np.float32)
     sources, targets = rng.integers(0, 100, 50), rng.integers(100, 200, 50)
-    one, two = (judge_links(v, sources, targets, score="cosine", count=100) for v in (vectors, stretched))
+    one, two = (evaluate_links(v, sources, targets, score="cosine", count=100) for v in (vectors, stretched))
     assert one.mrr == pytest.approx(two.mrr) and one.auc == pytest.approx(two.auc)
     assert (
-        judge_links(vectors, sources, targets, count=100).auc != judge_links(stretched, sources, targets, count=100).auc
+        evaluate_links(vectors, sources, targets, count=100).auc
+        != evaluate_links(stretched, sources, targets, count=100).auc
     )
 
 
@@ -105,7 +106,7 @@ def test_blind_vectors_get_what_chance_gives():
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(5000, 16)).astype(np.float32)
     sources, targets = rng.integers(0, 5000, 600), rng.integers(0, 5000, 600)
-    scores = judge_links(vectors, sources, targets, count=200)
+    scores = evaluate_links(vectors, sources, targets, count=200)
     harmonic = (1 / np.arange(1, 202)).sum() / 201  # the mean of 1 / rank over ranks 1 to 201
     assert scores.auc == pytest.approx(0.5, abs=0.04) and scores.mrr == pytest.approx(harmonic, abs=0.012)
     assert scores.hits_50 == pytest.approx(50 / 201, abs=0.05)
@@ -115,7 +116,7 @@ def test_vectors_that_are_all_alike_are_no_better_than_chance():
     sources, targets = np.arange(50), np.arange(50, 100)
     for vectors in (np.zeros((100, 4), np.float32), np.random.default_rng(0).normal(size=(1, 33)).repeat(100, 0)):
         for score in ("dot", "cosine"):
-            scores = judge_links(vectors, sources, targets, count=101, score=score)
+            scores = evaluate_links(vectors, sources, targets, count=101, score=score)
             assert scores.auc == 0.5 and 45 < scores.mean_rank <= 51.5 and scores.hits_10 == 0
 
 
@@ -123,15 +124,17 @@ def test_true_edges_are_no_negatives():
     # node 0 cites everybody: nothing is left to be a wrong target
     known = {(0, node) for node in range(1, 20)}
     vectors = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    scores = judge_links(vectors, np.array([0]), np.array([1]), known=csr(20, known), count=500)
-    unfiltered = judge_links(vectors, np.array([0]), np.array([1]), count=500)
+    scores = evaluate_links(vectors, np.array([0]), np.array([1]), known=csr(20, known), count=500)
+    unfiltered = evaluate_links(vectors, np.array([0]), np.array([1]), count=500)
     assert scores.negatives < unfiltered.negatives and scores.negatives < 500
-    ranks = [judge_links(vectors, np.array([0]), np.array([t]), known=csr(20, known), count=500) for t in range(1, 20)]
+    ranks = [
+        evaluate_links(vectors, np.array([0]), np.array([t]), known=csr(20, known), count=500) for t in range(1, 20)
+    ]
     assert all(score.mean_rank >= 1 and score.hits_1 >= 0.5 for score in ranks)
 
 
 def test_nothing_left_to_rank_against_is_said():
-    scores = judge_links(np.eye(2, dtype=np.float32), np.array([0]), np.array([1]), count=5)
+    scores = evaluate_links(np.eye(2, dtype=np.float32), np.array([0]), np.array([1]), count=5)
     assert scores.negatives == 0 and scores.mrr == 1 and np.isnan(scores.auc)
 
 
@@ -140,13 +143,13 @@ def test_memory_maps_and_half_precision_are_judged_too(tmp_path):
     np.save(tmp_path / "v.npy", vectors)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r", allow_pickle=False)
     sources, targets = np.arange(100), np.arange(100, 200)
-    assert judge_links(mapped, sources, targets) == judge_links(vectors.astype(np.float32), sources, targets)
-    assert judge_links(mapped, sources, targets, seed=1) != judge_links(mapped, sources, targets)
+    assert evaluate_links(mapped, sources, targets) == evaluate_links(vectors.astype(np.float32), sources, targets)
+    assert evaluate_links(mapped, sources, targets, seed=1) != evaluate_links(mapped, sources, targets)
 
 
 def test_negatives_by_degree_are_drawn_by_degree():
     degrees = np.array([0, 1, 3, 0, 6])
-    drawn = links._draw(np.random.default_rng(0), 20_000, 5, np.cumsum(degrees, dtype=float))
+    drawn = links._draw_negatives(np.random.default_rng(0), 20_000, 5, np.cumsum(degrees, dtype=float))
     assert np.bincount(drawn, minlength=5) / 20_000 == pytest.approx(degrees / 10, abs=0.02)
     assert np.bincount(drawn, minlength=5)[[0, 3]].tolist() == [0, 0]
 
@@ -175,10 +178,10 @@ def test_a_share_that_leaves_nothing_is_refused(share):
 def test_wrong_options_are_refused():
     vectors = np.eye(3, dtype=np.float32)
     with pytest.raises(UserError, match="Did you mean 'cosine'"):
-        judge_links(vectors, np.array([0]), np.array([1]), score="cosin")
+        evaluate_links(vectors, np.array([0]), np.array([1]), score="cosin")
     with pytest.raises(UserError, match="one of degree, uniform"):
-        judge_links(vectors, np.array([0]), np.array([1]), negatives="hard")
+        evaluate_links(vectors, np.array([0]), np.array([1]), negatives="hard")
     with pytest.raises(ValueError, match="degrees"):
-        judge_links(vectors, np.array([0]), np.array([1]), negatives="degree")
+        evaluate_links(vectors, np.array([0]), np.array([1]), negatives="degree")
     with pytest.raises(UserError, match="at least one of each"):
-        judge_links(vectors, np.array([], int), np.array([], int))
+        evaluate_links(vectors, np.array([], int), np.array([], int))

@@ -10,13 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
+from citeweave.evaluation.clicks import CLICK_METRICS, ClickRanks, click_metrics, click_parts, rank_clicks
 from citeweave.evaluation.metrics import (
     CLASSIFICATION_METRICS,
-    CLICK_METRICS,
-    ClickRanks,
     classification_metrics,
-    click_metrics,
-    click_parts,
     confusion,
     count_classes,
     count_label_sets,
@@ -25,7 +22,6 @@ from citeweave.evaluation.metrics import (
     kendall_tau,
     map_quality,
     pearson,
-    stand,
 )
 
 
@@ -40,7 +36,7 @@ from citeweave.evaluation.metrics import (
 def test_clicks_are_those_of_plain_python(lists):
     lists = [(scores, place % len(scores)) for scores, place in lists]
     chances = np.array([0.5, 0.3, 0.2, 0.1, 0.1, 0.05])
-    clicks = stand(
+    clicks = rank_clicks(
         np.array([score for scores, _ in lists for score in scores]),
         np.cumsum([0, *(len(scores) for scores, _ in lists)]),
         np.array([place for _, place in lists]),
@@ -69,11 +65,11 @@ def test_clicks_are_those_of_plain_python(lists):
 
 def test_clicks_that_cannot_be_judged_are_refused():
     with pytest.raises(ValueError, match="inside it"):
-        stand(np.zeros(2), np.array([0, 2]), np.array([2]))
+        rank_clicks(np.zeros(2), np.array([0, 2]), np.array([2]))
     with pytest.raises(UserError, match="place 2 has no propensity: only 1"):
-        stand(np.zeros(2), np.array([0, 2]), np.array([1]), np.array([0.5]))
+        rank_clicks(np.zeros(2), np.array([0, 2]), np.array([1]), np.array([0.5]))
     with pytest.raises(UserError, match="above 0"):
-        stand(np.zeros(2), np.array([0, 2]), np.array([1]), np.array([0.5, 0.0]))
+        rank_clicks(np.zeros(2), np.array([0, 2]), np.array([1]), np.array([0.5, 0.0]))
     with pytest.raises(UserError, match="one of P@1, accuracy, adj-P@1"):
         click_parts(ClickRanks(np.zeros(1), np.zeros(1), np.ones(1)), "adj-NDCG")
 
@@ -179,12 +175,10 @@ def test_a_map_that_shows_its_topics_is_told_from_one_that_does_not():
     bad = map_quality(xy, rng.permutation(topics))
     assert bad.homogeneity < 0.1
     stretched = map_quality(1000 * xy, topics)
-    assert stretched.homogeneity == pytest.approx(good.homogeneity) and stretched.reach == pytest.approx(
-        1000 * good.reach
-    )
+    assert stretched.homogeneity == pytest.approx(good.homogeneity) and stretched.eps == pytest.approx(1000 * good.eps)
     one_spot = map_quality(np.zeros((20, 2)), topics[:20])
     assert (one_spot.clusters, one_spot.homogeneity, one_spot.completeness) == (1, 0, 1)
-    with pytest.raises(UserError, match="3 points cannot be judged"):
+    with pytest.raises(UserError, match="the map has 3 points"):
         map_quality(np.zeros((3, 2)), [0, 1, 2])
     with pytest.raises(UserError, match="finite"):
         map_quality(np.full((30, 2), np.nan), np.zeros(30))

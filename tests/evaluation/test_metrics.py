@@ -10,16 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.metrics import (
-    LINK_METRICS,
-    RANKING_METRICS,
-    Judging,
-    check_names,
-    id_order,
-    rank_as_given,
-    rank_as_trec,
-    ranking_metrics,
-)
+from citeweave.evaluation.metrics import RANKING_METRICS, RelevanceRule, check_metric_names, ranking_metrics
+from citeweave.evaluation.ranking_metrics import id_order, rank_as_given, rank_as_trec
 
 TREC = ["map", "map_cut_3", "ndcg", "ndcg_cut_1", "ndcg_cut_3", "Rprec", "recip_rank", "P_5", "recall_2", "success_2"]
 CSFCUBE = [
@@ -160,7 +152,7 @@ def test_csfcube_metrics_are_those_of_plain_python(lists):
     distances = np.array([distance for pairs in lists for _, distance in pairs], float)
     ranked = rank_as_given(-distances, grades, np.cumsum([0, *map(len, lists)]))
     for ideal in ("judged", "submitted"):
-        found = ranking_metrics(ranked, CSFCUBE, Judging(ideal=ideal))
+        found = ranking_metrics(ranked, CSFCUBE, RelevanceRule(ideal=ideal))
         for number, pairs in enumerate(lists):
             run = [grade for grade, _ in sorted((p for p in pairs if not math.isnan(p[1])), key=lambda pair: pair[1])]
             base = run if ideal == "submitted" else [grade for grade, _ in pairs]
@@ -212,7 +204,7 @@ def test_arrays_that_do_not_fit_are_refused():
 
 
 def test_names():
-    check_names([*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
+    check_metric_names([*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
     assert all(":" in name or "csfcube" not in name for name in RANKING_METRICS)
     for wrong, hint in [
         ("recal_5", "'recall_5'"),
@@ -226,11 +218,10 @@ def test_names():
         ("", "must be one of"),
     ]:
         with pytest.raises(UserError, match=hint):
-            check_names([wrong])
+            check_metric_names([wrong])
     with pytest.raises(UserError, match="from 1 to 100"):
-        check_names(["csfcube:ndcg%101"])
+        check_metric_names(["csfcube:ndcg%101"])
     with pytest.raises(UserError, match="from 1 to"):
-        check_names(["P_0"])
+        check_metric_names(["P_0"])
     with pytest.raises(UserError, match="Did you mean 'submitted'"):
-        Judging(ideal="submited")
-    assert LINK_METRICS == ("mrr", "hits_1", "hits_10", "hits_50", "auc", "mean_rank")
+        RelevanceRule(ideal="submited")

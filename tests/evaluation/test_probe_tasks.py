@@ -10,7 +10,7 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.precomputed import GivenScores, GivenVectors
+from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
 from citeweave.evaluation.probes import (
     SCIDOCS_CLASSES,
     SCIREPEVAL_CLASSES,
@@ -46,21 +46,21 @@ def task(kind: str = "classes", **changed: Any) -> ProbeTask:
         TEXTS,
         kind,
         train=np.arange(TRAIN),
-        train_answers=answers[:TRAIN],
+        train_labels=answers[:TRAIN],
         test=np.arange(TRAIN, TRAIN + TEST),
-        test_answers=answers[TRAIN:],
+        test_labels=answers[TRAIN:],
         rule=RULES[kind],
         metrics=METRICS[kind],
     )
     return replace(made, **changed)
 
 
-def vectors(without: tuple[int, ...] = (), **changed: Any) -> GivenVectors:
+def vectors(without: tuple[int, ...] = (), **changed: Any) -> PrecomputedVectors:
     kept = [row for row in range(len(IDS)) if row not in without]
     matrix = MATRIX.copy()
     for paper, vector in changed.items():
         matrix[IDS.index(paper)] = vector
-    return GivenVectors([IDS[row] for row in kept], matrix[kept], name="toy", revision="1")
+    return PrecomputedVectors([IDS[row] for row in kept], matrix[kept], name="toy", revision="1")
 
 
 def told(outcome: Outcome) -> list[Any]:
@@ -137,7 +137,7 @@ def test_vectors_of_zeros_and_papers_without_text_are_counted() -> None:
 
 def test_a_paper_that_is_tested_twice_has_two_rows() -> None:
     test = np.array([TRAIN, TRAIN + 1, TRAIN])
-    outcome = run_probe(task(test=test, test_answers=CLASSES[test]), vectors(), "wrong")
+    outcome = run_probe(task(test=test, test_labels=CLASSES[test]), vectors(), "wrong")
     assert list(outcome.rows) == ["p30", "p31", "p30#2"]
 
 
@@ -175,7 +175,7 @@ def test_few_shot_counts_a_missing_paper_as_wrong() -> None:
 
 def test_few_shot_labels() -> None:
     outcome = run_probe(
-        task("labels", train_answers=LABELS[:TRAIN, :2], test_answers=LABELS[TRAIN:, :2], shots=(5, 2)),
+        task("labels", train_labels=LABELS[:TRAIN, :2], test_labels=LABELS[TRAIN:, :2], shots=(5, 2)),
         vectors(),
         "wrong",
     )
@@ -189,7 +189,7 @@ def test_few_shot_labels() -> None:
 @pytest.mark.parametrize("missing_as", ["zeros", "left out"])
 def test_ids_that_do_not_match_are_told(missing: str, missing_as: str) -> None:
     with pytest.raises(NoAnswerError, match="0 training and 0 test papers have vectors; .* such as 'p30'"):
-        run_probe(task(missing_as=missing_as), GivenVectors(["x"], np.ones((1, 5)), name="x"), missing)
+        run_probe(task(missing_as=missing_as), PrecomputedVectors(["x"], np.ones((1, 5)), name="x"), missing)
     with pytest.raises(NoAnswerError, match="30 training and 0 test papers"):
         run_probe(task(missing_as=missing_as), vectors(tuple(range(TRAIN, TRAIN + TEST))), missing)
 
@@ -200,7 +200,7 @@ def test_probes_that_cannot_be_fitted_say_which_task() -> None:
         run_probe(task(), vectors(one_class), "wrong")
     with pytest.raises(NoAnswerError, match="topics: few-shot probes of 40 papers need more than 40"):
         run_probe(task(shots=(40, 1)), vectors(), "wrong")
-    with pytest.raises(NoAnswerError, match="topics: few-shot probes tell classes or labels, not numbers"):
+    with pytest.raises(NoAnswerError, match="topics: few-shot probes predict classes or labels, not numbers"):
         run_probe(task("numbers", shots=(5, 1)), vectors(), "wrong")
     with pytest.raises(UserError, match="run holds scores, not vectors"):
-        run_probe(task(), GivenScores({}, name="run"), "wrong")
+        run_probe(task(), PrecomputedScores({}, name="run"), "wrong")

@@ -313,7 +313,7 @@ def test_classes_that_cannot_be_probed_are_an_error(train, labels, test, message
     [
         (np.full(12, 3.5), "all 12 targets are 3.5"),
         ([1.0, math.inf] * 6, "target 1 is not finite"),
-        (np.arange(11), "one target a paper"),
+        (np.arange(11), "one target per paper"),
         (["a"] * 12, "not a table of numbers"),
     ],
 )
@@ -323,7 +323,7 @@ def test_numbers_that_cannot_be_probed_are_an_error(targets, message):
 
 
 def test_other_questions_that_have_no_answer():
-    with pytest.raises(UserError, match="at least 6 papers; 5 are given"):
+    with pytest.raises(UserError, match="at least 6 papers; there are 5"):
         fit_numbers(GOOD[:5], np.arange(5), GOOD, SCIREPEVAL_NUMBERS)
     with pytest.raises(UserError, match="loss of a probe for numbers"):
         fit_numbers(GOOD, np.arange(12), GOOD, SCIREPEVAL_CLASSES)
@@ -335,9 +335,9 @@ def test_other_questions_that_have_no_answer():
         fit_labels(GOOD, np.empty((12, 0)), GOOD, SCIREPEVAL_LABELS)
     with pytest.raises(UserError, match="label 1 has 0 training papers"):
         few_shot_labels(GOOD, np.eye(12, 2)[:, [0, 0]] * [1, 0], GOOD, 1, 1, SCIREPEVAL_LABELS)
-    with pytest.raises(UserError, match="need more than 12 training papers; 12 are given"):
+    with pytest.raises(UserError, match="need more than 12 training papers; there are 12"):
         few_shot_classes(GOOD, CODES, GOOD, 12, 5, SCIREPEVAL_CLASSES)
     with pytest.raises(UserError, match="iterations 0"):
         few_shot_classes(GOOD, CODES, GOOD, 6, 0, SCIREPEVAL_CLASSES)
-    with pytest.raises(UserError, match="fold 1 of 6 papers holds class 0 alone"):
+    with pytest.raises(UserError, match="fold 1 of 6 papers holds only class 0"):
         few_shot_classes(GOOD, [1] + [0] * 11, GOOD, 6, 5, SCIREPEVAL_CLASSES)

@@ -1,4 +1,4 @@
-"""Judging by a crew: the same report as without one, task by task, with papers that were embedded shard by shard."""
+"""Evaluation by an executor: the same report as without one, task by task, with papers that were embedded shard by shard."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.encoders import embed
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
-from citeweave.evaluation.open_system import OpeningOptions, open_judged, open_spaces
+from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
 from citeweave.evaluation.run_tasks import SharedSystem
 from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
-from citeweave.evaluation.suites.registry import AskedSuite
+from citeweave.evaluation.suites.registry import SuiteSpec
 
 from ..conftest import Told, content
 
-EMBED, JUDGE = "citeweave.evaluation.run_tasks:texts_maker", "citeweave.evaluation.run_tasks:judging_maker"
+EMBED, EVALUATE = "citeweave.evaluation.run_tasks:texts_maker", "citeweave.evaluation.run_tasks:evaluation_maker"
 
 
-def judged(name: object, asked: AskedSuite, output: Path, crew: Told | None = None, **opening: Any) -> dict[str, Any]:
+def evaluated(
+    name: object, asked: SuiteSpec, output: Path, executor: Told | None = None, **opening: Any
+) -> dict[str, Any]:
     """The content of the report."""
     options = OpeningOptions(**{"device": "cpu", **opening})
-    opened = open_judged(str(name), options)
-    evaluate(opened if crew is None else SharedSystem(opened, crew, asked, str(name), options), asked.read(), output)
+    opened = open_system(str(name), options)
+    evaluate(
+        opened if executor is None else SharedSystem(opened, executor, asked, str(name), options), asked.read(), output
+    )
     return content(output)
 
 
@@ -42,16 +46,16 @@ def file(vectors: dict[str, list[float]], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("suite", ["scidocs", "scirepeval", "csfcube", "reviewers"])
 def test_given_vectors(suite: str, folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    asked, crew = AskedSuite(suite, folders[suite]), Told()
-    assert judged(file, asked, tmp_path / "crew", crew) == judged(file, asked, tmp_path / "here")
-    assert [work.maker for work in crew.works] == [JUDGE]
-    assert len(crew.made) == len(asked.read().choose(()).tasks)  # few-shot ones too
+    asked, executor = SuiteSpec(suite, folders[suite]), Told()
+    assert evaluated(file, asked, tmp_path / "executor", executor) == evaluated(file, asked, tmp_path / "here")
+    assert [work.maker for work in executor.works] == [EVALUATE]
+    assert len(executor.made) == len(asked.read().choose(()).tasks)  # few-shot ones too
 
 
 def test_what_cannot_be_answered_is_told_in_the_order_of_tasks(folders: dict[str, Path], tmp_path: Path) -> None:
-    asked = AskedSuite("scidocs", folders["scidocs"])  # bm25 cannot classify
-    report = judged("bm25", asked, tmp_path / "crew", Told())
-    assert report == judged("bm25", asked, tmp_path / "here")
+    asked = SuiteSpec("scidocs", folders["scidocs"])  # bm25 cannot classify
+    report = evaluated("bm25", asked, tmp_path / "executor", Told())
+    assert report == evaluated("bm25", asked, tmp_path / "here")
     assert "bm25 has no vectors" in report["report.json"].decode()
 
 
@@ -60,11 +64,11 @@ def test_an_encoder_reads_papers_shard_by_shard(
 ) -> None:
     monkeypatch.setattr(embed.EmbeddingOptions.__init__, "__defaults__", _with_shard(6))
     monkeypatch.setattr("citeweave.evaluation.encoder_systems.SHARD", 6)
-    asked, crew = AskedSuite("scidocs", folders["scidocs"]), Told()
-    here = judged(bert, asked, tmp_path / "here", cache=tmp_path / "1")
-    assert judged(bert, asked, tmp_path / "crew", crew, cache=tmp_path / "2") == here
-    assert [work.maker for work in crew.works] == [EMBED, EMBED, JUDGE]
-    assert crew.made[:8].count(2) == 2 and max(crew.made) >= 2  # two lists of papers, each of several shards
+    asked, executor = SuiteSpec("scidocs", folders["scidocs"]), Told()
+    here = evaluated(bert, asked, tmp_path / "here", cache=tmp_path / "1")
+    assert evaluated(bert, asked, tmp_path / "executor", executor, cache=tmp_path / "2") == here
+    assert [work.maker for work in executor.works] == [EMBED, EMBED, EVALUATE]
+    assert executor.made[:8].count(2) == 2 and max(executor.made) >= 2  # two lists of papers, each of several shards
     here, there = (
         {folder.name: content(folder) for folder in (tmp_path / place / "vectors").iterdir()} for place in ("1", "2")
     )
@@ -78,16 +82,16 @@ def _with_shard(size: int) -> tuple[Any, ...]:
 
 
 def test_an_encoder_without_a_cache(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
-    asked, crew = AskedSuite("mdcr", folders["mdcr"]), Told()
-    assert judged(bert, asked, tmp_path / "crew", crew) == judged(bert, asked, tmp_path / "here")
-    assert [work.maker for work in crew.works] == [JUDGE]
+    asked, executor = SuiteSpec("mdcr", folders["mdcr"]), Told()
+    assert evaluated(bert, asked, tmp_path / "executor", executor) == evaluated(bert, asked, tmp_path / "here")
+    assert [work.maker for work in executor.works] == [EVALUATE]
 
 
 def test_sentences_are_counted_where_they_were_read(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
-    asked = AskedSuite("csfcube", folders["csfcube"])
+    asked = SuiteSpec("csfcube", folders["csfcube"])
     how: dict[str, Any] = {"distance": "single", "max_tokens": 12}
-    report = judged(bert, asked, tmp_path / "crew", Told(), **how)
-    assert report == judged(bert, asked, tmp_path / "here", **how)
+    report = evaluated(bert, asked, tmp_path / "executor", Told(), **how)
+    assert report == evaluated(bert, asked, tmp_path / "here", **how)
     assert json.loads(report["report.json"])["model"]["sentences cut away"] > 0
 
 
@@ -96,12 +100,12 @@ def test_every_space_of_a_model(bert: Path, folders: dict[str, Path], tmp_path: 
     rng, names = np.random.default_rng(0), ("background", "method", "result")
     layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in names}
     save_heads(model, AspectHeads(names, layers))
-    asked, crew = AskedSuite("csfcube", folders["csfcube"]), Told()
-    for place in ("here", "crew"):
+    asked, executor = SuiteSpec("csfcube", folders["csfcube"]), Told()
+    for place in ("here", "executor"):
         opening = OpeningOptions(device="cpu", cache=tmp_path / "cache" / place)
         spaces: dict[str, Any] = dict(open_spaces(str(model), opening))
-        if place == "crew":
-            shared = {"crew": crew, "suite": asked, "name": str(model)}
+        if place == "executor":
+            shared = {"executor": executor, "suite": asked, "name": str(model)}
             spaces = {
                 name: SharedSystem(
                     each, opening=OpeningOptions(device="cpu", cache=opening.cache, aspect=name), **shared
@@ -110,63 +114,63 @@ def test_every_space_of_a_model(bert: Path, folders: dict[str, Path], tmp_path: 
             }
         evaluate_spaces(spaces, asked.read(), tmp_path / place)
     for name in ("encoder", *names, "all", "matching"):
-        assert content(tmp_path / "crew" / name) == content(tmp_path / "here" / name)
-    assert [work.maker for work in crew.works].count(EMBED) == 1
+        assert content(tmp_path / "executor" / name) == content(tmp_path / "here" / name)
+    assert [work.maker for work in executor.works].count(EMBED) == 1
 
 
 def test_a_suite_made_from_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
 
-    synthesize(tmp_path / "corpus", Synthetic(papers=300))
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=300))
     monkeypatch.chdir(tmp_path)  # a worker works elsewhere
-    asked = AskedSuite("corpus", Path("corpus"), made=CorpusSuiteOptions(queries=10, seed=1))
-    told = AskedSuite.of_json(json.loads(json.dumps(asked.as_json())))
-    assert told.made == asked.made and told.data.is_absolute()
-    assert judged("bm25", asked, tmp_path / "crew", Told()) == judged("bm25", asked, tmp_path / "here")
+    asked = SuiteSpec("corpus", Path("corpus"), corpus_options=CorpusSuiteOptions(queries=10, seed=1))
+    told = SuiteSpec.of_json(json.loads(json.dumps(asked.as_json())))
+    assert told.corpus_options == asked.corpus_options and told.data.is_absolute()
+    assert evaluated("bm25", asked, tmp_path / "executor", Told()) == evaluated("bm25", asked, tmp_path / "here")
 
 
 def test_failed_tasks_are_judged_by_the_next_run(folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    asked, crew = AskedSuite("scidocs", folders["scidocs"]), Told(failing=(1,))
-    with pytest.raises(ShardError, match=r"judging: 1 of 3 shards"):
-        judged(file, asked, tmp_path / "r", crew)
+    asked, executor = SuiteSpec("scidocs", folders["scidocs"]), Told(failing=(1,))
+    with pytest.raises(ShardError, match=r"evaluating: 1 of 3 shards"):
+        evaluated(file, asked, tmp_path / "r", executor)
     assert not (tmp_path / "r").exists()
     again = Told()
-    assert judged(file, asked, tmp_path / "r", again) == judged(file, asked, tmp_path / "here")
+    assert evaluated(file, asked, tmp_path / "r", again) == evaluated(file, asked, tmp_path / "here")
     assert again.made == [0]  # the one that was missing
-    assert len(again.works[0].given["tasks"]) == 1
+    assert len(again.works[0].arguments["tasks"]) == 1
 
 
 def test_other_data_or_another_model_is_refused(folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    crew = Told()
-    judged(file, AskedSuite("scidocs", folders["scidocs"]), tmp_path / "r", crew)
-    work = crew.works[0]
-    marks = dict.fromkeys(work.given["tasks"], "0")
-    with pytest.raises(UserError, match="is another one here than where judging began"):
-        next(LocalExecutor().make(ShardTask(work.maker, {**work.given, "tasks": marks}), [0]))
-    other = {**work.given["judged"], "revision": "0"}
-    with pytest.raises(UserError, match=r"toy.jsonl is another one here"):
-        next(LocalExecutor().make(ShardTask(work.maker, {**work.given, "judged": other}), [0]))
+    executor = Told()
+    evaluated(file, SuiteSpec("scidocs", folders["scidocs"]), tmp_path / "r", executor)
+    work = executor.works[0]
+    marks = dict.fromkeys(work.arguments["tasks"], "0")
+    with pytest.raises(UserError, match="differs here from where the evaluation started"):
+        next(LocalExecutor().make(ShardTask(work.maker, {**work.arguments, "tasks": marks}), [0]))
+    other = {**work.arguments["system"], "revision": "0"}
+    with pytest.raises(UserError, match=r"toy.jsonl has revision"):
+        next(LocalExecutor().make(ShardTask(work.maker, {**work.arguments, "system": other}), [0]))
 
 
 @pytest.mark.parametrize(
-    ("opening", "embeds", "judges"),
+    ("opening", "embeds", "evaluates"),
     [({}, "auto", "cpu"), ({"device": "cuda"}, "cuda", "cpu"), ({"device": "cpu"}, "cpu", "cpu")],
 )
 def test_whoever_only_judges_asks_for_no_card(
-    bert: Path, folders: dict[str, Path], tmp_path: Path, opening: dict[str, str], embeds: str, judges: str
+    bert: Path, folders: dict[str, Path], tmp_path: Path, opening: dict[str, str], embeds: str, evaluates: str
 ) -> None:
     """Its vectors lie in the cache; a worker without a card could not open the model on one."""
-    asked, options = AskedSuite("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
-    encoder = open_judged(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
-    crew, suite = Asked(), asked.read()
-    shared = SharedSystem(encoder, crew, asked, str(bert), options)
+    asked, options = SuiteSpec("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
+    encoder = open_system(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
+    executor, suite = Asked(), asked.read()
+    shared = SharedSystem(encoder, executor, asked, str(bert), options)
     with pytest.raises(StopAsking):
         shared.embed(suite.tasks)
     with pytest.raises(StopAsking):
-        next(shared.judge(suite.tasks, {task.name: "0" for task in suite.tasks}, {}))
-    assert [work.given["judged"]["opening"]["device"] for work in crew.works] == [embeds, judges]
-    assert [work.gpu for work in crew.works] == [embeds != "cpu", False]
+        next(shared.evaluate(suite.tasks, {task.name: "0" for task in suite.tasks}, {}))
+    assert [work.arguments["system"]["opening"]["device"] for work in executor.works] == [embeds, evaluates]
+    assert [work.gpu for work in executor.works] == [embeds != "cpu", False]
 
 
 class StopAsking(Exception):
@@ -174,7 +178,7 @@ class StopAsking(Exception):
 
 
 class Asked:
-    """A crew that only notes what it is asked."""
+    """An executor that only notes what it is asked."""
 
     def __init__(self) -> None:
         self.works: list[ShardTask] = []

@@ -1,4 +1,4 @@
-"""Judging a task: the two ways with missing answers, rounding, folds, and what is counted."""
+"""Running a task: the two ways with missing answers, rounding, folds, and what is counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.precomputed import GivenScores, GivenVectors
+from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
 from citeweave.evaluation.ranking_tasks import best_mean, run_ranking, run_search
 from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask, TaskTexts
@@ -17,11 +17,13 @@ POOLS = {"q1": {"a": 1, "b": 0, "c": 0}, "q2": {"b": 1, "c": 0, "d": 1}}
 VECTORS = {"q1": [1, 0], "q2": [0, 1], "a": [1, 0.1], "b": [0.5, 0.5], "c": [0.1, 1], "d": [0, 0.9]}
 
 
-def vectors(**changed: list[float] | None) -> GivenVectors:
+def vectors(**changed: list[float] | None) -> PrecomputedVectors:
     given = {**VECTORS, **changed}
     kept = {paper: vector for paper, vector in given.items() if vector}
     empty = [paper for paper, vector in given.items() if vector == []]
-    return GivenVectors(list(kept), np.array(list(kept.values()), np.float64), name="toy", revision="1", empty=empty)
+    return PrecomputedVectors(
+        list(kept), np.array(list(kept.values()), np.float64), name="toy", revision="1", empty=empty
+    )
 
 
 def task(rule: RankingRule | None = None, **more: object) -> RankingTask:
@@ -64,7 +66,7 @@ def test_a_candidate_without_vector_is_never_found() -> None:
     assert wrong.rows["q1"]["map"] == 0
     assert wrong.coverage["pairs without answer"] == 1
     peers = run_ranking(task(), vectors(a=None), "", "peers")
-    assert peers.rows["q1"]["map"] == 0  # still judged, no longer ranked
+    assert peers.rows["q1"]["map"] == 0  # still in the mean, no longer ranked
 
 
 def test_an_empty_candidate_is_ranked_last_by_the_peers_and_no_answer_by_us() -> None:
@@ -75,13 +77,13 @@ def test_an_empty_candidate_is_ranked_last_by_the_peers_and_no_answer_by_us() ->
 
 def test_a_peer_that_stops_is_a_clear_error() -> None:
     strict = task(RankingRule(("map",), distance="cosine", peers="stop"))
-    with pytest.raises(UserError, match="no score of 1 pairs, such as query 'q1' with 'a'"):
+    with pytest.raises(UserError, match="no score for 1 pairs, such as query 'q1' with 'a'"):
         run_ranking(strict, vectors(a=None), "", "peers")
     assert run_ranking(strict, vectors(a=None), "", "wrong").rows["q1"]["map"] == 0
 
 
 def test_scores_are_rounded_before_ties_are_broken_by_id() -> None:
-    near = GivenScores({"q1": {"a": 0.500001, "b": 0.500002, "c": 0.1}, "q2": {"b": 1.0}}, name="run")
+    near = PrecomputedScores({"q1": {"a": 0.500001, "b": 0.500002, "c": 0.1}, "q2": {"b": 1.0}}, name="run")
     assert run_ranking(task(), near, "", "wrong").rows["q1"]["map"] == pytest.approx(1 / 2)
     grades = {"q1": {"a": 0, "b": 1, "c": 0}}
     rounded = RankingRule(("map",), decimals=5)
@@ -99,12 +101,12 @@ def test_folds_average_means() -> None:
 
 def test_no_answer_at_all_is_an_error_of_ids() -> None:
     with pytest.raises(UserError, match="check that the ids of the vectors are the suite's ids"):
-        run_ranking(task(), GivenVectors(["x"], np.eye(1), name="toy"), "", "peers")
+        run_ranking(task(), PrecomputedVectors(["x"], np.eye(1), name="toy"), "", "peers")
 
 
 def test_reviewers_are_scored_by_their_best_papers() -> None:
     texts = TaskTexts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
-    given = GivenVectors(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
+    given = PrecomputedVectors(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
     pools = Pools.of(texts, {"s": {"ann": 1, "bob": 0}})
     people = Reviewers(np.array([0, 0, 0, 0, 0, 2, 3]), np.array([1, 2, 3]), top=1)
     outcome = run_ranking(
@@ -119,7 +121,7 @@ def test_reviewers_are_scored_by_their_best_papers() -> None:
 
 def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
     texts = TaskTexts.of_ids(["q", "a", "b", "c"], lacking="x")
-    given = GivenVectors(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
+    given = PrecomputedVectors(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
     search = SearchTask(
         "find",
         texts,
@@ -136,4 +138,4 @@ def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
 
 def test_scores_have_no_vectors() -> None:
     with pytest.raises(NoAnswerError, match="can rank but not classify"):
-        GivenScores({}, name="run").vectors(TEXTS)
+        PrecomputedScores({}, name="run").vectors(TEXTS)

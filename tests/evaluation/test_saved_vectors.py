@@ -11,11 +11,11 @@ import pytest
 
 from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
-from citeweave.evaluation.encoder_systems import Encoded
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.sentence_systems import ByDistance, SentenceLevel
+from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.systems import Judged
+from citeweave.evaluation.systems import System
 
 
 class Interrupted:
@@ -36,22 +36,22 @@ class Interrupted:
         return read if name in ("states", "token_states") else found
 
 
-def both(encoder: Any) -> Judged:
-    return ByDistance(Encoded(encoder), SentenceLevel(encoder))
+def both(encoder: Any) -> System:
+    return CombinedSystem(EncoderSystem(encoder), SentenceSystem(encoder))
 
 
 @pytest.mark.parametrize(
-    ("judged", "distance"), [(Encoded, "cosine"), (SentenceLevel, "mean_best"), (both, "cosine+mean_best")]
+    ("system", "distance"), [(EncoderSystem, "cosine"), (SentenceSystem, "mean_best"), (both, "cosine+mean_best")]
 )
 def test_vectors_are_saved_while_they_are_made(
-    bert: Path, folders: dict[str, Path], tmp_path: Path, judged: Any, distance: str
+    bert: Path, folders: dict[str, Path], tmp_path: Path, system: Any, distance: str
 ) -> None:
     encoder, suite = load_encoder(bert, device="cpu", batch_tokens=40), read_suite("csfcube", folders["csfcube"])
     options = EvaluationOptions(distance=distance)
 
     def run(name: str, at: int = -1) -> tuple[Any, int]:
         network = Interrupted(encoder.network, at)
-        report = evaluate(judged(replace(encoder, network=network)), suite, tmp_path / name, options=options)
+        report = evaluate(system(replace(encoder, network=network)), suite, tmp_path / name, options=options)
         return json.loads((report.folder / "report.json").read_bytes()), network.batches
 
     whole, batches = run("whole")

@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.core.randomness import stream
-from citeweave.evaluation.evaluate import MOST, EvaluationOptions, evaluate, example_matches
-from citeweave.evaluation.match_page import PairTexts, ribbons
-from citeweave.evaluation.open_system import OpeningOptions, open_judged
-from citeweave.evaluation.sentence_systems import SentenceLevel
+from citeweave.evaluation.evaluate import MAX_EXAMPLES, EvaluationOptions, evaluate, example_matches
+from citeweave.evaluation.match_page import PairTexts, draw_ribbons
+from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
@@ -46,7 +46,7 @@ def write(folder: Path, name: str) -> Path:
 def test_whole_abstracts_by_transport_at_5000(tmp_path: Path, suite: str, name: str) -> None:
     read = read_suite(suite, write(tmp_path / "data", name))
     report = evaluate(
-        SentenceLevel(VECTORS, name="mine"), read, tmp_path / "r", options=EvaluationOptions(distance="transport")
+        SentenceSystem(VECTORS, name="mine"), read, tmp_path / "r", options=EvaluationOptions(distance="transport")
     )
     run = [line.split() for line in (tmp_path / "r" / "runs" / f"{suite}.run").read_text().splitlines()]
     rows = VECTORS.rows([line[2] for line in run if line[0] == "q"])
@@ -58,9 +58,9 @@ def test_whole_abstracts_by_transport_at_5000(tmp_path: Path, suite: str, name: 
 
 
 def test_a_model_reads_sentences_in_their_context(tmp_path: Path, bert: Path) -> None:
-    judged = open_judged(str(bert), OpeningOptions(distance="transport", device="cpu", max_tokens=32))
+    system = open_system(str(bert), OpeningOptions(distance="transport", device="cpu", max_tokens=32))
     read = read_suite("relish", write(tmp_path / "data", "relish"))
-    report = evaluate(judged, read, tmp_path / "r", options=EvaluationOptions(distance="transport"))
+    report = evaluate(system, read, tmp_path / "r", options=EvaluationOptions(distance="transport"))
     assert 0 <= report.metrics["relish.map"] <= 100
     assert "Matching sentences" in (tmp_path / "r" / "report.html").read_text()
 
@@ -68,11 +68,11 @@ def test_a_model_reads_sentences_in_their_context(tmp_path: Path, bert: Path) ->
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_top_is_the_order_of_the_scores(distance: str) -> None:
     texts = TaskTexts.of_ids([*PAPERS, "unknown"], lacking="papers.jsonl")
-    judged = SentenceLevel(VECTORS)
+    system = SentenceSystem(VECTORS)
     candidates = np.array([5, 6, 2, 3, 4])
-    rows, scores = judged.top(texts, np.array([0, 6, 1]), candidates, 5, distance)
+    rows, scores = system.top(texts, np.array([0, 6, 1]), candidates, 5, distance)
     pools = Pools.of(texts, {name: {texts.ids[row]: 0 for row in candidates} for name in ("q", "r")})
-    expected = judged.scores(texts, pools, distance).reshape(2, 5)
+    expected = system.scores(texts, pools, distance).reshape(2, 5)
     for own, at in ((0, 0), (2, 1)):
         order = np.argsort(-np.nan_to_num(expected[at], nan=-np.inf), kind="stable")[:4]
         assert rows[own].tolist() == [*candidates[order].tolist(), -1]
@@ -90,8 +90,8 @@ def test_a_search_task_finds_papers(tmp_path: Path, bert: Path) -> None:
     (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in corpus))
     (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "the cell"}) + "\n")
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tp0\t1\n")
-    judged = open_judged(str(bert), OpeningOptions(distance="single", device="cpu", max_tokens=32))
-    report = evaluate(judged, read_suite("beir", folder), tmp_path / "r", options=EvaluationOptions(distance="single"))
+    system = open_system(str(bert), OpeningOptions(distance="single", device="cpu", max_tokens=32))
+    report = evaluate(system, read_suite("beir", folder), tmp_path / "r", options=EvaluationOptions(distance="single"))
     assert not report.value["not_evaluated"] and len(list((tmp_path / "r" / "runs").iterdir())) == 1
 
 
@@ -100,7 +100,7 @@ def test_a_search_task_finds_papers(tmp_path: Path, bert: Path) -> None:
 
 def test_ribbons_are_as_wide_as_their_mass() -> None:
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
-    picture = ribbons(
+    picture = draw_ribbons(
         Explanation(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
         PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]),
     )
@@ -118,18 +118,18 @@ def test_examples_reach_from_the_best_to_the_worst_query(tmp_path: Path) -> None
         texts, {name: {other: at % 3 for at, other in enumerate(ids) if other != name} for name in ids[:9]}
     )
     task = RankingTask("t", texts, pools, RankingRule(("av_precision",), family="csfcube"))
-    suite, judged = Suite("s", (task,), headline=("t.av_precision",)), SentenceLevel(vectors, name="mine")
-    report = evaluate(judged, suite, tmp_path / "r", options=EvaluationOptions(distance="single"))
+    suite, system = Suite("s", (task,), headline=("t.av_precision",)), SentenceSystem(vectors, name="mine")
+    report = evaluate(system, suite, tmp_path / "r", options=EvaluationOptions(distance="single"))
     values: dict[str, Any] = {query: row["av_precision"] for query, row in report.value["per_query"]["t"].items()}
-    found = example_matches(judged, suite, report.value, report.runs())
+    found = example_matches(system, suite, report.value, report.runs())
     assert [match.value for match in found] == sorted((match.value for match in found), reverse=True)
-    assert len(found) == MOST and found[0].value == 100 * max(values.values())
+    assert len(found) == MAX_EXAMPLES and found[0].value == 100 * max(values.values())
     assert found[-1].value == 100 * min(values.values())
     first = document_scores(
         vectors, vectors.rows([found[0].query]), np.array([0, 30]), np.arange(30), DocumentDistance("single")
     )
     first[vectors.rows([found[0].query])] = -np.inf
-    assert found[0].texts.right_title == ids[int(first.argmax())] and found[0].found.total == pytest.approx(
+    assert found[0].texts.right_title == ids[int(first.argmax())] and found[0].explanation.total == pytest.approx(
         -first.max()
     )
-    assert example_matches(open_judged("bm25"), suite, report.value, report.runs()) == []
+    assert example_matches(open_system("bm25"), suite, report.value, report.runs()) == []

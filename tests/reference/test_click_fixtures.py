@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from citeweave.evaluation.click_data import read_clicks, read_propensities
-from citeweave.evaluation.clicks import JudgedClicks, judge_clicks
+from citeweave.evaluation.clicks import EvaluatedClicks, evaluate_clicks
 
 NAMES = {
     "accuracy": "accuracy",
@@ -23,12 +23,12 @@ NAMES = {
 }
 
 
-def judged(folder: Path, split: str) -> JudgedClicks:
+def evaluated(folder: Path, split: str) -> EvaluatedClicks:
     clicks = read_clicks(folder / f"recomm/{split}.csv")
     lines = [json.loads(line) for line in (folder / f"scores_{split}.jsonl").read_text().splitlines()]
     assert [line["query"] for line in lines] == list(clicks.queries)
     scores = [lines[click]["scores"][paper] for click, paper in zip(clicks.owners, clicks.shown, strict=True)]
-    return judge_clicks(clicks, np.array(scores), read_propensities(folder / "recomm/propensity_scores.json"))
+    return evaluate_clicks(clicks, np.array(scores), read_propensities(folder / "recomm/propensity_scores.json"))
 
 
 @pytest.mark.parametrize("split", ["test", "val"])
@@ -37,7 +37,7 @@ def test_metrics_are_the_peers(shared: Path, split: str) -> None:
     if not folder.is_dir():
         pytest.skip(f"{folder} is not here")
     expected = json.loads((folder / "expected.json").read_text())[split]
-    metrics = judged(folder, split).metrics()
+    metrics = evaluated(folder, split).metrics()
     assert metrics.keys() == NAMES.keys()
     for name, peer in NAMES.items():
         assert metrics[name] == pytest.approx(expected["all_metrics"][peer], abs=1e-5), name

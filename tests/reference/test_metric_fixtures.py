@@ -11,16 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.evaluation.metrics import (
-    Judging,
-    RankedCandidates,
-    click_metrics,
-    id_order,
-    rank_as_given,
-    rank_as_trec,
-    ranking_metrics,
-    stand,
-)
+from citeweave.evaluation.clicks import click_metrics, rank_clicks
+from citeweave.evaluation.metrics import RelevanceRule, ranking_metrics
+from citeweave.evaluation.ranking_metrics import RankedCandidates, id_order, rank_as_given, rank_as_trec
 
 Vectors = dict[str, np.ndarray]
 Judgments = dict[str, dict[str, int]]
@@ -126,7 +119,7 @@ CSFCUBE = {
     "av_precision": "csfcube:av_precision",
     "reciprocal_rank": "csfcube:reciprocal_rank",
 }
-PEERS = Judging(threshold=2, ideal="submitted")
+PEERS = RelevanceRule(threshold=2, ideal="submitted")
 
 
 def csfcube_ranked(folder: Path) -> tuple[list[str], RankedCandidates]:
@@ -201,7 +194,7 @@ def test_scidocs_recommendation(fixtures, split):
     scores = [row["scores"] for row in read_lines(folder / f"scores_{split}.jsonl")]
     flat = np.array([by_id[paper] for papers, by_id in zip(shown, scores, strict=True) for paper in papers])
     propensities = np.array(read(folder / "recomm/propensity_scores.json")["scores"])
-    clicks = stand(flat, np.cumsum([0, *map(len, shown)]), clicked, propensities)
+    clicks = rank_clicks(flat, np.cumsum([0, *map(len, shown)]), clicked, propensities)
     found = click_metrics(clicks)
     for name, value in expected["all_metrics"].items():
         mine = found[name.replace("Rprec/P@1", "P@1").replace("Adj-", "adj-")]

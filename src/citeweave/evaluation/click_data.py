@@ -1,24 +1,18 @@
-"""The entries of one large JSON object, one at a time: `{"p1": {...}, "p2": {...}}` gives ("p1", {...}), ("p2", {...}).
+"""Read SciDocs' click data: the click logs, the propensities of shown places, and the metadata of the papers.
 
-Memory holds a few megabytes and the largest entry, never the file. Of an entry nothing is checked here but that it is
-JSON; a key that comes twice is given twice.
+    recomm/{train,val,test}.csv      pid,clicked_pid,similar_papers_avail_at_time
+                                     q1,p2,"p1,p2,p3"    next to q1 the papers p1, p2, p3 were shown; p2 was clicked
+    recomm/propensity_scores.json    {"scores": [0.3, 0.1, 0.1, 0.1]}
+    paper_metadata_recomm.json       {"p1": {"title": "T", "abstract": "A", "authors": ["7"], "year": 2015,
+                                             "references": ["p2"], "cited_by": []}, ...}
 
-What is known of the papers of a click log: SciDocs' `paper_metadata_recomm.json`.
+The propensity of a place says how much more often it is clicked than the average place because of where it is: the file
+above becomes [2, 2/3, 2/3, 2/3], mean 1. A click deeper than the list gets the last one.
 
-    {"p1": {"title": "T", "abstract": "A", "authors": ["7"], "year": 2015, "references": ["p2"], "cited_by": []}}
-
-The file is one JSON object of gigabytes; it is read entry by entry, and only the wanted papers are kept. Of lists only
-the 64-bit keys stay, sorted and distinct: enough to tell how much two lists share. Words of titles are kept in the same
-way. Does not join papers that have several ids.
-
-Reads SciDocs' click log: `recomm/{train,val,test}.csv`, `recomm/propensity_scores.json` and the papers' metadata.
-
-    pid,clicked_pid,similar_papers_avail_at_time
-    q1,p2,"p1,p2,p3"          next to q1 the papers p1, p2, p3 were shown, in this order; p2 was clicked
-
-The propensity of a place tells how much more often it is clicked than the average place because of where it is:
-`{"scores": [0.3, 0.1, 0.1, 0.1]}` becomes [2, 2/3, 2/3, 2/3], mean 1. A click deeper than the list has the last one.
-Does not read vectors and does not judge.
+The metadata is one JSON object of gigabytes. It is read entry by entry, with a few megabytes and the largest entry in
+memory, and only the wanted papers are kept. Of authors, references, citing papers and title words only sorted, distinct
+64-bit keys are kept: enough to see how much two lists share. Does not merge papers that have several ids, does not read
+vectors, and does not evaluate: `clicks.py` does.
 """
 
 from __future__ import annotations
@@ -42,271 +36,43 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.plain_text import clean_text
 
-_CHUNK = 4 * 2**20
-_AFTER = frozenset(" \t\r\n:,}")
-_BLANKS = re.compile(r"[ \t\r\n]*")
-
-
-def read_entries(source: Source, chunk: int = _CHUNK) -> Iterator[tuple[str, object]]:
-    """Every key of the file's one object with its value, in order."""
-    with source.open() as stream:
-        window = _ClickWindow(source, io.TextIOWrapper(stream, "utf-8-sig", errors="replace"), chunk)
-        window.expect("{")
-        sign = window.expect("}") if window.peek() == "}" else ","
-        while sign == ",":
-            key = window.value()
-            if not isinstance(key, str):
-                raise window.broken("a key is no string")
-            window.expect(":")
-            yield key, window.value()
-            sign = window.expect(",}")
-        if window.peek():
-            raise window.broken("something follows the object")
-
-
-class _ClickWindow:
-    """The part of the text that is in memory; `at` is where reading stands."""
-
-    def __init__(self, source: Source, stream: TextIO, chunk: int) -> None:
-        self._source, self._stream, self._chunk = source, stream, chunk
-        self._text, self._at, self._before = "", 0, 0
-        self._is_whole = False
-        self._decode = json.JSONDecoder().raw_decode
-
-    def broken(self, reason: str) -> InputError:
-        return InputError(
-            f"{self._source.path} cannot be read near character {self._before + self._at:,} ({reason}); it must be one "
-            "JSON object of papers by id: get the file again"
-        )
-
-    def peek(self) -> str:
-        """The next sign that is not blank; nothing at the end."""
-        while True:
-            blanks = _BLANKS.match(self._text, self._at)
-            assert blanks is not None  # the pattern matches nothing, too
-            self._at = blanks.end()
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._grow():
-                return ""
-
-    def expect(self, signs: str) -> str:
-        """Step over the next sign, which must be one of these."""
-        sign = self.peek()
-        if not sign:
-            raise self.broken("the file ends too early")
-        if sign not in signs:
-            raise self.broken(f"{sign!r} where {' or '.join(signs)} belongs")
-        self._at += 1
-        return sign
-
-    def value(self) -> object:
-        """Step over the next value. It ends where a sign of the object follows: of `1.5e3` the window may show `1.5e`."""
-        self.peek()
-        while True:
-            try:
-                value, end = self._decode(self._text, self._at)
-            except json.JSONDecodeError:
-                if not self._grow():
-                    raise self.broken("no JSON, or cut off") from None
-                continue
-            except RecursionError:
-                raise self.broken("nested too deeply") from None
-            if self._text[end : end + 1] in _AFTER or not self._grow():
-                self._at = end
-                return value
-
-    def _grow(self) -> bool:
-        """Reads on, twice as much where an entry is larger than the window; False at the end of the file."""
-        if self._is_whole:
-            return False
-        rest = self._text[self._at :]
-        if len(rest) > MAX_LINE:
-            raise self.broken(f"no end of an entry within {MAX_LINE >> 20} Mi characters")
-        more = self._stream.read(max(self._chunk, len(rest)))
-        self._before += self._at
-        self._text, self._at = rest + more, 0
-        self._is_whole = not more
-        return not self._is_whole
-
-
-# What is known of the papers of a click log: SciDocs' `paper_metadata_recomm.json`.
-
-_WORD = re.compile(r"\w+|[^\w\s]")
-_NONE = np.empty(0, np.uint64)
-
-
-@dataclass(frozen=True)
-class KeyLists:
-    """A list of keys for every paper, sorted, each key once."""
-
-    offsets: NDArray[np.int64]
-    """(papers + 1,)"""
-
-    keys: Keys
-
-    @classmethod
-    def of(cls, lists: Sequence[Keys]) -> KeyLists:
-        offsets = np.concatenate([[0], np.cumsum([len(keys) for keys in lists])]).astype(np.int64)
-        return cls(offsets, np.concatenate([_NONE, *lists]))
-
-    def sizes(self) -> NDArray[np.int64]:
-        return np.diff(self.offsets)
-
-
-@dataclass(frozen=True)
-class Metadata:
-    """A paper a row."""
-
-    ids: Sequence[str]
-    titles: Sequence[str]
-    abstracts: Sequence[str]
-    years: NDArray[np.float64]
-    """NaN where unknown."""
-
-    words: KeyLists
-    authors: KeyLists
-    references: KeyLists
-    cited_by: KeyLists
-    _rows: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        self._rows.update({name: row for row, name in enumerate(self.ids)})
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def rows(self, ids: Iterable[str]) -> NDArray[np.int64]:
-        """The row of every id, -1 where nothing is known of it."""
-        return np.array([self._rows.get(name, -1) for name in ids], np.int64)
-
-    @classmethod
-    def of(cls, entries: Iterable[tuple[str, object]]) -> Metadata:
-        """From (id, entry); of equal ids the last counts, and what is no JSON object is nothing known.
-
-        >>> known = Metadata.of([("p1", {"title": "A title", "year": "2015", "references": ["p2", "p3"]}), ("p2", None)])
-        >>> known.rows(["p1", "p2"]).tolist(), known.years.tolist(), known.references.sizes().tolist()
-        ([0, -1], [2015.0], [2])
-        """
-        papers = {name: _Paper.of(entry) for name, entry in entries if isinstance(entry, dict)}
-        found = list(papers.values())
-        return cls(
-            ids=list(papers),
-            titles=[paper.title for paper in found],
-            abstracts=[paper.abstract for paper in found],
-            years=np.array([paper.year for paper in found], np.float64),
-            words=KeyLists.of([paper.words for paper in found]),
-            authors=KeyLists.of([paper.authors for paper in found]),
-            references=KeyLists.of([paper.references for paper in found]),
-            cited_by=KeyLists.of([paper.cited_by for paper in found]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Paper:
-    title: str
-    abstract: str
-    year: float
-    words: Keys
-    authors: Keys
-    references: Keys
-    cited_by: Keys
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> _Paper:
-        title = clean_text(entry.get("title"))
-        return cls(
-            title,
-            clean_text(entry.get("abstract")),
-            year_of(entry.get("year")),
-            _keys(title_words(title)),
-            *(_keys(_ids(entry.get(name))) for name in ("authors", "references", "cited_by")),
-        )
-
-
-def read_metadata(path: Path, wanted: Collection[str], reporter: Reporter = QUIET) -> Metadata:
-    """The wanted papers of the file."""
-    with reporter.task(f"reading {path.name}", unit="papers") as advance:
-
-        def kept() -> Iterable[tuple[str, object]]:
-            for name, entry in read_entries(Source(path)):
-                advance(1)
-                if name in wanted:
-                    yield name, entry
-
-        return Metadata.of(kept())
-
-
-def title_words(title: str) -> list[str]:
-    """Words and punctuation marks, capital letters as they are.
-
-    The peer lets spaCy 2 cut titles; that leaves 'COVID-19', '3.5' and "'s" whole, this does not.
-
-    >>> title_words("BERT: pre-training")
-    ['BERT', ':', 'pre', '-', 'training']
-    """
-    return _WORD.findall(title)
-
-
-def year_of(value: object) -> float:
-    """A year as a number, also from text; NaN for anything else.
-
-    >>> year_of("2015"), year_of(None), year_of("in press")
-    (2015.0, nan, nan)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return math.nan
-    try:
-        year = float(value)
-    except (ValueError, OverflowError):
-        return math.nan
-    return year if math.isfinite(year) else math.nan
-
-
-def _ids(value: object) -> list[str]:
-    """The ids of a list; what is neither text nor number is none."""
-    items = value if isinstance(value, list) else []
-    return [str(item) for item in items if isinstance(item, str | int)]
-
-
-def _keys(texts: list[str]) -> Keys:
-    if not texts:
-        return _NONE
-    return np.unique(hash_texts([text.encode(errors="replace").decode() for text in texts]))
-
-
-# Reads SciDocs' click log: `recomm/{train,val,test}.csv`, `recomm/propensity_scores.json` and the papers' metadata.
-
 COLUMNS = ("pid", "clicked_pid", "similar_papers_avail_at_time")
 PROPENSITIES = "recomm/propensity_scores.json"
 METADATA = "paper_metadata_recomm.json"
 
-_LONGEST_CELL = 2**24
+_MAX_CELL_CHARACTERS = 2**24
 
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
 
+_CHUNK = 4 * 2**20
+_AFTER = frozenset(" \t\r\n:,}")
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+_NO_KEYS = np.empty(0, np.uint64)
+
 
 @dataclass(frozen=True)
 class ClickLog:
-    """A click a row: the paper beside which papers were shown, those papers in order, the place of the clicked one."""
+    """Clicks on recommendations, one row each: the query paper, the papers shown next to it, the place clicked."""
 
     queries: Sequence[str]
     shown: Sequence[str]
-    """Of all clicks, one list after the other."""
+    """Ids of the papers shown, the lists of all clicks one after the other."""
 
     offsets: Longs
     """(clicks + 1,) where each list begins."""
 
     places: Longs
-    """(clicks,) of the clicked paper in its list, the first is 0."""
+    """(clicks,) place of the clicked paper in its list, from 0."""
 
     def __len__(self) -> int:
         return len(self.queries)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[str, str, Sequence[str]]]) -> ClickLog:
-        """From (query, clicked, shown); of equal papers in a list the first is the clicked one.
+        """Make a click log from (query, clicked, shown); of equal papers in a list the first is the clicked one.
 
         >>> ClickLog.of([("q", "b", ["a", "b"]), ("r", "c", ["c"])]).places.tolist()
         [1, 0]
@@ -328,6 +94,7 @@ class ClickLog:
 
     @property
     def clicked(self) -> list[str]:
+        """Id of the clicked paper of every click."""
         return [self.shown[row] for row in self.at.tolist()]
 
     @property
@@ -336,43 +103,43 @@ class ClickLog:
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def is_other(self) -> NDArray[np.bool_]:
-        """(shown,) whether a shown paper is another than the clicked one. A second copy of that one is no other."""
+        """Tell which shown papers differ from the clicked one, (shown,); a second copy of it does not."""
         clicked = self.clicked
         return np.array(
             [paper != clicked[click] for paper, click in zip(self.shown, self.owners.tolist(), strict=True)], bool
         )
 
     def papers(self) -> set[str]:
-        """Every paper of the log."""
+        """Return the ids of all papers of the click log."""
         return {*self.queries, *self.shown}
 
 
 @dataclass(frozen=True)
 class ClickData:
-    """All that the task needs but the vectors."""
+    """SciDocs' click data: the logs of three splits, propensities and metadata; vectors come from the system."""
 
     train: ClickLog
     val: ClickLog | None
-    """Chooses the best epoch; without it the last one is taken."""
+    """Clicks to choose the best epoch by; without them the last epoch is taken."""
 
     test: ClickLog
     propensities: Doubles
-    """(places,) mean 1."""
+    """(places,) propensities with mean 1."""
 
     metadata: Metadata
 
 
 def read_click_data(folder: Path, split: str = "test", reporter: Reporter = QUIET) -> ClickData:
-    """The task as it lies in SciDocs' folder.
+    """Read the click data of SciDocs' folder.
 
-    `split="val"` judges the validation clicks and chooses no epoch by them, as the peer does.
+    `split="val"` evaluates the validation clicks and chooses no epoch by them, as SciDocs' code does.
     """
     choose(split, ("test", "val"), "the split of the click log")
     names = ["train", "val", "test"] if split == "test" else ["train", "val"]
     files = {name: folder / f"recomm/{name}.csv" for name in names}
     needed = [*files.values(), folder / PROPENSITIES, folder / METADATA]
     if missing := [path.relative_to(folder).as_posix() for path in needed if not path.is_file()]:
-        raise InputError(f"{folder} lacks {', '.join(missing)}; the recommendations of SciDocs need them")
+        raise InputError(f"{folder} lacks {', '.join(missing)}; SciDocs' recommendation task needs them")
     logs = {name: read_clicks(path) for name, path in files.items()}
     papers = set[str]().union(*(log.papers() for log in logs.values()))
     return ClickData(
@@ -385,15 +152,18 @@ def read_click_data(folder: Path, split: str = "test", reporter: Reporter = QUIE
 
 
 def read_clicks(path: Path) -> ClickLog:
-    """One log; a line that cannot be a click stops, as the peer's code does."""
-    clicks = ClickLog.of(_lines(path))
+    """Read one click log; a line that is no click is an error, as in SciDocs' code."""
+    clicks = ClickLog.of(_read_click_rows(path))
     if not len(clicks):
-        raise InputError(f"{path} holds no clicks; it must have the columns {', '.join(COLUMNS)} and a line a click")
+        raise InputError(
+            f"{path} holds no clicks; it must have the columns {', '.join(COLUMNS)} and one line per click"
+        )
     return clicks
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    csv.field_size_limit(_LONGEST_CELL)  # else it is what the last reader of tables left
+def _read_click_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (query, clicked paper, shown papers) from the CSV file of a click log."""
+    csv.field_size_limit(_MAX_CELL_CHARACTERS)  # a global setting, which another reader may have changed
     with Source(path).open() as stream:
         lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
         try:
@@ -421,25 +191,259 @@ def _lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def read_propensities(path: Path) -> Doubles:
-    """The propensities by place, made to have mean 1."""
+    """Read the propensities of shown places, scaled to mean 1."""
     value = Source(path).json()
     scores = value.get("scores") if isinstance(value, dict) else None
     if not isinstance(scores, list) or not scores or not all(isinstance(score, int | float) for score in scores):
-        raise InputError(f'{path} must be {{"scores": [a number a place]}}; get the file again')
-    return normalized(np.array(scores, np.float64), str(path))
+        raise InputError(f'{path} must be {{"scores": [one number per place]}}; get the file again')
+    return normalize_propensities(np.array(scores, np.float64), str(path))
 
 
-def normalized(scores: Doubles, what: str = "the propensities") -> Doubles:
-    """Propensities of mean 1: as many as there are places, divided by their sum.
+def normalize_propensities(scores: Doubles, source: str = "the propensities") -> Doubles:
+    """Scale the propensities of shown places to mean 1.
 
-    >>> normalized(np.array([3.0, 1.0, 2.0])).tolist()
+    >>> normalize_propensities(np.array([3.0, 1.0, 2.0])).tolist()
     [1.5, 0.5, 1.0]
     """
     if not (np.isfinite(scores) & (scores > 0)).all():
-        raise InputError(f"{what} must be above 0, each of them; their least is {scores.min():g}: get the file again")
+        raise InputError(
+            f"{source} must hold propensities above 0; the smallest is {scores.min():g}: get the file again"
+        )
     return np.asarray(scores * (len(scores) / scores.sum()), np.float64)
 
 
 def propensity_of(places: Longs, propensities: Doubles) -> Doubles:
-    """(clicks,) the propensity of each place; a place beyond the list has the last one, the nearest that was measured."""
+    """Return the propensity of each clicked place, (clicks,); a place beyond the list gets the last one."""
     return propensities[np.minimum(places, len(propensities) - 1)]
+
+
+@dataclass(frozen=True)
+class KeyLists:
+    """Sorted, distinct 64-bit keys of every paper's authors, references, citing papers or title words."""
+
+    offsets: NDArray[np.int64]
+    """(papers + 1,)"""
+
+    keys: Keys
+
+    @classmethod
+    def of(cls, lists: Sequence[Keys]) -> KeyLists:
+        """Join the keys of all papers to one array with offsets."""
+        offsets = np.concatenate([[0], np.cumsum([len(keys) for keys in lists])]).astype(np.int64)
+        return cls(offsets, np.concatenate([_NO_KEYS, *lists]))
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the number of keys of every paper, (papers,)."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Metadata of the papers of a click log, one row per paper."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    abstracts: Sequence[str]
+    years: NDArray[np.float64]
+    """(papers,) year of publication, NaN where unknown."""
+
+    words: KeyLists
+    authors: KeyLists
+    references: KeyLists
+    cited_by: KeyLists
+    _rows: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._rows.update({name: row for row, name in enumerate(self.ids)})
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, ids: Iterable[str]) -> NDArray[np.int64]:
+        """Return the row of every paper id, -1 for a paper without metadata."""
+        return np.array([self._rows.get(name, -1) for name in ids], np.int64)
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[str, object]]) -> Metadata:
+        """Make metadata from (id, JSON entry); the last of equal ids counts, and an entry must be a JSON object.
+
+        >>> metadata = Metadata.of([("p1", {"title": "A title", "year": "2015", "references": ["p2", "p3"]}), ("p2", None)])
+        >>> metadata.rows(["p1", "p2"]).tolist(), metadata.years.tolist(), metadata.references.sizes().tolist()
+        ([0, -1], [2015.0], [2])
+        """
+        by_id = {name: _PaperMetadata.of(entry) for name, entry in entries if isinstance(entry, dict)}
+        papers = list(by_id.values())
+        return cls(
+            ids=list(by_id),
+            titles=[paper.title for paper in papers],
+            abstracts=[paper.abstract for paper in papers],
+            years=np.array([paper.year for paper in papers], np.float64),
+            words=KeyLists.of([paper.words for paper in papers]),
+            authors=KeyLists.of([paper.authors for paper in papers]),
+            references=KeyLists.of([paper.references for paper in papers]),
+            cited_by=KeyLists.of([paper.cited_by for paper in papers]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _PaperMetadata:
+    """Metadata of one paper of a click log."""
+
+    title: str
+    abstract: str
+    year: float
+    words: Keys
+    authors: Keys
+    references: Keys
+    cited_by: Keys
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> _PaperMetadata:
+        """Read the metadata of one paper from its JSON entry."""
+        title = clean_text(entry.get("title"))
+        return cls(
+            title,
+            clean_text(entry.get("abstract")),
+            year_of(entry.get("year")),
+            _keys(title_words(title)),
+            *(_keys(_ids(entry.get(name))) for name in ("authors", "references", "cited_by")),
+        )
+
+
+def read_metadata(path: Path, wanted: Collection[str], reporter: Reporter = QUIET) -> Metadata:
+    """Read the metadata of the wanted papers from SciDocs' JSON file."""
+    with reporter.task(f"reading {path.name}", unit="papers") as advance:
+
+        def wanted_entries() -> Iterable[tuple[str, object]]:
+            for name, entry in read_entries(Source(path)):
+                advance(1)
+                if name in wanted:
+                    yield name, entry
+
+        return Metadata.of(wanted_entries())
+
+
+def title_words(title: str) -> list[str]:
+    """Split a title into words and punctuation marks, case kept.
+
+    SciDocs' code uses spaCy 2, which does not split 'COVID-19', '3.5' and "'s"; this does.
+
+    >>> title_words("BERT: pre-training")
+    ['BERT', ':', 'pre', '-', 'training']
+    """
+    return _WORD.findall(title)
+
+
+def year_of(value: object) -> float:
+    """Return a paper's year as a number, also from text; NaN for anything else.
+
+    >>> year_of("2015"), year_of(None), year_of("in press")
+    (2015.0, nan, nan)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return math.nan
+    try:
+        year = float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+    return year if math.isfinite(year) else math.nan
+
+
+def _ids(value: object) -> list[str]:
+    """Return the ids in a JSON list; what is neither text nor number is left out."""
+    items = value if isinstance(value, list) else []
+    return [str(item) for item in items if isinstance(item, str | int)]
+
+
+def _keys(texts: list[str]) -> Keys:
+    """Hash ids or title words to sorted, distinct 64-bit keys."""
+    if not texts:
+        return _NO_KEYS
+    return np.unique(hash_texts([text.encode(errors="replace").decode() for text in texts]))
+
+
+def read_entries(source: Source, chunk: int = _CHUNK) -> Iterator[tuple[str, object]]:
+    """Yield every key of a file's one JSON object with its value, `{"p1": {...}, ...}` -> ("p1", {...}), in order.
+
+    An entry is only checked to be JSON; a key that occurs twice is yielded twice.
+    """
+    with source.open() as stream:
+        window = _JsonWindow(source, io.TextIOWrapper(stream, "utf-8-sig", errors="replace"), chunk)
+        window.expect("{")
+        separator = window.expect("}") if window.peek() == "}" else ","
+        while separator == ",":
+            key = window.value()
+            if not isinstance(key, str):
+                raise window.error("a key is not a string")
+            window.expect(":")
+            yield key, window.value()
+            separator = window.expect(",}")
+        if window.peek():
+            raise window.error("something follows the object")
+
+
+class _JsonWindow:
+    """The part of a large JSON file that is in memory; `_at` is the position of the next character."""
+
+    def __init__(self, source: Source, stream: TextIO, chunk: int) -> None:
+        self._source, self._stream, self._chunk = source, stream, chunk
+        self._text, self._at, self._before = "", 0, 0
+        self._at_end = False
+        self._decode = json.JSONDecoder().raw_decode
+
+    def error(self, reason: str) -> InputError:
+        """Return the error for a metadata file that is not one JSON object, with the position."""
+        return InputError(
+            f"{self._source.path} cannot be read near character {self._before + self._at:,} ({reason}); it must be one "
+            "JSON object of papers by id: get the file again"
+        )
+
+    def peek(self) -> str:
+        """Return the next JSON character that is not blank, "" at the end of the file."""
+        while True:
+            blanks = _BLANKS.match(self._text, self._at)
+            assert blanks is not None  # the pattern also matches the empty string
+            self._at = blanks.end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._grow():
+                return ""
+
+    def expect(self, characters: str) -> str:
+        """Step over the next JSON character, which must be one of these."""
+        character = self.peek()
+        if not character:
+            raise self.error("the file ends too early")
+        if character not in characters:
+            raise self.error(f"{character!r} where {' or '.join(characters)} belongs")
+        self._at += 1
+        return character
+
+    def value(self) -> object:
+        """Step over the next JSON value, which ends before a separator: of `1.5e3` the window may hold only `1.5e`."""
+        self.peek()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError:
+                if not self._grow():
+                    raise self.error("no JSON, or cut off") from None
+                continue
+            except RecursionError:
+                raise self.error("nested too deeply") from None
+            if self._text[end : end + 1] in _AFTER or not self._grow():
+                self._at = end
+                return value
+
+    def _grow(self) -> bool:
+        """Read more of the file, twice as much where an entry is larger than the window; False at the end."""
+        if self._at_end:
+            return False
+        rest = self._text[self._at :]
+        if len(rest) > MAX_LINE:
+            raise self.error(f"no end of an entry within {MAX_LINE >> 20} Mi characters")
+        more = self._stream.read(max(self._chunk, len(rest)))
+        self._before += self._at
+        self._text, self._at = rest + more, 0
+        self._at_end = not more
+        return not self._at_end

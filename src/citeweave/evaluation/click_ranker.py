@@ -1,4 +1,7 @@
-"""The eleven numbers by which SciDocs' network tells how well a shown paper goes with the paper beside it.
+"""SciDocs' recommendation network: eleven features of a query and a shown paper, learned from clicks.
+
+    ranker = train_ranker(triplets, val_triplets, seed=7)
+    ranker.scores(features)    ->    (pairs,) between 0 and 1; the clicked paper should have the highest score
 
      0 authors             shared authors, Jaccard                6 cites query      1 if the candidate cites the query
      1 place               always 0                               7 cited by query   1 if the query cites the candidate
@@ -7,24 +10,20 @@
      4 cited by the same   shared citing papers, Jaccard         10 citations        ln(1 + citing papers) / 10
      5 cite the same       shared references, Jaccard
 
-The place in the shown list was meant to be a feature; the peer's reader overwrites it with 0 in training and in the
-test, so the network never sees it: SPECTER's text counts ten features, its code eleven. It stays 0 here.
+The place in the shown list was meant to be a feature; SciDocs' reader overwrites it with 0 in training and test, so the
+network never sees it: SPECTER's paper counts ten features, its code eleven. It stays 0 here.
 
-What is missing: without metadata of either paper its Jaccards and ages are 0, and a citation counts if either paper's
-lists tell of it; an unknown year has age 0; two empty lists share 0. Without a vector, and with one of zeros, the
-cosine is 0. The peer gives two papers without titles the title overlap 1 (it compares a stand-in word); here it is 0.
+Without metadata of either paper its Jaccards and ages are 0, and a citation counts if either paper's lists have it; an
+unknown year has age 0; two empty lists share 0. Without a vector, or with one of zeros, the cosine is 0. SciDocs gives
+two papers without titles the title overlap 1 (it compares a placeholder word); here it is 0.
 
-SciDocs' recommendation network: eleven features, 50 hidden units (relu, dropout 0.4), one score (sigmoid).
+The network has 50 hidden units (relu, dropout 0.4) and one score (sigmoid). It learns from triplets: the clicked paper must
+score at least 0.1 more than another one of the same list. Settings are those of allenai/scidocs
+(`train_similar_papers_model.json`, AllenNLP 0.9): batches of 128 in a new order every epoch, 5 epochs, Adadelta (rho
+0.95, rate 1), every partial derivative clipped to [-5, 5], weights initialized uniformly within 1 / sqrt(inputs). The
+epoch with the lowest validation loss, the mean over batches, is kept.
 
-    ranker = train_ranker(triplets, val_triplets, seed=7)
-    ranker.scores(features)    ->    (pairs,) between 0 and 1, the clicked paper's should be the highest
-
-It learns from triplets: the clicked paper must score at least 0.1 more than another one of the same list. Settings are
-those of allenai/scidocs (`train_similar_papers_model.json`, AllenNLP 0.9): batches of 128 in a new order every epoch,
-5 epochs, Adadelta (rho 0.95, rate 1), every partial derivative cut to [-5, 5], weights begun evenly within
-1 / sqrt(inputs). The epoch with the lowest validation loss is kept, the loss being the mean over batches.
-
-The peer's numbers cannot be had to the last digit: there the random numbers also serve to begin an embedding of title
+SciDocs' numbers cannot be reproduced to the last digit: there the random numbers also initialize an embedding of title
 words that is never used. The same seed gives the same ranker here, whatever the number of threads.
 """
 
@@ -43,7 +42,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import Keys, hash_texts, stream
-from citeweave.evaluation.click_data import KeyLists, Metadata
+from citeweave.evaluation.click_data import Doubles, KeyLists, Longs, Metadata
 
 FEATURES = (
     "authors",
@@ -60,28 +59,25 @@ FEATURES = (
 )
 
 Lookup: TypeAlias = Callable[[Sequence[str]], tuple[NDArray[Any], NDArray[np.bool_]]]
-"""Ids -> their vectors (n, d) and whether each is there (n,); rows of what is not there may hold anything."""
-
-Doubles = NDArray[np.float64]
-Longs = NDArray[np.int64]
+"""Paper ids -> their vectors (n, d) and whether each exists (n,); rows of missing ones may hold anything."""
 
 _FEATURE_BLOCK = 2048
-"""Pairs whose vectors are in memory at a time; changes no value."""
+"""Pairs whose vectors are in memory at a time; does not change any value."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """A row a pair of query and candidate."""
+    """Click features of (query, candidate) pairs, and the papers without vectors or metadata."""
 
     matrix: NDArray[np.float32]
     """(pairs, 11) in the order of `FEATURES`."""
 
     has_vectors: NDArray[np.bool_]
-    """(pairs,) both papers have one."""
+    """(pairs,) whether both papers have a vector."""
 
     papers: frozenset[str]
     without_vector: frozenset[str]
-    """Papers without vector; a vector with NaN or Inf is none."""
+    """Papers without a vector; a vector with NaN or infinity counts as none."""
 
     without_metadata: frozenset[str]
     zero_vectors: frozenset[str]
@@ -94,9 +90,8 @@ def pair_features(
     vectors: Lookup,
     reporter: Reporter = QUIET,
 ) -> Features:
-    """The features of every pair, row by row."""
-    query, candidate = metadata.rows(queries), metadata.rows(candidates)  # (pairs,) each, -1 = nothing known
-    ages = oldness(metadata.years, candidate)
+    """Compute the eleven click features of every (query, candidate) pair."""
+    query, candidate = metadata.rows(queries), metadata.rows(candidates)  # (pairs,) each, -1 = no metadata
     cosines, has_vectors, absent, zeros = _cosines(queries, candidates, vectors, reporter)
     columns = [
         jaccard(metadata.authors, query, candidate),
@@ -107,9 +102,9 @@ def pair_features(
         jaccard(metadata.references, query, candidate),
         _cites(metadata, citing=(candidates, candidate), cited=(queries, query)),
         _cites(metadata, citing=(queries, query), cited=(candidates, candidate)),
-        ages,
-        relative_oldness(metadata.years, query, candidate),
-        _fame(metadata.cited_by, candidate),
+        age(metadata.years, candidate),
+        relative_age(metadata.years, query, candidate),
+        _citation_feature(metadata.cited_by, candidate),
     ]
     papers = frozenset(queries) | frozenset(candidates)
     names = list(papers)
@@ -124,7 +119,7 @@ def pair_features(
 
 
 def jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
-    """(pairs,) shared keys / keys of either; 0 where there are none, and where a row is -1."""
+    """Compute the Jaccard overlap of two papers' keys, (pairs,): shared / either; 0 for no keys or row -1."""
     shared = np.zeros(len(left), np.int64)
     _count_shared(lists.offsets, lists.keys, left, right, shared)
     known = (left >= 0) & (right >= 0)
@@ -133,50 +128,54 @@ def jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
     return np.asarray(shared / np.maximum(either, 1), np.float64)
 
 
-def oldness(years: Doubles, rows: Longs) -> Doubles:
-    """(pairs,) twentieths of years before 2020, within [-1, 1]; 0 where the year is unknown.
+def age(years: Doubles, rows: Longs) -> Doubles:
+    """Compute the age feature, (pairs,): years before 2020 / 20, within [-1, 1]; 0 where the year is unknown.
 
-    >>> oldness(np.array([2010.0, 1950.0, np.nan]), np.array([0, 1, 2, -1])).tolist()
+    >>> age(np.array([2010.0, 1950.0, np.nan]), np.array([0, 1, 2, -1])).tolist()
     [0.5, 1.0, 0.0, 0.0]
     """
-    return _within(2020 - _year(years, rows))
+    return _age_feature(2020 - _year(years, rows))
 
 
-def relative_oldness(years: Doubles, queries: Longs, candidates: Longs) -> Doubles:
-    """(pairs,) twentieths of years that the candidate is older than the query, within [-1, 1]; 0 where unknown."""
-    return _within(_year(years, queries) - _year(years, candidates))
+def relative_age(years: Doubles, queries: Longs, candidates: Longs) -> Doubles:
+    """Compute how much older the candidate is than the query, (pairs,): years / 20 within [-1, 1]; 0 if unknown."""
+    return _age_feature(_year(years, queries) - _year(years, candidates))
 
 
 def _year(years: Doubles, rows: Longs) -> Doubles:
+    """Return the year of each row, NaN for row -1."""
     return np.asarray(np.append(years, np.nan)[rows], np.float64)
 
 
-def _within(difference: Doubles) -> Doubles:
+def _age_feature(difference: Doubles) -> Doubles:
+    """Scale a difference of years to [-1, 1]; 0 for NaN."""
     return np.nan_to_num(np.clip(difference / 20, -1, 1), nan=0.0)
 
 
-def _fame(cited_by: KeyLists, rows: Longs) -> Doubles:
+def _citation_feature(cited_by: KeyLists, rows: Longs) -> Doubles:
+    """Compute ln(1 + citing papers) / 10 of each row, 0 for row -1."""
     return np.asarray(np.log1p(np.append(cited_by.sizes(), 0)[rows]) / 10, np.float64)
 
 
 def _cites(
     metadata: Metadata, *, citing: tuple[Sequence[str], Longs], cited: tuple[Sequence[str], Longs]
 ) -> NDArray[np.bool_]:
-    """(pairs,) whether the one's references or the other's citing papers tell of the citation."""
-    found = np.zeros(len(citing[0]), bool)
+    """Tell whether one paper cites the other, (pairs,), by its references or the other's citing papers."""
+    cites = np.zeros(len(citing[0]), bool)
     references, cited_by = metadata.references, metadata.cited_by
-    _mark_held(references.offsets, references.keys, citing[1], _hashed(cited[0]), found)
-    _mark_held(cited_by.offsets, cited_by.keys, cited[1], _hashed(citing[0]), found)
-    return found
+    _mark_contained(references.offsets, references.keys, citing[1], _hash_ids(cited[0]), cites)
+    _mark_contained(cited_by.offsets, cited_by.keys, cited[1], _hash_ids(citing[0]), cites)
+    return cites
 
 
-def _hashed(ids: Sequence[str]) -> Keys:
+def _hash_ids(ids: Sequence[str]) -> Keys:
+    """Hash paper ids to the 64-bit keys that the metadata has."""
     return hash_texts([name.encode(errors="replace").decode() for name in ids])
 
 
 @numba.njit(cache=True, nogil=True)
 def _count_shared(offsets: Longs, keys: Keys, left: Longs, right: Longs, out: Longs) -> None:
-    """How many keys the lists of two rows share; both are sorted, so one walk through the two is enough."""
+    """Count the keys that two rows share; both lists are sorted, so one pass is enough."""
     for pair in range(len(left)):
         if left[pair] < 0 or right[pair] < 0:
             continue
@@ -192,8 +191,8 @@ def _count_shared(offsets: Longs, keys: Keys, left: Longs, right: Longs, out: Lo
 
 
 @numba.njit(cache=True, nogil=True)
-def _mark_held(offsets: Longs, keys: Keys, rows: Longs, wanted: Keys, out: NDArray[np.bool_]) -> None:
-    """Marks the pairs whose wanted key is in the list of their row."""
+def _mark_contained(offsets: Longs, keys: Keys, rows: Longs, wanted: Keys, out: NDArray[np.bool_]) -> None:
+    """Mark the pairs whose wanted key is among the keys of their row."""
     for pair in range(len(rows)):
         if rows[pair] >= 0:
             begin, end = offsets[rows[pair]], offsets[rows[pair] + 1]
@@ -204,7 +203,7 @@ def _mark_held(offsets: Longs, keys: Keys, rows: Longs, wanted: Keys, out: NDArr
 def _cosines(
     queries: Sequence[str], candidates: Sequence[str], vectors: Lookup, reporter: Reporter
 ) -> tuple[Doubles, NDArray[np.bool_], set[str], set[str]]:
-    """(pairs,) cosines, (pairs,) whether both vectors are there, the papers without one, those whose vector is zero."""
+    """Compute the cosine of every pair; also which pairs have both vectors, papers without one, papers with zeros."""
     cosines, has_both = np.zeros(len(queries)), np.zeros(len(queries), bool)
     absent, zeros = set[str](), set[str]()
     with reporter.task("comparing vectors", len(queries), "pairs") as advance:
@@ -212,7 +211,7 @@ def _cosines(
             block = slice(start, start + _FEATURE_BLOCK)
             names = list(dict.fromkeys([*queries[block], *candidates[block]]))
             units, present, lengths = _units(*vectors(names))
-            absent.update(name for name, is_there in zip(names, present.tolist(), strict=True) if not is_there)
+            absent.update(name for name, has_vector in zip(names, present.tolist(), strict=True) if not has_vector)
             zeros.update(names[row] for row in np.flatnonzero(present & (lengths == 0)).tolist())
             rows = {name: row for row, name in enumerate(names)}
             left = np.array([rows[name] for name in queries[block]])
@@ -224,7 +223,7 @@ def _cosines(
 
 
 def _units(matrix: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Doubles, NDArray[np.bool_], Doubles]:
-    """Vectors of length 1 (n, d), zeros where there is none; whether each is there (n,); lengths (n,)."""
+    """Normalize vectors (n, d) to length 1, zeros where missing; also whether each is usable (n,) and its length (n,)."""
     assert matrix.ndim == 2 and len(matrix) == len(present), (matrix.shape, present.shape)
     present = present & np.isfinite(matrix).all(axis=1)
     rows = np.where(present[:, None], matrix, 0).astype(np.float64)
@@ -232,18 +231,15 @@ def _units(matrix: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Doubles, N
     return rows / np.where(lengths > 0, lengths, 1)[:, None], present, lengths
 
 
-# SciDocs' recommendation network: eleven features, 50 hidden units (relu, dropout 0.4), one score (sigmoid).
-
 Floats = NDArray[np.float32]
 
-
 _RANKER_BLOCK = 1 << 14
-"""Pairs scored at a time; changes no value."""
+"""Pairs scored at a time; does not change any value."""
 
 
 @dataclass(frozen=True)
 class ClickTriplets:
-    """Pairs of papers from one list, of which the first was clicked."""
+    """Features of a clicked and another paper of the same list, for training the click ranker."""
 
     clicked: Floats
     """(triplets, 11)"""
@@ -260,7 +256,7 @@ class ClickTriplets:
 
 @dataclass(frozen=True)
 class RankerRecipe:
-    """The settings of the network and of its training."""
+    """Settings of the click ranker and of its training; the defaults are SciDocs'."""
 
     epochs: int = 5
     batch: int = 128
@@ -270,12 +266,12 @@ class RankerRecipe:
     rho: float = 0.95
     clip: float = 5.0
     patience: int = 10
-    """Stop after so many epochs without a lower validation loss."""
+    """Number of epochs without a lower validation loss after which training stops."""
 
 
 @dataclass(frozen=True)
 class Ranker:
-    """A trained network: plain arrays, needs no torch."""
+    """A trained click ranker as plain arrays; scoring needs no torch."""
 
     inner: Doubles
     """(features, hidden)"""
@@ -288,21 +284,21 @@ class Ranker:
 
     outer_bias: float
     epoch: int
-    """The epoch that was kept, the first is 1."""
+    """The epoch whose weights these are, from 1."""
 
     train_losses: tuple[float, ...]
     val_losses: tuple[float, ...]
-    """One an epoch; none without validation triplets."""
+    """One loss per epoch; none without validation triplets."""
 
     def scores(self, features: NDArray[Any]) -> Doubles:
-        """(pairs,) the score of every row of (pairs, features). Equal rows have equal scores, to the last bit."""
+        """Score every row of click features (pairs, features), (pairs,); equal rows have bit-equal scores."""
         assert features.shape[1] == len(self.inner), features.shape
         out = np.empty(len(features), np.float64)
         for start in range(0, len(features), _RANKER_BLOCK):
             block = features[start : start + _RANKER_BLOCK].astype(np.float64)
             hidden = np.tile(self.inner_bias, (len(block), 1))  # (block, hidden)
             for column, weights in zip(block.T, self.inner, strict=True):
-                hidden += column[:, None] * weights  # a matrix product would sum in an order that depends on the block
+                hidden += column[:, None] * weights  # the sum order of a matrix product depends on the block
             total = (np.maximum(hidden, 0) * self.outer).sum(axis=1) + self.outer_bias
             out[start : start + _RANKER_BLOCK] = 1 / (1 + np.exp(-np.clip(total, -700, 700)))
         return out
@@ -316,30 +312,32 @@ def train_ranker(
     recipe: RankerRecipe | None = None,
     reporter: Reporter = QUIET,
 ) -> Ranker:
-    """Learns the order of clicked and other papers."""
+    """Train the click ranker to score clicked papers above the others of their list."""
     recipe = recipe or RankerRecipe()
     if not len(train):
         raise UserError("the training clicks hold no list of two papers or more, so there is no order to learn")
     with _one_thread() as torch, reporter.task("training the ranker", recipe.epochs, "epochs") as advance:
         training = _Training(torch, train, recipe, seed)
         best, train_losses, val_losses = training.weights(), list[float](), list[float]()
-        kept, lowest = 0, math.inf
+        best_epoch, lowest = 0, math.inf
         for epoch in range(1, recipe.epochs + 1):
             train_losses.append(training.run_epoch(epoch))
             if val is not None and len(val):
                 val_losses.append(training.loss_of(val))
             if not val_losses or val_losses[-1] < lowest:
-                best, kept, lowest = training.weights(), epoch, val_losses[-1] if val_losses else math.inf
+                best, best_epoch, lowest = training.weights(), epoch, val_losses[-1] if val_losses else math.inf
             advance(1)
-            if epoch - kept >= recipe.patience:
+            if epoch - best_epoch >= recipe.patience:
                 break
     inner, inner_bias, outer, outer_bias = best
-    return Ranker(inner, inner_bias, outer[:, 0], float(outer_bias[0]), kept, tuple(train_losses), tuple(val_losses))
+    return Ranker(
+        inner, inner_bias, outer[:, 0], float(outer_bias[0]), best_epoch, tuple(train_losses), tuple(val_losses)
+    )
 
 
 @contextmanager
 def _one_thread() -> Iterator[Any]:
-    """torch on one thread: as fast for so small a network, and sums are made in the same order on every machine."""
+    """Run torch on one thread: as fast for so small a network, and the order of sums is the same on every machine."""
     torch = require("torch", extra="minilm")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -350,7 +348,7 @@ def _one_thread() -> Iterator[Any]:
 
 
 class _Training:
-    """The network while it learns. Draws come from streams of its own: torch's global generator is left alone."""
+    """The click ranker during training; its random numbers are its own, torch's global generator is left alone."""
 
     def __init__(self, torch: Any, data: ClickTriplets, recipe: RankerRecipe, seed: int) -> None:
         self._torch, self._recipe, self._seed = torch, recipe, seed
@@ -366,10 +364,11 @@ class _Training:
         self._optimizer = torch.optim.Adadelta(self._parameters, lr=1.0, rho=recipe.rho, eps=1e-6, foreach=False)
 
     def weights(self) -> list[Doubles]:
+        """Copy the current weights of the click ranker."""
         return [tensor.detach().numpy().astype(np.float64) for tensor in self._parameters]
 
     def run_epoch(self, epoch: int) -> float:
-        """One pass over the triplets; the mean of the batches' losses."""
+        """Train one epoch over the triplets and return the mean loss of its batches."""
         draw = stream(self._seed, "click ranker", "epoch", epoch)
         order = self._torch.from_numpy(draw.permutation(len(self._data[0])))
         losses = []
@@ -383,7 +382,7 @@ class _Training:
         return float(np.mean(losses))
 
     def loss_of(self, data: ClickTriplets) -> float:
-        """The mean of the batches' losses, without dropout."""
+        """Return the mean loss of the batches of these triplets, without dropout."""
         batches = zip(*(part.split(self._recipe.batch) for part in self._tensors(data)), strict=True)
         with self._torch.no_grad():
             return float(np.mean([self._loss(list(batch), None).item() for batch in batches]))
@@ -393,16 +392,17 @@ class _Training:
         return [self._torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in parts]
 
     def _loss(self, batch: list[Any], draw: np.random.Generator | None) -> Any:
-        """Mean of max(0, margin - (score of clicked - score of other)) / propensity."""
+        """Compute the mean of max(0, margin - (score of clicked - score of other)) / propensity."""
         clicked, others, propensities = batch
         scores = self._scores(self._torch.cat([clicked, others]), draw)  # (2 * batch,)
         gaps = scores[: len(clicked)] - scores[len(clicked) :]
         return ((self._recipe.margin - gaps).clamp(min=0) / propensities).mean()
 
     def _scores(self, features: Any, draw: np.random.Generator | None) -> Any:
+        """Score features with the current weights; dropout only where `draw` is a generator."""
         inner, inner_bias, outer, outer_bias = self._parameters
         hidden = (features @ inner + inner_bias).relu()  # (rows, hidden)
         if draw is not None and self._recipe.dropout > 0:
-            stays = draw.random(tuple(hidden.shape), np.float32) >= self._recipe.dropout
-            hidden = hidden * self._torch.from_numpy(stays) / (1 - self._recipe.dropout)
+            mask = draw.random(tuple(hidden.shape), np.float32) >= self._recipe.dropout
+            hidden = hidden * self._torch.from_numpy(mask) / (1 - self._recipe.dropout)
         return (hidden @ outer + outer_bias).sigmoid()[:, 0]

@@ -1,16 +1,12 @@
-"""What a comparison found: systems side by side, their differences, and what a careful reader would sign.
-
-Does not compute anything: `compare` does.
-
-Is one system better than another? Paired hierarchical bootstrap over queries and seeds, with a plain verdict.
+"""Compare systems by their reports: paired hierarchical bootstrap over queries and seeds, verdicts in words.
 
     compare({"minilm": [report], "mine": [seed 0, seed 1, seed 2]}).sentences
 
-Queries are drawn with replacement within each task, the same for all systems; the reports of a system that was trained
-or evaluated with several seeds are drawn too. Every metric of a task has one weight, every task has one weight. p-values
+Queries are drawn with replacement within each task, the same for all systems; the reports of a system that was trained or
+evaluated with several seeds are drawn too. Every metric of a task has the same weight, and so has every task. p-values
 are two-sided and corrected for the number of comparisons (Holm, Scandinavian Journal of Statistics 1979).
 
-Does not judge: it reads reports, which must be on the same data.
+Does not evaluate: it reads reports, which must be on the same data.
 """
 
 from __future__ import annotations
@@ -25,15 +21,23 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.randomness import stream
-from citeweave.evaluation.bootstrap import Outcome, derive, interval, resample_together
+from citeweave.evaluation.bootstrap import Outcome, derive_metric, percentile_interval, resample_together
 from citeweave.evaluation.report import Report
 
 SIGNIFICANT = 0.05
+OVERALL = "overall"
+RESAMPLES = 10_000
+
+TOO_FEW = 10
+"""Tasks with fewer queries are shown but not tested: a bootstrap of them finds differences where there are none."""
+
+FEW = 30
+"""Tasks with fewer queries get a warning."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """First system minus second, by one metric, in points of percent."""
+    """Difference of two systems by one metric, first minus second in percentage points, with interval and p-value."""
 
     first: str
     second: str
@@ -42,10 +46,10 @@ class Difference:
     low: float
     high: float
     p: float
-    """As if this were the only comparison."""
+    """p-value as if this were the only comparison."""
 
     corrected: float
-    """After Holm's correction over all comparisons of this table."""
+    """p-value after Holm's correction over all comparisons of this table."""
 
     @property
     def is_significant(self) -> bool:
@@ -54,7 +58,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems side by side."""
+    """Values, intervals and differences of the compared systems."""
 
     systems: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -64,54 +68,14 @@ class Comparison:
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     differences: tuple[Difference, ...]
     queries: Mapping[str, int]
-    """Metric -> rows that all systems answered and that were compared."""
+    """Metric -> number of rows that all systems have and that were compared."""
 
     notes: tuple[str, ...]
 
     @property
     def sentences(self) -> list[str]:
-        """What a careful reader would sign."""
+        """The verdicts on the differences, and the notes, as sentences."""
         return [*_verdicts(self.differences), *self.notes]
-
-
-def _verdicts(differences: Sequence[Difference]) -> list[str]:
-    """A sentence for every difference of the first metric and every significant one; the rest in one sentence."""
-    if not differences:
-        return ["Too few queries to test a difference."]
-    first = differences[0].metric
-    told = [each for each in differences if each.metric == first or each.is_significant]
-    sentences = [_verdict(each, len(differences)) for each in told]
-    rest = [f"{each.metric} ({each.first}, {each.second})" for each in differences if each not in told]
-    if rest:
-        sentences.append(f"No difference can be claimed by {', '.join(rest)}.")
-    return sentences
-
-
-def _verdict(difference: Difference, comparisons: int) -> str:
-    better, worse, points = difference.first, difference.second, difference.points
-    low, high = difference.low, difference.high
-    if points < 0:
-        better, worse, points, low, high = worse, better, -points, -high, -low
-    span = f"95 % interval {low:+.2f} to {high:+.2f}"
-    among = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
-    if difference.is_significant:
-        return f"{difference.metric}: {better} is better than {worse} by {points:.2f} points ({span}, p = {difference.corrected:.2g}{among})."
-    return (
-        f"{difference.metric}: no difference between {better} and {worse} can be claimed: {points:+.2f} points "
-        f"({span}, p = {difference.corrected:.2g}{among})."
-    )
-
-
-# Is one system better than another? Paired hierarchical bootstrap over queries and seeds, with a plain verdict.
-
-OVERALL = "overall"
-RESAMPLES = 10_000
-
-TOO_FEW = 10
-"""Fewer queries than these are shown but not tested: a bootstrap of them finds differences where there are none."""
-
-FEW = 30
-"""Fewer queries than these deserve a warning."""
 
 
 def compare(
@@ -122,16 +86,16 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Compare systems, each given by the reports of its seeds; `metrics` are flat names, empty = the suite's headline.
+    """Compare systems by the reports of their seeds; `metrics` are flat names, empty = the suite's headline.
 
     `against` names the systems that all others are compared with, empty = every pair. The fewer pairs, the fewer
     comparisons to correct for: choose them before looking.
     """
     if len(systems) < 2:
-        raise UserError(f"{len(systems)} system is given; name at least two reports to compare")
+        raise UserError(f"there is {len(systems)} system; name at least two reports to compare")
     for name in against:
         choose(name, systems, "against")
-    read = {system: [_Read.of(report) for report in reports] for system, reports in systems.items()}
+    read = {system: [_ReadReport.of(report) for report in reports] for system, reports in systems.items()}
     every = [each for reports in read.values() for each in reports]
     names, notes = _shared_metrics(every, metrics)
     rows = {name: _shared_rows(every, name, notes) for name in names}
@@ -150,27 +114,28 @@ def compare(
         tuple(systems),
         shown,
         values,
-        {system: {name: interval(drawn[system][name]) for name in shown} for system in systems},
+        {system: {name: percentile_interval(drawn[system][name]) for name in shown} for system in systems},
         _differences(_pairs(systems, against), _tested(shown, rows), values, drawn),
         {name: len(rows[name]) for name in names},
-        tuple(notes + _warnings(rows, systems) + _other_options(every)),
+        tuple(notes + _warnings(rows, systems) + _differing_options(every)),
     )
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A report's outcomes by flat name."""
+class _ReadReport:
+    """The parts of a report that a comparison needs: options, headline and outcomes by flat metric name."""
 
     suite: str
     options: Mapping[str, Any]
     headline: Sequence[str]
-    marks: Mapping[str, str]
-    """Task -> fingerprint of what it asks."""
+    fingerprints: Mapping[str, str]
+    """Task -> fingerprint of its content."""
 
     outcomes: Mapping[str, tuple[Outcome, str]]
 
     @classmethod
-    def of(cls, report: Report) -> _Read:
+    def of(cls, report: Report) -> _ReadReport:
+        """Read the outcomes of a report by flat metric name."""
         outcomes = {
             f"{outcome.task}.{metric}": (outcome, metric) for outcome in report.outcomes() for metric in outcome.how
         }
@@ -183,11 +148,13 @@ class _Read:
         )
 
     def value(self, name: str, rows: Sequence[str]) -> float:
+        """Derive a metric from these rows of the report, in percent."""
         outcome, metric = self.outcomes[name]
-        return 100 * derive(outcome.how[metric], {row: outcome.rows[row] for row in rows}, metric)
+        return 100 * derive_metric(outcome.how[metric], {row: outcome.rows[row] for row in rows}, metric)
 
 
-def _shared_metrics(reports: Sequence[_Read], asked: Sequence[str]) -> tuple[list[str], list[str]]:
+def _shared_metrics(reports: Sequence[_ReadReport], requested: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Choose the metrics to compare among those that all reports share; also notes on those that are left out."""
     suites = {report.suite for report in reports}
     if len(suites) > 1:
         raise UserError(f"the reports are on {', '.join(sorted(suites))}; compare reports on one suite")
@@ -195,49 +162,49 @@ def _shared_metrics(reports: Sequence[_Read], asked: Sequence[str]) -> tuple[lis
     if not shared:
         raise UserError("the reports share no metric; evaluate all systems by the same tasks")
     headline = [name for name in reports[0].headline if name in shared]
-    for name in asked:
+    for name in requested:
         if name not in shared:
             raise UserError(f"--metric is {name!r}; the reports share {', '.join(shared)}")
     lost = sorted({name for report in reports for name in report.outcomes} - set(shared))
     notes = [f"Not compared, as some report lacks it: {', '.join(lost)}."] if lost else []
-    return list(asked) or headline or shared, notes
+    return list(requested) or headline or shared, notes
 
 
-def _shared_rows(reports: Sequence[_Read], name: str, notes: list[str]) -> list[str]:
-    """Names of the rows that every report has; the questions must be the same."""
-    if len({report.marks.get(report.outcomes[name][0].task) for report in reports}) > 1:
-        raise UserError(f"the reports judge {name} on different data; evaluate all systems on the same folder")
+def _shared_rows(reports: Sequence[_ReadReport], name: str, notes: list[str]) -> list[str]:
+    """Return the names of the rows that every report has for a metric; its task must be the same in all."""
+    if len({report.fingerprints.get(report.outcomes[name][0].task) for report in reports}) > 1:
+        raise UserError(f"the reports have {name} on different data; evaluate all systems on the same folder")
     each = [report.outcomes[name][0].rows for report in reports]
-    alike = all(rows.keys() == each[0].keys() for rows in each)
-    shared = list(each[0]) if alike else [row for row in each[0] if all(row in rows for rows in each)]
-    most = max(len(rows) for rows in each)
-    if len(shared) < most:
-        notes.append(f"{name}: {most - len(shared):,} of {most:,} rows are not answered by all and were left out.")
+    equal = all(rows.keys() == each[0].keys() for rows in each)
+    shared = list(each[0]) if equal else [row for row in each[0] if all(row in rows for rows in each)]
+    max_rows = max(len(rows) for rows in each)
+    if len(shared) < max_rows:
+        notes.append(
+            f"{name}: {max_rows - len(shared):,} of {max_rows:,} rows are not in all reports and were left out."
+        )
     if not shared:
-        raise UserError(f"no row of {name} is answered by all reports; check that they are on the same data")
+        raise UserError(f"no row of {name} is in all reports; check that they are on the same data")
     return shared
 
 
 def _resample(
-    read: Mapping[str, Sequence[_Read]], name: str, rows: Sequence[str], resamples: int, seed: int
+    read: Mapping[str, Sequence[_ReadReport]], name: str, rows: Sequence[str], resamples: int, seed: int
 ) -> dict[str, NDArray[np.float64]]:
-    """System -> (resamples,) in percent: the same queries for all, each system's own reports drawn with replacement."""
+    """Resample a metric of every system in percent, (resamples,): the same queries for all, each system's reports drawn."""
     every = [report.outcomes[name][0] for reports in read.values() for report in reports]
     metric = next(report.outcomes[name][1] for reports in read.values() for report in reports)
-    values = iter(
-        100 * resample_together(every, metric, resamples, seed=seed, keep=rows)
-    )  # of (resamples,), a report each
+    values = iter(100 * resample_together(every, metric, resamples, seed=seed, rows=rows))  # (resamples,) per report
     drawn = {}
     for system, reports in read.items():
         own = np.stack([next(values) for _ in reports])  # (reports, resamples)
-        # one report a seed: which seeds are drawn belongs to the system, not to the metric
+        # one report per seed: which seeds are drawn depends on the system, not on the metric
         chosen = stream(seed, "bootstrap reports", system).integers(len(reports), size=own.shape)
         drawn[system] = np.asarray(np.take_along_axis(own, chosen, axis=0).mean(axis=0))
     return drawn
 
 
 def _pairs(systems: Iterable[str], against: Sequence[str]) -> list[tuple[str, str]]:
-    """Which systems are compared.
+    """Return the pairs of systems that are compared.
 
     >>> _pairs(["a", "b", "c"], ["c"])
     [('a', 'c'), ('b', 'c')]
@@ -246,7 +213,7 @@ def _pairs(systems: Iterable[str], against: Sequence[str]) -> list[tuple[str, st
 
 
 def _by_task(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
-    """The mean of each task's metrics, so that a task with many metrics weighs no more than another."""
+    """Average the metrics of each task, so that a task with many metrics weighs no more than another."""
     tasks: dict[str, list[Any]] = {}
     for name in names:
         tasks.setdefault(name.rpartition(".")[0], []).append(values[name])
@@ -254,7 +221,7 @@ def _by_task(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
 
 
 def _tested(metrics: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
-    """The metrics with enough queries; all of them together count for the overall value."""
+    """Return the metrics with enough queries to test; for the overall value the queries of all tasks count."""
     number = {name: len(each) for name, each in rows.items()}
     number[OVERALL] = sum({name.rpartition(".")[0]: size for name, size in number.items()}.values())
     return [name for name in metrics if number[name] >= TOO_FEW]
@@ -266,18 +233,21 @@ def _differences(
     values: Mapping[str, Mapping[str, float]],
     drawn: Mapping[str, Mapping[str, NDArray[np.float64]]],
 ) -> tuple[Difference, ...]:
-    found = []
+    """Compute the difference of each pair by each metric, with intervals and Holm-corrected p-values."""
+    rows = []
     for metric in metrics:
         for first, second in pairs:
             differences = drawn[first][metric] - drawn[second][metric]  # (resamples,)
             points = values[first][metric] - values[second][metric]
-            found.append((first, second, metric, points, *interval(differences), two_sided(differences)))
-    corrected = holm([each[-1] for each in found])
-    return tuple(Difference(*each, adjusted) for each, adjusted in zip(found, corrected, strict=True))
+            rows.append((first, second, metric, points, *percentile_interval(differences), two_sided(differences)))
+    corrected = holm([row[-1] for row in rows])
+    return tuple(Difference(*row, adjusted) for row, adjusted in zip(rows, corrected, strict=True))
 
 
 def two_sided(differences: NDArray[np.float64]) -> float:
-    """p-value of no difference: twice the share of resamples on the rarer side of 0, never below 2 / (resamples + 1).
+    """Compute the two-sided p-value of a difference: twice the share of resamples on the rarer side of 0.
+
+    It is never below 2 / (resamples + 1).
 
     >>> two_sided(np.array([1.0, 2.0, 3.0])), two_sided(np.array([-1.0, 1.0, 0.0]))
     (0.5, 1.0)
@@ -287,7 +257,7 @@ def two_sided(differences: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction.
+    """Correct p-values for the number of comparisons by Holm's step-down method.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -300,6 +270,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _warnings(rows: Mapping[str, Sequence[str]], systems: Mapping[str, Sequence[Report]]) -> list[str]:
+    """Write the warnings of a comparison: tasks with few queries, systems with one report."""
     notes = []
     sizes = {name.rpartition(".")[0]: len(each) for name, each in rows.items()}
     untested = sorted(task for task, size in sizes.items() if size < TOO_FEW)
@@ -316,11 +287,40 @@ def _warnings(rows: Mapping[str, Sequence[str]], systems: Mapping[str, Sequence[
     return notes
 
 
-def _other_options(reports: Sequence[_Read]) -> list[str]:
-    """What was judged by other rules differs for that reason, too; seeds are meant to differ."""
+def _differing_options(reports: Sequence[_ReadReport]) -> list[str]:
+    """Write a note for every option in which the compared reports differ, except the seed."""
     notes = []
     for option in sorted({name for report in reports for name in report.options} - {"seed"}):
         values = sorted({str(report.options.get(option, "")) or "the protocol's" for report in reports})
         if len(values) > 1:
-            notes.append(f"The reports were judged by different rules: {option} is {' or '.join(values)}.")
+            notes.append(f"The reports have different options: {option} is {' or '.join(values)}.")
     return notes
+
+
+def _verdicts(differences: Sequence[Difference]) -> list[str]:
+    """Write one sentence per difference of the first metric and per significant one, and one for the rest."""
+    if not differences:
+        return ["Too few queries to test a difference."]
+    first = differences[0].metric
+    shown = [each for each in differences if each.metric == first or each.is_significant]
+    sentences = [_verdict(each, len(differences)) for each in shown]
+    rest = [f"{each.metric} ({each.first}, {each.second})" for each in differences if each not in shown]
+    if rest:
+        sentences.append(f"No difference can be claimed by {', '.join(rest)}.")
+    return sentences
+
+
+def _verdict(difference: Difference, comparisons: int) -> str:
+    """Write the sentence on one difference: which system is better, by how much, and how certain that is."""
+    better, worse, points = difference.first, difference.second, difference.points
+    low, high = difference.low, difference.high
+    if points < 0:
+        better, worse, points, low, high = worse, better, -points, -high, -low
+    span = f"95 % interval {low:+.2f} to {high:+.2f}"
+    among = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
+    if difference.is_significant:
+        return f"{difference.metric}: {better} is better than {worse} by {points:.2f} points ({span}, p = {difference.corrected:.2g}{among})."
+    return (
+        f"{difference.metric}: no difference between {better} and {worse} can be claimed: {points:+.2f} points "
+        f"({span}, p = {difference.corrected:.2g}{among})."
+    )

@@ -1,22 +1,21 @@
-"""Encoders, judged by the vectors they make of a suite's texts; vectors are kept in a cache by content and model.
+"""Systems that encode a suite's texts: an encoder of papers, its aspect spaces, and BM25 as lexical baseline.
+
+Vectors are cached by texts, model and text recipe:
 
     <cache>/vectors/<hash of texts, model and text recipe>/      a folder of vectors, as `embed` would write it
 
-Batches are saved there by time, so an interrupted evaluation resumes in the middle of them; without a cache they are
-saved in the folder of the evaluation (`resume_in`) and removed with it. A text of which a model gives zeros, or a number that is not finite, has no vector; such texts are counted.
+Batches are saved there from time to time, so an interrupted evaluation resumes; without a cache they are saved in the
+folder of the evaluation (`resume_in`) and removed with it. A text whose vector is all zeros or not finite has no vector;
+such texts are counted.
 
-Aspect spaces of an encoder, judged: one space, all side by side, or for every query the one it asks about.
+    spaces = aspect_spaces(EncoderSystem(encoder), heads)     {"encoder": ..., "method": ..., "all": ..., "matching": ...}
 
-    spaces = spaces_of(Encoded(encoder), heads)      {"encoder": ..., "method": ..., "all": ..., "matching": ...}
+All aspect spaces are projections of the encoder's vectors, so papers are encoded once. `matching` scores each query in
+the space of the aspect it asks about, the group of its pool in CSFCube and in the suites `aspects` and `intents`:
 
-All of them share the encoder's vectors, so that papers are read once; a space is a projection of them.
-Which aspect a query asks about is the group of its pool, in CSFCube and in the suites `aspects` and `intents`:
+    background, problem  -> the background space        method -> the method space        result, finding -> the result space
 
-    background, problem  -> the space of backgrounds        method -> of methods        result, finding -> of results
-
-Does not load encoders or heads.
-
-BM25 as a judged ranker: words alone, the baseline of every search task.
+Does not load encoders or heads: `open_system.py` does.
 """
 
 from __future__ import annotations
@@ -30,39 +29,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import matches
+from citeweave.core.artifact import artifact_matches
 from citeweave.core.errors import EmptyResultError
 from citeweave.core.executor import Executor, ShardTask
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import SEPARATOR, TextRecipe
 from citeweave.encoders.aspects import ALL, AspectHeads
-from citeweave.encoders.embed import SHARD, embed_texts, plan_of_texts, text_maker
+from citeweave.encoders.embed import SHARD, embed_texts, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
-from citeweave.encoders.shards import Hired, write_vectors
+from citeweave.encoders.shards import RemoteMaker, write_vectors
 from citeweave.evaluation.systems import (
     ABSENT,
+    DISTANCES,
     PRESENT,
-    Judged,
     NoAnswerError,
     PaperVectors,
     Resumable,
+    System,
     find_top,
     score_pairs,
 )
-from citeweave.evaluation.tasks import DISTANCES, Pools, RankingTask, SearchTask, Suite, Task, TaskTexts
+from citeweave.evaluation.tasks import Pools, RankingTask, SearchTask, Suite, Task, TaskTexts
 from citeweave.vectors.bm25 import Bm25
 from citeweave.vectors.vectors import KIND, VERSION
 
 if TYPE_CHECKING:
-    from citeweave.encoders.remote_shards import MadeHere
+    from citeweave.encoders.remote_shards import EncodingWorker
 
 
 _RECIPE = TextRecipe()
 
 
-class Encoded:
-    """An encoder of whole papers."""
+class EncoderSystem:
+    """An encoder evaluated by one vector per paper, cached by texts and model."""
 
     distances = DISTANCES
 
@@ -78,14 +78,14 @@ class Encoded:
         self.name = encoder.name
         self.revision = hash_json([encoder.revision, text_recipe.hash])[:16]
         self._work: Path | None = None
-        self._made: dict[str, PaperVectors] = {}
+        self._encoded: dict[str, PaperVectors] = {}
         self.counts: dict[str, dict[str, int]] = {}
-        """Hash of texts -> dimension and lost vectors, of all that were read, here or by a crew."""
+        """Hash of texts -> dimension and number of unusable vectors, of texts encoded here or by an executor."""
 
     def resume_in(self, folder: Path | None) -> None:
         self._work = folder
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "revision": self.encoder.revision,
@@ -95,9 +95,9 @@ class Encoded:
         }
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
-        if texts.hash not in self._made:
-            self._made[texts.hash] = self._encode(texts)
-        return self._made[texts.hash]
+        if texts.hash not in self._encoded:
+            self._encoded[texts.hash] = self._encode(texts)
+        return self._encoded[texts.hash]
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
         return score_pairs(self.vectors(texts), pools, distance)
@@ -107,109 +107,115 @@ class Encoded:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
-    def keep(self, texts: TaskTexts, crew: Executor, work: ShardTask) -> None:
-        """See to it that the cache, if there is one, has these texts' vectors: a crew makes the shards that lack."""
-        if self._cache is None or not any(written := texts.paper_texts(self._recipe)):
+    def fill_cache(self, texts: TaskTexts, executor: Executor, work: ShardTask) -> None:
+        """Fill the cache, where there is one, with the vectors of these texts; an executor encodes missing shards."""
+        if self._cache is None or not any(paper_texts := texts.paper_texts(self._recipe)):
             return
-        plan = plan_of_texts(self.encoder, texts.ids, written, text_recipe=self._recipe.hash)
+        plan = plan_texts(self.encoder, texts.ids, paper_texts, text_recipe=self._recipe.hash)
         folder = self._folder(texts)
-        if not matches(folder, KIND, VERSION, plan.recipe):
-            with suppress(EmptyResultError):  # told of the task, when it is judged
-                write_vectors(folder, plan, Hired(crew, work), reporter=self._reporter)
+        if not artifact_matches(folder, KIND, VERSION, plan.recipe):
+            with suppress(EmptyResultError):  # reported when the task is evaluated
+                write_vectors(folder, plan, RemoteMaker(executor, work), reporter=self._reporter)
 
-    def shards(self, texts: TaskTexts) -> MadeHere:
-        """A worker's side of `keep`: the number of a shard -> its bytes."""
-        from citeweave.encoders.remote_shards import MadeHere
+    def shards(self, texts: TaskTexts) -> EncodingWorker:
+        """Return a worker's side of `fill_cache`: number of a shard -> its bytes."""
+        from citeweave.encoders.remote_shards import EncodingWorker
 
-        written = texts.paper_texts(self._recipe)
-        return MadeHere(text_maker(self.encoder, written, "float32"), len(written), SHARD)
+        paper_texts = texts.paper_texts(self._recipe)
+        return EncodingWorker(text_maker(self.encoder, paper_texts, "float32"), len(paper_texts), SHARD)
 
     def _encode(self, texts: TaskTexts) -> PaperVectors:
-        written = texts.paper_texts(self._recipe)
-        has_text = np.array([bool(text) for text in written])  # (rows,)
-        matrix = self._read(texts, written) if has_text.any() else np.zeros((len(written), 1), np.float32)
+        """Encode the papers of a task, count unusable vectors and mark their papers as absent."""
+        paper_texts = texts.paper_texts(self._recipe)
+        has_text = np.array([bool(text) for text in paper_texts])  # (rows,)
+        matrix = self._matrix(texts, paper_texts) if has_text.any() else np.zeros((len(paper_texts), 1), np.float32)
         usable = np.isfinite(matrix).all(axis=1) & matrix.any(axis=1)  # (rows,)
         if has_text.any() and not usable.any():
-            raise self._useless(len(written))
+            raise self._no_usable_vector(len(paper_texts))
         matrix[~usable] = 0
-        found = {"dimension": matrix.shape[1], "lost": int((has_text & ~usable).sum())}
-        self.counts.setdefault(texts.hash, {}).update(found)
+        counts = {"dimension": matrix.shape[1], "lost": int((has_text & ~usable).sum())}
+        self.counts.setdefault(texts.hash, {}).update(counts)
         return PaperVectors(matrix, np.where(has_text & usable, PRESENT, ABSENT).astype(np.uint8))
 
-    def _read(self, texts: TaskTexts, written: Sequence[str]) -> NDArray[np.float32]:
-        """(rows, dimension) out of the cache, or made now; zeros where a vector was of no use."""
-        if self._place is None:
-            return np.array(self.encoder.encode(written, reporter=self._reporter), np.float32)
+    def _matrix(self, texts: TaskTexts, paper_texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors (rows, dimension) from the cache or encode them now; zeros where one is unusable."""
+        if self._saved_in is None:
+            return np.array(self.encoder.encode(paper_texts, reporter=self._reporter), np.float32)
         try:
             vectors = embed_texts(
                 self.encoder,
                 texts.ids,
-                written,
+                paper_texts,
                 self._folder(texts),
                 text_recipe=self._recipe.hash,
                 reporter=self._reporter,
             )
         except EmptyResultError:
-            raise self._useless(len(written)) from None
+            raise self._no_usable_vector(len(paper_texts)) from None
         rows = vectors.rows(texts.ids)  # -1 where no vector was kept
         matrix = np.array(vectors.matrix[np.maximum(rows, 0)], np.float32)
         matrix[rows < 0] = 0
         return matrix
 
     @property
-    def _place(self) -> Path | None:
-        """Where vectors are saved: the cache, or the folder of the evaluation for as long as that takes."""
+    def _saved_in(self) -> Path | None:
+        """Where vectors are saved: the cache, or the folder of the evaluation while it runs."""
         return self._cache or self._work
 
     def _folder(self, texts: TaskTexts) -> Path:
-        assert self._place is not None
-        # also by its name, which stands in the folder: `run` calls the model that it starts from "start"
-        return self._place / "vectors" / hash_json([texts.hash, self.revision, self.name])[:24]
+        assert self._saved_in is not None
+        # also by the model's name, which is stored in the folder: `run` calls its initial model "start"
+        return self._saved_in / "vectors" / hash_json([texts.hash, self.revision, self.name])[:24]
 
-    def _useless(self, texts: int) -> NoAnswerError:
+    def _no_usable_vector(self, texts: int) -> NoAnswerError:
         return NoAnswerError(
-            f"{self.name} gives no usable vector of {texts:,} texts: all are zeros or not finite; check the model"
+            f"{self.name} gives no usable vector for {texts:,} texts: all are zeros or not finite; check the model"
         )
 
 
-# Aspect spaces of an encoder, judged: one space, all side by side, or for every query the one it asks about.
-
 ENCODER, MATCHING = "encoder", "matching"
-"""The encoder's own vector; the space that a query asks about."""
+"""Names of two spaces: the encoder's own vector, and for every query the aspect that it asks about."""
 
-ALSO_CALLED = {"problem": "background", "finding": "result"}
-"""The made-up literature's aspects -> the intents with which its papers cite those that share them."""
+SPACE_OF_ASPECT = {"problem": "background", "finding": "result"}
+"""Aspects of the synthetic literature -> the intents with which its papers cite those that share them."""
 
 
 class AspectSpace:
-    """The vectors of an encoder in the space of one aspect, or of all side by side."""
+    """An encoder's vectors projected into the space of one aspect, or into all of them side by side."""
 
     distances = DISTANCES
 
-    def __init__(self, whole: Judged, heads: AspectHeads, aspect: str) -> None:
+    def __init__(self, encoder: System, heads: AspectHeads, aspect: str) -> None:
         heads.check(aspect)
-        self.whole, self._heads, self._aspect = whole, heads, aspect
-        self.name = f"{whole.name} ({aspect})"
-        self.revision = hash_json([whole.revision, heads.hash, aspect])[:16]
-        self._last: tuple[TaskTexts, PaperVectors] | None = None  # tasks of a suite mostly share their texts
+        self.encoder_system, self._heads, self._aspect = encoder, heads, aspect
+        self.name = f"{encoder.name} ({aspect})"
+        self.revision = hash_json([encoder.revision, heads.hash, aspect])[:16]
+        self._last: tuple[TaskTexts, PaperVectors] | None = None  # most tasks of a suite share their texts
 
     def resume_in(self, folder: Path | None) -> None:
-        _resume_in(self.whole, folder)
+        if isinstance(self.encoder_system, Resumable):
+            self.encoder_system.resume_in(folder)
 
-    def facts(self) -> dict[str, Any]:
-        found = {**self.whole.facts(), "name": self.name, "aspect": self._aspect, "heads": self._heads.hash}
-        return {**found, "dimension": self._heads.dimension(self._aspect)}
+    def metadata(self) -> dict[str, Any]:
+        shared = {
+            **self.encoder_system.metadata(),
+            "name": self.name,
+            "aspect": self._aspect,
+            "heads": self._heads.hash,
+        }
+        return {**shared, "dimension": self._heads.dimension(self._aspect)}
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         if self._last is None or self._last[0] is not texts:
-            self._last = texts, self._project(self.whole.vectors(texts))
+            self._last = texts, self._project(self.encoder_system.vectors(texts))
         return self._last[1]
 
-    def _project(self, found: PaperVectors) -> PaperVectors:
-        matrix = np.zeros((len(found.matrix), self._heads.dimension(self._aspect)), np.float32)  # (rows, dimension)
-        if found.present.any():
-            matrix[found.present] = self._heads.project(found.matrix[found.present], self._aspect)
-        return PaperVectors(matrix, found.state)
+    def _project(self, vectors: PaperVectors) -> PaperVectors:
+        """Project the encoder's vectors into the space of the aspect."""
+        matrix = np.zeros((len(vectors.matrix), self._heads.dimension(self._aspect)), np.float32)  # (rows, dimension)
+        if vectors.present.any():
+            matrix[vectors.present] = self._heads.project(vectors.matrix[vectors.present], self._aspect)
+        return PaperVectors(matrix, vectors.state)
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
         return score_pairs(self.vectors(texts), pools, distance)
@@ -221,72 +227,67 @@ class AspectSpace:
 
 
 class MatchingSpace:
-    """Every query is answered in the space of the aspect that it asks about."""
+    """An encoder with aspect heads that scores every query in the space of the aspect it asks about."""
 
     distances = DISTANCES
 
-    def __init__(self, whole: Judged, heads: AspectHeads) -> None:
-        self.whole, self._heads = whole, heads
-        self._spaces = {name: AspectSpace(whole, heads, name) for name in heads.names}
-        self.name = f"{whole.name} ({MATCHING})"
-        self.revision = hash_json([whole.revision, heads.hash, MATCHING])[:16]
+    def __init__(self, encoder: System, heads: AspectHeads) -> None:
+        self.encoder_system, self._heads = encoder, heads
+        self._spaces = {name: AspectSpace(encoder, heads, name) for name in heads.names}
+        self.name = f"{encoder.name} ({MATCHING})"
+        self.revision = hash_json([encoder.revision, heads.hash, MATCHING])[:16]
 
     def resume_in(self, folder: Path | None) -> None:
-        _resume_in(self.whole, folder)
+        if isinstance(self.encoder_system, Resumable):
+            self.encoder_system.resume_in(folder)
 
-    def facts(self) -> dict[str, Any]:
-        return {**self.whole.facts(), "name": self.name, "aspect": MATCHING, "heads": self._heads.hash}
+    def metadata(self) -> dict[str, Any]:
+        return {**self.encoder_system.metadata(), "name": self.name, "aspect": MATCHING, "heads": self._heads.hash}
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         raise NoAnswerError(
-            f"{self.name} has a vector a query's aspect, and this task asks about none; judge one space, such as "
+            f"{self.name} has one vector per aspect, but this task asks about no aspect; evaluate one space, such as "
             f"--aspect {self._heads.names[0]}"
         )
 
-    def answering(self, facet: str) -> Judged:
-        """The space of an aspect as a task calls it."""
-        name = ALSO_CALLED.get(facet, facet)
+    def system_for(self, facet: str) -> System:
+        """Return the space of an aspect by the name that a task has for it."""
+        name = SPACE_OF_ASPECT.get(facet, facet)
         if name not in self._spaces:
             raise NoAnswerError(
-                f"queries ask about {facet!r}, and {self.whole.name} has the spaces {', '.join(self._spaces)}; "
-                f"--aspect {MATCHING} needs the very one"
+                f"queries ask about {facet!r}, but {self.encoder_system.name} has the spaces {', '.join(self._spaces)}; "
+                f"--aspect {MATCHING} needs a space of that name"
             )
         return self._spaces[name]
 
     def count_zeros(self, texts: TaskTexts) -> int:
-        """Vectors of zeros, those of the encoder itself."""
-        return self.whole.vectors(texts).count_zeros()
+        """Count the encoder's own vectors of zeros."""
+        return self.encoder_system.vectors(texts).count_zeros()
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
         if pools.groups is None:
-            raise self._unasked()
-        found = np.full(len(pools.candidates), np.nan)
+            raise self._no_aspect()
+        scores = np.full(len(pools.candidates), np.nan)
         facets = np.array(pools.groups)  # (queries,)
         for facet in dict.fromkeys(pools.groups):
-            space, chosen = self.answering(facet), np.flatnonzero(facets == facet)
-            part, pairs = _part(pools, chosen)
-            found[pairs] = space.scores(texts, part, distance)
-        return found
+            part, pairs = _select_queries(pools, np.flatnonzero(facets == facet))
+            scores[pairs] = self.system_for(facet).scores(texts, part, distance)
+        return scores
 
     def top(
         self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        raise self._unasked()
+        raise self._no_aspect()
 
-    def _unasked(self) -> NoAnswerError:
+    def _no_aspect(self) -> NoAnswerError:
         return NoAnswerError(
-            f"--aspect {MATCHING} answers a query by the aspect that it asks about, and this task's queries ask about "
-            f"none; judge one space, such as --aspect {self._heads.names[0]}, or all of them: --aspect every"
+            f"--aspect {MATCHING} scores a query by the aspect it asks about, but the queries of this task ask about "
+            f"none; evaluate one space, such as --aspect {self._heads.names[0]}, or all of them: --aspect every"
         )
 
 
-def _resume_in(whole: Judged, folder: Path | None) -> None:
-    if isinstance(whole, Resumable):
-        whole.resume_in(folder)
-
-
-def _part(pools: Pools, chosen: NDArray[np.int64]) -> tuple[Pools, NDArray[np.int64]]:
-    """Pools of some queries alone, and which pairs those are."""
+def _select_queries(pools: Pools, chosen: NDArray[np.int64]) -> tuple[Pools, NDArray[np.int64]]:
+    """Return the pools of some queries alone, and which pairs of all pools those are."""
     spans = [np.arange(pools.offsets[query], pools.offsets[query + 1]) for query in chosen.tolist()]
     pairs = np.concatenate(spans)
     at = chosen.tolist()
@@ -304,29 +305,27 @@ def _part(pools: Pools, chosen: NDArray[np.int64]) -> tuple[Pools, NDArray[np.in
     return part, pairs
 
 
-def spaces_of(whole: Judged, heads: AspectHeads) -> dict[str, Judged]:
-    """The encoder, its spaces, all side by side, and for every query its own; by the name that --aspect gives them."""
-    spaces: dict[str, Judged] = {name: AspectSpace(whole, heads, name) for name in (*heads.names, ALL)}
-    return {ENCODER: whole, **spaces, MATCHING: MatchingSpace(whole, heads)}
+def aspect_spaces(encoder: System, heads: AspectHeads) -> dict[str, System]:
+    """Return the aspect spaces of an encoder by their --aspect name: itself, each aspect, all side by side, matching."""
+    spaces: dict[str, System] = {name: AspectSpace(encoder, heads, name) for name in (*heads.names, ALL)}
+    return {ENCODER: encoder, **spaces, MATCHING: MatchingSpace(encoder, heads)}
 
 
-def judgeable(suite: Suite, spaces: Iterable[str]) -> list[str]:
-    """The names of those spaces that a suite can judge: `matching` only where it says which aspect is asked about."""
+def spaces_for_suite(suite: Suite, spaces: Iterable[str]) -> list[str]:
+    """Return the aspect spaces that a suite can evaluate: `matching` only where its queries ask about aspects."""
     names = list(spaces)
     return [name for name in names if name != MATCHING or any(_asks_about(task, names) for task in suite.tasks)]
 
 
 def _asks_about(task: Task, names: Sequence[str]) -> bool:
-    pools = task.pools if isinstance(task, RankingTask) else task.judged if isinstance(task, SearchTask) else None
+    """Tell whether every query of a task asks about one of these aspects."""
+    pools = task.pools if isinstance(task, RankingTask) else task.judgments if isinstance(task, SearchTask) else None
     facets = set(pools.groups or ()) if pools else set()
-    return bool(facets) and {ALSO_CALLED.get(facet, facet) for facet in facets} <= set(names)
+    return bool(facets) and {SPACE_OF_ASPECT.get(facet, facet) for facet in facets} <= set(names)
 
 
-# BM25 as a judged ranker: words alone, the baseline of every search task.
-
-
-class Lexical:
-    """BM25 over title and abstract; word statistics are those of the suite's own texts."""
+class Bm25System:
+    """BM25 over titles and abstracts, with the word statistics of the suite's own texts."""
 
     name, revision = "bm25", "bm25"
     distances: tuple[str, ...] = ()
@@ -334,7 +333,7 @@ class Lexical:
     def __init__(self) -> None:
         self._index: tuple[str, Bm25, list[str]] | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {"name": self.name, "statistics": "of the suite's texts"}
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
@@ -345,19 +344,20 @@ class Lexical:
         queries = [words[row] for row in pools.queries.tolist()]
         scores = index.scores(queries, pools.offsets, pools.candidates)
         has_text = np.array([bool(text) for text in words])  # (rows,)
-        answered = np.repeat(has_text[pools.queries], np.diff(pools.offsets)) & has_text[pools.candidates]
-        return np.where(answered, scores, np.nan)
+        both_have_text = np.repeat(has_text[pools.queries], np.diff(pools.offsets)) & has_text[pools.candidates]
+        return np.where(both_have_text, scores, np.nan)
 
     def top(
         self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         words = _words(texts)
         best = Bm25([words[row] for row in candidates.tolist()]).top([words[row] for row in queries.tolist()], depth)
-        # a paper that shares no word with the question was not found
-        found = best.scores > 0  # (queries, depth)
-        return np.where(found, candidates[best.rows], -1), np.where(found, best.scores, np.nan)
+        # a paper that shares no word with the question is no hit
+        is_hit = best.scores > 0  # (queries, depth)
+        return np.where(is_hit, candidates[best.rows], -1), np.where(is_hit, best.scores, np.nan)
 
     def _open(self, texts: TaskTexts) -> tuple[Bm25, list[str]]:
+        """Return the BM25 index of a suite's texts, and the texts, built when first needed."""
         if self._index is None or self._index[0] != texts.hash:
             words = _words(texts)
             self._index = texts.hash, Bm25(words), words
@@ -365,4 +365,5 @@ class Lexical:
 
 
 def _words(texts: TaskTexts) -> list[str]:
+    """Return title and abstract of each paper as BM25 reads them, without the separator."""
     return [text.replace(SEPARATOR, " ") for text in texts.paper_texts()]

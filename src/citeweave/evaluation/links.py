@@ -1,20 +1,18 @@
-"""Link prediction: do vectors of nodes rank the true end of a held-out edge above other nodes?
+"""Link prediction: do node vectors rank the true end of a held-out citation above random papers?
 
-Every held-out edge is asked for twice, as PyTorch-BigGraph does: its source against `count` random sources, and
-its target against `count` random targets. What is itself a true edge is no wrong answer and is left out.
+Every held-out edge is ranked twice, as in PyTorch-BigGraph: its source against `count` random sources, and its target
+against `count` random targets. A negative that is itself a true edge is left out.
 
     edge 0 -> 1, score dot          negatives for the target: 2, 3, 4
     vectors [2] [3] [1] [3] [4]     scores 2 * 3 = 6 against 2, 6, 8: one above, one equal: rank 1 + 1 + 1/2 = 2.5
 
-A tie counts half, so that vectors that are all alike get the rank of a blind guess. PyTorch-BigGraph counts a tie as
-lost, (negatives >= true) + 1; the two agree where no scores are equal.
+A tie counts half, so that vectors that are all equal get the rank of a random guess. PyTorch-BigGraph counts a tie as lost,
+(negatives >= true) + 1; the two agree where no scores are equal.
 
-Does not embed, and does not choose which graph is embedded: hand in vectors made without the held-out edges.
+    evaluate = held_out_evaluator(share=0.01, seed=0)
+    evaluate(graph, embed)    ->   {"share": 0.01, "uniform": {"mrr": ..., ...}, "degree": {...}}
 
-Held-out citations: how well vectors of nodes, made without some citations, find them again.
-
-judge = held_out_judge(share=0.01, seed=0)
-judge(graph, embed)    ->   {"share": 0.01, "uniform": {"mrr": ..., ...}, "degree": {...}}
+Does not embed; `evaluate_links` needs vectors made without the held-out edges.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.randomness import mix, stream
+from citeweave.core.randomness import mix_keys, stream
 from citeweave.graph.adjacency import Csr
 from citeweave.graph.citations import CitationGraph
 
@@ -36,49 +34,51 @@ NEGATIVES = ("uniform", "degree")
 SCORES = ("dot", "cosine")
 
 _SHARING = 64
-"""Held-out edges that share one draw of negatives. Part of what a seed means, so it is no option."""
+"""Held-out edges that share one draw of negatives. It decides what a seed means, so it is not an option."""
 
 Nodes = NDArray[np.integer[Any]]
+Embed = Callable[[CitationGraph], NDArray[np.float32]]
+"""Embeds the nodes of a graph, (nodes, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkScores:
-    """How well held-out edges were found, means over all edges and both of their ends."""
+    """Link prediction metrics, means over all held-out edges and both of their ends."""
 
     mrr: float
     """Mean of 1 / rank."""
 
     hits_1: float
-    """Share of ranks up to 1; the same for 10 and 50."""
+    """Share of ranks up to 1; `hits_10` and `hits_50` up to 10 and 50."""
 
     hits_10: float
     hits_50: float
 
     auc: float
-    """Chance that the true node scores above a negative of the same edge, a tie counting half."""
+    """Probability that the true node scores above a negative of the same edge, a tie counting half."""
 
     mean_rank: float
 
     edges: int
-    """Held-out edges; each is ranked twice."""
+    """Number of held-out edges; each is ranked twice."""
 
     negatives: float
-    """Mean number of negatives that a rank was judged against, true edges left out."""
+    """Mean number of negatives per rank, true edges left out."""
 
 
 class _Ranks(NamedTuple):
-    """One entry a ranking."""
+    """Counts behind the rank of each end of an edge: negatives above it, equal to it, compared with it."""
 
     above: NDArray[np.int64]
     equal: NDArray[np.int64]
-    judged: NDArray[np.int64]
+    compared: NDArray[np.int64]
 
 
 def hold_out(citing: Nodes, cited: Nodes, share: float, seed: int) -> NDArray[np.bool_]:
-    """Which edges to hold out, (edges,): a random `share` of them.
+    """Choose a random `share` of the edges to hold out for link prediction, (edges,).
 
-    Two papers that cite each other, and an edge given twice, are held out together or not at all: in a graph without
-    directions the one would give the other away. The order of the edges does not matter.
+    Two papers that cite each other, and a repeated edge, are held out together or not at all: in an undirected graph the
+    one would give the other away. The order of the edges does not matter.
 
     >>> hold_out(np.array([0, 0, 2, 1]), np.array([1, 2, 1, 0]), share=0.5, seed=1).tolist()
     [True, False, False, True]
@@ -88,17 +88,50 @@ def hold_out(citing: Nodes, cited: Nodes, share: float, seed: int) -> NDArray[np
     if wanted:
         low, high = np.minimum(citing, cited).astype(np.uint64), np.maximum(citing, cited).astype(np.uint64)
         salt = stream(seed, "hold out").integers(1 << 63, dtype=np.uint64)
-        keys = mix(mix(low, high), np.full(len(low), salt))  # (edges,)
+        keys = mix_keys(mix_keys(low, high), np.full(len(low), salt))  # (edges,)
         held = keys <= np.partition(keys, wanted - 1)[wanted - 1]
     if held.all() or not held.any():
         raise UserError(
             f"a share of {share:g} of {len(citing):,} edges cannot be held out: at least one edge must be held out "
-            "and one must stay; give another share"
+            "and one must remain; give another share"
         )
     return held
 
 
-def judge_links(
+def held_out_evaluator(
+    share: float, *, seed: int = 0, score: str = "cosine", count: int = 1000
+) -> Callable[[CitationGraph, Embed], dict[str, Any]]:
+    """Return an evaluator of link prediction: hold out citations, embed the rest, rank the held-out ones.
+
+    SciNCL holds out 1 % of the edges, the thesis on co-citations 5 %. Negatives are drawn uniformly, and once more by
+    degree: those are harder and fairer, as highly cited papers are easy to tell from others.
+    """
+
+    def evaluate_graph(graph: CitationGraph, embed: Embed) -> dict[str, Any]:
+        sources, targets = graph.sources(), graph.cited.targets
+        held = hold_out(sources, targets, share, seed)
+        vectors = embed(graph.keep_edges(~held))
+        results: dict[str, Any] = {"share": share, "score": score, "edges": int(held.sum())}
+        for negatives in NEGATIVES:
+            results[negatives] = asdict(
+                evaluate_links(
+                    vectors,
+                    sources[held],
+                    targets[held],
+                    known=graph.cited,
+                    degrees=graph.degrees(),
+                    negatives=negatives,
+                    count=count,
+                    score=score,
+                    seed=seed,
+                )
+            )
+        return results
+
+    return evaluate_graph
+
+
+def evaluate_links(
     vectors: NDArray[Any],
     sources: Nodes,
     targets: Nodes,
@@ -113,12 +146,11 @@ def judge_links(
     """Rank the ends of held-out edges `sources[i] -> targets[i]` by vectors of shape (nodes, dimension).
 
     `known` holds every true edge, the held-out ones too: a negative that makes one of them is left out, so a rank may
-    be judged against fewer than `count`. A node is never a negative for itself. Negatives are drawn with
-    replacement, evenly or in proportion to `degrees`. `vectors` may be a memory map: only the rows that are needed
-    are read.
+    be among fewer than `count`. A node is never a negative for itself. Negatives are drawn with replacement, uniformly
+    or in proportion to `degrees`. `vectors` may be a memory map: only the rows that are needed are read.
 
     >>> vectors = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    >>> scores = judge_links(vectors, np.array([0]), np.array([1]), count=10, score="cosine")
+    >>> scores = evaluate_links(vectors, np.array([0]), np.array([1]), count=10, score="cosine")
     >>> scores.mrr, scores.auc, scores.mean_rank, scores.edges
     (1.0, 1.0, 1.0, 1)
     """
@@ -129,26 +161,29 @@ def judge_links(
         raise UserError(f"{len(sources):,} edges against {count} negatives: link prediction needs at least one of each")
     if known is None:
         known = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
-    chances = None if negatives == "uniform" or degrees is None else np.cumsum(degrees, dtype=np.float64)
+    cumulative = None if negatives == "uniform" or degrees is None else np.cumsum(degrees, dtype=np.float64)
     ranks = []
     for number, start in enumerate(range(0, len(sources), _SHARING)):
         rng = stream(seed, "negatives", number)
         group = slice(start, start + _SHARING)
         ends = np.asarray(sources[group], np.int64), np.asarray(targets[group], np.int64)  # (group,) each
         for side in (0, 1):
-            drawn = _draw(rng, count, len(vectors), chances)  # (count,)
-            ranks.append(_rank(vectors, ends, side, drawn, known, score))
+            drawn = _draw_negatives(rng, count, len(vectors), cumulative)  # (count,)
+            ranks.append(_rank_ends(vectors, ends, side, drawn, known, score))
     return _summarize(ranks, len(sources))
 
 
-def _draw(rng: np.random.Generator, count: int, nodes: int, chances: NDArray[np.float64] | None) -> NDArray[np.int64]:
-    if chances is None:
+def _draw_negatives(
+    rng: np.random.Generator, count: int, nodes: int, cumulative: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
+    """Draw random nodes, uniformly or by cumulative degrees, (count,)."""
+    if cumulative is None:
         return rng.integers(nodes, size=count)
-    drawn: NDArray[np.int64] = np.searchsorted(chances, rng.random(count) * chances[-1], side="right")
+    drawn: NDArray[np.int64] = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
     return np.minimum(drawn, nodes - 1)  # rounding may lead past the end
 
 
-def _rank(
+def _rank_ends(
     vectors: NDArray[Any],
     ends: tuple[NDArray[np.int64], NDArray[np.int64]],
     side: int,
@@ -156,16 +191,17 @@ def _rank(
     known: Csr,
     score: str,
 ) -> _Ranks:
-    """Rank one end (`side` 0: the source) of a group of edges, the other end given."""
-    own, given = ends[side], ends[1 - side]
+    """Rank one end (`side` 0: the source) of a group of edges against negatives, the other end being the anchor."""
+    own, fixed = ends[side], ends[1 - side]
     candidates = np.concatenate([own, drawn])  # (group + count,)
-    rows, anchors = _rows(vectors, candidates, score), _rows(vectors, given, score)
+    rows, anchors = _rows(vectors, candidates, score), _rows(vectors, fixed, score)
     ranks = _Ranks(*np.zeros((3, len(own)), np.int64))
-    _count_above(anchors, rows, given, candidates, side == 0, known.offsets, known.targets, ranks)
+    _count_above(anchors, rows, fixed, candidates, side == 0, known.offsets, known.targets, ranks)
     return ranks
 
 
 def _rows(vectors: NDArray[Any], nodes: NDArray[np.int64], score: str) -> NDArray[np.float32]:
+    """Read the vectors of some nodes, with length 1 for cosine."""
     rows = np.asarray(vectors[nodes], np.float32)  # (number, dimension)
     if score == "cosine":
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -183,6 +219,7 @@ def _dot(first: NDArray[np.float32], second: NDArray[np.float32]) -> np.float32:
 
 @numba.njit(cache=True, nogil=True)
 def _is_edge(offsets: NDArray[np.int64], targets: NDArray[np.int32], source: int, target: int) -> bool:
+    """Tell by binary search whether source -> target is an edge of the graph."""
     if source + 1 >= len(offsets):
         return False
     low, high = offsets[source], offsets[source + 1]
@@ -199,16 +236,17 @@ def _is_edge(offsets: NDArray[np.int64], targets: NDArray[np.int32], source: int
 def _count_above(
     anchors: NDArray[np.float32],
     rows: NDArray[np.float32],
-    given: NDArray[np.int64],
+    fixed: NDArray[np.int64],
     candidates: NDArray[np.int64],
     sources: bool,
     offsets: NDArray[np.int64],
     targets: NDArray[np.int32],
     ranks: _Ranks,
 ) -> None:
-    """The first candidates are the true ones, one an anchor; the others are every anchor's negatives.
+    """Count for each anchor the negatives that score above or equal to its true node.
 
-    One call of `_dot` serves both, so that equal vectors have equal scores to the last bit.
+    The first candidates are the true nodes, one per anchor; the others are every anchor's negatives. One call of `_dot`
+    serves both, so that equal vectors have bit-equal scores.
     """
     group = len(anchors)
     for i in range(group):
@@ -217,24 +255,25 @@ def _count_above(
             at = i if step == 0 else group + step - 1
             node = candidates[at]
             if step > 0:
-                if node == given[i] or node == candidates[i]:
+                if node == fixed[i] or node == candidates[i]:
                     continue
-                source, target = (node, given[i]) if sources else (given[i], node)
+                source, target = (node, fixed[i]) if sources else (fixed[i], node)
                 if _is_edge(offsets, targets, source, target):
                     continue
             value = _dot(anchors[i], rows[at])
             if step == 0:
                 true = value
                 continue
-            ranks.judged[i] += 1
+            ranks.compared[i] += 1
             ranks.above[i] += value > true
             ranks.equal[i] += value == true
 
 
 def _summarize(parts: list[_Ranks], edges: int) -> LinkScores:
-    above, equal, judged = (np.concatenate(columns) for columns in zip(*parts, strict=True))  # (2 * edges,) each
+    """Compute the link prediction metrics from the ranks of all edges."""
+    above, equal, compared = (np.concatenate(columns) for columns in zip(*parts, strict=True))  # (2 * edges,) each
     rank = 1 + above + equal / 2
-    lost = (above + equal / 2)[judged > 0] / judged[judged > 0]
+    lost = (above + equal / 2)[compared > 0] / compared[compared > 0]
     return LinkScores(
         mrr=float((1 / rank).mean()),
         hits_1=float((rank <= 1).mean()),
@@ -243,43 +282,5 @@ def _summarize(parts: list[_Ranks], edges: int) -> LinkScores:
         auc=float(1 - lost.mean()) if len(lost) else float("nan"),
         mean_rank=float(rank.mean()),
         edges=edges,
-        negatives=float(judged.mean()),
+        negatives=float(compared.mean()),
     )
-
-
-# Held-out citations: how well vectors of nodes, made without some citations, find them again.
-
-Embed = Callable[[CitationGraph], NDArray[np.float32]]
-
-
-def held_out_judge(
-    share: float, *, seed: int = 0, score: str = "cosine", count: int = 1000
-) -> Callable[[CitationGraph, Embed], dict[str, Any]]:
-    """Holds out a share of the citations, embeds the rest, ranks each held-out one against random papers.
-
-    SciNCL judged by 1 % of the edges, the thesis on co-citations by 5 %. Negatives are drawn evenly, and once more by
-    degree: those are the harder and the fairer ones, as much-cited papers are easily told from others.
-    """
-
-    def judge(graph: CitationGraph, embed: Embed) -> dict[str, Any]:
-        sources, targets = graph.sources(), graph.cited.targets
-        held = hold_out(sources, targets, share, seed)
-        vectors = embed(graph.keep(~held))
-        found: dict[str, Any] = {"share": share, "score": score, "edges": int(held.sum())}
-        for negatives in NEGATIVES:
-            found[negatives] = asdict(
-                judge_links(
-                    vectors,
-                    sources[held],
-                    targets[held],
-                    known=graph.cited,
-                    degrees=graph.degrees(),
-                    negatives=negatives,
-                    count=count,
-                    score=score,
-                    seed=seed,
-                )
-            )
-        return found
-
-    return judge

@@ -1,12 +1,12 @@
-"""What the user named, opened: the kinds of things that can be judged, told apart by what they are.
+"""Open the system to evaluate from what the user names: a model, vectors, scores or bm25.
 
-    vectors/                    a folder of vectors or of sentence vectors that citeweave wrote
+    vectors/                    a folder of vectors or of sentence vectors written by citeweave
     vectors.jsonl               also .npy with ids, .parquet; or a folder of such files
-    scores.run, scores.json     scores of somebody else's: a TREC run, MDCR's or CSFCube's files
+    scores.run, scores.json     precomputed scores: a TREC run, MDCR's or CSFCube's files
     bm25                        words alone
     weave, model/, org/name     an encoder, or one of its aspect spaces
 
-Does not know baselines, which are trained: see `citeweave.baselines.fit`.
+Does not open baselines, which are trained: see `citeweave.baselines.fit`.
 """
 
 from __future__ import annotations
@@ -21,99 +21,100 @@ from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.model_names import NAMED
 from citeweave.evaluation.precomputed import PRECISIONS, looks_like_scores, open_vectors, read_scores, read_vectors
-from citeweave.evaluation.systems import Judged
-from citeweave.evaluation.tasks import DISTANCES as VECTOR_DISTANCES
-from citeweave.evaluation.tasks import parts_of
+from citeweave.evaluation.systems import DISTANCES as VECTOR_DISTANCES
+from citeweave.evaluation.systems import System, split_distance
 from citeweave.vectors.document_distance import DISTANCES
-from citeweave.vectors.pair_scores import TOKEN_BEST
+from citeweave.vectors.sentence_distances import TOKEN_BEST
 
 ACCEPTED = (
     "a folder of vectors, a file of vectors (.jsonl, .npy, .parquet) or of scores (.run, .json), bm25, baseline:NAME, "
     "weave, minilm, the folder of a model, or owner/name of one on the Hugging Face hub"
 )
 
-KNOWN = ("bm25", *NAMED)
-INSIDE = (*DISTANCES, TOKEN_BEST)
-"""Distances for which a paper is more than one vector."""
+KNOWN_SYSTEMS = ("bm25", *NAMED)
+"""Names that are a system by themselves, without a file or folder."""
+
+SENTENCE_DISTANCES = (*DISTANCES, TOKEN_BEST)
+"""Distances between the sentences or tokens of two papers."""
 
 SENTENCE_TOKENS = 500
-"""Where texts are cut for sentence vectors, as in ASPIRE; a shorter cut would lose the last sentences."""
+"""Token limit of texts for sentence vectors, as in ASPIRE; a lower limit would lose the last sentences."""
 
 _VECTOR_FILES = (".jsonl", ".npy", ".parquet")
 _SCORE_FILES = (".run", ".trec", ".json")
 ENCODER = "encoder"
-"""Kind of the folders that training makes; they are models like any other."""
+"""Kind of the folders written by training; they are models like any other."""
 
 _MODEL_FILES = ("config.json", "modules.json", "delta.json")
 
 
 @dataclass(frozen=True)
 class OpeningOptions:
-    """How what is judged is read."""
+    """How a system to evaluate is opened: distance, precision, and how a model reads texts."""
 
     distance: str = ""
-    """A distance between documents asks for sentence vectors, or for those of tokens; several are added with a plus."""
+    """A distance between documents needs sentence or token vectors; a plus adds several distances."""
 
     precision: str = ""
-    """Round given vectors: `float16`, `float32` or `float64`; empty = as the file has them."""
+    """Round precomputed vectors to `float16`, `float32` or `float64`; empty = as the file has them."""
 
     pooling: str | None = None
-    """Of an encoder: `cls`, `mean`, ...; None = what the model's folder says."""
+    """Pooling of an encoder: `cls`, `mean`, ...; None = as in the model's folder."""
 
     max_tokens: int | None = None
     device: str = "auto"
     cache: Path | None = None
     temperature: float | None = None
-    """Of attention and transport."""
+    """Softmax temperature of attention and transport."""
 
     sentence_metric: str = "l2"
-    """Between two sentences: `l2`, as in ASPIRE, or `cosine`."""
+    """Distance between two sentences: `l2`, as in ASPIRE, or `cosine`."""
 
-    whole: bool = False
-    """A model's own vector of a paper counts as one more of its sentences; chosen sentences of a query stay alone."""
+    with_paper: bool = False
+    """Whether a model's vector of the whole paper counts as one more sentence; never beside chosen query sentences."""
 
     aspect: str = ""
-    """Of a model with aspect heads: the name of one, `all` side by side, `matching` (of each query the one that it asks
-    about); empty = the encoder's own vector."""
+    """Aspect space of a model with aspect heads: its name, `all` side by side, or `matching` (for each query the aspect it
+    asks about); empty = the encoder's own vector."""
 
     runtime: str = "torch"
-    """What computes an encoder, see `encoders/runtimes.py`."""
+    """Runtime of the encoder, see `encoders/runtimes.py`."""
 
     def __post_init__(self) -> None:
-        for part in parts_of(self.distance) if self.distance else ():
-            choose(part, (*VECTOR_DISTANCES, *INSIDE), "--distance")
+        for part in split_distance(self.distance) if self.distance else ():
+            choose(part, (*VECTOR_DISTANCES, *SENTENCE_DISTANCES), "--distance")
         choose(self.precision, ("", *PRECISIONS), "--precision")
         choose(self.sentence_metric, ("l2", "cosine"), "--sentence-metric")
-        if self.whole and not set(parts_of(self.distance)) & set(DISTANCES):
+        if self.with_paper and not set(split_distance(self.distance)) & set(DISTANCES):
             raise UserError(
-                f"--whole is for distances by sentences, and --distance is {self.distance!r}; "
-                f"take one of {', '.join(DISTANCES)}"
+                f"--document-vector is for distances between sentences, but --distance is {self.distance!r}; "
+                f"use one of {', '.join(DISTANCES)}"
             )
-        if self.aspect and self.reads_inside:
+        if self.aspect and self.needs_sentences:
             raise UserError(
-                f"--aspect is {self.aspect!r}, a space of whole papers, and --distance {self.distance} is between their "
-                f"sentences; take one of {', '.join(VECTOR_DISTANCES)}"
+                f"--aspect is {self.aspect!r}, a space of whole papers, but --distance {self.distance} compares their "
+                f"sentences; use one of {', '.join(VECTOR_DISTANCES)}"
             )
 
     @property
-    def reads_inside(self) -> bool:
-        """Whether a model is judged by sentences or tokens."""
-        return bool(set(parts_of(self.distance)) & set(INSIDE))
+    def needs_sentences(self) -> bool:
+        """Whether the distance compares the sentences or tokens of papers."""
+        return bool(set(split_distance(self.distance)) & set(SENTENCE_DISTANCES))
 
     @property
-    def reads_whole(self) -> bool:
-        """Whether a model is judged by one vector a paper."""
-        return not set(parts_of(self.distance)) <= set(INSIDE)
+    def needs_paper_vectors(self) -> bool:
+        """Whether the distance, or a part of it, compares one vector per paper."""
+        return not set(split_distance(self.distance)) <= set(SENTENCE_DISTANCES)
 
 
-def open_judged(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> Judged:
-    """Open what `citeweave evaluate` was given."""
+def open_system(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> System:
+    """Open the system with this name: a model, a folder or file of vectors, a file of scores, or bm25."""
     options, path = options or OpeningOptions(), Path(name)
     if options.aspect:
         spaces = open_spaces(name, options, reporter)
-        choose(options.aspect, (*spaces, "every"), "--aspect")  # `every` is `open_spaces` itself
+        choose(options.aspect, (*spaces, "every"), "--aspect")  # the CLI handles `every` through `open_spaces`
         return spaces[options.aspect]
-    if name in KNOWN and not options.precision:  # a folder of that name is ./minilm
+    if name in KNOWN_SYSTEMS and not options.precision:  # a folder of that name is ./minilm
         return _open_known(name, options, reporter)
     if path.is_file() and not looks_like_scores(path):
         return read_vectors([path], name=_plain_name(path), precision=options.precision)
@@ -122,95 +123,102 @@ def open_judged(name: str, options: OpeningOptions | None = None, reporter: Repo
     if path.is_dir() and not any((path / file).is_file() for file in _MODEL_FILES):
         return _open_folder(path, options)
     if options.precision:
-        raise UserError(f"--precision is {options.precision!r}; {name} holds no vectors to round: leave it out")
+        raise UserError(
+            f"--precision is {options.precision!r}; {name} holds no vectors to round; leave --precision out"
+        )
     if path.is_file():
         return read_scores([path], name=_plain_name(path))
     is_file_name = _without_compression(path).endswith((*_VECTOR_FILES, *_SCORE_FILES))
     if not path.is_dir() and (is_file_name or "/" not in name):
-        near = difflib.get_close_matches(name, KNOWN, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        similar = difflib.get_close_matches(name, KNOWN_SYSTEMS, n=1)
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise UserError(f"{name!r} is no file, no folder and no known name; give {ACCEPTED}.{hint}")
-    return _load(name, options, reporter)
+    return _open_model(name, options, reporter)
 
 
-def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> dict[str, Judged]:
-    """A model with aspect heads in all its spaces, by name; papers are read once for all of them."""
+def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> dict[str, System]:
+    """Open a model with aspect heads as one system per aspect space; papers are encoded once for all of them."""
     from citeweave.encoders.aspects import open_heads
-    from citeweave.evaluation.encoder_systems import spaces_of
+    from citeweave.evaluation.encoder_systems import aspect_spaces
 
     options, path = options or OpeningOptions(), Path(name)
     if name == "bm25" or path.is_file() or (path.is_dir() and kind_of(path) not in ("", ENCODER)):
-        raise UserError(f"--aspect is {options.aspect!r}, and {name} is no model; give a model with aspect heads")
+        raise UserError(f"--aspect is {options.aspect!r}, but {name} is not a model; give a model with aspect heads")
     heads = open_heads(name)
-    return spaces_of(_load(name, options, reporter), heads)
+    return aspect_spaces(_open_model(name, options, reporter), heads)
 
 
-def _open_known(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
+def _open_known(name: str, options: OpeningOptions, reporter: Reporter) -> System:
+    """Open bm25 or a model that is known by a short name."""
     if name in NAMED:
-        return _load(name, options, reporter)
-    from citeweave.evaluation.encoder_systems import Lexical
+        return _open_model(name, options, reporter)
+    from citeweave.evaluation.encoder_systems import Bm25System
 
-    return Lexical()
+    return Bm25System()
 
 
-def _open_folder(path: Path, options: OpeningOptions) -> Judged:
-    """A folder that somebody else filled."""
+def _open_folder(path: Path, options: OpeningOptions) -> System:
+    """Open a folder with other people's files of vectors or scores."""
     files = sorted(file for file in path.iterdir() if file.is_file())
     name = path.resolve().name
-    if found := [file for file in files if _without_compression(file).endswith(_VECTOR_FILES)]:
-        return read_vectors(found, name=name, precision=options.precision)
-    if found := [file for file in files if file.suffix == ".json" and "-ranked" in file.name]:
-        return read_scores(found, name=name)
+    if vector_files := [file for file in files if _without_compression(file).endswith(_VECTOR_FILES)]:
+        return read_vectors(vector_files, name=name, precision=options.precision)
+    if score_files := [file for file in files if file.suffix == ".json" and "-ranked" in file.name]:
+        return read_scores(score_files, name=name)
     raise UserError(f"{path} holds neither vectors nor scores nor a model; give {ACCEPTED}")
 
 
-def _open_artifact(path: Path, options: OpeningOptions) -> Judged:
+def _open_artifact(path: Path, options: OpeningOptions) -> System:
+    """Open a folder of vectors or sentence vectors written by citeweave."""
     kind = kind_of(path)
     if kind == "vectors":
         return open_vectors(path, precision=options.precision)
-    if options.whole:
-        raise UserError(f"--whole is for models, which give a paper's own vector too; {path} has rows of its own")
-    if kind == "sentence_vectors" and TOKEN_BEST in parts_of(options.distance):
-        raise UserError(f"--distance {TOKEN_BEST} compares tokens, and {path} has vectors of sentences; give the model")
+    if options.with_paper:
+        raise UserError(
+            f"--document-vector is for models, which also give one vector per paper; {path} has rows of its own"
+        )
+    if kind == "sentence_vectors" and TOKEN_BEST in split_distance(options.distance):
+        raise UserError(f"--distance {TOKEN_BEST} compares tokens, but {path} has vectors of sentences; give the model")
     if kind == "sentence_vectors":
-        from citeweave.evaluation.sentence_systems import SentenceLevel
+        from citeweave.evaluation.sentence_systems import SentenceSystem
         from citeweave.vectors.sentence_vectors import SentenceVectors
 
-        return SentenceLevel(
+        return SentenceSystem(
             SentenceVectors.open(path),
             name=path.name,
             metric=options.sentence_metric,
             temperature=options.temperature,
             device=options.device,
         )
-    raise UserError(f"{path} holds a {kind}, which cannot be judged; give vectors, a model, a file of scores, or bm25")
+    raise UserError(
+        f"{path} holds a {kind}, which cannot be evaluated; give vectors, a model, a file of scores, or bm25"
+    )
 
 
-def _load(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
+def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> System:
+    """Load an encoder as a system that compares paper vectors, sentences or tokens, as the distance needs."""
     from citeweave.encoders.encoder import load_encoder
-    from citeweave.evaluation.encoder_systems import Encoded
+    from citeweave.evaluation.encoder_systems import EncoderSystem
 
-    max_tokens = options.max_tokens or (SENTENCE_TOKENS if options.reads_inside else None)
+    max_tokens = options.max_tokens or (SENTENCE_TOKENS if options.needs_sentences else None)
     encoder = load_encoder(
         name, pooling=options.pooling, max_tokens=max_tokens, device=options.device, runtime=options.runtime
     )
-    if not options.reads_inside:
-        return Encoded(encoder, cache=options.cache, reporter=reporter)
-    from citeweave.evaluation.sentence_systems import SentenceLevel
+    if not options.needs_sentences:
+        return EncoderSystem(encoder, cache=options.cache, reporter=reporter)
+    from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
 
-    inside = SentenceLevel(
+    by_sentence = SentenceSystem(
         encoder,
         metric=options.sentence_metric,
         temperature=options.temperature,
-        whole=options.whole,
+        with_paper=options.with_paper,
         device=options.device,
         reporter=reporter,
     )
-    if not options.reads_whole:
-        return inside
-    from citeweave.evaluation.sentence_systems import ByDistance
-
-    return ByDistance(Encoded(encoder, cache=options.cache, reporter=reporter), inside)
+    if not options.needs_paper_vectors:
+        return by_sentence
+    return CombinedSystem(EncoderSystem(encoder, cache=options.cache, reporter=reporter), by_sentence)
 
 
 def _without_compression(path: Path) -> str:
@@ -218,7 +226,8 @@ def _without_compression(path: Path) -> str:
 
 
 def _plain_name(path: Path) -> str:
-    """
+    """Return the file name without extension and compression, as the name of the system.
+
     >>> _plain_name(Path("runs/specter.v2.jsonl.gz")), _plain_name(Path("mine.run"))
     ('specter.v2', 'mine')
     """

@@ -1,16 +1,14 @@
-"""Vectors from a folder or a file, judged as they are.
-
->>> judged = GivenVectors(["p1", "p2"], np.eye(2), name="mine")
->>> judged.vectors(TaskTexts.of_ids(["p2", "p9"], lacking="papers.jsonl")).state.tolist()
-[2, 0]
-
-Scores that somebody else computed: a TREC run, MDCR's score file, CSFCube's ranked pools.
+"""Systems from precomputed vectors and scores: vector files, TREC runs, MDCR's and CSFCube's score files.
 
     q1 Q0 p7 1 0.93 mine                      TREC run
     {"q1_p7": 0.93, ...}                      MDCR
     {"q1": [["p7", 0.12], ...], ...}          CSFCube and ASPIRE: candidates with their distances, best first
 
-Of a pair that is given twice the last score counts; NaN is no answer. Both are counted.
+Of a pair with two scores the last one counts; NaN is no score. Both cases are counted.
+
+>>> system = PrecomputedVectors(["p1", "p2"], np.eye(2), name="mine")
+>>> system.vectors(TaskTexts.of_ids(["p2", "p9"], lacking="papers.jsonl")).state.tolist()
+[2, 0]
 """
 
 from __future__ import annotations
@@ -29,16 +27,27 @@ from citeweave.core.files import hash_file, hash_json, open_input, read_input
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Count, Tally
 from citeweave.evaluation.suites.beir import PREFIX
-from citeweave.evaluation.systems import ABSENT, EMPTY, PRESENT, NoAnswerError, PaperVectors, find_top, score_pairs
-from citeweave.evaluation.tasks import DISTANCES, Pools, TaskTexts
+from citeweave.evaluation.systems import (
+    ABSENT,
+    DISTANCES,
+    EMPTY,
+    PRESENT,
+    NoAnswerError,
+    PaperVectors,
+    find_top,
+    score_pairs,
+)
+from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.vectors.formats import Record, read_json, reader_for
 from citeweave.vectors.vectors import Vectors
 
 PRECISIONS = ("float16", "float32", "float64")
+FACETS = ("background", "method", "result")
+"""Facets of CSFCube, which has one file of scores for each."""
 
 
-class GivenVectors:
-    """Single vectors by paper id."""
+class PrecomputedVectors:
+    """A system of precomputed vectors, one per paper id."""
 
     distances = DISTANCES
 
@@ -50,15 +59,15 @@ class GivenVectors:
         name: str,
         revision: str = "",
         empty: Iterable[str] = (),
-        facts: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
-        self.name, self.revision, self._facts, self._matrix = name, revision, facts or {}, matrix
-        self._rows = {paper: row for row, paper in enumerate(ids)}  # of equal ids the last
+        self.name, self.revision, self._metadata, self._matrix = name, revision, metadata or {}, matrix
+        self._rows = {paper: row for row, paper in enumerate(ids)}  # the last of equal ids
         self._empty = frozenset(empty)
-        self._last: tuple[TaskTexts, PaperVectors] | None = None  # tasks of a suite mostly share their texts
+        self._last: tuple[TaskTexts, PaperVectors] | None = None  # most tasks of a suite share their texts
 
-    def facts(self) -> dict[str, Any]:
-        return {"name": self.name, "revision": self.revision, "dimension": int(self._matrix.shape[1]), **self._facts}
+    def metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "dimension": int(self._matrix.shape[1]), **self._metadata}
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         if self._last is None or self._last[0] is not texts:
@@ -66,6 +75,7 @@ class GivenVectors:
         return self._last[1]
 
     def _look_up(self, texts: TaskTexts) -> PaperVectors:
+        """Look up the precomputed vectors of a task's papers by id."""
         rows = np.array([self._rows.get(paper, -1) for paper in texts.ids], np.int64)
         state = np.where(rows >= 0, PRESENT, ABSENT).astype(np.uint8)
         if self._empty:
@@ -83,18 +93,18 @@ class GivenVectors:
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
 
-def open_vectors(folder: Path, *, precision: str = "") -> GivenVectors:
-    """The vectors of an artifact folder."""
+def open_vectors(folder: Path, *, precision: str = "") -> PrecomputedVectors:
+    """Open the vectors in a folder written by citeweave as a system."""
     vectors = Vectors.open(folder)
     source = vectors.provenance
-    matrix, finite = _rounded(vectors.matrix, precision)
+    matrix, finite = _round_vectors(vectors.matrix, precision)
     ids = [paper for paper, good in zip(vectors.ids, finite.tolist(), strict=True) if good]
-    return GivenVectors(
+    return PrecomputedVectors(
         ids,
         matrix if finite.all() else matrix[finite],
         name=source.label if source.model else folder.name,
         revision=hash_json([vectors.manifest.hash, precision])[:16] if precision else vectors.manifest.hash[:16],
-        facts={
+        metadata={
             "vectors": folder.name,
             "text_recipe": source.text_recipe,
             "dtype": precision or source.dtype,
@@ -103,26 +113,26 @@ def open_vectors(folder: Path, *, precision: str = "") -> GivenVectors:
     )
 
 
-def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> GivenVectors:
-    """The vectors of files (JSON lines, .npy with ids, .parquet); of several vectors of one paper the last counts.
+def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> PrecomputedVectors:
+    """Read vector files (JSON lines, .npy with ids, .parquet) as a system; a paper's last vector counts.
 
     Numbers keep the precision of the file, JSON's that of float64; `precision` rounds them, as SciRepEval does to
-    float16 when it reads a file. A vector with a number that is not finite is none.
+    float16 when it reads a file. A vector with a number that is not finite counts as missing.
     """
     tally = Tally({"vectors": Count()})
-    place: dict[str, int] = {}  # of a paper's last vector among the rows, -1 where that is an empty list
+    place: dict[str, int] = {}  # paper -> row of its last vector, -1 where that is an empty list
     rows: list[NDArray[Any]] = []
     twice = 0
 
-    def told_empty(paper: str) -> None:
+    def on_empty(paper: str) -> None:
         place[paper] = -1
 
     for path in paths:
-        for record in _records(path, tally, told_empty):
+        for record in _records(path, tally, on_empty):
             if rows and len(record.vector) != len(rows[0]):
                 raise UserError(
                     f"{path} holds a vector of {len(record.vector)} numbers for {record.id!r}, others have "
-                    f"{len(rows[0])}; judge one model at a time"
+                    f"{len(rows[0])}; evaluate one model at a time"
                 )
             twice += record.id in place
             place[record.id] = len(rows)
@@ -130,19 +140,19 @@ def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> Gi
     if not rows:
         raise EmptyResultError(f"{', '.join(map(str, paths))} holds no vectors; give a file with ids and vectors")
     stacked = np.stack(rows)
-    matrix, finite = _rounded(stacked, precision or np.result_type(stacked.dtype, np.float16).name)
-    kept = {paper: row for paper, row in place.items() if row >= 0 and finite[row]}
-    if not kept:
+    matrix, finite = _round_vectors(stacked, precision or np.result_type(stacked.dtype, np.float16).name)
+    usable = {paper: row for paper, row in place.items() if row >= 0 and finite[row]}
+    if not usable:
         raise UserError(f"no vector of {', '.join(map(str, paths))} is finite in {matrix.dtype}; check the file")
     empty = [paper for paper, row in place.items() if row < 0]
     tally.keep("vectors", len(rows))
-    return GivenVectors(
-        list(kept),
-        matrix[list(kept.values())],
+    return PrecomputedVectors(
+        list(usable),
+        matrix[list(usable.values())],
         name=name,
         revision=hash_json([[hash_file(path) for path in paths], precision])[:16],
         empty=empty,
-        facts={
+        metadata={
             "files": [path.name for path in paths],
             "dtype": matrix.dtype.name,
             "vectors given": len(rows),
@@ -154,13 +164,14 @@ def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> Gi
     )
 
 
-def _records(path: Path, tally: Tally, told_empty: Callable[[str], None]) -> Iterator[Record]:
+def _records(path: Path, tally: Tally, on_empty: Callable[[str], None]) -> Iterator[Record]:
+    """Read the vectors of one file; `on_empty` gets the ids of papers with an empty list, which only JSON can have."""
     reader, source = reader_for(path), Source(path)
-    return read_json(source, tally, told_empty=told_empty) if reader is read_json else reader(source, tally)
+    return read_json(source, tally, on_empty=on_empty) if reader is read_json else reader(source, tally)
 
 
-def _rounded(matrix: NDArray[Any], precision: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The matrix in this precision and which of its rows are finite; as it is, all of them, where none is asked for."""
+def _round_vectors(matrix: NDArray[Any], precision: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Round vectors to a precision and return which rows are finite then; without a precision nothing is checked."""
     if not precision:
         return matrix, np.ones(len(matrix), bool)
     with np.errstate(over="ignore"):
@@ -168,13 +179,8 @@ def _rounded(matrix: NDArray[Any], precision: str) -> tuple[NDArray[Any], NDArra
     return rounded, np.isfinite(rounded).all(axis=1)
 
 
-# Scores that somebody else computed: a TREC run, MDCR's score file, CSFCube's ranked pools.
-
-FACETS = ("background", "method", "result")
-
-
-class GivenScores:
-    """Scores by query and candidate. A query is looked up by its name in the task (`8781666_method`), then by its id."""
+class PrecomputedScores:
+    """A system of precomputed scores; a query is looked up by its name in the task (`8781666_method`), then by its id."""
 
     distances: tuple[str, ...] = ()
 
@@ -184,23 +190,23 @@ class GivenScores:
         *,
         name: str,
         revision: str = "",
-        facts: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        self._scores, self.name, self.revision, self._facts = scores, name, revision, facts or {}
+        self._scores, self.name, self.revision, self._metadata = scores, name, revision, metadata or {}
 
-    def facts(self) -> dict[str, Any]:
-        return {"name": self.name, "revision": self.revision, "queries given": len(self._scores), **self._facts}
+    def metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "queries given": len(self._scores), **self._metadata}
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         raise NoAnswerError(f"{self.name} holds scores, not vectors, so it can rank but not classify or regress")
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
-        found = np.full(len(pools.candidates), np.nan)
+        scores = np.full(len(pools.candidates), np.nan)
         for number, row in enumerate(pools.queries.tolist()):
-            given = self._scores.get(pools.names[number], self._scores.get(texts.ids[row], {}))
+            by_paper = self._scores.get(pools.names[number], self._scores.get(texts.ids[row], {}))
             for at in range(pools.offsets[number], pools.offsets[number + 1]):
-                found[at] = given.get(texts.ids[pools.candidates[at]], np.nan)
-        return found
+                scores[at] = by_paper.get(texts.ids[pools.candidates[at]], np.nan)
+        return scores
 
     def top(
         self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
@@ -209,36 +215,38 @@ class GivenScores:
         scores = np.full((len(queries), depth), np.nan)
         pool = frozenset(candidates.tolist())
         for number, query in enumerate(queries.tolist()):
-            asked = texts.ids[query]
-            given = self._scores.get(asked, self._scores.get(asked.removeprefix(PREFIX), {}))
-            answered = [pair for pair in given.items() if pair[1] == pair[1]]
-            best = sorted(answered, key=lambda pair: (pair[1], pair[0]), reverse=True)
-            known = [(row, score) for (paper, score) in best if (row := int(texts.rows([paper])[0])) in pool][:depth]
-            rows[number, : len(known)] = [row for row, _ in known]
-            scores[number, : len(known)] = [score for _, score in known]
+            query_id = texts.ids[query]
+            by_paper = self._scores.get(query_id, self._scores.get(query_id.removeprefix(PREFIX), {}))
+            scored = [pair for pair in by_paper.items() if pair[1] == pair[1]]  # NaN is no score
+            best = sorted(scored, key=lambda pair: (pair[1], pair[0]), reverse=True)
+            hits = [(row, score) for (paper, score) in best if (row := int(texts.rows([paper])[0])) in pool][:depth]
+            rows[number, : len(hits)] = [row for row, _ in hits]
+            scores[number, : len(hits)] = [score for _, score in hits]
         return rows, scores
 
 
-def read_scores(paths: Sequence[Path], *, name: str) -> GivenScores:
-    """Read files of scores; those of one CSFCube run are three, one a facet."""
+def read_scores(paths: Sequence[Path], *, name: str) -> PrecomputedScores:
+    """Read files of scores as a system; a CSFCube run has three files, one per facet."""
     scores: dict[str, dict[str, float]] = {}
-    given = 0
+    total = 0
     for path in paths:
-        for query, candidate, score in _read(path):
+        for query, candidate, score in _read_score_file(path):
             scores.setdefault(query, {})[candidate] = score
-            given += 1
+            total += 1
     pairs = [score for each in scores.values() for score in each.values()]
-    facts = {
+    metadata = {
         "files": [path.name for path in paths],
-        "scores given": given,
-        "scores given twice": given - len(pairs),
+        "scores given": total,
+        "scores given twice": total - len(pairs),
         "scores that are no number": sum(score != score for score in pairs),
     }
-    return GivenScores(scores, name=name, revision=hash_json([hash_file(path) for path in paths])[:16], facts=facts)
+    return PrecomputedScores(
+        scores, name=name, revision=hash_json([hash_file(path) for path in paths])[:16], metadata=metadata
+    )
 
 
 def looks_like_scores(path: Path) -> bool:
-    """Whether a file holds scores rather than vectors."""
+    """Tell whether a file holds scores rather than vectors, by its extension and first character."""
     if path.suffix in (".run", ".trec"):
         return True
     if path.suffix != ".json":
@@ -247,45 +255,48 @@ def looks_like_scores(path: Path) -> bool:
         return file.read(1) == b"{"
 
 
-def _read(path: Path) -> list[tuple[str, str, float]]:
+def _read_score_file(path: Path) -> list[tuple[str, str, float]]:
+    """Read (query, candidate, score) from a TREC run or a JSON file of scores."""
     try:
-        found = _read_run(path) if path.suffix != ".json" else _read_json(path)
+        scores = _read_run(path) if path.suffix != ".json" else _read_json_scores(path)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(
-            f"{path} holds no scores that citeweave can read ({error}); it takes TREC runs, MDCR's and CSFCube's JSON; "
-            "vectors in lines of JSON are named .jsonl"
+            f"{path} holds no scores that citeweave can read ({error}); it reads TREC runs, MDCR's and CSFCube's JSON; "
+            "name a file of vectors, one JSON object per line, .jsonl"
         ) from None
-    if not found:
+    if not scores:
         raise InputError(f"{path} holds no scores: it is empty; write it again")
-    return found
+    return scores
 
 
 def _read_run(path: Path) -> list[tuple[str, str, float]]:
-    found = []
+    """Read (query, candidate, score) from a TREC run."""
+    scores = []
     with io.TextIOWrapper(open_input(path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             words = line.split()
             if len(words) != 6:
-                raise ValueError(f"line {number} has {len(words)} words, a run's has 6")
-            found.append((words[0], words[2], float(words[4])))
-    return found
+                raise ValueError(f"line {number} has {len(words)} words instead of the 6 of a TREC run")
+            scores.append((words[0], words[2], float(words[4])))
+    return scores
 
 
-def _read_json(path: Path) -> list[tuple[str, str, float]]:
+def _read_json_scores(path: Path) -> list[tuple[str, str, float]]:
+    """Read (query, candidate, score) from MDCR's or CSFCube's JSON; CSFCube's ranks become scores."""
     value = json.loads(read_input(path))
     if not isinstance(value, dict) or not value:
-        raise ValueError("it is no JSON object with entries")
+        raise ValueError("it is not a JSON object with entries")
     if all(isinstance(entry, list) for entry in value.values()):
         facet = next((f"_{name}" for name in FACETS if f"-{name}-ranked" in path.name), "")
-        if strange := [pair for entry in value.values() for pair in entry if not isinstance(pair, list) or not pair]:
-            raise ValueError(f"a list holds {str(strange[0])[:60]!r} instead of a candidate with its distance")
-        # their lists are in order already: the place keeps it where distances are equal
+        if invalid := [pair for entry in value.values() for pair in entry if not isinstance(pair, list) or not pair]:
+            raise ValueError(f"a list holds {str(invalid[0])[:60]!r} instead of a candidate with its distance")
+        # lists are sorted already: the rank keeps their order where distances are equal
         return [
-            (query + facet, str(pair[0]), float(-place))
+            (query + facet, str(pair[0]), float(-rank))
             for query, entry in value.items()
-            for place, pair in enumerate(entry)
+            for rank, pair in enumerate(entry)
         ]
-    if strange := [name for name in value if "_" not in name]:
-        raise ValueError(f"{strange[0][:60]!r} is no pair 'query_candidate'")
+    if invalid := [name for name in value if "_" not in name]:
+        raise ValueError(f"{invalid[0][:60]!r} is not a pair 'query_candidate'")
     pairs = ((*name.split("_", 1), float(score)) for name, score in value.items())
     return [(query, candidate, score) for query, candidate, score in pairs]

@@ -1,37 +1,35 @@
-"""Probes: how well a linear model that sees only the vectors predicts classes, labels or numbers of papers.
+"""Linear probes: how well a linear model on the vectors alone predicts classes, labels or numbers of papers.
 
-The protocols are the field's own: one rule for each, C searched by cross-validation on the training papers alone.
+The protocols are the field's own, one rule each; C is searched by cross-validation on the training papers alone.
 
     SCIDOCS_CLASSES      squared hinge, C 1e-4 .. 1e2, 3 folds    SciDocs MAG and MeSH
     SCIREPEVAL_CLASSES   squared hinge, C 1e-2 .. 1e2, 3 folds    SciRepEval classification
-    SCIREPEVAL_LABELS    hinge, C 1e-2 .. 1e2, 3 folds            SciRepEval with several labels a paper
+    SCIREPEVAL_LABELS    hinge, C 1e-2 .. 1e2, 3 folds            SciRepEval with several labels per paper
     SCIREPEVAL_NUMBERS   absolute error, C 1e-4 .. 1e2, 3 folds   SciRepEval regression
 
 >>> papers = np.array([[0.0, 1], [0, 2], [0, 3], [1, 0], [2, 0], [3, 0]])
->>> found = fit_classes(papers, ["a", "a", "a", "b", "b", "b"], [[0.1, 5]], SCIREPEVAL_CLASSES)
->>> found.values.tolist(), found.best_c, found.unconverged
+>>> predictions = fit_classes(papers, ["a", "a", "a", "b", "b", "b"], [[0.1, 5]], SCIREPEVAL_CLASSES)
+>>> predictions.values.tolist(), predictions.best_c, predictions.unconverged
 (['a'], 0.01, 0)
 
-Which solver answers is a matter of the rule, never of the size of the data:
+The solver depends on the rule, never on the size of the data:
 
     loss                  intercept   solver      what it is
     squared hinge         yes or no   newton      the optimum, all classes at once; scikit-learn's numbers
     hinge, absolute       yes         sklearn     liblinear through scikit-learn
     hinge, absolute       no          lightning   sklearn-contrib-lightning step by step
 
-Published numbers were made with sklearn-contrib-lightning, which has no intercept and stops early; `as_lightning(rule)` gives
-its answers digit for digit, slowly. Kendall tau differs by 7 to 8 points between the two libraries: say which was used.
+Published numbers were made with sklearn-contrib-lightning, which has no intercept and stops early; `as_lightning(rule)`
+gives its predictions digit for digit, slowly. Kendall tau differs by 7 to 8 points between the two libraries: say which
+was used.
 
-Does not compute metrics, read files or scale vectors, and does not decide what a missing vector is.
+`run_probe` evaluates a system on a probe task. What a paper without a vector means, by `missing`:
 
-Judge a probe: how well a linear model on the vectors tells classes, labels or numbers of papers it has not seen.
-
-What happens to a paper without vector, by `missing`:
-
-    wrong   in training it is left out; in the test nothing is told of it: a wrong class, no label, the median number
+    wrong   in training it is left out; in the test its prediction is wrong: no class, no label, the median number
     peers   SciDocs puts zeros in its place, in training and test; SciRepEval leaves it out of both
 
-What cannot be fitted, such as papers with vectors that are all of one class, is a `NoAnswerError`.
+A probe that cannot be fitted, such as one whose papers with vectors are all of one class, is a `NoAnswerError`.
+Does not compute metrics, read files or scale vectors.
 """
 
 from __future__ import annotations
@@ -46,37 +44,49 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from citeweave.core.errors import UserError, choose
-from citeweave.evaluation import probe_search, probe_solvers
-from citeweave.evaluation.bootstrap import Outcome, Rows, derive
+from citeweave.evaluation.bootstrap import Outcome, Rows, derive_metric
 from citeweave.evaluation.probe_search import (
-    Answers,
     ProbeSearch,
-    checked_classes,
-    checked_labels,
-    checked_numbers,
-    checked_vectors,
-    one_class,
-    plain_folds,
-    search,
-    search_at_once,
+    Targets,
+    check_classes,
+    check_labels,
+    check_numbers,
+    check_vectors,
+    contiguous_folds,
+    fit_classes_liblinear,
+    fit_numbers_liblinear,
+    has_one_class,
+    search_c,
+    search_c_jointly,
     stratified_folds,
 )
-from citeweave.evaluation.probe_solvers import Codes, Floats, Linear, Way
-from citeweave.evaluation.systems import Judged, NoAnswerError, PaperVectors
+from citeweave.evaluation.probe_solvers import (
+    Axes,
+    Codes,
+    FitOptions,
+    Floats,
+    LinearModel,
+    fit_classes_lightning,
+    fit_classes_newton,
+    fit_numbers_lightning,
+    principal_axes,
+)
+from citeweave.evaluation.systems import NoAnswerError, PaperVectors, System
 from citeweave.evaluation.tasks import ProbeTask
 
 CLASS_LOSSES = ("squared_hinge", "hinge")
 NUMBER_LOSSES = ("epsilon_insensitive", "squared_epsilon_insensitive")
 SOLVERS = ("auto", "newton", "sklearn", "lightning")
 FEW_SHOT_C = 1.0
-"""The peers do not search with a handful of papers."""
+"""C of few-shot probes, which SciRepEval does not search with a handful of papers."""
 
 Random = Callable[[], np.random.RandomState]
+"""Returns the random numbers of a fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRule:
-    """How a probe is fitted and its C chosen."""
+    """Protocol of a linear probe: loss, solver, and how its C is chosen."""
 
     grid: tuple[float, ...]
     """The values of C, tried in this order; of equally good ones the first is taken."""
@@ -85,15 +95,15 @@ class ProbeRule:
     """squared_hinge | hinge for classes and labels, epsilon_insensitive | squared_epsilon_insensitive for numbers."""
 
     folds: int = 3
-    """Parts of the training papers, each held out once; not shuffled."""
+    """Number of folds of the training papers, each held out once; not shuffled."""
 
     intercept: bool = True
     seed: int = 42
     passes: int = 1000
-    """Most passes over the papers, for sklearn and lightning."""
+    """Maximum number of passes over the papers, for sklearn and lightning."""
 
     solver: str = "auto"
-    """auto | newton | sklearn | lightning; auto goes by loss and intercept, see the table above."""
+    """auto | newton | sklearn | lightning; auto depends on loss and intercept, see the table above."""
 
     def __post_init__(self) -> None:
         choose(self.loss, CLASS_LOSSES + NUMBER_LOSSES, "loss")
@@ -102,17 +112,18 @@ class ProbeRule:
             raise UserError(f"grid is {self.grid}; it must hold values of C above 0")
         if self.folds < 2 or self.passes < 1:
             raise UserError(
-                f"folds is {self.folds} and passes {self.passes}; there must be 2 folds and 1 pass at least"
+                f"folds is {self.folds} and passes {self.passes}; there must be at least 2 folds and 1 pass"
             )
         if not 0 <= self.seed < 2**31:
             raise UserError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}")
         if self.solver == "newton" and self.loss != "squared_hinge":
-            raise UserError(f"the solver newton has no loss {self.loss}; take squared_hinge, or another solver")
+            raise UserError(f"the solver newton has no loss {self.loss}; use squared_hinge, or another solver")
         if self.solver == "lightning" and self.intercept:
-            raise UserError("the solver lightning has no intercept; set intercept to False, or take another solver")
+            raise UserError("the solver lightning has no intercept; set intercept to False, or use another solver")
 
     @property
     def chosen_solver(self) -> str:
+        """The solver of this rule, `auto` resolved by loss and intercept."""
         if self.solver != "auto":
             return self.solver
         if self.loss == "squared_hinge":
@@ -120,8 +131,9 @@ class ProbeRule:
         return "sklearn" if self.intercept else "lightning"
 
     @property
-    def way(self) -> Way:
-        return Way(self.loss, self.intercept, self.passes)
+    def fit_options(self) -> FitOptions:
+        """The options that all fits of the probe share."""
+        return FitOptions(self.loss, self.intercept, self.passes)
 
 
 SCIDOCS_CLASSES = ProbeRule(tuple(np.logspace(-4, 2, 7).tolist()))
@@ -131,34 +143,34 @@ SCIREPEVAL_NUMBERS = ProbeRule(tuple(np.logspace(-4, 2, 7).tolist()), loss="epsi
 
 
 def as_lightning(rule: ProbeRule) -> ProbeRule:
-    """The same rule solved as sklearn-contrib-lightning would: without intercept, stopping where it stops."""
+    """Return a probe rule that is solved as sklearn-contrib-lightning does: without intercept, stopping where it stops."""
     return replace(rule, intercept=False, solver="lightning")
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a probe says of the test papers."""
+    """Predictions of a probe for the test papers: one class or number each."""
 
     values: NDArray[Any]
-    """(m,): a class in the form it was given, or a number."""
+    """(m,): a class, as in the training labels, or a number."""
 
     best_c: float
     cv_scores: dict[float, float]
-    """Mean accuracy (classes) or r2 (numbers) over the folds, for each C; empty where there was no search."""
+    """C -> mean accuracy (classes) or r2 (numbers) over the folds; empty without a search."""
 
     unconverged: int
-    """Fits, of those of the search and the last one, that ended before their tolerance."""
+    """Number of fits, in the search and after it, that stopped before their tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelPredictions:
-    """What a probe for each label says of the test papers."""
+    """Predictions of the probes for each label: the labels of every test paper."""
 
     values: NDArray[np.int64]
     """(m, labels): 0 or 1."""
 
     best_c: tuple[float, ...]
-    """One a label; NaN for a label that all training papers have, or none: it is predicted as it is."""
+    """One C per label; NaN for a label that all training papers have, or none: every paper gets the same prediction."""
 
     cv_scores: tuple[dict[float, float], ...]
     unconverged: int
@@ -167,63 +179,63 @@ class LabelPredictions:
 def fit_classes(
     train: ArrayLike, labels: Sequence[Any] | NDArray[Any], test: ArrayLike, rule: ProbeRule
 ) -> Predictions:
-    """Predict one class for each test paper: vectors (n, d), one label each, and test vectors (m, d)."""
+    """Fit a probe on vectors (n, d) with one class each, and predict the classes of test vectors (m, d)."""
     choose(rule.loss, CLASS_LOSSES, "loss of a probe for classes")
-    data = checked_vectors(train, test)
-    names, codes = checked_classes(labels, len(data.train))
-    found = _search_classes(data.train, _axes(data.train, rule), codes, rule, lambda: np.random.RandomState(rule.seed))
-    values = names[found.model.predict(data.test)]
-    return Predictions(values, found.best_c, found.cv_scores, found.unconverged)
+    data = check_vectors(train, test)
+    names, codes = check_classes(labels, len(data.train))
+    best = _search_classes(data.train, _axes(data.train, rule), codes, rule, lambda: np.random.RandomState(rule.seed))
+    values = names[best.model.predict(data.test)]
+    return Predictions(values, best.best_c, best.cv_scores, best.unconverged)
 
 
 def fit_numbers(train: ArrayLike, targets: ArrayLike, test: ArrayLike, rule: ProbeRule) -> Predictions:
-    """Predict a number for each test paper; C is chosen by r2."""
+    """Fit a probe on vectors with one number each, and predict the numbers of test vectors; C is chosen by r2."""
     choose(rule.loss, NUMBER_LOSSES, "loss of a probe for numbers")
-    data = checked_vectors(train, test)
-    numbers = checked_numbers(targets, len(data.train))
-    solve = probe_solvers.fit_numbers if rule.chosen_solver == "lightning" else probe_search.fit_numbers_liblinear
+    data = check_vectors(train, test)
+    numbers = check_numbers(targets, len(data.train))
+    solve = fit_numbers_lightning if rule.chosen_solver == "lightning" else fit_numbers_liblinear
 
-    def fit(vectors: Floats, answers: Answers, c: float) -> Linear:
-        return solve(vectors, answers, c, rule.way, np.random.RandomState(rule.seed))
+    def fit(vectors: Floats, values: Targets, c: float) -> LinearModel:
+        return solve(vectors, values, c, rule.fit_options, np.random.RandomState(rule.seed))
 
-    found = search(data.train, numbers, rule.grid, plain_folds(len(numbers), rule.folds), fit)
-    return Predictions(found.model.scores(data.test)[:, 0], found.best_c, found.cv_scores, found.unconverged)
+    best = search_c(data.train, numbers, rule.grid, contiguous_folds(len(numbers), rule.folds), fit)
+    return Predictions(best.model.scores(data.test)[:, 0], best.best_c, best.cv_scores, best.unconverged)
 
 
 def fit_labels(train: ArrayLike, labels: ArrayLike, test: ArrayLike, rule: ProbeRule) -> LabelPredictions:
-    """Predict several labels a paper, each by a probe with a C of its own; labels are multi-hot (n, labels).
+    """Fit one probe per label, each with a C of its own, and predict multi-hot labels (n, labels) of test vectors.
 
-    The peers' solvers draw from numpy's global generator here; one stream of `rule.seed` stands for it.
+    SciRepEval's solvers draw from numpy's global generator here; one stream of `rule.seed` replaces it.
     """
     choose(rule.loss, CLASS_LOSSES, "loss of a probe for labels")
-    data = checked_vectors(train, test)
-    marks = checked_labels(labels, len(data.train))
+    data = check_vectors(train, test)
+    marks = check_labels(labels, len(data.train))
     return _fit_labels(data.train, marks, data.test, rule, np.random.RandomState(rule.seed))
 
 
 def few_shot_classes(
     train: ArrayLike, labels: Sequence[Any] | NDArray[Any], test: ArrayLike, size: int, iterations: int, rule: ProbeRule
 ) -> list[Predictions]:
-    """Predict from about `size` papers: the training papers are cut into folds of that size and each trains a probe alone.
+    """Fit few-shot probes for classes: the training papers are split into folds of `size`, and each trains one probe.
 
-    No search, C is 1. At most `iterations` folds are used, fewer where there are fewer; folds are not shuffled.
+    C is 1, without a search. At most `iterations` folds are used; folds are not shuffled.
     """
     choose(rule.loss, CLASS_LOSSES, "loss of a probe for classes")
-    data = checked_vectors(train, test)
-    names, codes = checked_classes(labels, len(data.train))
+    data = check_vectors(train, test)
+    names, codes = check_classes(labels, len(data.train))
     _check_few_shot(size, iterations)
     if size >= len(codes):
         raise UserError(
-            f"few-shot probes of {size} papers need more than {size} training papers; {len(codes)} are given"
+            f"few-shot probes of {size} papers need more than {size} training papers; there are {len(codes)}"
         )
     predictions = []
     for number, fold in enumerate(stratified_folds(codes, math.ceil(len(codes) / size))[:iterations]):
-        vectors, answers = data.train[fold.held_out], codes[fold.held_out]
-        if one_class(answers):
+        vectors, targets = data.train[fold.held_out], codes[fold.held_out]
+        if has_one_class(targets):
             raise UserError(
-                f"few-shot fold {number} of {size} papers holds class {names[answers[0]]!s} alone; take a larger size"
+                f"few-shot fold {number} of {size} papers holds only class {names[targets[0]]!s}; use a larger size"
             )
-        model = _fit_classes(vectors, answers, FEW_SHOT_C, rule, np.random.RandomState(rule.seed))
+        model = _fit_classes(vectors, targets, FEW_SHOT_C, rule, np.random.RandomState(rule.seed))
         predictions.append(Predictions(names[model.predict(data.test)], FEW_SHOT_C, {}, int(not model.converged)))
     return predictions
 
@@ -231,10 +243,10 @@ def few_shot_classes(
 def few_shot_labels(
     train: ArrayLike, labels: ArrayLike, test: ArrayLike, size: int, iterations: int, rule: ProbeRule
 ) -> list[LabelPredictions]:
-    """Predict several labels from `size` papers of each, drawn anew in each iteration, with search."""
+    """Fit few-shot probes for labels on `size` papers of each label, drawn anew in each iteration, with a search for C."""
     choose(rule.loss, CLASS_LOSSES, "loss of a probe for labels")
-    data = checked_vectors(train, test)
-    marks = checked_labels(labels, len(data.train))
+    data = check_vectors(train, test)
+    marks = check_labels(labels, len(data.train))
     predictions = []
     for iteration in range(_check_few_shot(size, iterations)):
         random = np.random.RandomState(rule.seed + iteration)
@@ -244,21 +256,22 @@ def few_shot_labels(
 
 
 def draw_rows(marks: Codes, size: int, random: np.random.RandomState) -> list[int]:
-    """Rows of multi-hot labels (n, labels): `size` with each label, a row once, in the order of a Python set as the peers'.
+    """Draw rows of multi-hot labels (n, labels), `size` with each label, in the order of a Python set as SciRepEval does.
 
     >>> draw_rows(np.array([[1, 0], [1, 1], [0, 1]]), 1, np.random.RandomState(42))
     [1]
     """
     rows: set[int] = set()
     for label, column in enumerate(marks.T):
-        having = np.flatnonzero(column)
-        if len(having) < size:
-            raise UserError(f"label {label} has {len(having)} training papers; few-shot probes of {size} need {size}")
-        rows.update(random.choice(having, size, replace=False).tolist())
+        labeled = np.flatnonzero(column)
+        if len(labeled) < size:
+            raise UserError(f"label {label} has {len(labeled)} training papers; few-shot probes of {size} need {size}")
+        rows.update(random.choice(labeled, size, replace=False).tolist())
     return list(rows)
 
 
 def _check_few_shot(size: int, iterations: int) -> int:
+    """Raise UserError unless the size and iterations of few-shot probes are at least 1; return the iterations."""
     if size < 1 or iterations < 1:
         raise UserError(f"few-shot size is {size} and iterations {iterations}; both must be at least 1")
     return iterations
@@ -267,59 +280,60 @@ def _check_few_shot(size: int, iterations: int) -> int:
 def _fit_labels(
     train: Floats, marks: Codes, test: Floats, rule: ProbeRule, random: np.random.RandomState
 ) -> LabelPredictions:
+    """Fit one probe per label on checked data; a label that all or no papers have is predicted as it is."""
     axes = _axes(train, rule)
     values = np.empty((len(test), marks.shape[1]), dtype=np.int64)  # (m, labels)
     best_c: list[float] = []
     cv_scores: list[dict[float, float]] = []
     unconverged = 0
     for label, column in enumerate(marks.T):
-        if one_class(column):
+        if has_one_class(column):
             values[:, label] = column[0]
             best_c.append(math.nan)
             cv_scores.append({})
             continue
-        found = _search_classes(train, axes, column, rule, lambda: random)
-        values[:, label] = found.model.predict(test)
-        best_c.append(found.best_c)
-        cv_scores.append(found.cv_scores)
-        unconverged += found.unconverged
+        best = _search_classes(train, axes, column, rule, lambda: random)
+        values[:, label] = best.model.predict(test)
+        best_c.append(best.best_c)
+        cv_scores.append(best.cv_scores)
+        unconverged += best.unconverged
     return LabelPredictions(values, tuple(best_c), tuple(cv_scores), unconverged)
 
 
-def _axes(train: Floats, rule: ProbeRule) -> probe_solvers.Axes | None:
-    return probe_solvers.principal_axes(train, intercept=rule.intercept) if rule.chosen_solver == "newton" else None
+def _axes(train: Floats, rule: ProbeRule) -> Axes | None:
+    """Return the principal axes of the training vectors, which only Newton's method needs."""
+    return principal_axes(train, intercept=rule.intercept) if rule.chosen_solver == "newton" else None
 
 
-def _search_classes(
-    train: Floats, axes: probe_solvers.Axes | None, codes: Codes, rule: ProbeRule, random: Random
-) -> ProbeSearch:
+def _search_classes(train: Floats, axes: Axes | None, codes: Codes, rule: ProbeRule, random: Random) -> ProbeSearch:
+    """Search for the C of a probe for classes with the rule's solver."""
     folds = stratified_folds(codes, rule.folds)
     if axes is not None:
-        return search_at_once(axes, codes, rule.grid, folds, intercept=rule.intercept)
+        return search_c_jointly(axes, codes, rule.grid, folds, intercept=rule.intercept)
 
-    def fit(vectors: Floats, answers: Answers, c: float) -> Linear:
-        return _fit_classes(vectors, answers, c, rule, random())
+    def fit(vectors: Floats, targets: Targets, c: float) -> LinearModel:
+        return _fit_classes(vectors, targets, c, rule, random())
 
-    return search(train, codes, rule.grid, folds, fit)
+    return search_c(train, codes, rule.grid, folds, fit)
 
 
-def _fit_classes(vectors: Floats, codes: Codes, c: float, rule: ProbeRule, random: np.random.RandomState) -> Linear:
+def _fit_classes(
+    vectors: Floats, codes: Codes, c: float, rule: ProbeRule, random: np.random.RandomState
+) -> LinearModel:
+    """Fit a probe for classes with one C by the rule's solver."""
     if rule.chosen_solver == "newton":
-        axes = probe_solvers.principal_axes(vectors, intercept=rule.intercept)
-        return probe_solvers.fit_classes_newton(axes, codes, c, intercept=rule.intercept)
-    solve = probe_solvers.fit_classes if rule.chosen_solver == "lightning" else probe_search.fit_classes_liblinear
-    return solve(vectors, codes, c, rule.way, random)
+        axes = principal_axes(vectors, intercept=rule.intercept)
+        return fit_classes_newton(axes, codes, c, intercept=rule.intercept)
+    solve = fit_classes_lightning if rule.chosen_solver == "lightning" else fit_classes_liblinear
+    return solve(vectors, codes, c, rule.fit_options, random)
 
 
-# Judge a probe: how well a linear model on the vectors tells classes, labels or numbers of papers it has not seen.
-
-
-def run_probe(task: ProbeTask, judged: Judged, missing: str, *, intercept: bool = True) -> Outcome:
-    """Learn from the training papers, tell the test papers."""
+def run_probe(task: ProbeTask, system: System, missing: str, *, intercept: bool = True) -> Outcome:
+    """Evaluate a system on a probe task: fit a probe on the training vectors, predict the labels of the test papers."""
     task = task if intercept else replace(task, rule=as_lightning(task.rule))
-    vectors = judged.vectors(task.texts)
-    learned, asked = _taking_part(task, vectors, missing)
-    train, test = vectors.matrix[task.train[learned]], vectors.matrix[task.test[asked]]  # (papers, dimension)
+    vectors = system.vectors(task.texts)
+    in_train, in_test = _participating(task, vectors, missing)
+    train, test = vectors.matrix[task.train[in_train]], vectors.matrix[task.test[in_test]]  # (papers, dimension)
     present = [int(vectors.present[rows].sum()) for rows in (task.train, task.test)]
     if not all(present):
         raise NoAnswerError(
@@ -327,94 +341,104 @@ def run_probe(task: ProbeTask, judged: Judged, missing: str, *, intercept: bool 
             f"check that the ids of the vectors are the suite's ids, such as {task.texts.ids[int(task.test[0])]!r}"
         )
     coverage = _coverage(task, vectors)
-    answers = task.train_answers[learned]
+    labels = task.train_labels[in_train]
     try:
         if task.shots is not None:
-            return _run_few_shot(task, train, answers, test, asked, coverage, missing)
-        predictions = _fit(task, train, answers, test)
+            return _run_few_shot(task, train, labels, test, in_test, coverage, missing)
+        predictions = _fit(task, train, labels, test)
     except UserError as error:
         raise NoAnswerError(f"{task.name}: {error}") from None
     return Outcome(
         task.name,
         task.kind,
         dict(task.metrics),
-        _rows(task, predictions.values, asked, answers, missing),
+        _rows(task, predictions.values, in_test, labels, missing),
         {**coverage, "probes that did not converge": predictions.unconverged},
-        chosen={"C": _plain(predictions.best_c), "intercept": task.rule.intercept, "solver": task.rule.chosen_solver},
+        chosen={
+            "C": _c_as_json(predictions.best_c),
+            "intercept": task.rule.intercept,
+            "solver": task.rule.chosen_solver,
+        },
     )
 
 
-def _plain(best_c: float | Sequence[float]) -> Any:
-    """One C, or one a label: None for a label that was not learned, since JSON has no NaN."""
+def _c_as_json(best_c: float | Sequence[float]) -> Any:
+    """Return one C, or one per label: None for a label that was not learned, since JSON has no NaN."""
     return best_c if isinstance(best_c, float) else [None if np.isnan(c) else c for c in best_c]
 
 
 def _fit(
-    task: ProbeTask, train: NDArray[Any], answers: NDArray[Any], test: NDArray[Any]
+    task: ProbeTask, train: NDArray[Any], labels: NDArray[Any], test: NDArray[Any]
 ) -> Predictions | LabelPredictions:
+    """Fit the probe of a task's kind: classes, labels or numbers."""
     if task.kind == "labels":
-        return fit_labels(train, answers, test, task.rule)
-    return (fit_numbers if task.kind == "numbers" else fit_classes)(train, answers, test, task.rule)
+        return fit_labels(train, labels, test, task.rule)
+    return (fit_numbers if task.kind == "numbers" else fit_classes)(train, labels, test, task.rule)
 
 
 def _run_few_shot(
     task: ProbeTask,
     train: NDArray[Any],
-    answers: NDArray[Any],
+    labels: NDArray[Any],
     test: NDArray[Any],
-    asked: NDArray[np.bool_],
+    in_test: NDArray[np.bool_],
     coverage: dict[str, int],
     missing: str,
 ) -> Outcome:
-    """One row a fold; the peers round each fold's score to two decimals of a percent."""
+    """Evaluate few-shot probes, one row per fold; SciRepEval rounds each fold's score to two decimals of a percent."""
     assert task.shots is not None
     if task.kind == "numbers":
-        raise UserError("few-shot probes tell classes or labels, not numbers; take few_shot out of the task")
+        raise UserError("few-shot probes predict classes or labels, not numbers; remove few_shot from the task")
     few_shot: Callable[..., Sequence[Predictions | LabelPredictions]] = (
         few_shot_labels if task.kind == "labels" else few_shot_classes
     )
     rows: dict[str, dict[str, Any]] = {}
-    for number, predictions in enumerate(few_shot(train, answers, test, *task.shots, task.rule)):
-        told = _rows(task, predictions.values, asked, answers, missing)
-        values = {name: derive(way, told, name) for name, way in task.metrics.items()}
+    for number, predictions in enumerate(few_shot(train, labels, test, *task.shots, task.rule)):
+        predicted = _rows(task, predictions.values, in_test, labels, missing)
+        values = {name: derive_metric(metric, predicted, name) for name, metric in task.metrics.items()}
         rows[f"fold {number}"] = {
             name: round(100 * value, 2) / 100 if missing == "peers" else value for name, value in values.items()
         }
-    how = dict.fromkeys(task.metrics, "mean")
-    return Outcome(task.name, "few-shot", how, rows, {**coverage, "folds": len(rows)}, chosen={"size": task.shots[0]})
+    coverage = {**coverage, "folds": len(rows)}
+    derivations = dict.fromkeys(task.metrics, "mean")
+    return Outcome(task.name, "few-shot", derivations, rows, coverage, chosen={"size": task.shots[0]})
 
 
-def _taking_part(task: ProbeTask, vectors: PaperVectors, missing: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which training papers are learned from and which test papers are told by the probe."""
+def _participating(task: ProbeTask, vectors: PaperVectors, missing: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Tell which training papers the probe learns from and which test papers it predicts."""
     if missing == "peers" and task.missing_as == "zeros":
         return np.ones(len(task.train), bool), np.ones(len(task.test), bool)
     return vectors.present[task.train], vectors.present[task.test]
 
 
-def _rows(task: ProbeTask, told: NDArray[Any], asked: NDArray[np.bool_], learned: NDArray[Any], missing: str) -> Rows:
-    """Paper -> its answer and what was told; by `wrong`, also of those of which nothing could be told."""
-    guesses = iter(told.tolist())
-    nothing = _nothing(task, learned)
+def _rows(
+    task: ProbeTask, predicted: NDArray[Any], in_test: NDArray[np.bool_], train_labels: NDArray[Any], missing: str
+) -> Rows:
+    """Return test paper -> its label ("answer") and prediction ("told"); by `wrong`, also of papers without a vector."""
+    predictions = iter(predicted.tolist())
+    default = _default_prediction(task, train_labels)
     seen: Counter[str] = Counter()
     rows: dict[str, dict[str, Any]] = {}
-    for row, answer, has_vector in zip(task.test.tolist(), task.test_answers.tolist(), asked.tolist(), strict=True):
+    for row, label, is_predicted in zip(task.test.tolist(), task.test_labels.tolist(), in_test.tolist(), strict=True):
         paper = task.texts.ids[row]
         seen[paper] += 1
         name = paper if seen[paper] == 1 else f"{paper}#{seen[paper]}"
-        if has_vector:
-            rows[name] = {"answer": answer, "told": next(guesses)}
+        if is_predicted:
+            rows[name] = {"answer": label, "told": next(predictions)}
         elif missing == "wrong":
-            rows[name] = {"answer": answer, "told": nothing}
+            rows[name] = {"answer": label, "told": default}
     return rows
 
 
-def _nothing(task: ProbeTask, learned: NDArray[Any]) -> Any:
+def _default_prediction(task: ProbeTask, train_labels: NDArray[Any]) -> Any:
+    """Return the prediction for a test paper without a vector: no class, no label, the median number."""
     if task.kind == "labels":
-        return [0] * task.test_answers.shape[1]
-    return float(np.median(learned)) if task.kind == "numbers" else None
+        return [0] * task.test_labels.shape[1]
+    return float(np.median(train_labels)) if task.kind == "numbers" else None
 
 
 def _coverage(task: ProbeTask, vectors: PaperVectors) -> dict[str, int]:
+    """Count the training and test papers of a probe, and those without a vector or text."""
     return {
         "training papers": len(task.train),
         "training papers without vector": int((~vectors.present[task.train]).sum()),

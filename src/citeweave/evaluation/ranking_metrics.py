@@ -1,9 +1,9 @@
-"""Ranked candidates of many queries at once: what every ranking metric reads.
+"""Formulas of ranking metrics for many queries at once: average precision, NDCG, recall, reciprocal rank.
 
 Queries lie one after the other in flat arrays; query i owns the pairs offsets[i] to offsets[i + 1].
 
     scores    [0.2, 0.9, nan | 0.5, 0.5]     better when higher; nan: judged, but not in the run; -inf: in the run, last
-    grades    [  1,   0,   2 |   0,   1]     how well the candidate answers the query
+    grades    [  1,   0,   2 |   0,   1]     relevance of each candidate
     offsets   [0, 3, 5]
     ranked    [  0,   1, (2) |   1,   0]     grades, best first; those that are not in the run come last
 
@@ -12,30 +12,22 @@ Queries lie one after the other in flat arrays; query i owns the pairs offsets[i
     >>> ranked.grades.tolist(), ranked.submitted.tolist(), ranked.order.tolist()
     ([0, 1, 2, 1, 0], [2, 2], [1, 0, 2, 4, 3])
 
-Does not compute scores, and does not leave queries out: a query without candidates gets 0 from every metric.
-
-Metrics of ranked lists in which a candidate is relevant or not: its grade reaches a threshold, or does not.
-
-One query, grades 0 1 0 1 by rank, and one relevant paper that is not in the run:
+A candidate is relevant where its grade reaches a threshold. `ideal` says what counts as missed: every relevant paper that
+is judged, or those alone that are in the run (as in CSFCube and ASPIRE, where a paper that is left out costs nothing).
 
     >>> ranked = rank_as_given(np.array([4.0, 3, 2, 1, np.nan]), np.array([0, 1, 0, 1, 1]), np.array([0, 5]))
     >>> average_precision(ranked).round(4).tolist(), average_precision(ranked, ideal="submitted").tolist()
     ([0.3333], [0.5])
 
-`ideal` says what counts as missed: every relevant paper that is judged, or those alone that are in the run (the way of
-CSFCube and ASPIRE, in which a paper that is left out costs nothing). A query with nothing relevant gets 0.
-Does not know the names of the metrics: those are in `evaluation/metrics.py`.
-
-Normalized discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
-
-Both take the grade itself as the gain (a negative grade gains nothing) and divide by the gain of the best ranking; they
-differ in how much a rank is worth:
+NDCG has two forms. Both take the grade itself as the gain (a negative grade gains nothing) and divide by the gain of the
+ideal ranking; they differ in how much a rank is worth. Gains of 2^grade - 1 are in no protocol here.
 
     rank              1     2     3     4     5
     trec_discount     1  0.63  0.50  0.43  0.39     1 / log2(rank + 1)
     csfcube_discount  1     1  0.63  0.50  0.43     1 / log2(rank), and 1 for the first
 
-Does not know gains of the form 2^grade - 1, which no protocol here uses.
+A query without candidates, or with nothing relevant, gets 0 from every metric and is never left out. Does not compute
+scores and does not know the names of metrics: `metrics.py` does.
 """
 
 from __future__ import annotations
@@ -51,24 +43,24 @@ from numpy.typing import NDArray
 from citeweave.core.errors import choose
 
 Values = NDArray[np.float64]
-"""One number a query."""
+"""(queries,) one value per query."""
 
 Cut = int | NDArray[np.int64] | None
 """How many of the first candidates count: as many for every query, (queries,) numbers, or all."""
 
 IDEALS = ("judged", "submitted")
-"""What a ranking could have reached at best: with all judged papers, or with those alone that are in the run."""
+"""What the ideal ranking is made of: all judged papers, or those alone that are in the run."""
 
 
 @dataclass(frozen=True)
 class RankedCandidates:
-    """Candidates in the order of their scores; made by `rank_as_trec` or `rank_as_given`."""
+    """Candidates of all queries ranked by score, made by `rank_as_trec` or `rank_as_given`."""
 
     offsets: NDArray[np.int64]
     """Where the pairs of each query begin and end, (queries + 1,)."""
 
     order: NDArray[np.int64]
-    """The pair of the input at each place, (pairs,)."""
+    """The input pair at each place, (pairs,)."""
 
     grades: NDArray[np.int64]
     """In ranked order; those of candidates that are not in the run end each query, (pairs,)."""
@@ -81,7 +73,7 @@ class RankedCandidates:
 
     @cached_property
     def judged(self) -> NDArray[np.int64]:
-        """How many candidates each query has, in the run or not, (queries,)."""
+        """Number of candidates of each query, in the run or not, (queries,)."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -95,22 +87,22 @@ class RankedCandidates:
         return np.arange(1, len(self.grades) + 1) - self.offsets[self.query]
 
     @cached_property
-    def found(self) -> NDArray[np.bool_]:
+    def in_run(self) -> NDArray[np.bool_]:
         """Whether the place is in the run, (pairs,)."""
         return self.place <= self.submitted[self.query]
 
     def length(self, ideal: str) -> NDArray[np.int64]:
-        """How many candidates a query has by this notion of the best ranking, (queries,)."""
+        """Return the number of candidates in each query's ideal ranking, (queries,)."""
         return self.judged if choose(ideal, IDEALS, "ideal") == "judged" else self.submitted
 
     def early(self, cut: Cut) -> NDArray[np.bool_]:
-        """Which places are among the first `cut` of their query, (pairs,)."""
+        """Tell which places are among the first `cut` of their query, (pairs,)."""
         if cut is None:
             return np.ones(len(self.place), bool)
         return self.place <= (cut if isinstance(cut, int) else cut[self.query])
 
     def total(self, values: NDArray[Any]) -> Values:
-        """Sum over the places of each query, (queries,)."""
+        """Sum values over the places of each query, (queries,)."""
         sums = np.zeros(len(self))
         filled = np.flatnonzero(self.judged)  # reduceat gives an empty query the value after it
         if len(filled):
@@ -118,14 +110,14 @@ class RankedCandidates:
         return sums
 
     def running(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many flags are set from the query's first place up to each place, (pairs,)."""
+        """Count the flags from the query's first place up to each place, (pairs,)."""
         sums = np.zeros(len(flags) + 1, np.int64)
         np.cumsum(flags, out=sums[1:])
         running: NDArray[np.int64] = sums[1:] - sums[self.offsets[self.query]]
         return running
 
     def best_gains(self, ideal: str) -> NDArray[np.int64]:
-        """The gains of the best ranking, place by place, (pairs,)."""
+        """Return the gains of the ideal ranking at each place, (pairs,)."""
         return self._best_judged if choose(ideal, IDEALS, "ideal") == "judged" else self._best_submitted
 
     @cached_property
@@ -134,13 +126,14 @@ class RankedCandidates:
 
     @cached_property
     def _best_submitted(self) -> NDArray[np.int64]:
-        return self._sorted_gains(np.where(self.found, self.grades, 0))
+        return self._sorted_gains(np.where(self.in_run, self.grades, 0))
 
     def _sorted_gains(self, grades: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sort the gains of each query in descending order, (pairs,)."""
         gains = np.maximum(grades, 0)
         top = int(gains.max(initial=0))
         first = self.query * (top + 1)
-        # sorting values is faster than finding an order, and every query keeps its places
+        # sorting values is faster than argsort, and every query keeps its places
         keys = np.sort(first + (top - gains), kind="stable")
         best: NDArray[np.int64] = first + top - keys
         return best
@@ -149,7 +142,7 @@ class RankedCandidates:
 def rank_as_trec(
     scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]], ties: NDArray[np.integer[Any]]
 ) -> RankedCandidates:
-    """Rank as trec_eval does: scores are compared in single precision, equal ones by DESCENDING id.
+    """Rank candidates as trec_eval does: scores are compared in single precision, equal ones by DESCENDING id.
 
     `ties` (pairs,) is the place of each candidate's id in ascending order (`id_order`). So 1.0 and 1.0 + 1e-9 are a
     tie, which "b" wins against "a". trec_eval 9.0, form_res_rels.c.
@@ -157,7 +150,7 @@ def rank_as_trec(
     >>> rank_as_trec(np.array([1.0, 1.0 + 1e-9]), np.array([1, 0]), np.array([0, 2]), np.array([1, 0])).order.tolist()
     [0, 1]
     """
-    scores, grades, offsets, query = _check(scores, grades, offsets)
+    scores, grades, offsets, query = _check_pairs(scores, grades, offsets)
     if len(ties) != len(scores):
         raise ValueError(f"{len(ties)} places of ids for {len(scores)} pairs")
     # two stable sorts of keys that hold the query too: the pairs lie query by query already, so both are short
@@ -167,19 +160,19 @@ def rank_as_trec(
 
 
 def rank_as_given(scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]]) -> RankedCandidates:
-    """Rank by scores in full precision; equal ones stay in the order in which they were given.
+    """Rank candidates by scores in full precision; equal ones stay in the order of the input.
 
-    So are CSFCube's and ASPIRE's ranked lists made: Python's sort is stable.
+    CSFCube's and ASPIRE's ranked lists are made this way: Python's sort is stable.
 
     >>> rank_as_given(np.array([1.0, 1.0 + 1e-9, 1.0]), np.array([1, 0, 2]), np.array([0, 3])).order.tolist()
     [1, 0, 2]
     """
-    scores, grades, offsets, query = _check(scores, grades, offsets)
+    scores, grades, offsets, query = _check_pairs(scores, grades, offsets)
     return _ranked(scores, grades, offsets, np.lexsort((-scores, query)))  # nan sorts last
 
 
 def id_order(ids: Sequence[str]) -> NDArray[np.int64]:
-    """The place of every id among all ids in ascending order; equal ids share one.
+    """Return the place of every id among all ids in ascending order, for ties in a ranking; equal ids share one.
 
     >>> id_order(["p9", "p10", "q1", "p9"]).tolist()
     [1, 0, 2, 1]
@@ -189,29 +182,34 @@ def id_order(ids: Sequence[str]) -> NDArray[np.int64]:
 
 
 def share(part: NDArray[Any], whole: NDArray[Any]) -> Values:
-    """part / whole, 0 where there is no whole."""
+    """Divide part by whole; 0 where the whole is 0, as metrics without any relevant paper are."""
     values = np.zeros(np.broadcast_shapes(np.shape(part), np.shape(whole)))
     np.divide(part, whole, out=values, where=np.asarray(whole) > 0)
     return values
 
 
-def _check(
+def _check_pairs(
     scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    numbers, whole, bounds = np.asarray(scores, np.float64), np.asarray(grades, np.int64), np.asarray(offsets, np.int64)
-    if not np.array_equal(whole, grades):
+    """Return scores, grades and offsets of a ranking as arrays, and the query of each pair; ValueError if they misfit."""
+    numbers, levels, bounds = (
+        np.asarray(scores, np.float64),
+        np.asarray(grades, np.int64),
+        np.asarray(offsets, np.int64),
+    )
+    if not np.array_equal(levels, grades):
         raise ValueError("grades must be whole numbers")
-    if len(whole) != len(numbers):
-        raise ValueError(f"{len(whole)} grades for {len(numbers)} scores")
+    if len(levels) != len(numbers):
+        raise ValueError(f"{len(levels)} grades for {len(numbers)} scores")
     sizes = np.diff(bounds)
     if not len(bounds) or bounds[0] != 0 or bounds[-1] != len(numbers) or (sizes < 0).any():
         raise ValueError(f"offsets must grow from 0 to the number of pairs, {len(numbers)}")
     query: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
-    return numbers, whole, bounds, query
+    return numbers, levels, bounds, query
 
 
 def _sortable(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers below 2^32 in the order of the scores in single precision; -1 for nan."""
+    """Map scores to integers below 2^32 that sort like them in single precision; -1 for nan."""
     with np.errstate(over="ignore"):
         single = scores.astype(np.float32) + np.float32(0)  # -0.0 becomes 0.0
     bits = single.view(np.uint32)
@@ -225,16 +223,14 @@ def _ranked(
     offsets: NDArray[np.int64],
     order: NDArray[np.int64],
 ) -> RankedCandidates:
+    """Put the grades into ranked order and count the candidates in the run."""
     present = np.zeros(len(scores) + 1, np.int64)
     np.cumsum(~np.isnan(scores), out=present[1:])
     return RankedCandidates(offsets, order, grades[order], np.diff(present[offsets]))
 
 
-# Metrics of ranked lists in which a candidate is relevant or not: its grade reaches a threshold, or does not.
-
-
 def precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
-    """Share of relevant ones among the first `cut`; divided by `cut` even where the list is shorter.
+    """Compute precision at k: the share of relevant papers among the first `cut`, even where the list is shorter.
 
     trec_eval's P_k. CSFCube's script stops at a list that is shorter than `cut`.
 
@@ -245,9 +241,7 @@ def precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> V
 
 
 def capped_precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
-    """Share of relevant ones among the first `cut`, or among the first R where there are only R of them.
-
-    P_k where k papers are relevant; a perfect ranking of fewer has 1 too.
+    """Compute precision at k, or at R where only R papers are relevant, so that a perfect ranking has 1.
 
     >>> capped_precision_at(_example([1, 0, 1]), 10).tolist(), capped_precision_at(_example([1, 0, 1]), 1).tolist()
     ([0.5], [1.0])
@@ -257,7 +251,7 @@ def capped_precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 
 
 
 def recall_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
-    """Share of the relevant ones that are among the first `cut`: trec_eval's recall_k.
+    """Compute recall at k, the share of relevant papers among the first `cut`: trec_eval's recall_k.
 
     >>> recall_at(_example([0, 1, 0, 1]), 2).tolist()
     [0.5]
@@ -266,7 +260,7 @@ def recall_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: 
 
 
 def f1_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
-    """Harmonic mean of precision and recall among the first `cut`: ASPIRE, evaluation/utils/metrics.py.
+    """Compute F1 at k of precision and recall among the first `cut`: ASPIRE, evaluation/utils/metrics.py.
 
     >>> f1_at(_example([0, 1, 0, 0]), 2).round(4).tolist()
     [0.6667]
@@ -277,7 +271,7 @@ def f1_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str 
 
 
 def success_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
-    """1 where a relevant one is among the first `cut`, else 0: trec_eval's success_k.
+    """Return 1 where a relevant paper is among the first `cut`, else 0: trec_eval's success_k.
 
     >>> success_at(_example([0, 1, 0]), 1).tolist(), success_at(_example([0, 1, 0]), 2).tolist()
     ([0.0], [1.0])
@@ -288,7 +282,7 @@ def success_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Val
 def average_precision(
     ranked: RankedCandidates, *, cut: Cut = None, threshold: int = 1, ideal: str = "judged"
 ) -> Values:
-    """Mean over the relevant ones of the precision at their rank, 0 for those that are not found: trec_eval's map.
+    """Compute average precision, the mean of the precision at each relevant paper's rank: trec_eval's map.
 
     >>> average_precision(_example([1, 0, 1])).round(4).tolist()  # (1/1 + 2/3) / 2
     [0.8333]
@@ -298,9 +292,9 @@ def average_precision(
 
 
 def chance_of_average_precision(relevant: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
-    """Average precision of a random order, as expected over all orders: Bestgen, PBML 103, 2015.
+    """Compute the expected average precision of a random ranking: Bestgen, PBML 103, 2015.
 
-    A place holds a relevant one with probability R / n, and before it stand (R - 1) / (n - 1) of them a place.
+    A place holds a relevant paper with probability R / n, and each place before it with (R - 1) / (n - 1).
 
     >>> chance_of_average_precision(np.array([1]), np.array([2])).tolist()  # first or second: (1 + 1/2) / 2
     [0.75]
@@ -308,12 +302,12 @@ def chance_of_average_precision(relevant: NDArray[np.int64], sizes: NDArray[np.i
     places = np.arange(1, int(sizes.max(initial=1)) + 1)
     harmonic = np.cumsum(1 / places)[sizes - 1]  # (queries,)
     beside = (relevant - 1) / np.maximum(sizes - 1, 1)
-    found: Values = np.where(relevant > 0, (harmonic + beside * (sizes - harmonic)) / sizes, 0.0)
-    return found
+    expected: Values = np.where(relevant > 0, (harmonic + beside * (sizes - harmonic)) / sizes, 0.0)
+    return expected
 
 
 def reciprocal_rank(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
-    """1 / rank of the first relevant one: trec_eval's recip_rank.
+    """Compute the reciprocal rank, 1 / rank of the first relevant paper: trec_eval's recip_rank.
 
     >>> reciprocal_rank(_example([0, 0, 1, 1])).round(4).tolist()
     [0.3333]
@@ -323,7 +317,7 @@ def reciprocal_rank(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
 
 
 def r_precision(ranked: RankedCandidates, *, threshold: int = 1, ideal: str = "judged") -> Values:
-    """Precision among the first R, with R the number of relevant ones: trec_eval's Rprec.
+    """Compute R-precision, the precision among the first R of R relevant papers: trec_eval's Rprec.
 
     >>> r_precision(_example([0, 0, 1])).tolist(), r_precision(_example([1, 0, 1])).tolist()
     ([0.0], [0.5])
@@ -333,7 +327,7 @@ def r_precision(ranked: RankedCandidates, *, threshold: int = 1, ideal: str = "j
 
 
 def precision_at_last_relevant(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
-    """Precision at the rank of the last relevant one of the run: what CSFCube and ASPIRE call R-precision.
+    """Compute the precision at the rank of the last relevant paper in the run: CSFCube's and ASPIRE's R-precision.
 
     >>> precision_at_last_relevant(_example([0, 0, 1])).round(4).tolist()
     [0.3333]
@@ -345,28 +339,27 @@ def precision_at_last_relevant(ranked: RankedCandidates, *, threshold: int = 1) 
 
 
 def _hits(ranked: RankedCandidates, cut: Cut, threshold: int) -> NDArray[np.bool_]:
-    """Which places hold a relevant candidate, (pairs,)."""
-    return ranked.found & ranked.early(cut) & (ranked.grades >= threshold)
+    """Tell which places of the ranking hold a relevant candidate, (pairs,)."""
+    return ranked.in_run & ranked.early(cut) & (ranked.grades >= threshold)
 
 
 def _relevant(ranked: RankedCandidates, threshold: int, ideal: str) -> Values:
-    """How many relevant ones there are to find, (queries,)."""
+    """Count the relevant papers that each query's ideal ranking has, (queries,)."""
     relevant = ranked.grades >= threshold
-    return ranked.total(relevant if choose(ideal, IDEALS, "ideal") == "judged" else relevant & ranked.found)
+    return ranked.total(relevant if choose(ideal, IDEALS, "ideal") == "judged" else relevant & ranked.in_run)
 
 
 def _example(grades: list[int]) -> RankedCandidates:
-    """One query with these grades by rank, for the examples above."""
+    """Rank one query with these grades by rank, for the examples above."""
     return rank_as_given(-np.arange(len(grades)), np.array(grades), np.array([0, len(grades)]))
 
 
-# Normalized discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
-
 Discount = Callable[[NDArray[np.int64]], Values]
+"""Rank -> what a gain at it is worth."""
 
 
 def trec_discount(place: NDArray[np.int64]) -> Values:
-    """1 / log2(rank + 1): trec_eval 9.0, m_ndcg.c.
+    """Return the NDCG discount of trec_eval 9.0, m_ndcg.c: 1 / log2(rank + 1).
 
     >>> trec_discount(np.array([1, 3])).tolist()
     [1.0, 0.5]
@@ -376,7 +369,9 @@ def trec_discount(place: NDArray[np.int64]) -> Values:
 
 
 def csfcube_discount(place: NDArray[np.int64]) -> Values:
-    """1 / log2(rank), 1 for the first: Järvelin and Kekäläinen, TOIS 2002, with base 2; `method=0` of CSFCube's script.
+    """Return the NDCG discount of CSFCube's script (`method=0`): 1 / log2(rank), 1 for the first rank.
+
+    Järvelin and Kekäläinen, TOIS 2002, with base 2.
 
     >>> csfcube_discount(np.array([1, 2, 4])).tolist()
     [1.0, 1.0, 0.5]
@@ -387,11 +382,10 @@ def csfcube_discount(place: NDArray[np.int64]) -> Values:
 def ndcg(
     ranked: RankedCandidates, *, cut: Cut = None, discount: Discount = trec_discount, ideal: str = "judged"
 ) -> Values:
-    """Discounted gain of the first `cut` candidates, as a share of what the best ranking gains there.
+    """Compute NDCG: the discounted gain of the first `cut` candidates as a share of the ideal ranking's.
 
-    The best ranking is made of all judged papers, or of those alone that are in the run (`ideal="submitted"`).
+    The ideal ranking is made of all judged papers, or of those alone that are in the run (`ideal="submitted"`).
 
-    >>> from citeweave.evaluation.ranking_metrics import rank_as_given
     >>> ranked = rank_as_given(np.array([3.0, 2, 1]), np.array([2, 0, 3]), np.array([0, 3]))
     >>> ndcg(ranked).round(4).tolist()  # (2 + 3/2) / (3 + 2/log2(3))
     [0.8212]
@@ -399,14 +393,13 @@ def ndcg(
     [0.7786]
     """
     worth = np.where(ranked.early(cut), discount(ranked.place), 0)  # (pairs,)
-    gained = ranked.total(worth * np.maximum(ranked.grades, 0) * ranked.found)
+    gained = ranked.total(worth * np.maximum(ranked.grades, 0) * ranked.in_run)
     return share(gained, ranked.total(worth * ranked.best_gains(ideal)))
 
 
 def percent_cut(ranked: RankedCandidates, percent: int, *, ideal: str = "judged") -> NDArray[Any]:
-    """How many candidates are the first `percent` of each list, rounded down, (queries,): CSFCube's NDCG%20.
+    """Return how many candidates are the first `percent` of each list, rounded down, (queries,): CSFCube's NDCG%20.
 
-    >>> from citeweave.evaluation.ranking_metrics import rank_as_given
     >>> percent_cut(rank_as_given(np.zeros(14), np.zeros(14), np.array([0, 14])), 20).tolist()
     [2]
     """

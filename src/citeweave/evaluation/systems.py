@@ -1,25 +1,17 @@
-"""What is judged, seen from a task: something that scores pairs of papers, and gives vectors where it has them.
+"""Systems that tasks evaluate: their shared protocol, scores and hits by single vectors, fingerprints of tasks.
 
-    vectors(texts)                       one row a paper, with the papers that have none marked
-    scores(texts, pools, distance)       one number a (query, candidate) pair: NaN = no answer, -inf = answered, last
-    top(texts, queries, candidates, depth, distance)
+    vectors(texts)                                       one row per paper; papers without a vector are marked
+    scores(texts, pools, distance)                       one number per (query, candidate) pair: NaN = no score
+    top(texts, queries, candidates, depth, distance)     the best candidates of every query
 
-`judging/` holds the kinds: given vectors, encoders, sentence vectors, BM25, scores from a file.
+The kinds of systems: `precomputed.py` (vectors and scores from files), `encoder_systems.py` (encoders, aspect spaces,
+BM25), `sentence_systems.py` (distances between sentences or tokens). Does not read files: `open_system.py` does.
 
-Answers by single vectors: the scores of pairs, the best candidates of a query.
-
->>> from citeweave.evaluation.tasks import Texts
->>> texts = Texts.of_ids(["p1", "p2"], lacking="papers.jsonl")
+>>> from citeweave.evaluation.tasks import TaskTexts
+>>> texts = TaskTexts.of_ids(["p1", "p2"], lacking="papers.jsonl")
 >>> vectors = PaperVectors(np.eye(2), np.array([PRESENT, EMPTY], np.uint8))
 >>> score_pairs(vectors, Pools.of(texts, {"p1": {"p2": 1}}), "cosine").tolist()
 [-inf]
-
-Reads no files.
-
-A hash of a task's content: the same question, the same hash, wherever its files lie.
-
->>> fingerprint({"a": np.arange(3)}) == fingerprint({"a": np.arange(3)}), fingerprint([1]) == fingerprint([1.5])
-(True, False)
 """
 
 from __future__ import annotations
@@ -34,21 +26,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.tasks import Pools, TaskTexts, parts_of
+from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.vectors.pair_scores import pair_scores
 from citeweave.vectors.topk import nearest
+
+DISTANCES: tuple[str, ...] = ("cosine", "l2", "dot")
+"""Distances between two vectors. Sentence vectors have their own: `vectors.document_distance`."""
+
+PLUS = "+"
+"""Joins the names of distances whose scores are added: `mean_best+token_best`."""
 
 ABSENT, EMPTY, PRESENT = 0, 1, 2
 """State of a paper's vector. EMPTY: the file names the paper with an empty list, as SPECTER writes papers without text."""
 
 
 class NoAnswerError(UserError):
-    """What is judged cannot do this kind of task, such as BM25 a classification."""
+    """A system cannot do a task, such as BM25 a classification, or has no vector for any paper of it."""
 
 
 @dataclass(frozen=True)
 class PaperVectors:
-    """Vectors in the order of some texts; rows of absent papers hold zeros."""
+    """Vectors of the papers of a task in the order of its texts; rows of absent papers hold zeros."""
 
     matrix: NDArray[Any]
     """(rows, dimension)"""
@@ -58,75 +56,82 @@ class PaperVectors:
 
     @property
     def present(self) -> NDArray[np.bool_]:
+        """(rows,) whether the paper has a vector."""
         return np.asarray(self.state == PRESENT)
 
     def count_zeros(self) -> int:
-        """Present vectors that are all zero: a model that had nothing to say."""
+        """Count present vectors that are all zero."""
         return int((self.present & ~self.matrix.any(axis=1)).sum())
 
 
-class Judged(Protocol):
-    """What a task may ask."""
+class System(Protocol):
+    """What is evaluated: it scores pairs of papers and gives their vectors where it has some."""
 
     name: str
-    """What reports call it."""
+    """Name of the system in reports."""
 
     revision: str
-    """Hash of what decides its answers; equal revisions answer equally."""
+    """Hash of what decides its scores; systems with equal revisions score equally."""
 
     distances: tuple[str, ...]
-    """Those it takes; empty where its scores are its own, as BM25's."""
+    """Names of the distances it computes; empty where it has scores of its own, as BM25 has."""
 
-    def facts(self) -> dict[str, Any]:
-        """Where it comes from, for the report."""
+    def metadata(self) -> dict[str, Any]:
+        """Return name, revision and origin of the system for the report."""
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
-        """Vectors of these papers; `NoAnswerError` where it has none."""
+        """Return the vectors of these papers; `NoAnswerError` where the system has none."""
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
-        """(pairs,) higher is better; NaN where there is no answer, -inf where a paper is empty."""
+        """Score every pair, (pairs,), higher is better; NaN where there is no score, -inf where a paper is empty."""
 
     def top(
         self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """For every query the best candidates (rows of the texts, -1 = no more) and their scores, (queries, depth)."""
+        """Find the best candidates of every query, rows of the texts or -1, and their scores, (queries, depth) each."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """What computes for a long time and can save that."""
+    """A system that saves the vectors it computes, so that an interrupted evaluation resumes."""
 
     def resume_in(self, folder: Path | None) -> None:
-        """Save vectors in this folder while they are made, and take those that an interrupted evaluation saved there."""
+        """Save vectors in this folder while computing, and reuse those that an interrupted evaluation saved there."""
 
 
 @runtime_checkable
-class ByFacet(Judged, Protocol):
-    """What answers a query by the aspect that it asks about, and has no one vector a paper."""
+class FacetSystem(System, Protocol):
+    """A system with one vector per paper and aspect, which scores a query by the aspect that it asks about."""
 
-    def answering(self, facet: str) -> Judged:
-        """What answers queries about this aspect; `NoAnswerError` where nothing does."""
+    def system_for(self, facet: str) -> System:
+        """Return the system that scores queries about this aspect; `NoAnswerError` where there is none."""
 
     def count_zeros(self, texts: TaskTexts) -> int:
-        """Vectors that are all zero, of those that it starts from."""
+        """Count vectors of zeros among those that its aspects are derived from."""
 
 
-def choose_distance(judged: Judged, asked: str, protocol: str) -> str:
-    """The user's distance or sum of distances, else the protocol's where it fits, else the first that fits."""
-    if not judged.distances and asked:
-        raise UserError(f"--distance is {asked!r}; {judged.name} has scores of its own: leave --distance out")
-    if not judged.distances:
+def split_distance(distance: str) -> tuple[str, ...]:
+    """Split a sum of distances into their names.
+
+    >>> split_distance("mean_best+token_best"), split_distance("cosine"), split_distance("cosine+")
+    (('mean_best', 'token_best'), ('cosine',), ('cosine', ''))
+    """
+    return tuple(distance.split(PLUS))
+
+
+def choose_distance(system: System, requested: str, protocol: str) -> str:
+    """Choose the requested distance or sum of distances, else the protocol's, else the system's first one."""
+    if not system.distances and requested:
+        raise UserError(f"--distance is {requested!r}; {system.name} has scores of its own: leave --distance out")
+    if not system.distances:
         return "own"
-    if asked and not set(parts_of(asked)) <= set(judged.distances):
-        raise UserError(f"--distance is {asked!r}; {judged.name} takes {', '.join(judged.distances)}")
-    return asked or (protocol if protocol in judged.distances else judged.distances[0])
-
-
-# Answers by single vectors: the scores of pairs, the best candidates of a query.
+    if requested and not set(split_distance(requested)) <= set(system.distances):
+        raise UserError(f"--distance is {requested!r}; {system.name} takes {', '.join(system.distances)}")
+    return requested or (protocol if protocol in system.distances else system.distances[0])
 
 
 def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[np.float64]:
-    """Score every pair; NaN where a vector is absent, -inf where the candidate's is empty, NaN where the query's is."""
+    """Score pairs by their vectors; NaN where one is absent or the query's is empty, -inf where the candidate's is."""
     scores = pair_scores(vectors.matrix[pools.queries], vectors.matrix, pools.offsets, pools.candidates, distance)
     query_state = np.repeat(vectors.state[pools.queries], np.diff(pools.offsets))  # (pairs,)
     candidate_state = vectors.state[pools.candidates]
@@ -138,35 +143,39 @@ def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[n
 def find_top(
     vectors: PaperVectors, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The best candidates of every query among those that have vectors."""
+    """Find the nearest candidates of every query by exact search among those that have vectors."""
     pool = candidates[vectors.present[candidates]]
     rows = np.full((len(queries), depth), -1, np.int64)
     scores = np.full((len(queries), depth), np.nan)
-    asked = np.flatnonzero(vectors.present[queries])
-    if len(pool) and len(asked):
+    with_vector = np.flatnonzero(vectors.present[queries])
+    if len(pool) and len(with_vector):
         k = min(depth, len(pool))
-        found = nearest(
+        hits = nearest(
             vectors.matrix[pool].astype(np.float32),
-            vectors.matrix[queries[asked]].astype(np.float32),
+            vectors.matrix[queries[with_vector]].astype(np.float32),
             k,
             metric=distance,
         )
-        rows[asked, :k] = pool[found.rows]
-        scores[asked, :k] = found.scores
+        rows[with_vector, :k] = pool[hits.rows]
+        scores[with_vector, :k] = hits.scores
     return rows, scores
 
 
-# A hash of a task's content: the same question, the same hash, wherever its files lie.
-
-
 def fingerprint(value: object) -> str:
-    """SHA-256 over the value's parts; dataclasses by their fields, arrays by type, shape and bytes."""
+    """Hash a task by its content (SHA-256): the same task has the same fingerprint wherever its files are.
+
+    Dataclasses count by name and fields, arrays by type, shape and bytes.
+
+    >>> fingerprint({"a": np.arange(3)}) == fingerprint({"a": np.arange(3)}), fingerprint([1]) == fingerprint([1.5])
+    (True, False)
+    """
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()
 
 
 def _feed(digest: Any, value: object) -> None:
+    """Feed a part of a task into the digest of its fingerprint."""
     if isinstance(value, TaskTexts):
         digest.update(value.hash.encode())
     elif isinstance(value, np.ndarray):

@@ -1,33 +1,18 @@
-"""The papers and questions that a suite asks about: ids, and what an encoder may read of them.
+"""Evaluation tasks as data: the papers, queries, labels and metrics that a benchmark suite is made of.
+
+    RankingTask   rank a query's pool of candidates, relevant ones first (SciDocs, MDCR, CSFCube, RELISH, ...)
+    SearchTask    find the relevant papers of a query among all papers (BEIR)
+    ProbeTask     learn classes, labels or numbers from the vectors of some papers, predict those of others
+    ClickTask     learn from clicks which of the papers shown is opened next (SciDocs' recommendations)
+
+A `Suite` is a list of tasks with its published averages. Tasks point to rows of `TaskTexts`, the ids and texts of papers;
+the question of a search task is a row too, with its text as the title.
 
     >>> texts = TaskTexts(ids=["p1", "p2"], titles=["A title", "Another"], abstracts=["One. Two.", ""])
     >>> texts.rows(["p2", "p3"]).tolist(), texts.paper_texts()
     ([1, -1], ['A title[SEP]One. Two.', 'Another'])
 
-A question of a search task is a row of its own: its text stands as the title.
-Does not hold vectors, and does not know tasks.
-
-Sums of distances: `mean_best+token_best`.
-
-Each part's scores are standardized within a query's candidates, to mean 0 and deviation 1, and then added: z-scores, which
-sum well whatever scale a distance has (Montague and Aslam, SIGIR 2001, ZMUV). A distance that is named twice counts twice.
-
-    >>> sentences, tokens = np.array([-0.5, -0.7, -0.9]), np.array([-3.0, -1.0, -2.0])
-    >>> add_up([sentences, tokens], np.array([0, 3])).round(2).tolist()
-    [0.0, 1.22, -1.22]
-
-A candidate without an answer by one part has none by the sum.
-
-Tasks as data: what is asked, of which papers, by which metric. `running/` judges them, `suites/` makes them.
-
-    RankingTask   order a query's pool so that what is relevant comes first (SciDocs, MDCR, CSFCube, RELISH, ...)
-    SearchTask    find a question's papers among all papers (BEIR)
-    ProbeTask     learn classes, labels or numbers from some papers' vectors, tell those of others
-    ClickTask     learn from clicks which of the shown papers is opened next (SciDocs' recommendations)
-
-A suite is a list of them, with the published ways of averaging. Does not read files and does not score.
-
-The published ways of averaging a suite's numbers.
+Does not read files (`suites/` does), hold vectors or score: `run_tasks.py` evaluates a system on a task.
 """
 
 from __future__ import annotations
@@ -52,25 +37,25 @@ _RECIPE = TextRecipe()
 
 
 class NoTextsError(InputError):
-    """The file with a suite's texts is not there."""
+    """The file with the texts of a suite is missing, so only precomputed vectors or scores can be evaluated."""
 
 
 @dataclass(frozen=True)
 class TaskTexts:
-    """One row a paper or question. Rows are what tasks point to; ids are what reports and vector files say."""
+    """Ids, titles and abstracts of a suite's papers and questions, one row each; tasks point to rows, reports to ids."""
 
     ids: Sequence[str]
     titles: Sequence[str]
     abstracts: Sequence[str]
 
     sentences: Sequence[Sequence[str]] | None = None
-    """The abstract as the suite splits it; without it `sentences_of` splits."""
+    """Each abstract as the suite splits it; without it `sentences_of` splits abstracts."""
 
     labels: Sequence[Sequence[str]] | None = None
-    """What each of those sentences is about (CSFCube's facets)."""
+    """The aspect that each of those sentences is about (CSFCube's facets)."""
 
     lacking: str = ""
-    """The file that would hold the texts, where it is absent: then only given vectors can be judged."""
+    """Name of the file with the texts where it is missing: only precomputed vectors can be evaluated then."""
 
     _rows: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -82,43 +67,43 @@ class TaskTexts:
 
     @classmethod
     def of_ids(cls, ids: Sequence[str], *, lacking: str) -> TaskTexts:
-        """Papers of which only the ids are known."""
+        """Make the task texts of papers of which only the ids are known."""
         return cls(ids, [""] * len(ids), [""] * len(ids), lacking=lacking)
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """The row of every id, -1 where it has none; of equal ids the first row."""
+        """Return the row of every paper id, -1 for an unknown id; of equal ids the first row."""
         return np.array([self._rows.get(name, -1) for name in ids], np.int64)
 
     def paper_texts(self, recipe: TextRecipe = _RECIPE) -> list[str]:
-        """What an encoder reads of each row."""
+        """Return the text that an encoder reads for each row: title and abstract by the text recipe."""
         self.require()
         return [paper_text(title, text, recipe) for title, text in zip(self.titles, self.abstracts, strict=True)]
 
     def sentences_of(self, row: int) -> Sequence[str]:
-        """The sentences of one abstract; the title where there is no abstract."""
+        """Return the sentences of one row's abstract, or its title where it has no abstract."""
         if self.sentences is not None and len(self.sentences[row]):
             return self.sentences[row]
         return sentence_texts(self.abstracts[row]) or [text for text in [self.titles[row]] if text]
 
     def require(self) -> None:
-        """Stop where there are no texts to read."""
+        """Raise NoTextsError if the file with the suite's texts is missing."""
         if self.lacking:
             raise NoTextsError(
-                f"the texts of this suite are missing: {self.lacking} is not there; add it, or judge vectors from a file"
+                f"the texts of this suite are missing: {self.lacking} does not exist; add it, or evaluate vectors from a file"
             )
 
     @property
     def without_text(self) -> int:
-        """Rows with neither title nor abstract; 0 where no texts are there at all."""
+        """Number of rows with neither title nor abstract; 0 where the file with the texts is missing."""
         return self.count_without_text(range(len(self)))
 
     def count_without_text(self, rows: Iterable[int]) -> int:
-        """The same among some rows."""
+        """Count those of these rows that have neither title nor abstract."""
         return 0 if self.lacking else sum(not self.titles[row] and not self.abstracts[row] for row in rows)
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the content: the same papers in the same order, the same hash."""
+        """Hash of ids, titles, abstracts and sentences: equal for the same papers in the same order."""
         return hash_json(
             {
                 "ids": list(self.ids),
@@ -130,63 +115,20 @@ class TaskTexts:
 
     @cached_property
     def tie_order(self) -> NDArray[np.int64]:
-        """Place of every row's id among all ids in the order of strings: how trec_eval breaks ties."""
+        """(rows,) position of each row's id among all ids in string order, by which trec_eval breaks ties."""
         order = np.argsort(np.array(self.ids, dtype=object), kind="stable")
         places = np.empty(len(self.ids), np.int64)
         places[order] = np.arange(len(self.ids))
         return places
 
 
-# Sums of distances: `mean_best+token_best`.
-
-PLUS = "+"
-
-
-def parts_of(distance: str) -> tuple[str, ...]:
-    """
-    >>> parts_of("mean_best+token_best"), parts_of("cosine"), parts_of("cosine+")
-    (('mean_best', 'token_best'), ('cosine',), ('cosine', ''))
-    """
-    return tuple(distance.split(PLUS))
-
-
-def add_up(parts: Sequence[NDArray[np.float64]], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The sum of the standardized parts, (pairs,) each; a single part as it is."""
-    if len(parts) == 1:
-        return parts[0]
-    total: NDArray[np.float64] = np.sum([standardized(part, offsets) for part in parts], axis=0)
-    return total
-
-
-def standardized(scores: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Scores (pairs,) of queries, each query's from offsets[i] to offsets[i + 1], with mean 0 and deviation 1.
-
-    NaN and -inf stay what they are and do not count; where all answers are equal they become 0.
-
-    >>> standardized(np.array([1.0, 3.0, np.nan, 5.0, 5.0]), np.array([0, 3, 5])).tolist()
-    [-1.0, 1.0, nan, 0.0, 0.0]
-    """
-    found = scores.copy()
-    for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        answered = low + np.flatnonzero(np.isfinite(scores[low:high]))
-        if len(answered):
-            apart = scores[answered] - scores[answered].mean()
-            found[answered] = apart / (apart.std() or 1)
-    return found
-
-
-# Tasks as data: what is asked, of which papers, by which metric. `running/` judges them, `suites/` makes them.
-
-DISTANCES: tuple[str, ...] = ("cosine", "l2", "dot")
-"""Between two vectors. Sentence vectors have their own: `similarity.transport`."""
-
 MISSING = ("wrong", "peers")
-"""A paper without vector: a wrong answer, or whatever the peer's own code does."""
+"""What a missing vector means: a wrong answer, or whatever the original code of the benchmark does with it."""
 
 
 @dataclass(frozen=True)
 class Pools:
-    """Queries, each with its candidates and their grades; flat arrays, `offsets` says where a pool begins."""
+    """Queries with their candidates and relevance grades as flat arrays; `offsets` says where a query's pool begins."""
 
     queries: NDArray[np.int64]
     """(queries,) rows of the texts."""
@@ -198,19 +140,19 @@ class Pools:
     """(pairs,) rows of the texts."""
 
     grades: NDArray[np.int64]
-    """(pairs,) how relevant a candidate is, 0 = not at all."""
+    """(pairs,) relevance of each candidate, 0 = not relevant."""
 
     names: Sequence[str]
-    """What reports call each query: its id, with the facet where it has one."""
+    """Name of each query in reports: its id, with the facet where it has one."""
 
     sentences: Sequence[NDArray[np.int64] | None] | None = None
     """Which sentences of each query count (aspect search), None = all."""
 
     groups: Sequence[str] | None = None
-    """The field of each query, for tables by field; where queries ask about one aspect of a paper, that aspect."""
+    """Scientific field of each query, for tables by field; in aspect search, the aspect that the query asks about."""
 
     scored: NDArray[np.bool_] | None = None
-    """(pairs,) False for what is judged but never put to the test (reviewer matching's soft file), None = all are."""
+    """(pairs,) False for candidates with a grade that are never ranked (reviewer matching's soft file), None = all are."""
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -219,7 +161,7 @@ class Pools:
     def of(
         cls, texts: TaskTexts, pools: Mapping[str, Mapping[str, int]], *, groups: Mapping[str, str] | None = None
     ) -> Pools:
-        """From `{query id: {candidate id: grade}}`; every id must be among the texts.
+        """Make pools from `{query id: {candidate id: grade}}`; every id must be among the texts.
 
         >>> texts = TaskTexts.of_ids(["q", "a", "b"], lacking="papers.jsonl")
         >>> Pools.of(texts, {"q": {"a": 1, "b": 0}}).candidates.tolist()
@@ -243,13 +185,13 @@ class Pools:
 
 @dataclass(frozen=True)
 class RankingRule:
-    """How a pool's ranking is judged; the defaults are trec_eval's."""
+    """Metrics and distance by which the ranking of a pool is scored; the defaults are trec_eval's."""
 
     metrics: tuple[str, ...]
     """Names of `evaluation.metrics`."""
 
     distance: str = "l2"
-    """Of the protocol; the user may choose another."""
+    """Distance of the protocol; the user may choose another."""
 
     family: str = "trec"
     """`trec`, or `csfcube` for the metrics of CSFCube's and ASPIRE's scripts."""
@@ -258,14 +200,16 @@ class RankingRule:
     """Lowest grade that is relevant."""
 
     decimals: int | None = None
-    """Scores are rounded to so many decimals before they are ranked (SciDocs: 5)."""
+    """Number of decimals that scores are rounded to before ranking (SciDocs: 5)."""
 
     peers: str = "drop"
-    """What the peer does with missing vectors: `drop` leaves the query or candidate out, `stop` stops."""
+    """What the original code does with missing vectors: `drop` leaves the query or candidate out, `stop` stops."""
 
 
 @dataclass(frozen=True)
 class RankingTask:
+    """Rank the candidates in each query's pool so that relevant papers come first."""
+
     name: str
     texts: TaskTexts
     pools: Pools
@@ -274,18 +218,18 @@ class RankingTask:
     """Names of queries, fold by fold: the value is the mean of the folds' means. Without folds, the mean of all."""
 
     reviewers: Reviewers | None = None
-    """Candidates are people, each with papers: see `Reviewers`."""
+    """The papers of each candidate where candidates are people."""
 
     called: Mapping[str, str] = field(default_factory=dict)
-    """Other names for metrics in the report."""
+    """Metric -> its other name in the report."""
 
 
 @dataclass(frozen=True)
 class Reviewers:
-    """A candidate stands for a person: the score is the mean of the `top` best scores over the person's papers."""
+    """Papers of the people in a reviewer-matching pool; a person scores the mean of the `top` best papers."""
 
     offsets: NDArray[np.int64]
-    """(rows of texts + 1,) where the papers of the person in this row begin."""
+    """(rows of texts + 1,) where the papers of the person in each row begin."""
 
     papers: NDArray[np.int64]
     """Rows of the texts."""
@@ -295,34 +239,34 @@ class Reviewers:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """Find a question's papers among all candidates; only the best `depth` are ranked, as in BEIR."""
+    """Find the relevant papers of each question among all candidates; the best `depth` are ranked, as in BEIR."""
 
     name: str
     texts: TaskTexts
     queries: NDArray[np.int64]
     candidates: NDArray[np.int64]
-    judged: Pools
-    """Grades of the judged papers alone; every other candidate is not relevant."""
+    judgments: Pools
+    """Relevance judgments; a candidate without one is not relevant."""
 
     rule: RankingRule
     depth: int = 1000
     own: NDArray[np.int64] | None = None
-    """(queries,) the candidate that is the question itself, never an answer to it; -1 = none."""
+    """(queries,) the candidate that is the question itself and is never a hit for it; -1 = none."""
 
 
 @dataclass(frozen=True)
 class ProbeTask:
-    """A linear probe: learn from `train`, tell `test`."""
+    """A linear probe: learn the labels of `train` from vectors, predict those of `test`."""
 
     name: str
     texts: TaskTexts
     kind: str
-    """`classes` (one a paper), `labels` (several, multi-hot) or `numbers`."""
+    """`classes` (one per paper), `labels` (several per paper, multi-hot) or `numbers`."""
 
     train: NDArray[np.int64]
-    train_answers: NDArray[Any]
+    train_labels: NDArray[Any]
     test: NDArray[np.int64]
-    test_answers: NDArray[Any]
+    test_labels: NDArray[Any]
     rule: ProbeRule
     metrics: Mapping[str, str]
     """Name in the report -> name of the metric, such as `{"f1": "f1_macro"}`."""
@@ -331,20 +275,20 @@ class ProbeTask:
     """(sample size, iterations) of SciRepEval's few-shot protocol; each becomes a task of its own, `NAME 64-shot`."""
 
     shots: tuple[int, int] | None = None
-    """The one of them that this task is about; None = learn from all of `train`."""
+    """The few-shot setting of this task; None = learn from all of `train`."""
 
     missing_as: str = "zeros"
-    """What the peer does with a paper without vector: `zeros` (SciDocs) or `left out` (SciRepEval)."""
+    """What the original code does with a paper without a vector: `zeros` (SciDocs) or `left out` (SciRepEval)."""
 
 
 @dataclass(frozen=True)
 class ClickTask:
-    """SciDocs' recommendations: a small network learns from clicks, given the papers' metadata and vectors."""
+    """SciDocs' recommendations: a small network learns from clicks, metadata and vectors to rank the papers shown."""
 
     name: str
     texts: TaskTexts
     clicks: Any
-    """What `evaluation.clicks` read: the clicks of train, validation and test, the propensities, the metadata."""
+    """`click_data.ClickData`: the clicks of train, validation and test, propensities, metadata."""
 
 
 Task: TypeAlias = RankingTask | SearchTask | ProbeTask | ClickTask
@@ -352,10 +296,10 @@ Task: TypeAlias = RankingTask | SearchTask | ProbeTask | ClickTask
 
 @dataclass(frozen=True)
 class Average:
-    """A published way of averaging: the mean of metrics, or of means of metrics, all of which must be there."""
+    """A published average of a suite: the mean of metrics, or of means of metrics, all of which must be there."""
 
     parts: tuple[str | tuple[str, ...], ...]
-    """Names such as `cite.map`; those of an inner tuple are averaged first."""
+    """Metric names such as `cite.map`; those of an inner tuple are averaged first."""
 
     decimals: int | None = None
     """Each part is rounded before the mean, and the mean after it (MDCR: 4)."""
@@ -365,70 +309,64 @@ class Average:
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark as read from a folder."""
+    """A benchmark read from a folder: its tasks, published averages, headline metrics and notes."""
 
     name: str
     tasks: tuple[Task, ...]
     averages: Mapping[str, Average] = field(default_factory=dict)
     headline: tuple[str, ...] = ()
-    """The metrics that stand for the suite, such as `all.map`; those that `compare` weighs. Empty = every metric."""
+    """Metrics that stand for the suite, such as `all.map`, and that `compare` tests. Empty = every metric."""
 
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
-    """Task -> why it cannot be judged, such as the file that is missing."""
+    """Task -> why it cannot be evaluated, such as the file that is missing."""
 
     notes: tuple[str, ...] = ()
-    """What a careful reader must know about this data."""
+    """Notes for the report: what a careful reader must know about this data."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What was read: folder, files with their hashes, counts."""
+    """Provenance of the data: folder, files with their hashes, counts."""
 
     def choose(self, names: Sequence[str]) -> Suite:
-        """Only these tasks."""
-        every = tuple(part for task in self.tasks for part in _parts(task))
+        """Return the suite with the named tasks only, or with every task where none is named."""
+        every = tuple(part for task in self.tasks for part in _with_few_shot(task))
         known = [task.name for task in every]
         for name in names:
             if name not in known and name in self.not_evaluated:
-                raise UserError(f"{self.name} cannot judge {name}: {self.not_evaluated[name]}")
+                raise UserError(f"{self.name} cannot evaluate {name}: {self.not_evaluated[name]}")
             if name not in known:
                 raise UserError(f"{self.name} has no task {name!r}; it has {', '.join(known)}")
         tasks = tuple(task for task in every if not names or task.name in names)
         if not tasks:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.not_evaluated.items())
-            raise EmptyResultError(f"no task of {self.name} can be judged ({reasons})")
+            raise EmptyResultError(f"no task of {self.name} can be evaluated ({reasons})")
         others = tuple(f"{name}:" for name in known if name not in {task.name for task in tasks})
         notes = tuple(note for note in self.notes if not note.startswith(others))
         return replace(self, tasks=tasks, notes=notes)
 
 
-def _parts(task: Task) -> list[Task]:
-    """A task, and after it one for each of its few-shot settings."""
+def _with_few_shot(task: Task) -> list[Task]:
+    """Return a task followed by one task for each of its few-shot settings."""
     if not isinstance(task, ProbeTask) or not task.few_shot:
         return [task]
-    whole = replace(task, few_shot=())
-    return [
-        whole,
-        *(replace(whole, name=f"{task.name} {size}-shot", shots=(size, most)) for size, most in task.few_shot),
-    ]
+    full = replace(task, few_shot=())
+    return [full, *(replace(full, name=f"{task.name} {shots[0]}-shot", shots=shots) for shots in task.few_shot)]
 
 
-# The published ways of averaging a suite's numbers.
+def compute_averages(averages: Mapping[str, Average], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Compute the published averages of a suite from its metrics; one whose parts are incomplete is left out.
 
-
-def averages_of(averages: Mapping[str, Average], metrics: Mapping[str, float]) -> dict[str, float]:
-    """Every average whose parts are all there; an average over less would not be the published one.
-
-    >>> averages_of({"avg": Average(("a.f1", ("b.map", "b.ndcg")))}, {"a.f1": 80.0, "b.map": 60.0, "b.ndcg": 70.0})
+    >>> compute_averages({"avg": Average(("a.f1", ("b.map", "b.ndcg")))}, {"a.f1": 80.0, "b.map": 60.0, "b.ndcg": 70.0})
     {'avg': 72.5}
-    >>> averages_of({"avg": Average(("a.f1", "c.f1"))}, {"a.f1": 80.0})
+    >>> compute_averages({"avg": Average(("a.f1", "c.f1"))}, {"a.f1": 80.0})
     {}
     """
-    found = {}
+    means = {}
     for name, average in averages.items():
         parts = [part if isinstance(part, tuple) else (part,) for part in average.parts]
         if all(metric in metrics for part in parts for metric in part):
             values = [np.mean([metrics[metric] for metric in part]) for part in parts]
             if average.decimals is not None:
-                found[name] = round(float(np.mean(np.round(values, average.decimals))), average.decimals)
+                means[name] = round(float(np.mean(np.round(values, average.decimals))), average.decimals)
             else:
-                found[name] = float(np.mean(values))
-    return found
+                means[name] = float(np.mean(values))
+    return means

@@ -49,7 +49,7 @@ def test_both_ways_to_a_newton_step_agree():
     axes = probe_solvers.principal_axes(vectors, intercept=True)
     signs = np.where(codes[:, None] == np.arange(3), 1.0, -1.0)
     weights = 0.1 * np.random.default_rng(1).normal(size=(21, 3))
-    slope = probe_solvers._slope(axes, probe_solvers._Point(signs, weights, axes.rows @ weights), 0.5)
+    slope = probe_solvers._compute_slope(axes, probe_solvers._Point(signs, weights, axes.rows @ weights), 0.5)
     outright = np.zeros_like(weights)
     probe_solvers._solve_columns(outright, axes, slope, np.arange(3), 0.5)
     in_rounds = probe_solvers._conjugate_gradients(axes, slope, 0.5, np.full(3, 1e-9))
