@@ -65,6 +65,7 @@ format: dev  ## Repair style
 
 docs: dev  ## Write docs/cli.md anew from --help
 	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_design.py
 
 bench: dev  ## Run the benchmarks (several minutes each)
 	$(BIN)/python benchmarks/run_all.py
