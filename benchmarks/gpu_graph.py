@@ -29,7 +29,7 @@ from citeweave.core.progress import QUIET
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.fastrp import FastRP, Projection, embed
 from citeweave.graph.kernels import unit_rows
-from citeweave.graph.walks import DevicePowers, EmbeddingRun, Panels, rescale
+from citeweave.graph.walk_powers import EmbeddingRun, GpuPowerSum, Panels, whiten
 
 Vectors = NDArray[np.float32]
 COMPARED = 2000
@@ -57,11 +57,11 @@ def products(adjacency: Adjacency, dimension: int, memory: int, device: str) -> 
     """What `--device cuda` runs, on any device of torch; evening out is done on the processor, as there."""
     chosen = FastRP()
     projection = Projection(adjacency, chosen, EmbeddingRun(0, memory, 0, "cpu"))
-    projection.powers = DevicePowers(adjacency, adjacency.degrees(), chosen.weights, device)
+    projection.powers = GpuPowerSum(adjacency, adjacency.degrees(), chosen.weights, device)
     out = np.zeros((adjacency.nodes, dimension), np.float32)
     for panel in Panels(adjacency.nodes, dimension, memory, np.uint16):
         projection.add(panel, out, panel.columns.start, lambda rows: None)
-    rescale(out, chosen.evening)
+    whiten(out, chosen.evening)
     unit_rows(out)
     return out
 

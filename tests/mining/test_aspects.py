@@ -244,7 +244,7 @@ def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph
     table = load_recipe("sciaspect_bands").table("graph")
     build_mining_graph(corpus, tmp_path / "plain", {**table, "dimension": 8}, with_vectors=True)
     with pytest.raises(UserError, match="no node vectors of the citations of aspect 'method'.*--per-intent"):
-        graph_inputs(tmp_path / "plain", table, with_vectors=True, apart=["method"])
+        graph_inputs(tmp_path / "plain", table, with_vectors=True, aspects=["method"])
 
 
 def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
@@ -301,14 +301,14 @@ def literature(folder: Path, intents: list[str], contexts: bool) -> Corpus:
     [
         ("sciaspect", [], False, "have none; it has no citing sentences .* still run: specter_cl, scincl, sciaspect_r"),
         ("sciaspect", [], True, "have none; find them with `citeweave annotate .*--intents sections"),
-        ("sciaspect", ["method"], True, "background 0, method 15, result 0, none is of background; .*needs two"),
+        ("sciaspect", ["method"], True, "background 0, method 15, result 0, none has background; .*needs two"),
         (
             "sciaspect",
             ["method", "result"],
             True,
-            r"none is of background; leave it out with --set .*\[\"method\", \"r",
+            r"none has background; leave it out with --set .*\[\"method\", \"r",
         ),
-        ("sciaspect_bands", ["method"], True, "none is of background; a recipe that sets one intent against another"),
+        ("sciaspect_bands", ["method"], True, "none has background; a recipe that sets one intent against another"),
     ],
 )
 def test_missing_intents_are_told(

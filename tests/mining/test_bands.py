@@ -193,7 +193,7 @@ def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
         choose_bands(clusters(100)[0], anchors=np.array([3]))
     with pytest.raises(UserError, match="they are of none"):
         choose_bands_for_rules(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), MiningInputs())
-    with pytest.raises(UserError, match="most is 2"):
+    with pytest.raises(UserError, match="max_share is 2"):
         BandOptions(max_share=2)
 
 

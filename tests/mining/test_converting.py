@@ -406,14 +406,14 @@ def test_lines_of_one_query_form_a_sample_while_no_paper_comes_back():
 )
 def test_samples_do_not_depend_on_blocks(lines, cuts, at_once):
     array = np.array(lines, np.int32)
-    usual = triplet_rows.LARGEST_SAMPLE, triplet_rows._WRITTEN_AT_ONCE
-    triplet_rows.LARGEST_SAMPLE = 2
+    usual = triplet_rows.MAX_SAMPLE, triplet_rows._WRITTEN_AT_ONCE
+    triplet_rows.MAX_SAMPLE = 2
     try:
         whole = list(paired_samples([array]))
         triplet_rows._WRITTEN_AT_ONCE = at_once
         parts = list(paired_samples(array[start : start + cuts] for start in range(0, len(array), cuts)))
     finally:
-        triplet_rows.LARGEST_SAMPLE, triplet_rows._WRITTEN_AT_ONCE = usual
+        triplet_rows.MAX_SAMPLE, triplet_rows._WRITTEN_AT_ONCE = usual
     for take in (lambda b: b.anchors, lambda b: np.diff(b.positives.offsets), lambda b: b.negatives.rows):
         assert np.array_equal(np.concatenate([*map(take, whole)]), np.concatenate([*map(take, parts)]))
 

@@ -165,8 +165,8 @@ def test_an_audit_looks_at_the_pool(
     assert found.coverage.pool == len(in_play) < MiningData(corpus).in_pool.sum()
     monkeypatch.setattr(samples, "pool", None)
     whole = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, near_duplicates=False)
-    assert whole.coverage.pool > found.coverage.pool and len(found.distances) == 2
-    assert str(whole.distances) == str(found.distances)
+    assert whole.coverage.pool > found.coverage.pool and len(found.similarities) == 2
+    assert str(whole.similarities) == str(found.similarities)
 
 
 def test_graphs_of_no_corpus_are_told_apart(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:

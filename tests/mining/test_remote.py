@@ -47,7 +47,7 @@ def both(corpus: Corpus, rules: dict[str, Any], place: Path, inputs: MiningInput
 def test_a_recipe_of_bands(corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path) -> None:
     inputs = MiningInputs(graph=graph, vectors={"graph": vectors})
     executor = both(corpus, table("scincl", "mining.negatives.hard.band=200"), tmp_path, inputs)
-    assert executor.works[0].given["graph"]["intents"] == ""
+    assert executor.works[0].arguments["graph"]["intents"] == ""
     assert not executor.works[0].gpu
 
 
@@ -126,7 +126,7 @@ def test_what_was_mined_here_is_not_mined_again(
 
 def test_a_graph_in_memory_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     held = graph_from_edges(graph.sources(), graph.cited.targets, graph.nodes)
-    with pytest.raises(UserError, match="made in memory"):
+    with pytest.raises(UserError, match="exists only in memory"):
         mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=held), executor=Told())
 
 
@@ -135,7 +135,7 @@ def test_another_corpus_or_graph_in_the_same_place_is_refused(
 ) -> None:
     executor = Told()
     mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=graph), executor=executor)
-    given = executor.works[0].given
+    given = executor.works[0].arguments
     for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
         with pytest.raises(UserError, match="differs on this machine"):
             next(LocalExecutor().make(ShardTask(executor.works[0].maker, {**given, **other}), [0]))

@@ -189,7 +189,7 @@ def test_a_relation_that_nobody_has(tmp_path: Path) -> None:
                 "positives": {"source": "shares", "count": 1, "relation": "venue"},
                 "negatives": {"source": "random", "count": 1, "exclude": ["positives"]},
             },
-            "excludes positives, and those of rule 'positives' are drawn and not listed",
+            "excludes positives, and those of rule 'positives' are drawn, not listed",
         ),
         (
             {"positives": {"source": "random", "count": 1, "field": "same", "exclude": ["venue"]}},

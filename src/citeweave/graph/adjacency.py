@@ -1,4 +1,4 @@
-"""Sparse adjacency matrices (CSR) of a graph: products with dense blocks, and paths counted over one and two hops.
+"""Sparse adjacency matrices (CSR) of a graph: products with dense blocks, counts of one-hop and two-hop paths.
 
     row 0 -> 1, 2        offsets [0, 2, 3, 3]
     row 1 -> 2           targets [1, 2, 2]

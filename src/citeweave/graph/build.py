@@ -1,4 +1,4 @@
-"""Building a graph folder: the citation graph of a corpus with vectors of its nodes; the `[graph]` table of a recipe.
+"""Build a graph folder: citation graph and node vectors of a corpus; the `[graph]` table of a recipe.
 
     graph/cited, citing, edges     the citation graph: `citations.py`
     graph/vectors/                 one vector per paper, in the same format as other vectors of papers

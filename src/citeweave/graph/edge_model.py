@@ -1,12 +1,12 @@
-"""The edge model: node vectors trained edge by edge against random edges, as PyTorch-BigGraph does (Lerer et al. 2019).
+"""The edge model: node vectors trained edge by edge against random edges, as in PyTorch-BigGraph.
 
     edge 7 -> 3 in a chunk of 50 edges
     score(7, 3) must be above score(7, n)   n: the targets of the 49 others, and 50 random nodes
                     and above score(n, 3)   n: the sources of the 49 others, and 50 random nodes
 
-A loss is a sum over edges, steps are by row-wise Adagrad, one step per batch. Unlike BigGraph: steps are taken one after
-the other, so a seed fixes the result on one kind of machine; a negative that is the edge's own end is left out wherever
-it comes from; there are no partitions, so vectors and edges must fit into the memory of the device.
+After Lerer et al. 2019. A loss is a sum over edges, steps are by row-wise Adagrad, one step per batch. Unlike BigGraph:
+steps are taken one after the other, so a seed fixes the result on one kind of machine; a negative that is the edge's
+own end is left out wherever it comes from; there are no partitions, so vectors and edges must fit into device memory.
 
 SciNCL's setting is `EdgeModel(loss="margin", max_norm=1.0)` with dimension 768 on citations in one direction. The
 defaults find far more of the held-out citations: softmax, on edges in both directions, with a bound on the vectors'
@@ -150,7 +150,7 @@ class _EdgeModelTrainer:
         self._squares = torch.zeros(len(vectors), device=vectors.device)
 
     def step(self, edges: _EdgeTensors, batch: torch.Tensor, drawn: torch.Tensor) -> Any:
-        """Take one step on edges `batch`, (chunks, edges), with negatives `drawn`, (2, chunks, uniform); return the loss."""
+        """Train on edges `batch`, (chunks, edges), with negatives `drawn`, (2, chunks, uniform); return the loss."""
         torch = self._torch
         sources, targets = edges.sources[batch], edges.targets[batch]  # (chunks, edges) each
         weights = None if edges.weights is None else edges.weights[batch]

@@ -1,4 +1,6 @@
-"""FastRP node vectors: random projection of random-walk powers (Chen et al., CIKM 2019), in memory or streamed to disk.
+"""FastRP node vectors: random projection of random-walk powers, in memory or streamed to disk.
+
+After Chen et al., CIKM 2019; no training, seconds for a million nodes:
 
     R     random signs, one row per node, times degree^exponent
     U_k   = P^k R, every row scaled to length 1            P: one step to a random neighbor

@@ -1,4 +1,4 @@
-"""Citation intents added to a corpus after its import: an overlay folder of masks, and intents read from section headings.
+"""Citation intents added to a corpus after its import: an overlay folder, and intents read from headings.
 
     intents/
       citations/mask.npy              bits of `Intent`, 0 = unknown; (citations,), as corpus.citing and corpus.cited

@@ -1,4 +1,4 @@
-"""Compiled kernels of node vectors: sums of neighbors' vectors over sparse rows, bfloat16 and float16 storage, prefetching.
+"""Compiled kernels of node vectors: sums of neighbors' vectors, bfloat16 and float16 storage, prefetching.
 
 A block of vectors is float32, or half as wide. bfloat16 is the upper half of a float32: its range, and 8 bits of
 precision; numpy has no such type, so arrays of it are uint16. float16 has 11 bits of precision and ends at 65,504;

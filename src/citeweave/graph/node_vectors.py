@@ -1,4 +1,4 @@
-"""Vectors of the nodes of a graph, near to each other if their neighborhoods are: three methods, in memory or in a folder.
+"""Vectors of the nodes of a graph by FastRP, ProNE or the edge model, in memory or in a folder.
 
     vectors = embed_nodes(graph.adjacency(), NodeVectorOptions(method="fastrp", dimension=512))
     vectors.shape                    (nodes, 512), float32

@@ -1,4 +1,6 @@
-"""ProNE node vectors: sparse matrix factorization and spectral propagation over the graph (Zhang et al., IJCAI 2019).
+"""ProNE node vectors: sparse matrix factorization and spectral propagation over the graph.
+
+After Zhang et al., IJCAI 2019:
 
     M_ij  = log(p_ij / (shift n_j)) at every edge    p: one random-walk step, n: how often it ends at j, to the 3/4
     E     = the strongest directions of M            randomized singular vectors, times the root of their values
@@ -47,8 +49,8 @@ class ProNE:
     """Center of the part of L's spectrum that is kept: 0 is what neighbors share, 2 what sets them apart."""
 
     theta: float = 8.0
-    """Narrowness of the part of the spectrum that is kept; the authors' mu 0.2 and theta 0.5 keep nearly all and find fewer
-    held-out citations."""
+    """Narrowness of the part of the spectrum that is kept; the authors' mu 0.2 and theta 0.5 keep nearly all and find
+    fewer held-out citations."""
 
     def __post_init__(self) -> None:
         checks = {

@@ -1,4 +1,4 @@
-"""Folders of related papers for many queries, counted block by block: co-citation counts of 137,000 papers, for example.
+"""Folders of related papers for many queries, such as co-citation counts, counted block by block.
 
     cocited/
       row.npy            the query papers, ascending, each once

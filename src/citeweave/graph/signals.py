@@ -1,4 +1,4 @@
-"""Citation signals: papers related by citation, co-citation, bibliographic coupling or two hops, and weighted unions of them.
+"""Citation signals: papers related by citation, co-citation, coupling or two hops; weighted unions of them.
 
     cited                   papers that it cites
     citing                  papers that cite it
@@ -191,7 +191,8 @@ def stream_related(
 ) -> Iterator[tuple[slice, Related]]:
     """Yield the papers that a signal relates to these rows, in blocks of rows, in order.
 
-    Results in flight take at most `memory`, or what one row needs. Each worker also holds 8 bytes per node. The result does not depend on workers or memory.
+    Results in flight take at most `memory`, or what one row needs. Each worker also holds 8 bytes per node. The
+    result does not depend on workers or memory.
     """
     relations = graph if isinstance(graph, Relations) else Relations(graph)
     queries: NDArray[np.int64] = np.ascontiguousarray(rows, np.int64)

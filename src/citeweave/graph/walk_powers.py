@@ -1,4 +1,4 @@
-"""Random-walk powers P X, P^2 X, ... of a graph, summed over panels of columns on CPU or GPU; whitening of the result.
+"""Random-walk powers P X, P^2 X, ... of a graph over panels of columns, on CPU or GPU; whitening.
 
 One step goes from a node to a neighbor in proportion to the weights of its edges or, with a self-loop, stays:
 P = (D + loop I)^-1 (A + loop I). A node without neighbors has the row 0.

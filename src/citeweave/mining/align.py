@@ -1,4 +1,4 @@
-"""Sentence alignment: for an anchor and its positive, the sentence of either abstract in which the two papers are alike.
+"""Sentence alignment: the sentences of two abstracts in which an anchor and its positive are alike.
 
     aligned = align_samples(corpus, samples, load_encoder("minilm"), "aligned/", AlignmentOptions(by="contexts"))
     aligned.alignment.anchor_sentences[0], aligned.alignment.sentences[0]          of the first positive

@@ -1,4 +1,4 @@
-"""Applying mining rules to one block of anchors: candidates, exclusions, the draw, and what each rule could not fill.
+"""Apply mining rules to a block of anchors: candidates, exclusions, the draw, and unmet rule counts.
 
     run = TaskRun(rules, data, number=0, name="", anchors=None)
     units, pairs = run.units()

@@ -1,4 +1,4 @@
-"""Audit of samples before training on them: collisions, false negatives, repeats, coverage, leakage; plots of the audit.
+"""Audit samples before training: collisions, false negatives, repeats, coverage, leakage; plots of an audit.
 
     audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, benchmarks={"csfcube": papers})
     print(audit)

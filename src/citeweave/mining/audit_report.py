@@ -61,7 +61,7 @@ class RuleSimilarities:
         return {f"{100 * at:g} %": value for at, value in zip(QUANTILES, values, strict=True)}
 
     def histogram(self, rule: str, bins: int = 40) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return counts and bin edges of a rule's similarities; cosines of all rules share their edges, scores do not."""
+        """Return counts and bin edges of a rule's similarities; cosines of all rules share edges, scores do not."""
         values = [self.values[rule]] if self.name == SCORES else list(self.values.values())
         edges = np.histogram_bin_edges(np.concatenate(values).astype(np.float64), bins)
         return np.histogram(self.values[rule], edges)[0], edges

@@ -1,4 +1,4 @@
-"""Curves over ranks for choosing rank bands: the share of negatives that would collide, and of neighbors that are related.
+"""Curves for choosing rank bands: by rank, the share of colliding negatives and of related neighbors.
 
     curve = collision_curve(vectors, anchors, positives=Band(20, 25), ranks=[50, 100, 1000, 4000])
     curve.shares                [0.081, 0.022, 0.0004, 0.0]       of the hard negatives taken around each rank
@@ -14,8 +14,8 @@ The rank of one paper among the neighbors of another is counted, never sorted:
     >>> rank_pairs(matrix, np.array([0, 0, 2]), np.array([1, 3, 0])).tolist()     # of row 1 seen from row 0, ...
     [1, 2, 3]
 
-Ranks are those of `vectors/topk`: 1 is the nearest, a paper is not its own neighbor, of equal scores the lower row comes
-first. A pair costs one pass over the pool, in tiles, so the pool may have any size.
+Ranks are those of `vectors/topk`: 1 is the nearest, a paper is not its own neighbor, of equal scores the lower row
+comes first. A pair costs one pass over the pool, in tiles, so the pool may have any size.
 """
 
 from __future__ import annotations

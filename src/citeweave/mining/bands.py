@@ -1,4 +1,4 @@
-"""Automatic rank bands: positives near enough to be related, hard negatives far enough not to collide with positives.
+"""Automatic rank bands: positives near enough to be related, hard negatives far enough not to collide.
 
     bands = choose_bands(vectors, graph=graph)
     print(bands)                         positives up to rank 13, hard negatives up to rank 361 (2.1 % of 17,567 papers)

@@ -1,4 +1,4 @@
-"""Blocks of mined samples saved while a run lasts: files, counts of skipped anchors and unmet rules, and mixing of tasks.
+"""Blocks of mined samples: their files, counts of skipped anchors and unmet rules, mixtures of tasks.
 
     files = BlockFiles(work, units)
     parts = list(files.fill([(0, 16_384), (16_384, 20_000)], mine, BlockPace(30.0), advance))

@@ -1,4 +1,4 @@
-"""Collisions and repeats in samples: pairs that are both positive and negative, repeated triplets, and too frequent papers.
+"""Collisions and repeats in samples: pairs both positive and negative, repeated triplets, frequent papers.
 
     sample of 7: positives 1, 2    negatives 5        {1, 7} is positive for anchor 7 and negative for anchor 1:
     sample of 1: positives 2       negatives 7        one collision

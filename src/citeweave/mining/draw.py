@@ -1,4 +1,4 @@
-"""Deterministic draws from candidate lists and from the pool, by keys of (seed, purpose, anchor, candidate); compiled.
+"""Deterministic draws from candidate lists and the pool, by keys of seed, purpose, anchor and candidate.
 
     draw 2 of [4, 7, 9] for anchor 3   ->   the two with the smallest key(salt, 3, candidate)
 

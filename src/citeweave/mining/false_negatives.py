@@ -1,4 +1,4 @@
-"""False negatives in samples: negatives that citations relate to their anchor, or that are the same work under another id.
+"""False negatives in samples: negatives related to their anchor by citations, or copies of the same work.
 
     count_relations(samples, graph)["negatives"]["hard"].relations["cited"]      how many the anchors themselves cite
 

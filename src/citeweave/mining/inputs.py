@@ -1,4 +1,4 @@
-"""Inputs of mining, read and checked: rules from a `[mining]` table, citation intents, graph and vectors, tables, row lists.
+"""Inputs of mining: rules read from a `[mining]` table, citation intents, graph and vectors, tables of pairs.
 
 >>> rules = parse_rules({"positives": {"source": "cited", "count": 5}})
 >>> rules.positives[0].name, rules.positives[0].source

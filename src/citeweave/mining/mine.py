@@ -1,4 +1,4 @@
-"""Mining runs: `mine_samples` applies the rules to all anchors, block after block, here or on the workers of an executor.
+"""Mine samples: apply the rules to all anchors, block after block, here or on the workers of an executor.
 
     samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
 
@@ -127,7 +127,7 @@ def mine_samples(
     reporter: Reporter = QUIET,
     executor: Executor | None = None,
 ) -> Samples:
-    """Mine samples: select positives and negatives for every anchor and write them to a folder, or open existing ones."""
+    """Mine samples: select positives and negatives of every anchor and write them to a folder, or open existing ones."""
     inputs, options = inputs or MiningInputs(), options or MiningOptions()
     if inputs.graph is not None and inputs.graph.corpus not in ("", corpus.hash):
         raise UserError(f"the graph is of another corpus than {corpus.folder}; build it again with `citeweave graph`")

@@ -1,4 +1,4 @@
-"""The data that mining rules draw from: corpus, graph, vectors matched to corpus rows, and tables, restricted to a pool.
+"""The data that mining rules draw from: corpus, graph, tables, and vectors matched to corpus rows; the pool.
 
     corpus of 52,000,000 papers, vectors of all of them on disk (52,000,000 x 128)
     pool of 680,967 papers and 136,820 anchors   ->   a matrix of their 700,000 vectors in memory (180 MB as float16)

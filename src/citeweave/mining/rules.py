@@ -198,8 +198,8 @@ class Rule:
     """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
 
     exclude: tuple[str, ...] = ()
-    """Never select these: names of signals, `positives` (every candidate of the positive rules), `neighbors` (all within the
-    farthest rank that a rule uses), and what shares a venue, author or field with the anchor."""
+    """Never select these: names of signals, `positives` (every candidate of the positive rules), `neighbors` (all within
+    the farthest rank that a rule uses), and what shares a venue, author or field with the anchor."""
 
     below_positive: float = 0.0
     """neighbors as negatives: leave out papers whose similarity is over this share of the least similar positive's,

@@ -1,4 +1,4 @@
-"""Samples for contrastive training: anchors with their positives and negatives, and the rule that selected each paper.
+"""Samples for contrastive training: anchors with positives and negatives, and the rule that selected each.
 
     samples/
       anchor.npy, aspect.npy, task.npy          one entry per sample
@@ -15,7 +15,7 @@ negatives for losses that want one of each.
     >>> from tempfile import mkdtemp
     >>> names = SampleNames(rules=("cited", "easy"))
     >>> with new_samples(Path(mkdtemp()) / "s", names, corpus="hash of a corpus") as writer:
-    ...     writer.append(block_from_lists([7], positives=[[1, 2]], negatives=[[5, 6]], positive_rule=0, negative_rule=1))
+    ...     writer.append(block_from_lists([7], [[1, 2]], [[5, 6]], positive_rule=0, negative_rule=1))
     ...     samples = writer.finish()
     >>> samples.triplets().rows().tolist()
     [[7, 1, 5], [7, 2, 6]]

@@ -1,4 +1,4 @@
-"""Shared metadata: papers of the same venue, author or field of study, indexed both ways and drawn without listing them all.
+"""Shared metadata: papers of the same venue, author or field, indexed both ways and drawn as candidates.
 
     paper 3: authors "Ada Lovelace", "A. Turing"    ->    values 0, 1
     value 0: papers 3, 8, 12
@@ -52,7 +52,7 @@ NO_METADATA = SharedMetadata(np.zeros(1, np.int64), np.zeros(0, np.int32), np.ze
 
 
 def collect_shared_metadata(corpus: Corpus, relations: Sequence[str], in_pool: NDArray[np.bool_]) -> SharedMetadata:
-    """Collect the metadata that papers of a corpus share, for some of `rules.RELATIONS` together; (papers,) marks the pool."""
+    """Collect the metadata that papers of a corpus share, for some relations together; (papers,) marks the pool."""
     keys, papers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for relation in relations:
         column = _column(corpus, relation)

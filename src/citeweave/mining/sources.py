@@ -1,4 +1,4 @@
-"""Candidate sources of mining rules: related papers, tables, random papers, shared metadata, papers cited in one sentence.
+"""Candidate sources of mining rules: related papers, tables, random papers, papers cited in one sentence.
 
     cited, cocited, ...   papers related in the graph, restricted to an intent where the rule says so
     table                 pairs with counts from anywhere: co-views, co-reads, SPECTER's data.json
@@ -145,7 +145,7 @@ def _abstracts_fit(corpus: Corpus, rows: NDArray[np.integer], options: ContextFi
 
 
 def abstract_fits(abstract: str, options: ContextFilter) -> bool:
-    """Whether an abstract passes ASPIRE's filter: 3 to 20 sentences, none over 80 words, not all of three words or fewer.
+    """Whether an abstract passes ASPIRE's filter: 3 to 20 sentences, none over 80 words, one over three words.
 
     >>> abstract_fits("We study large graphs. We walk on them. It works well.", ContextFilter())
     True
@@ -360,8 +360,8 @@ def shared_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, sal
 def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -> CandidateLists:
     """Return the papers that a rule must never select, by the signals and positives in its `exclude`.
 
-    Neighbors are excluded in `vector_sources.py`, shared metadata in `shared_metadata.py`. `positives` are all candidates
-    of the positive rules.
+    Neighbors are excluded in `vector_sources.py`, shared metadata in `shared_metadata.py`. `positives` are all
+    candidates of the positive rules.
     """
     parts = [empty_lists(len(block.anchors))]
     for name in rule.exclude:

@@ -1,4 +1,4 @@
-"""Tables of paper pairs with counts (co-views, co-reads, co-citations, SPECTER's data.json), and lookup of their papers.
+"""Tables of paper pairs with counts (co-views, SPECTER's data.json), and lookup of papers by id or text.
 
     co_views.tsv     anchor<TAB>other<TAB>count[<TAB>label]        without a count every line counts 1
     data.json        {"anchor": {"other": {"count": 5}}}           both compressed or not

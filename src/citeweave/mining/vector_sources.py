@@ -1,4 +1,4 @@
-"""Candidate sources that rank papers by vectors: rank bands, similarity thresholds, k-means cells, sorted random draws.
+"""Candidate sources that rank by vectors: rank bands, similarity thresholds, k-means cells, random draws.
 
     neighbors       ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
     similar         nearest to a similarity threshold, from above or from below (its appendix F.4 to F.6)

@@ -120,7 +120,7 @@ def _head(path: Path) -> FileHead:
 def new_files(
     folder: Path, names: Sequence[str], *, every: Sequence[str], overwrite: bool = False
 ) -> Iterator[dict[str, Path]]:
-    """Yield temporary paths for the files of an export, and publish them together; `every` are all names of the format."""
+    """Yield temporary paths for the files of an export, and publish them together; `every` lists the format's names."""
     _refuse_existing(folder, every, overwrite=overwrite)
     is_new = not folder.exists()
     try:

@@ -1,4 +1,4 @@
-"""Datasets of sentence-transformers: columns of texts as Parquet or JSON lines, which `datasets` loads; read and written.
+"""Datasets of sentence-transformers, read and written: columns of texts as Parquet or JSON lines.
 
     anchor  positive  negative  anchor_id  positive_id  negative_id                            columns="triplet"
     anchor  positive  negative_1 ... negative_n  anchor_id  positive_id  negative_1_id ...     columns="group"

@@ -1,4 +1,4 @@
-"""SPECTER's training files: data.json of related papers with counts, metadata.json and lists of queries, read and written.
+"""SPECTER's training files, read and written: data.json with counts, metadata.json and lists of queries.
 
     data.json       {"<query>": {"<other>": {"count": 5}, ...}}     5 = positive, 1 = hard negative; any scale is read
     metadata.json   {"<id>": {"paper_id": "<id>", "title": "T", "abstract": "A", "year": 2020, ...}}
@@ -78,7 +78,7 @@ class _Query:
 
     @property
     def middle(self) -> float:
-        """The count above which papers are positives and below which negatives; if all counts are equal, all are positives.
+        """The count that separates a query's positives from its negatives; if all counts are equal, all are positives.
 
         SPECTER's rule for hard negatives: count < max - 0.5 (max - min) (`triplet_sampling_parallel.py`).
         """

@@ -1,4 +1,4 @@
-"""Triplets as rows of the corpus, shared by all sample formats: export options, records to samples, samples to records.
+"""Triplets as rows of the corpus, shared by all sample formats: records to samples, samples to records.
 
 Reading turns rows of query, positive and negatives into samples and counts every record:
 
@@ -6,8 +6,9 @@ Reading turns rows of query, positive and negatives into samples and counts ever
     q, b, 2
     q, b, 3        another one: b is in the first already
 
-Consecutive lines with the same query form a sample as long as no paper is repeated in it: positives and negatives then
-pair up one to one, and `triplets()` returns the lines in their order. Nothing is sorted, and no more than a block is held.
+Consecutive lines with the same query form a sample as long as no paper is repeated in it: positives and negatives
+then pair up one to one, and `triplets()` returns the lines in their order. Nothing is sorted, and no more than a block
+is held.
 
 Writing yields the papers of the samples as ids, texts and records. Knows no format; `convert.py` refuses an option for
 formats that do not have it.
