@@ -247,7 +247,7 @@ DAMAGES = [
     (_numbers("references/row.npy", 77), "columns do not fit"),
     (lambda folder, segment: shutil.rmtree(segment), "does not exist"),
     (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artifact"),
-    (lambda folder, segment: (folder / "state.json").write_text("{"), "is no JSON; build the index again"),
+    (lambda folder, segment: (folder / "state.json").write_text("{"), "is not JSON; build the index again"),
     (lambda folder, segment: (folder / "state.json").write_text("[1]"), "is not the state of an index"),
     (_state(version=3), "format version 3; this citeweave reads version 2"),
     (_state(number="2"), "does not describe an index"),

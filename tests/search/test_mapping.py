@@ -74,7 +74,7 @@ def test_a_map_is_kept_and_grows_in_place(place):
     first = make_map(index, max_landmarks=30)
     assert find_map(index) is None and find_map(index, max_landmarks=30) is not None
     told = json.loads(json.dumps(first.as_json()))
-    assert told["points"] == 50 and told["state"] == index.number and "30 papers were placed so" in told["note"]
+    assert told["points"] == 50 and told["state"] == index.number and "30 papers were placed this way" in told["note"]
     xy = decoded(told, "xy", "<u2").reshape(-1, 2)
     assert np.array_equal(xy, first.xy) and len(np.unique(xy, axis=0)) > 40 and np.ptp(xy, axis=0).max() > 60_000
     rows = decoded(told, "row", "<i4")
