@@ -21,33 +21,33 @@ from citeweave.core.progress import Reporter
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.evaluation.encoder_systems import spaces_of
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.encoder_systems import aspect_spaces
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.suites import aspects, from_corpus
 from citeweave.evaluation.suites.corpus_pools import INTENTS
-from citeweave.evaluation.systems import Judged, NoAnswerError
+from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import Suite
 
 
-def read_papers(name: str, papers: Corpus, device: str) -> GivenVectors:
+def read_papers(name: str, papers: Corpus, device: str) -> PrecomputedVectors:
     """Vectors of all papers by one model."""
     encoder = load_encoder(name, device=device)
     texts = [paper_text(title, text) for title, text in zip(papers.titles, papers.abstracts, strict=True)]
-    return GivenVectors(list(papers.ids), encoder.encode(texts, reporter=Reporter()), name=name)
+    return PrecomputedVectors(list(papers.ids), encoder.encode(texts, reporter=Reporter()), name=name)
 
 
-def systems(plain: str, model: str, papers: Corpus, device: str) -> Iterator[tuple[str, Judged]]:
+def systems(plain: str, model: str, papers: Corpus, device: str) -> Iterator[tuple[str, System]]:
     yield plain, read_papers(plain, papers, device)
-    yield from spaces_of(read_papers(model, papers, device), open_heads(model)).items()
+    yield from aspect_spaces(read_papers(model, papers, device), open_heads(model)).items()
 
 
-def values_of(judged: Judged, suite: Suite, wanted: dict[str, str]) -> Iterator[str]:
+def values_of(system: System, suite: Suite, wanted: dict[str, str]) -> Iterator[str]:
     """Task -> metric; a dash where this cannot be answered."""
     tasks = {task.name: task for task in suite.tasks}
     for name, metric in wanted.items():
         try:
-            yield f"{run_task(tasks[name], judged, '', 'wrong').metrics[metric]:.1f}"
+            yield f"{run_task(tasks[name], system, '', 'wrong').metrics[metric]:.1f}"
         except (NoAnswerError, KeyError):
             yield "-"
 
@@ -70,11 +70,11 @@ def main() -> None:
     nearest = {f"{name}{aspects.SPACE}": aspects.SPACE_RULE.metrics[0] for name in aspects.TASKS}
     columns = [*(f"{name} p@10" for name in aspects.TASKS), "cite.map", *(f"intent {name}" for name in INTENTS)]
     print(f"| {' | '.join(['vectors', *columns])} |\n|{'---|' * (len(columns) + 1)}")
-    for label, judged in systems(given.plain, given.model, papers, given.device):
+    for label, system in systems(given.plain, given.model, papers, given.device):
         row = [
-            *values_of(judged, planted, nearest),
-            *values_of(judged, held, {"cite": "map"}),
-            *values_of(judged, told, dict.fromkeys(INTENTS, "map")),
+            *values_of(system, planted, nearest),
+            *values_of(system, held, {"cite": "map"}),
+            *values_of(system, told, dict.fromkeys(INTENTS, "map")),
         ]
         print(f"| {' | '.join([label, *row])} |", flush=True)
     chance = told.data["map of a random order"]

@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 from citeweave import synthesize
 from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.sentence_encoder import encode_sentences
-from citeweave.evaluation.encoder_systems import Encoded, Lexical
+from citeweave.evaluation.encoder_systems import EncoderSystem, Bm25System
 from citeweave.evaluation.open_system import SENTENCE_TOKENS
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.ranking_tasks import run_ranking
-from citeweave.evaluation.sentence_systems import SentenceLevel
+from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.aspects import AspectSuiteOptions, make_suite
-from citeweave.evaluation.systems import Judged
+from citeweave.evaluation.systems import System
 from citeweave.evaluation.tasks import Pools, RankingTask, TaskTexts
 from citeweave.vectors.bm25 import Bm25
 from citeweave.vectors.sentence_vectors import SentenceVectors
@@ -41,14 +41,14 @@ TEMPERATURE = 0.5
 MATCHES = (("mean_best", "cosine"), ("single", "cosine"), ("single", "l2"), ("attention", "l2"), ("transport", "l2"))
 
 
-class System(NamedTuple):
+class ComparedSystem(NamedTuple):
     label: str
-    judged: Judged
+    system: System
     distance: str = ""
     by_aspect: bool = True
 
 
-class AspectWords(Lexical):
+class AspectWords(Bm25System):
     """BM25 that asks with the words of the chosen sentences alone."""
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
@@ -79,32 +79,32 @@ def alone(encoder: TorchEncoder, texts: TaskTexts) -> SentenceVectors:
     return SentenceVectors.of(texts.ids, papers, model=f"{encoder.name} alone")
 
 
-def systems(model: str, texts: TaskTexts) -> Iterator[System]:
+def systems(model: str, texts: TaskTexts) -> Iterator[ComparedSystem]:
     drawn = stream(0, "benchmark", "aspects").standard_normal((len(texts), 64))
-    yield System("random vectors", GivenVectors(texts.ids, drawn, name="random"), "cosine", False)
-    yield System("BM25, whole", Lexical(), "", False)
-    yield System("BM25, aspect", AspectWords())
+    yield ComparedSystem("random vectors", PrecomputedVectors(texts.ids, drawn, name="random"), "cosine", False)
+    yield ComparedSystem("BM25, whole", Bm25System(), "", False)
+    yield ComparedSystem("BM25, aspect", AspectWords())
     with tempfile.TemporaryDirectory() as cache:
         encoder = load_encoder(model, device="cpu")
-        yield System(f"{model}, whole", Encoded(encoder, cache=Path(cache), reporter=Reporter()), "cosine", False)
+        yield ComparedSystem(f"{model}, whole", EncoderSystem(encoder, cache=Path(cache), reporter=Reporter()), "cosine", False)
     encoder = load_encoder(model, max_tokens=SENTENCE_TOKENS, device="cpu")
     assert isinstance(encoder, TorchEncoder)
     for how, vectors in (("in context", in_context(encoder, texts)), ("alone", alone(encoder, texts))):
-        yield System(
-            f"{how}, all sentences: mean_best cosine", SentenceLevel(vectors, metric="cosine"), "mean_best", False
+        yield ComparedSystem(
+            f"{how}, all sentences: mean_best cosine", SentenceSystem(vectors, metric="cosine"), "mean_best", False
         )
         for distance, metric in MATCHES:
-            judged = SentenceLevel(vectors, metric=metric, temperature=TEMPERATURE)
-            yield System(f"{how}, aspect: {distance} {metric}", judged, distance)
+            by_sentence = SentenceSystem(vectors, metric=metric, temperature=TEMPERATURE)
+            yield ComparedSystem(f"{how}, aspect: {distance} {metric}", by_sentence, distance)
 
 
-def row_of(system: System, tasks: list[RankingTask]) -> list[str]:
+def row_of(compared: ComparedSystem, tasks: list[RankingTask]) -> list[str]:
     values = []
     for task in tasks:
-        asked = task if system.by_aspect else replace(task, pools=replace(task.pools, sentences=None))
-        found = run_ranking(asked, system.judged, system.distance, "wrong").metrics
+        asked = task if compared.by_aspect else replace(task, pools=replace(task.pools, sentences=None))
+        found = run_ranking(asked, compared.system, compared.distance, "wrong").metrics
         values.append(f"{found['map']:.1f} / {found['ndcg%20']:.1f}")
-    return [system.label, *values]
+    return [compared.label, *values]
 
 
 def main() -> None:
@@ -116,12 +116,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        corpus = synthesize(Path(folder) / "corpus", Synthetic(papers=given.literature, seed=given.seed), workers=1)
+        corpus = synthesize(Path(folder) / "corpus", SyntheticOptions(papers=given.literature, seed=given.seed), workers=1)
         suite = make_suite(corpus, AspectSuiteOptions(given.papers, given.queries, given.seed))
         tasks = [task for task in suite.tasks if isinstance(task, RankingTask)]
         print(f"| {' | '.join(['map / ndcg%20', *(task.name for task in tasks)])} |\n|{'---|' * (len(tasks) + 1)}")
-        for system in systems(given.model, tasks[0].texts):
-            print(f"| {' | '.join(row_of(system, tasks))} |", flush=True)
+        for compared in systems(given.model, tasks[0].texts):
+            print(f"| {' | '.join(row_of(compared, tasks))} |", flush=True)
 
 
 if __name__ == "__main__":

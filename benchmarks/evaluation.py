@@ -15,12 +15,12 @@ from measuring import write_figures
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts
 
 
-def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, GivenVectors]:
+def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, PrecomputedVectors]:
     rng = stream(0, "benchmark", "evaluation")
     papers = queries * candidates
     ids = [f"q{at}" for at in range(queries)] + [f"p{at}" for at in range(papers)]
@@ -30,7 +30,7 @@ def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, Gi
         np.arange(queries), np.arange(queries + 1) * candidates, rows, rng.integers(0, 2, papers), ids[:queries]
     )
     matrix = rng.normal(size=(len(ids), dimension)).astype(np.float32)
-    return RankingTask("made", texts, pools, RankingRule(("map", "ndcg"))), GivenVectors(ids, matrix, name="made")
+    return RankingTask("made", texts, pools, RankingRule(("map", "ndcg"))), PrecomputedVectors(ids, matrix, name="made")
 
 
 def loop(task: RankingTask, matrix: NDArray[np.float32]) -> float:
@@ -57,15 +57,15 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=30)
     parser.add_argument("--dimension", type=int, default=768)
     options = parser.parse_args()
-    task, judged = made(options.queries, options.candidates, options.dimension)
-    run_ranking(task, judged, "", "wrong")  # compiles
+    task, system = made(options.queries, options.candidates, options.dimension)
+    run_ranking(task, system, "", "wrong")  # compiles
     times = []
     for _ in range(5):
         start = time.perf_counter(), time.process_time()
-        outcome = run_ranking(task, judged, "", "wrong")
+        outcome = run_ranking(task, system, "", "wrong")
         times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
     start = time.perf_counter(), time.process_time()
-    peer = loop(task, judged.vectors(task.texts).matrix)
+    peer = loop(task, system.vectors(task.texts).matrix)
     slow = time.perf_counter() - start[0], time.process_time() - start[1]
     wall, cpu = np.median(times, axis=0)
     print("| way | seconds | CPU s | map |\n| --- | --- | --- | --- |")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from citeweave import Corpus
-from citeweave.evaluation.links import held_out_judge
+from citeweave.evaluation.links import held_out_evaluator
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.node_vectors import METHODS, EdgeModel, NodeVectorOptions, embed_nodes
 
@@ -58,8 +58,8 @@ def lines_of(graph: CitationGraph, method: str, share: float, seeds: list[int]) 
     found = []
     for seed in seeds:
         score = METHODS[WAYS[method][1].method].score
-        judge = held_out_judge(share, seed=seed, score=score)
-        found.append(judge(graph, embedder(method, seed, seconds)))
+        evaluate_graph = held_out_evaluator(share, seed=seed, score=score)
+        found.append(evaluate_graph(graph, embedder(method, seed, seconds)))
     lines = []
     for negatives in ("uniform", "degree"):
         values = np.array([[result[negatives][number] for number in NUMBERS] for result in found])  # (seeds, numbers)

@@ -14,15 +14,15 @@ from functools import cached_property
 from pathlib import Path
 
 from citeweave import Corpus, audit_corpus, exclude_papers, import_papers
-from citeweave.baselines.fit import fit_words, judged_baseline
+from citeweave.baselines.fit import baseline_system, fit_words
 from citeweave.baselines.word_vectors import WordVectors
 from citeweave.core.errors import CiteweaveError
 from citeweave.core.progress import Reporter
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.open_system import OpeningOptions, open_system
 from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite, training_graph
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.systems import Judged
+from citeweave.evaluation.systems import System
 from citeweave.evaluation.tasks import Suite
 
 BASELINES = ("random", "tfidf", "sentence_sum", "sif", "fasttext", "sgc", "citeomatic", "doc2vec", "elmo")
@@ -40,13 +40,13 @@ class Field:
     def words(self) -> WordVectors:
         return fit_words(self.corpus, reporter=Reporter())
 
-    def judged(self, name: str) -> Judged:
+    def system(self, name: str) -> System:
         options = OpeningOptions(cache=self._out / "cache")
         if name in MODELS:
-            return open_judged(name, options, Reporter())
+            return open_system(name, options, Reporter())
         graph = training_graph(self.corpus, self._held_out)
         words = self.words if name in WITH_WORDS else None
-        return judged_baseline(name, self.corpus, graph, options, words=words, reporter=Reporter())
+        return baseline_system(name, self.corpus, graph, options, words=words, reporter=Reporter())
 
 
 def imported(source: Path, folder: Path) -> Corpus:
@@ -61,14 +61,14 @@ def without_benchmark(corpus: Corpus, benchmark: Path, folder: Path) -> Corpus:
     )
 
 
-def judge(field: Field, name: str, suite: Suite, folder: Path) -> None:
+def evaluate_system(field: Field, name: str, suite: Suite, folder: Path) -> None:
     if (folder / "manifest.json").is_file():
         return
     print(f"--- {name}: {folder.parent.name}", flush=True)
-    judged = field.judged(name)
+    system = field.system(name)
     try:
-        options = EvaluationOptions(distance="cosine" if judged.distances else "")
-        evaluate(judged, suite, folder, options=options, reporter=Reporter())
+        options = EvaluationOptions(distance="cosine" if system.distances else "")
+        evaluate(system, suite, folder, options=options, reporter=Reporter())
     except CiteweaveError as error:
         print(f"failed: {error}", flush=True)
 
@@ -97,7 +97,7 @@ def main() -> None:
     for suite in options.suites:
         field, asked = suites[suite]()
         for name in options.systems:
-            judge(field, name, asked, out / suite / name)
+            evaluate_system(field, name, asked, out / suite / name)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from benchmarks.table.prepare import Preparation
 from benchmarks.table.reports import RunReport, is_done, unpack_runs, write_run
 from benchmarks.table.start_model import unpack_start
 from benchmarks.table.systems import BASELINES, MAX_TOKENS, RAW_START, SLOW_BASELINES
-from citeweave.baselines.fit import fit_words, judged_baseline
+from citeweave.baselines.fit import baseline_system, fit_words
 from citeweave.baselines.word_vectors import WordVectors
 from citeweave.core.errors import CiteweaveError, choose
 from citeweave.core.progress import Reporter
-from citeweave.evaluation.open_system import OpeningOptions, open_judged
-from citeweave.evaluation.systems import Judged
+from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.systems import System
 from citeweave.graph.citations import graph_from_edges
 
 LEXICAL = "bm25"
@@ -34,7 +34,7 @@ NOT_TRAINED = (LEXICAL, "random", "sentence_sum", RAW_START)
 
 
 def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Path) -> None:
-    """Judge what is missing; without names all but the slow ones."""
+    """Evaluate what is missing; without names all but the slow ones."""
     for system in systems:
         choose(system, (*BASELINES, RAW_START), "--systems")
     asked = systems or [*(system for system in BASELINES if system not in SLOW_BASELINES), RAW_START]
@@ -52,8 +52,8 @@ def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Pa
         if system in WITH_WORDS and words is None:
             words = fit_words(preparation.learned, reporter=Reporter())
         try:
-            judged = raw_start(output, bundle) if system == RAW_START else _judged(system, preparation, words)
-            views = judge(Answering(judged), bundle)
+            opened = raw_start(output, bundle) if system == RAW_START else _open_baseline(system, preparation, words)
+            views = judge(Answering(opened), bundle)
         except CiteweaveError as error:
             failed.append(f"{system}: {error}")
             continue
@@ -66,23 +66,23 @@ def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Pa
         raise CiteweaveError(f"some baselines failed on {name}: {'; '.join(failed)}")
 
 
-def raw_start(output: Path, bundle: Bundle) -> Judged:
+def raw_start(output: Path, bundle: Bundle) -> System:
     """The packed start model as the table's runs load it, but for the length of its vectors; on the processor."""
     from citeweave.training.options import EncoderOptions
-    from citeweave.training.trained_model import load_start
+    from citeweave.training.train import load_start_model
 
     length = bundle.facts.get("max_tokens", MAX_TOKENS)
     with tempfile.TemporaryDirectory() as folder:
         init = str(unpack_start(output, Path(folder)))
-        encoder = load_start(EncoderOptions(init=init, max_tokens=length, normalize=False), "cpu")
+        encoder = load_start_model(EncoderOptions(init=init, max_tokens=length, normalize=False), "cpu")
     return reading_once(dataclasses.replace(encoder, name=RAW_START), bundle, {})
 
 
-def _judged(system: str, preparation: Preparation, words: WordVectors | None) -> Judged:
+def _open_baseline(system: str, preparation: Preparation, words: WordVectors | None) -> System:
     options = OpeningOptions(cache=preparation.work / "cache")
     if system == LEXICAL:
-        return open_judged(system, options, Reporter())
+        return open_system(system, options, Reporter())
     learned = preparation.learned
     graph = graph_from_edges(learned.citing, learned.cited, len(learned))
     own = words if system in WITH_WORDS else None
-    return judged_baseline(system, learned, graph, options, words=own, reporter=Reporter())
+    return baseline_system(system, learned, graph, options, words=own, reporter=Reporter())

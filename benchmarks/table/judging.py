@@ -30,10 +30,10 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.run_tasks import run_task
-from citeweave.evaluation.sentence_systems import SentenceLevel
-from citeweave.evaluation.systems import Judged, NoAnswerError
+from citeweave.evaluation.sentence_systems import SentenceSystem
+from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import NoTextsError, RankingTask, Suite
-from citeweave.pipeline.training_stages import Narrowed
+from citeweave.pipeline.training_stages import TaskPapersEncoder
 
 CORPUS, CSFCUBE, SCITLDR = "corpus", "csfcube", "scitldr"
 BY_L2, ONE_VECTOR, FACET_SPACE = "corpus, l2", "csfcube, one vector", "csfcube, the facet's space"
@@ -45,14 +45,14 @@ INSIDE_TOKENS = 512
 class Answering:
     """What answers for a system."""
 
-    whole: Judged
-    sentences: tuple[Judged, str] | None = None
+    whole: System
+    sentences: tuple[System, str] | None = None
     """By sentences, and the name of the distance."""
 
-    facets: Judged | None = None
+    facets: System | None = None
     """In the space that a query asks about."""
 
-    inside: Judged | None = None
+    inside: System | None = None
     """By sentences and tokens, of a system that was not trained on them."""
 
 
@@ -84,19 +84,19 @@ class Remembering:
             return self.encoder.encode_tokens(self.read[key], reporter=reporter)
 
 
-def reading_once(encoder: TorchEncoder, bundle: Bundle, read: dict[Any, Any]) -> Judged:
+def reading_once(encoder: TorchEncoder, bundle: Bundle, read: dict[Any, Any]) -> System:
     """An encoder that reads the papers that the suites ask about, and no others."""
     every = Suite("all", tuple(task for suite in bundle.suites.values() for task in suite.tasks))
     remembering = Remembering(encoder, read)
-    return Narrowed(remembering, every, cache=None, text_recipe=TextRecipe())
+    return TaskPapersEncoder(remembering, every, cache=None, text_recipe=TextRecipe())
 
 
-def inside_of(encoder: TorchEncoder) -> Judged:
+def inside_of(encoder: TorchEncoder) -> System:
     """The encoder by its sentences and tokens, with longer texts."""
     longer = dataclasses.replace(encoder.reader, max_tokens=INSIDE_TOKENS)
     settings = dataclasses.replace(encoder.settings, max_tokens=INSIDE_TOKENS)
     reading = dataclasses.replace(encoder, reader=longer, settings=settings)
-    return SentenceLevel(reading, name=encoder.name, metric="cosine", device=encoder.network.device)
+    return SentenceSystem(reading, name=encoder.name, metric="cosine", device=encoder.network.device)
 
 
 def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:
@@ -105,8 +105,8 @@ def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:
     found = {}
     for name in (CORPUS, CSFCUBE, SCITLDR):
         by_sentence = answering.sentences if name == CSFCUBE else None
-        judged, distance = by_sentence or (answering.whole, "cosine")
-        found[name] = view_of(judged, suites[name], marks[name], distance)
+        system, distance = by_sentence or (answering.whole, "cosine")
+        found[name] = view_of(system, suites[name], marks[name], distance)
     if answering.sentences is not None:
         found[ONE_VECTOR] = view_of(answering.whole, suites[CSFCUBE], marks[CSFCUBE], "cosine")
     if answering.facets is not None:
@@ -121,14 +121,14 @@ def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:
     return found
 
 
-def view_of(judged: Judged, suite: Suite, marks: dict[str, str], distance: str) -> View:
+def view_of(system: System, suite: Suite, marks: dict[str, str], distance: str) -> View:
     """One suite by one distance; what cannot be answered is told."""
-    asked = distance if judged.distances else ""
+    asked = distance if system.distances else ""
     outcomes: list[Outcome] = []
     failed: dict[str, str] = {}
     for task in suite.tasks:
         try:
-            outcomes.append(run_task(task, judged, asked))
+            outcomes.append(run_task(task, system, asked))
         except (NoAnswerError, NoTextsError) as error:
             failed[task.name] = str(error)
     return View.of(suite, marks, outcomes, failed=failed, distance=asked or "its own")

@@ -38,18 +38,18 @@ def cut(bundle: Bundle) -> Bundle:
 
 def _cut_task(task: Task) -> Task:
     if isinstance(task, ProbeTask):
-        train, test = _some_of_each(task.train_answers), _some_of_each(task.test_answers)
+        train, test = _some_of_each(task.train_labels), _some_of_each(task.test_labels)
         own = np.unique(np.concatenate([task.train[train], task.test[test]]))
         return dataclasses.replace(
             task,
             texts=_narrow(task.texts, own),
             train=np.searchsorted(own, task.train[train]),
-            train_answers=task.train_answers[train],
+            train_labels=task.train_labels[train],
             test=np.searchsorted(own, task.test[test]),
-            test_answers=task.test_answers[test],
+            test_labels=task.test_labels[test],
         )
     if isinstance(task, SearchTask):
-        few = _cut_pools(task.judged, np.arange(min(QUERIES, len(task.judged))))
+        few = _cut_pools(task.judgments, np.arange(min(QUERIES, len(task.judgments))))
         candidates = np.union1d(task.candidates[: 5 * CANDIDATES], few.candidates)
         own = np.union1d(candidates, few.queries)
         which = [task.queries.tolist().index(query) for query in few.queries.tolist()]
@@ -58,7 +58,7 @@ def _cut_task(task: Task) -> Task:
             texts=_narrow(task.texts, own),
             queries=np.searchsorted(own, task.queries[which]),
             candidates=np.searchsorted(own, candidates),
-            judged=_renumbered(few, own),
+            judgments=_renumbered(few, own),
             own=None if task.own is None else _places(own, task.own[which]),
             depth=20,
         )

@@ -200,4 +200,4 @@ def test_the_command(
     assert "has no aspect heads" in run(bert, "--aspect", "method")
     assert "bm25 is not a model" in run("bm25", "--aspect", "method")
     assert "baseline:tfidf is not a model" in run("baseline:tfidf", "--aspect", "every")
-    assert "--distance single is between their sentences" in run(model, "--aspect", "all", "--distance", "single")
+    assert "--distance single compares their sentences" in run(model, "--aspect", "all", "--distance", "single")

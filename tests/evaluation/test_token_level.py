@@ -155,7 +155,7 @@ def test_what_cannot_be_added_is_refused(tmp_path: Path) -> None:
     with new_sentence_vectors(tmp_path / "s") as writer:
         writer.append(["q"], [np.ones((1, 2))])
         writer.finish()
-    with pytest.raises(UserError, match="compares tokens, and .* has vectors of sentences; give the model"):
+    with pytest.raises(UserError, match="compares tokens, but .* has vectors of sentences; give the model"):
         open_system(str(tmp_path / "s"), OpeningOptions(distance="mean_best+token_best"))
     with pytest.raises(UserError, match="s takes single"):
         ranking(open_system(str(tmp_path / "s")), "cosine+single")

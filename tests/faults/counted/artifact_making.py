@@ -17,15 +17,15 @@ from citeweave.core.artifact import new_artifact
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
-from citeweave.corpus.services.service import AnswerCache
+from citeweave.corpus.services.service import ResponseCache
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.compress import compress as compress_encoder
 from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.model_folder import KIND as ENCODER
-from citeweave.encoders.save import save_encoder, write_whole
-from citeweave.encoders.shards import Maker, fill_shards
+from citeweave.encoders.save import save_encoder, write_merged_model
+from citeweave.encoders.shards import ShardMaker, fill_shards
 from citeweave.encoders.tokens import make_token_store
 from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.report import KIND as REPORT
@@ -35,8 +35,8 @@ from citeweave.graph import intent_overlay
 from citeweave.graph.build import make_graph
 from citeweave.graph.related_files import write_related
 from citeweave.graph.signals import Signal
-from citeweave.mining.blocks import Shortfall, part_bytes
-from citeweave.mining.samples import SampleNames, block_of, new_samples
+from citeweave.mining.blocks import MiningCounts, encode_part
+from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.pipeline.run_folder import RunFolder
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.map import make_map
@@ -132,7 +132,7 @@ def _graphs(place: Path, corpus: Corpus) -> dict[str, Path]:
         out.close()
         number = len(corpus.citing)
         confidence = np.random.default_rng(0).dirichlet([0.4] * 3, number).astype(np.float16)
-        mask = intent_overlay.mask_of(confidence, 0.5)
+        mask = intent_overlay.mask_from_confidence(confidence, 0.5)
         out.write_citations(mask, confidence, np.full(number, 7), np.zeros(number, bool))
         artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 3}}
         artifact.finish()
@@ -140,13 +140,13 @@ def _graphs(place: Path, corpus: Corpus) -> dict[str, Path]:
 
 
 def _samples(place: Path) -> dict[str, Path]:
-    block = block_of([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
+    block = block_from_lists([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
     with new_samples(place / "samples", SampleNames(("up", "down"), ("",), ("task",)), corpus="abc") as writer:
         writer.append(block)
-        writer.keep_pool(np.arange(20))
+        writer.write_pool(np.arange(20))
         writer.finish()
     (place / "parts").mkdir()
-    (place / "parts" / "000000.npz").write_bytes(part_bytes(block, Shortfall()))
+    (place / "parts" / "000000.npz").write_bytes(encode_part(block, MiningCounts()))
     return {"samples": place / "samples", "parts": place / "parts"}
 
 
@@ -165,7 +165,7 @@ def _vectors(place: Path, model: Path) -> dict[str, Path]:
     make_token_store(reader, TEXTS * 5, place / "tokens", recipe={"corpus": "abc"})
     shards = place / "shards"
     shards.mkdir()
-    maker = Maker(
+    maker = ShardMaker(
         lambda start, stop: iter([list(range(start, stop))]), lambda rows, *_: {"row": np.array(rows, np.float32)}
     )
     fill_shards(shards, 20, 8, [maker], reporter=QUIET)
@@ -189,7 +189,7 @@ def _models(place: Path, base: Path) -> dict[str, Path]:
     (place / "moved").mkdir()
     save_encoder(place / "moved", network, encoder.reader.tokenizer, settings, card=card)
     save_heads(place / "moved", heads)
-    write_whole(place / "moved", place / "whole model")
+    write_merged_model(place / "moved", place / "whole model")
     (place / "compact model").mkdir()
     compress_encoder(place / "moved", str(base), place / "compact model", TEXTS, budget=16_000)
     return {name: place / name for name in ("delta model", "whole model", "compact model")}
@@ -210,7 +210,7 @@ def _reports(place: Path) -> dict[str, Path]:
     rows = {f"q{number}": {"map": number / 10} for number in range(8)}
     outcome = Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
     (place / "finished").mkdir()
-    EvaluationFolder(place / "finished", None, "tag").keep("mark", outcome)
+    EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
     about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
     value = {
         "suite": "made up",
@@ -241,7 +241,7 @@ def _kept(place: Path) -> dict[str, Path]:
     library = place / "library"
     library.mkdir()
     LibraryFolder(library).note(place="library.bib", name="library", kind="bibtex")
-    AnswerCache(place / "answers").keep(REQUEST, 200, b'{"results": [1, 2, 3]}')
+    ResponseCache(place / "answers").save(REQUEST, 200, b'{"results": [1, 2, 3]}')
     return {name: place / name for name in ("run", "checkpoints", "library", "answers")}
 
 
