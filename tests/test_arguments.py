@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import citeweave
-from citeweave.core.arguments import KINDS, Argument, as_texts, parts_of
+from citeweave.core.arguments import ARGUMENT_TYPES, Argument, as_texts, parts_of
 from citeweave.core.errors import CiteweaveError, UserError
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.encoders.encoder import load_encoder
 from citeweave.search.build import IndexOptions
 
@@ -22,7 +22,7 @@ NOT_MEANT = (7, 2.5, b"bytes", object())
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> citeweave.Corpus:
-    return citeweave.synthesize(tmp_path_factory.mktemp("front") / "corpus", Synthetic(papers=40), workers=1)
+    return citeweave.synthesize(tmp_path_factory.mktemp("front") / "corpus", SyntheticOptions(papers=40), workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +96,12 @@ def test_every_function_refuses_what_is_not_meant_by_name(name: str) -> None:
     function = getattr(citeweave, name)
     for parameter in inspect.signature(function).parameters.values():
         annotation = str(parameter.annotation)
-        if not {*parts_of(annotation)} & {*KINDS, "str", "Sequence[str]"}:
+        if not {*parts_of(annotation)} & {*ARGUMENT_TYPES, "str", "Sequence[str]"}:
             continue
         argument = Argument(f"{name}: {parameter.name}", annotation, function.__wrapped__.__globals__)
         for value in NOT_MEANT:
             with pytest.raises(UserError, match=rf"^{name}: {parameter.name} is .*; it must be "):
-                argument.take(value)
+                argument.convert(value)
 
 
 def test_refusals_come_before_any_work(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_refusals_come_before_any_work(tmp_path: Path) -> None:
         (lambda: citeweave.embed_papers(tmp_path, 7, tmp_path / "v"), "is not an artifact|no manifest|is missing"),
         (lambda: citeweave.compare(7), "compare: systems is 7 .int.; it must be a mapping of names"),
         (lambda: citeweave.compare({"a": 7}), r"compare: systems\['a'\] is 7 .int.; it must be a list"),
-        (lambda: citeweave.evaluate(None, 7, tmp_path / "r"), "evaluate: judged is None"),
+        (lambda: citeweave.evaluate(None, 7, tmp_path / "r"), "evaluate: system is None"),
         (lambda: citeweave.import_papers(7, tmp_path / "c"), "import_papers: paths is 7"),
         (lambda: citeweave.mine_samples("nowhere", 7, tmp_path / "s"), "nowhere"),
     ):

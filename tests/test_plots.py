@@ -88,7 +88,7 @@ def test_the_same_bytes_in_another_process_and_no_global_state(tmp_path):
         import sys
         from citeweave.core.plots import draw_points
         assert "matplotlib" not in sys.modules
-        drawing_points(sys.argv[1], [[0, 0], [1, 2], [2, 1]], ["a", "b", "b"], title="A title")
+        draw_points(sys.argv[1], [[0, 0], [1, 2], [2, 1]], ["a", "b", "b"], title="A title")
         assert "matplotlib.pyplot" not in sys.modules
     """
     environment = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "1"}

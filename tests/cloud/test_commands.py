@@ -181,8 +181,8 @@ def test_a_store_of_lance_on_object_storage(bucket: Any) -> None:
 
     from citeweave.core.errors import ArtifactError as ArtifactError
     from citeweave.core.errors import UserError
+    from citeweave.search.store import open_store
     from citeweave.search.store_protocol import Attributes
-    from citeweave.search.store_search import open_store
     from citeweave.vectors.vectors import Provenance
 
     model = Provenance("demo", "r1", "", dimension=2, dtype="float32", source="made up")
@@ -197,7 +197,7 @@ def test_a_store_of_lance_on_object_storage(bucket: Any) -> None:
     again = open_store(name)
     assert again.search(np.array([[0.0, 2.0]]), 2).ids == [["old", "newer"]]
     bucket.put_object(Key="mine/x", Body=b"x")
-    with pytest.raises(ArtifactError, match="is no store of citeweave"):
+    with pytest.raises(ArtifactError, match="is not a store of citeweave"):
         open_store(f"lance:s3://{bucket.name}/mine", model)
     with pytest.raises(UserError, match="there is no bucket"):
         open_store("lance:s3://nobody-has-it/x", model)

@@ -19,7 +19,7 @@ from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.core.publish import work_folder
 from citeweave.remote.fetch import CacheSlot, clear_cache_entry, fetch, list_cache
-from citeweave.remote.listing import LISTING_NAME
+from citeweave.remote.object_list import LISTING_NAME
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import _receive, copy, push
 

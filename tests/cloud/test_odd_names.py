@@ -11,7 +11,7 @@ import pytest
 
 from citeweave.core.errors import InputError, UserError
 from citeweave.remote.fetch import fetch
-from citeweave.remote.listing import LISTING_NAME
+from citeweave.remote.object_list import LISTING_NAME
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import PendingUpload, copy, push
 

@@ -189,18 +189,22 @@ def _is_intact(manifest: Manifest, data: dict[str, Any]) -> bool:
     return stored.keys() == written.keys() and all(stored[name] == written[name] for name in ("hash", "seal"))
 
 
-def explain_version_mismatch(stored: object, read: int, again: str = "make it again", made: object = None) -> str:
-    """Say that a file has another format version, and what to do; `made` names the release that wrote it.
+def explain_version_mismatch(stored: object, read: int, again: str = "make it again", provenance: object = None) -> str:
+    """Say that a file has another format version, and what to do; `provenance` names the release that wrote it.
 
     >>> explain_version_mismatch(2, 1, "build it again")
     'of format version 2; this citeweave reads version 1. Update citeweave (pip install --upgrade citeweave), or build it again'
-    >>> explain_version_mismatch(1, 2, made={"citeweave": "0.1.0"})
+    >>> explain_version_mismatch(1, 2, provenance={"citeweave": "0.1.0"})
     'of format version 1; this citeweave reads version 2. Make it again, or use the release that wrote it, citeweave 0.1.0'
     """
     mismatch = f"of format version {str(stored)[:20]}; this citeweave reads version {read}."
     if isinstance(stored, int) and stored > read:
         return f"{mismatch} Update citeweave (pip install --upgrade citeweave), or {again}"
-    release = f", citeweave {str(made['citeweave'])[:20]}" if isinstance(made, dict) and "citeweave" in made else ""
+    release = (
+        f", citeweave {str(provenance['citeweave'])[:20]}"
+        if isinstance(provenance, dict) and "citeweave" in provenance
+        else ""
+    )
     return f"{mismatch} {again[:1].upper()}{again[1:]}, or use the release that wrote it{release}"
 
 
@@ -403,7 +407,7 @@ def new_artifact(
     if folder.exists():
         refuse_existing(folder, kind, overwrite=overwrite)
     with locked_work_folder(folder) as place:
-        if folder.exists():  # another process may have made it before we had the lock
+        if folder.exists():  # another process may have written it before we had the lock
             refuse_existing(folder, kind, overwrite=overwrite)
         writer = ArtifactWriter(folder, kind, version, recipe, place=place)
         writer.overwrite = overwrite

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.files import LockedError, cache_folder, link_or_copy, move, take_lock, write_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.remote.listing import ListedFile, ObjectListing, decode_listing, find_listing
+from citeweave.remote.object_list import ListedFile, ObjectListing, decode_listing, find_listing
 from citeweave.remote.object_storage import (
     CHUNK,
     Address,

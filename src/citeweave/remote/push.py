@@ -50,7 +50,7 @@ from citeweave.remote.fetch import (
     remove_path,
     run_transfers,
 )
-from citeweave.remote.listing import (
+from citeweave.remote.object_list import (
     GENERATIONS,
     LISTING_NAME,
     ListedFile,

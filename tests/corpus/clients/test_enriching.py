@@ -9,7 +9,7 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import STUB, Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.services.client import Client, HttpOptions
-from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, join_fetched, incomplete_rows
+from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, incomplete_rows, join_fetched
 from citeweave.corpus.services.openalex import OpenAlex
 from citeweave.corpus.services.semantic_scholar import SemanticScholar
 

@@ -108,7 +108,9 @@ def test_a_budget_that_is_gone_stops_and_says_when_it_is_renewed(server: Any) ->
 def test_kinds_of_429() -> None:
     now = datetime(2026, 3, 1, 22, 0, tzinfo=UTC)
     assert read_refusal({"Retry-After": "3"}, now, 60).wait == 3
-    assert not read_refusal({"X-RateLimit-Remaining": "900", "X-RateLimit-Credits-Required": "10"}, now, 60).budget_used_up
+    assert not read_refusal(
+        {"X-RateLimit-Remaining": "900", "X-RateLimit-Credits-Required": "10"}, now, 60
+    ).budget_used_up
     dear = read_refusal({"X-RateLimit-Remaining": "9", "X-RateLimit-Credits-Required": "10"}, now, 60)
     assert dear.budget_used_up and dear.wait == 2 * 3600  # no reset told: midnight
     assert read_refusal({"X-RateLimit-Remaining-USD": "0", "X-RateLimit-Reset": "50"}, now, 60).wait == 50

@@ -80,7 +80,7 @@ class _UnbalancedError(ValueError):
 def read_entries(text: str, tally: Tally) -> Iterator[BibtexEntry]:
     """Yield the BibTeX entries that are papers, in order; a broken one is rejected, and reading resumes at the next `@` line."""
     macros = {month[:3].lower(): month for month in _MONTHS}
-    line_starts = (found.start() for found in _LINE_START.finditer(text))
+    line_starts = (match.start() for match in _LINE_START.finditer(text))
     limit = at = 0
     while header := HEADER.search(text, at):
         while limit <= header.start():

@@ -99,7 +99,7 @@ def _main_location(work: dict[str, object]) -> dict[str, object]:
 
 def _other_ids(work: dict[str, object]) -> tuple[str, ...]:
     ids = dict_of(work.get("ids"))
-    found = [
+    candidates = [
         doi_id(work.get("doi")) or doi_id(ids.get("doi")),
         _arxiv_of_locations(work),
         number_id("pmid", _last_part(ids.get("pmid"))),
@@ -107,7 +107,7 @@ def _other_ids(work: dict[str, object]) -> tuple[str, ...]:
         number_id("mag", ids.get("mag")),
         openalex_id(ids.get("openalex")),
     ]
-    return distinct(found)
+    return distinct(candidates)
 
 
 def _last_part(address: object) -> object:
@@ -118,8 +118,8 @@ def _last_part(address: object) -> object:
 def _arxiv_of_locations(work: dict[str, object]) -> str | None:
     """Return the arXiv id of a work from its locations; a work with two of them is several papers and gets none."""
     pages = [dict_of(location).get("landing_page_url") for location in list_of(work.get("locations"))]
-    found = {arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page} - {None}
-    return found.pop() if len(found) == 1 else None
+    arxiv_ids = {arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page} - {None}
+    return arxiv_ids.pop() if len(arxiv_ids) == 1 else None
 
 
 def _abstract(work: dict[str, object], tally: Tally) -> str:

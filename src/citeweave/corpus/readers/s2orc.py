@@ -217,8 +217,8 @@ def _year(text: str) -> int | None:
     (1977, None)
     """
     for pattern in (_YEAR_IN_BRACKETS, _YEAR_ALONE):
-        if found := set(pattern.findall(text)):
-            return int(found.pop()) if len(found) == 1 else None
+        if years := set(pattern.findall(text)):
+            return int(years.pop()) if len(years) == 1 else None
     return None
 
 
@@ -281,6 +281,6 @@ def _lines_of(text: str, marks: list[CitationMark]) -> list[_Span]:
     """Return the lines in which marks begin, without an object for every other line: a text may be all line breaks."""
     if not marks:
         return []
-    ends = [found.start() for found in re.finditer("\n", text)] + [len(text)]
+    ends = [match.start() for match in re.finditer("\n", text)] + [len(text)]
     held = sorted({bisect_left(ends, mark.start) for mark in marks})
     return [_Span(ends[at - 1] + 1 if at else 0, ends[at]) for at in held]

@@ -79,7 +79,7 @@ def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterato
 
 
 def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
-    found = [
+    candidates = [
         doi_id(record.get("doi")),
         arxiv_id(record.get("arxiv_id")),
         number_id("pmid", record.get("pubmed_id")),
@@ -87,7 +87,7 @@ def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
         text_id("acl", record.get("acl_id")),
         number_id("mag", record.get("mag_id")),
     ]
-    return distinct(found)
+    return distinct(candidates)
 
 
 def _authors(record: dict[str, object]) -> tuple[str, ...]:

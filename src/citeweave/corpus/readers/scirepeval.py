@@ -108,7 +108,7 @@ def _citation(query: object, positive: object, tally: Tally) -> Iterator[Citatio
 
 def _ids(record: dict[str, object]) -> tuple[str, ...]:
     doc = record.get("doc_id")
-    found = [
+    candidates = [
         number_id("s2", record.get("corpus_id")),
         sha_id(record.get("sha")),
         # the evaluation sets name papers by hash or by corpus id in one field
@@ -116,7 +116,7 @@ def _ids(record: dict[str, object]) -> tuple[str, ...]:
         sha_id(record.get("paper_id")),
         number_id("mag", record.get("mag_id")),
     ]
-    return distinct(found)
+    return distinct(candidates)
 
 
 def _paper(record: dict[str, object]) -> Paper | None:

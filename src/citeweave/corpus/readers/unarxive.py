@@ -184,10 +184,10 @@ def _cited_id(entry: dict[str, object], tally: Tally) -> str | None:
     )
     if resolved:
         return resolved[0]
-    found = next((i for text in _id_texts(entry) if (i := only_arxiv_in(text) or only_doi_in(text))), None)
-    if found:
+    mentioned = next((i for text in _id_texts(entry) if (i := only_arxiv_in(text) or only_doi_in(text))), None)
+    if mentioned:
         tally.note("reference identified by the id in its text")
-    return found
+    return mentioned
 
 
 def _id_texts(entry: dict[str, object]) -> Iterator[str]:
