@@ -1,4 +1,4 @@
-"""Conversion of arguments of public functions: an artifact or its folder, a model or its name, one text or several.
+"""Argument conversion for public functions: artifacts by folder, models by name, one text or several.
 
     build_index("corpus/", "weave", "index/")                  the folder of a corpus is opened
     embed_papers(corpus, "weave", "vectors/")                  a model's name is loaded

@@ -1,4 +1,4 @@
-"""Columns on disk: arrays of numbers as `.npy`, texts as one UTF-8 file with offsets, appended to and memory-mapped.
+"""Columns on disk, memory-mapped: numbers as `.npy` arrays, texts as one UTF-8 file with offsets.
 
     title.utf8          b"Deep learningA survey"
     title.offsets.npy   [0, 13, 21]

@@ -1,4 +1,4 @@
-"""Files: atomic writes, hashes, regular files only, links that stay inside their folder, locks between processes.
+"""Files: atomic writes, hashes, no pipes or devices, no links that lead outside, locks between processes.
 
     with new_file(path) as file:       a binary file, on the disk before it has its name; nothing remains if the block fails
     write_json(path, value)            the same for JSON

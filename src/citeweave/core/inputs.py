@@ -1,4 +1,4 @@
-"""Input files that may be compressed, huge, damaged or hostile: streams, lines, documents, JSON records, Parquet tables.
+"""Input files, compressed, huge, damaged or hostile: streams, lines, documents, JSON lines, Parquet tables.
 
 A `Source` is one input file. Readers ask it for a stream, for lines or for one document; it decompresses (gzip, zstd,
 bzip2, xz, recognized by their first bytes), bounds every size before memory is taken, and turns damage into one clear

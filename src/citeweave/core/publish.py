@@ -1,4 +1,4 @@
-"""Publishing a folder in one step, and what in a folder was written by citeweave: only that is replaced or removed.
+"""Publishing a folder in one step, and replacing or removing only files that citeweave wrote.
 
     create_work_folder(target)  the work folder of `target`; the caller holds the lock
     publish(target)             the new folder becomes `target`; the old `target` and the work folder are removed

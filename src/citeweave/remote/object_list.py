@@ -1,4 +1,4 @@
-"""The listing of an artifact on object storage: one small object, written last, names its files, sizes and hashes.
+"""The list of objects that make up an artifact on object storage: names, sizes and hashes, written last.
 
     citeweave-objects.json = {"format": "citeweave-objects", "version": 1,
      "files": {"manifest.json": {"bytes": 812, "sha256": "...", "at": "manifest.json"},

@@ -1,4 +1,4 @@
-"""Upload to object storage: `push` sends a folder or file, `copy` goes either way, and a command can write to an address.
+"""Upload to object storage: `push` a folder or file, `copy` either way, outputs of commands at an address.
 
     push("index", "s3://lab/index", overwrite=True)      segments that are already there are not uploaded again
     copy("s3://lab/corpus", "corpus")                    from an address to here, from here to an address, or between two

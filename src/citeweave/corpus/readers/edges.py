@@ -1,4 +1,4 @@
-"""Edge shards: Parquet tables with one citation per row, and Parquet tables of papers; also the tables of `plain.py`.
+"""Edge shards: Parquet tables with one citation per row, Parquet tables of papers, and plain tables.
 
     edges/part-000.parquet    citing int64, cited int64 [, count, intents, influential]
     papers.parquet            id int64 [, year]            papers of which nothing else is known

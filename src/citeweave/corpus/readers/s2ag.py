@@ -1,4 +1,4 @@
-"""Semantic Scholar Academic Graph bulk datasets: papers, abstracts, citations, paper ids and TLDRs as JSON lines.
+"""Semantic Scholar Academic Graph (S2AG) bulk datasets: papers, abstracts, citations, paper ids, TLDRs.
 
     papers     {"corpusid": 1, "externalids": {"DOI": "10.1/x", ...}, "title": "T", "year": 2018, ...}
     abstracts  {"corpusid": 1, "abstract": "...", "openaccessinfo": {"externalids": {...}}}

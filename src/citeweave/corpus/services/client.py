@@ -1,4 +1,4 @@
-"""HTTP client of a JSON service: one request at a time at its rate, retries, deadline, response cache, hidden keys.
+"""HTTP client of a JSON service: rate limit, retries, deadline, response cache, hidden API keys.
 
     client = Client(service_of("openalex"), Path("cache"))
     client.fetch(ServiceRequest("/works", {"filter": "doi:10.7717/peerj.4375"})).value["results"]

@@ -1,4 +1,4 @@
-"""Enrichment of a library: abstracts, references and citations fetched from OpenAlex or Semantic Scholar and joined.
+"""Enrichment of a library with abstracts, references and citations from OpenAlex or Semantic Scholar.
 
     result = enrich_library(corpus, OpenAlex(client), Path("fetched"))
     result.found, result.not_found, result.ambiguous, result.citing      1480, 301, 7, 500

@@ -1,4 +1,4 @@
-"""OpenAlex: works by search words, ids, title or the works they cite, as raw records that its reader understands.
+"""OpenAlex API: works by search words, ids, title or citations, as raw records for the reader.
 
     works = OpenAlex(Client(service_of("openalex"), Path("cache")))
     works.search("citation recommendation", limit=500)     by words of title, abstract and full text

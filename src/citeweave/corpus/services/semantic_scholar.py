@@ -1,4 +1,4 @@
-"""Semantic Scholar's graph API: papers by search words, ids, title or citation, as raw records that its reader understands.
+"""Semantic Scholar API: papers by search words, ids, title or citations, as raw records for the reader.
 
     papers = SemanticScholar(Client(service_of("s2"), Path("cache")))
     papers.search("citation recommendation", limit=500)    by words of title and abstract

@@ -1,4 +1,4 @@
-"""Synthetic literature of any size: papers, concepts and citations drawn from a seed, with the ground truth known.
+"""Synthetic literature of any size: papers, concepts and citations drawn from a seed, with ground truth.
 
     options = SyntheticOptions(papers=2000, seed=0)
     part = make_block(options, 1000, 1003)

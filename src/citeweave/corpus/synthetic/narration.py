@@ -1,4 +1,4 @@
-"""Text of the synthetic literature: from integers to concept wordings, author names, titles, abstracts, citing sentences.
+"""Text of the synthetic literature: concept wordings, author names, titles, abstracts, citing sentences.
 
     word_concept(Facet.METHOD, (0, 0, 0, 0), 0)   -> "sparse graph neural encoders trained on simulated cases"
     word_concept(Facet.METHOD, (0, 0, 0, 0), 7)   -> "sparse networks that pass messages along edges trained ..."
