@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from citeweave.core.randomness import stream
-from citeweave.evaluation.map_page import map_page
-from citeweave.evaluation.paper_map import MapData
-from citeweave.evaluation.report_page import as_page
+from citeweave.evaluation.paper_map import MapData, map_as_page
+from citeweave.evaluation.report_page import report_as_page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -111,7 +110,7 @@ def map_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     titles = [HOSTILE if at == 7 else f"paper {at}" for at in range(2000)]
     path = tmp_path_factory.mktemp("map") / "map.html"
     xy = rng.normal(size=(2000, 2)).astype(np.float32)
-    path.write_text(map_page(MapData(xy, labels, titles, 0.4, 0.7, HOSTILE), title=HOSTILE), encoding="utf-8")
+    path.write_text(map_as_page(MapData(xy, labels, titles, 0.4, 0.7, HOSTILE), title=HOSTILE), encoding="utf-8")
     return path
 
 
@@ -139,7 +138,7 @@ def report_file(folder: Path) -> Path:
     xy = rng.normal(size=(50, 2)).astype(np.float32)
     made = MapData(xy, ["a", HOSTILE] * 25, [HOSTILE] * 50, 0.4, 0.7)
     path = folder / "report.html"
-    path.write_text(as_page(value, curves={HOSTILE: [(0, 1), (1, 2)]}, map_data=made), encoding="utf-8")
+    path.write_text(report_as_page(value, curves={HOSTILE: [(0, 1), (1, 2)]}, map_data=made), encoding="utf-8")
     return path
 
 

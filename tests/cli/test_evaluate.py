@@ -172,7 +172,7 @@ def test_a_suite_made_from_a_corpus_and_its_baselines(run: Run) -> None:
         (["good.jsonl", "--suite", "corpus", "--data", "gone"], "gone does not exist"),
         (["gone.jsonl", *ASKED], "'gone.jsonl' is no file, no folder"),
         (["good.jsonl", *ASKED, "--task", "cit"], "has no task 'cit'; it has"),
-        (["good.jsonl", *ASKED, "--task", "co-view"], "cannot judge co-view"),
+        (["good.jsonl", *ASKED, "--task", "co-view"], "cannot evaluate co-view"),
         (["good.jsonl", *ASKED, "--split", "dev"], "--split is 'dev'"),
         (["good.jsonl", *ASKED, "--missing", "peer"], "Did you mean 'peers'"),
         (["good.jsonl", *ASKED, "--distance", "l3"], "--distance is 'l3'"),
@@ -244,7 +244,7 @@ def test_compare_writes_pages_and_tells_other_rules(run: Run, data: Path, good: 
     for name in ("page.html", "page.md"):
         assert run("compare", "a=b", "bad1", "-o", name, "--quiet", "--resamples", 200) == (0, "", "")
         text = Path(name).read_text()
-        assert "cite.map" in text and "judged by different rules: distance is cosine or the protocol" in text
+        assert "cite.map" in text and "have different options: distance is cosine or the protocol" in text
     code, out, _ = run("compare", "good", "bad1", "--resamples", 200)
     assert code == 0 and "| good |" in out and "different rules" not in out
 
@@ -307,7 +307,7 @@ def test_benchmark_of_trec_covid(run: Run, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["scitdlr", "scidocs", "-o", "out"], "Did you mean 'scitldr'"),
-        (["scitldr", "gone", "-o", "out"], "gone is no folder"),
+        (["scitldr", "gone", "-o", "out"], "gone is not a folder"),
         (["scitldr", "scidocs", "-o", "out"], "papers.jsonl is missing"),
         (["treccovid_rf", "scidocs", "-o", "out"], "qrels"),
     ],

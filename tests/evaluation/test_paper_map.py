@@ -23,17 +23,19 @@ from citeweave.core.progress import QUIET
 from citeweave.core.randomness import stream
 from citeweave.evaluation import paper_map
 from citeweave.evaluation.html import one_line
-from citeweave.evaluation.map_page import (
-    MOST_TOPICS,
-    NO_TOPIC,
-    SCRIPT,
-    map_page,
-    number_topics,
-    pack,
-    preview,
-)
 from citeweave.evaluation.metrics import map_quality
-from citeweave.evaluation.paper_map import FEWEST, MapData, make_map
+from citeweave.evaluation.paper_map import (
+    MAX_TOPICS,
+    MIN_T_SNE_PAPERS,
+    NO_TOPIC,
+    MapData,
+    draw_preview,
+    map_as_page,
+    map_script,
+    number_topics,
+    pack_points,
+    project_papers,
+)
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -98,7 +100,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def made(engine: None) -> MapData:
     matrix, labels = clusters()
-    return make_map(matrix, labels, [f"paper {row}" for row in range(len(matrix))], seed=1)
+    return project_papers(matrix, labels, [f"paper {row}" for row in range(len(matrix))], seed=1)
 
 
 def test_papers_of_a_topic_lie_together(made: MapData) -> None:
@@ -117,29 +119,29 @@ def test_topics_of_a_map_are_told_apart(made: MapData) -> None:
 
 def test_the_same_seed_gives_the_same_map(made: MapData) -> None:
     matrix, labels = clusters()
-    again = make_map(4 * matrix, labels, labels, seed=1)  # lengths do not matter to a cosine
+    again = project_papers(4 * matrix, labels, labels, seed=1)  # lengths do not matter to a cosine
     assert np.array_equal(again.xy, made.xy)
-    assert not np.array_equal(make_map(matrix, labels, labels, seed=2).xy, made.xy)
+    assert not np.array_equal(project_papers(matrix, labels, labels, seed=2).xy, made.xy)
 
 
-@pytest.mark.parametrize("papers", [1, 2, 3, 6, FEWEST - 1])
+@pytest.mark.parametrize("papers", [1, 2, 3, 6, MIN_T_SNE_PAPERS - 1])
 @pytest.mark.parametrize("dimension", [1, 2, 12])
 def test_few_papers_are_placed_by_principal_components(papers: int, dimension: int) -> None:
     matrix = stream(0, "few", papers).normal(size=(papers, dimension))
     labels = [("a", "b")[row % 2] for row in range(papers)]
-    found = make_map(matrix, labels, ["t"] * papers)
+    found = project_papers(matrix, labels, ["t"] * papers)
     assert found.xy.shape == (papers, 2) and np.isfinite(found.xy).all()
     assert "principal" in found.note
     assert math.isnan(found.homogeneity) == (papers < 5)
-    map_page(found)
-    preview(found)
+    map_as_page(found)
+    draw_preview(found)
 
 
 def test_the_smallest_map_by_t_sne_is_finite(engine: None) -> None:
-    matrix, labels = clusters(FEWEST, 2)
+    matrix, labels = clusters(MIN_T_SNE_PAPERS, 2)
     matrix[3:9] = matrix[3]  # papers on one spot
     matrix[0] = 0
-    found = make_map(matrix, labels, labels)
+    found = project_papers(matrix, labels, labels)
     assert np.isfinite(found.xy).all() and "1 papers have a vector of zeros" in found.note
 
 
@@ -148,45 +150,45 @@ def test_large_maps_need_opentsne(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper_map, "_MAX_WITHOUT_OPENTSNE", 89)
     matrix, labels = clusters()
     with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[maps\]'"):
-        make_map(matrix, labels, labels)
+        project_papers(matrix, labels, labels)
 
 
 def test_a_sample_keeps_papers_with_their_titles() -> None:
     matrix, labels = clusters(60)
     titles = [f"{label} paper {row}" for row, label in enumerate(labels)]
-    found = make_map(matrix, labels, titles, most=15, seed=3)
+    found = project_papers(matrix, labels, titles, max_papers=15, seed=3)
     assert len(found.titles) == len(found.xy) == 15 and "sample of 15 of 60" in found.note
     assert all(title.startswith(label) for title, label in zip(found.titles, found.labels, strict=True))
     rows = [int(title.split()[-1]) for title in found.titles]
     assert rows == sorted(set(rows)) and rows != list(range(15))
-    assert list(make_map(matrix, labels, titles, most=15, seed=3).titles) == list(found.titles)
-    assert list(make_map(matrix, labels, titles, most=15, seed=4).titles) != list(found.titles)
+    assert list(project_papers(matrix, labels, titles, max_papers=15, seed=3).titles) == list(found.titles)
+    assert list(project_papers(matrix, labels, titles, max_papers=15, seed=4).titles) != list(found.titles)
 
 
 def test_bad_input_is_told() -> None:
     matrix, labels = clusters(30)
     matrix[4, 2] = np.nan
     with pytest.raises(UserError, match="1 vectors hold NaN or infinity, such as row 4"):
-        make_map(matrix, labels, labels)
+        project_papers(matrix, labels, labels)
     with pytest.raises(UserError, match="30 vectors, 29 topics"):
-        make_map(matrix, labels[1:], labels)
+        project_papers(matrix, labels[1:], labels)
     with pytest.raises(UserError, match="shape"):
-        make_map(np.zeros((0, 3)), [], [])
+        project_papers(np.zeros((0, 3)), [], [])
     with pytest.raises(UserError, match="at most 0"):
-        make_map(matrix, labels, labels, most=0)
+        project_papers(matrix, labels, labels, max_papers=0)
 
 
 def test_topics_are_judged_only_where_there_are_two() -> None:
     matrix, _ = clusters(12)
-    assert math.isnan(make_map(matrix, ["one"] * 12, ["t"] * 12).homogeneity)
-    assert math.isnan(make_map(matrix, [""] * 12, ["t"] * 12, reporter=QUIET).completeness)
-    assert paper_map.JUDGED_FROM == 5
+    assert math.isnan(project_papers(matrix, ["one"] * 12, ["t"] * 12).homogeneity)
+    assert math.isnan(project_papers(matrix, [""] * 12, ["t"] * 12, reporter=QUIET).completeness)
+    assert paper_map.MIN_MEASURED_POINTS == 5
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2), min_size=1, max_size=40))
 def test_packing_keeps_places(points: list[tuple[float, float]]) -> None:
     xy = np.array(points, np.float64)
-    packed = pack(xy).astype(np.float64)
+    packed = pack_points(xy).astype(np.float64)
     size = float(np.ptp(xy, axis=0).max()) or 1.0
     back = (packed / 65535 - 0.5) * size + (xy.min(axis=0) + xy.max(axis=0)) / 2
     assert np.abs(back - xy).max() <= 0.51 * size / 65535 + 1e-6 * size
@@ -197,10 +199,10 @@ def test_a_page_holds_every_point_with_its_title_and_topic() -> None:
     labels = [("physics", "biology", "")[row % 3] for row in range(300)]
     titles = [f"paper {row}" for row in range(300)]
     xy = rng.normal(size=(300, 2)).astype(np.float32)
-    data, places, topics, found = unpacked(map_page(MapData(xy, labels, titles, 0.4, 0.7), back="report.html"))
+    data, places, topics, found = unpacked(map_as_page(MapData(xy, labels, titles, 0.4, 0.7), back="report.html"))
     row = np.array([int(title.split()[1]) for title in found])
     assert sorted(row.tolist()) == list(range(300))
-    assert np.array_equal(places, pack(xy)[row])
+    assert np.array_equal(places, pack_points(xy)[row])
     assert topics == [labels[number] or NO_TOPIC for number in row]
     assert sum(count for _, count, _ in data["topics"]) == 300
     assert row.tolist() != sorted(row)  # else the last topic lies over the others
@@ -209,9 +211,9 @@ def test_a_page_holds_every_point_with_its_title_and_topic() -> None:
 def test_hostile_titles_and_topics_stay_text() -> None:
     plain = MapData(np.eye(5, 2, dtype=np.float32), ["a"] * 5, ["t"] * 5, math.nan, math.nan)
     hostile = MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
-    page = map_page(hostile, title=HOSTILE[0], back=HOSTILE[1])
+    page = map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1])
     page.encode()
-    assert Scripts(page).tags == [*Scripts(map_page(plain, back="x")).tags]
+    assert Scripts(page).tags == [*Scripts(map_as_page(plain, back="x")).tags]
     _, _, topics, titles = unpacked(page)
     assert sorted(titles) == sorted(one_line(title, 80) for title in HOSTILE)
     assert set(topics) == {one_line(title, 80) for title in HOSTILE}
@@ -219,11 +221,13 @@ def test_hostile_titles_and_topics_stay_text() -> None:
 
 
 def test_a_page_loads_nothing_and_runs_only_its_own_script() -> None:
-    page = map_page(MapData(np.zeros((3, 2), np.float32), ["a"] * 3, ["t"] * 3, 0.5, 0.5))
+    page = map_as_page(MapData(np.zeros((3, 2), np.float32), ["a"] * 3, ["t"] * 3, 0.5, 0.5))
     assert not re.search(r"https?://|url\(|@import|\bsrc=", page)
     assert "default-src 'none'" in page and "unsafe" not in page and "<noscript>" in page
-    assert Scripts(page).found["code"] == SCRIPT
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", SCRIPT)
+    assert Scripts(page).found["code"] == map_script()
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", map_script()
+    )
 
 
 def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
@@ -231,19 +235,19 @@ def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
     xy = stream(0, "many").normal(size=(many, 2)).astype(np.float32)
     labels = [f"topic {row % 300}" for row in range(many)]
     long = MapData(xy, labels, ["t" * 200] * many, 0.4, 0.7)
-    assert 8e6 < len(map_page(long).encode()) < 10e6
+    assert 8e6 < len(map_as_page(long).encode()) < 10e6
     wide = MapData(xy, labels, ["\U0001f9ea" * 30 + "<" * 30] * many, 0.4, 0.7)
-    assert len(map_page(wide).encode()) < 11e6
-    assert len(preview(long)) < 60_000
+    assert len(map_as_page(wide).encode()) < 11e6
+    assert len(draw_preview(long)) < 60_000
 
 
 def test_many_topics_share_the_last_entry() -> None:
     labels = [f"topic {row % 400:03d}" for row in range(4000)] + [""]
     names, colors, topics = number_topics(labels)
-    assert len(names) == len(colors) == MOST_TOPICS + 2 and names[-1] == NO_TOPIC
-    assert names[-2] == "150 smaller topics" and (topics == MOST_TOPICS).sum() == 1500
+    assert len(names) == len(colors) == MAX_TOPICS + 2 and names[-1] == NO_TOPIC
+    assert names[-2] == "150 smaller topics" and (topics == MAX_TOPICS).sum() == 1500
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
 def test_the_script_is_well_formed() -> None:
-    subprocess.run(["node", "--check", "-"], input=SCRIPT, text=True, check=True, capture_output=True)
+    subprocess.run(["node", "--check", "-"], input=map_script(), text=True, check=True, capture_output=True)

@@ -15,20 +15,20 @@ from citeweave.core.randomness import stream
 from citeweave.evaluation.bootstrap import Outcome, intervals_of
 from citeweave.evaluation.compare import Comparison, Difference
 from citeweave.evaluation.html import (
-    bar,
-    curves,
-    dots,
-    histogram,
-    json_text,
+    choose_ticks,
+    draw_bar,
+    draw_curves,
+    draw_dots,
+    draw_histogram,
+    escape,
+    escape_json,
     one_line,
-    span_of,
-    text,
-    ticks,
+    percent_span,
 )
-from citeweave.evaluation.match_page import WORDS, PairTexts, explain_page
+from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_page
 from citeweave.evaluation.paper_map import MapData
-from citeweave.evaluation.report_charts import shades
-from citeweave.evaluation.report_page import as_page, comparison_as_page
+from citeweave.evaluation.report_charts import choose_shades
+from citeweave.evaluation.report_page import comparison_as_page, report_as_page
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import Explanation
 
@@ -159,7 +159,9 @@ def small_map(points: int = 200) -> MapData:
 
 def test_every_number_of_the_report_is_on_the_page() -> None:
     value = report_value()
-    page = as_page(value, curves={"loss/train": [(1, 0.9), (2, 0.5)], "loss/dev": [(1, 1.0)]}, map_data=small_map())
+    page = report_as_page(
+        value, curves={"loss/train": [(1, 0.9), (2, 0.5)], "loss/dev": [(1, 1.0)]}, map_data=small_map()
+    )
     texts = " ".join(check(page).texts)
     for name, number in value["metrics"].items():
         assert f"{number:.2f}".replace("-", "−") in texts, name
@@ -178,16 +180,16 @@ def test_every_number_of_the_report_is_on_the_page() -> None:
 
 
 def test_bars_stand_where_their_numbers_say() -> None:
-    drawn = bar(50.0, 40.0, 60.0, (0.0, 100.0))
+    drawn = draw_bar(50.0, 40.0, 60.0, (0.0, 100.0))
     assert 'x="0.00" y="1.5" width="50.00"' in drawn and "M40.00 6H60.00" in drawn
-    assert 'x="0.00" y="1.5" width="20.00"' in bar(-25.0, None, None, span_of([-25.0]))
-    assert bar(math.nan, 1.0, 2.0, (0.0, 100.0)) == ""
+    assert 'x="0.00" y="1.5" width="20.00"' in draw_bar(-25.0, None, None, percent_span([-25.0]))
+    assert draw_bar(math.nan, 1.0, 2.0, (0.0, 100.0)) == ""
 
 
 def test_fields_are_means_of_their_queries() -> None:
     value = report_value()
     rows = [row for row in value["per_query"]["cite"].values() if row["field"] == "Art"]
-    texts = check(as_page(value)).texts
+    texts = check(report_as_page(value)).texts
     place = texts.index("Art")
     assert texts[place + 1] == str(len(rows))
     assert texts[place + 2] == f"{100 * np.mean([row['map'] for row in rows]):.2f}"
@@ -197,21 +199,21 @@ def test_lowest_and_highest_queries_are_named() -> None:
     value = report_value()
     rows = value["per_query"]["cite"]
     order = sorted(rows, key=lambda name: rows[name]["map"])
-    texts = check(as_page(value)).texts
+    texts = check(report_as_page(value)).texts
     start = texts.index("lowest")
     assert order[0] in texts[start : start + 8] and order[-1] in texts[texts.index("highest") :][:8]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_stays_text(hostile: str) -> None:
-    plain = check(as_page(report_value(), map_data=small_map()))
+    plain = check(report_as_page(report_value(), map_data=small_map()))
     value = report_value([f"{hostile} {at}" for at in range(60)])
     value = {**value, "suite": hostile, "model": {"name": hostile, hostile: hostile}, "notes": [hostile]}
     value["not_evaluated"] = {hostile: hostile}
     value["per_query"]["cite"] = {name: {**row, "field": hostile} for name, row in value["per_query"]["cite"].items()}
     labels = [hostile, "b"] * 100
     made = small_map()
-    page = as_page(
+    page = report_as_page(
         value, curves={hostile: [(0, 1), (1, 2)]}, map_data=MapData(made.xy, labels, labels, 0.1, 0.2, hostile)
     )
     found = check(page)
@@ -223,7 +225,7 @@ def test_hostile_text_stays_text(hostile: str) -> None:
 
 def test_a_page_of_many_queries_is_small() -> None:
     value = report_value(queries=5_000)
-    assert len(as_page(value).encode()) < 100_000
+    assert len(report_as_page(value).encode()) < 100_000
 
 
 def test_missing_numbers_leave_gaps_and_no_error() -> None:
@@ -232,7 +234,7 @@ def test_missing_numbers_leave_gaps_and_no_error() -> None:
     value["intervals"]["cite.map"] = [math.nan, math.nan]
     value["intervals"]["cite.ndcg"] = None
     value["per_query"]["cite"]["query 0"]["map"] = None
-    page = as_page(value)
+    page = report_as_page(value)
     check(page)
     assert "nan" not in page.lower().replace("covariance", "")
 
@@ -244,7 +246,7 @@ def test_a_report_of_one_task_and_no_rows_is_a_page() -> None:
         **{"metrics": {"a.map": 1.0}, "intervals": {}, "headline": [], "averages": {}, "not_evaluated": {}},
         **{"tasks": {"a": about}, "per_query": {"a": {}}, "coverage": {"a": {}}, "notes": []},
     }
-    found = check(as_page(value))
+    found = check(report_as_page(value))
     assert "Queries" not in found.texts and "Coverage" not in found.texts
 
 
@@ -258,18 +260,18 @@ def test_a_comparison_names_systems_differences_and_verdicts() -> None:
 
 
 def test_pictures_of_odd_numbers() -> None:
-    assert histogram([]) == "" and curves({}) == "" and curves({"a": []}) == ""
-    assert "NaN" not in curves({"flat": [(1, 2), (2, 2)], "gap": [(1, math.nan), (3, 4)]})
-    assert curves({"long": [(at, at * at) for at in range(10_000)]}).count(" ") < 1200
-    assert dots(np.zeros((3, 2), np.float32), np.array([0, 0, 1]), 2).count("<path") == 2
-    assert ticks(-1e-7, 1e-7) and ticks(0, 1e12)
-    assert shades([1.0, 1.0, None]) == [5, 5, None]
+    assert draw_histogram([]) == "" and draw_curves({}) == "" and draw_curves({"a": []}) == ""
+    assert "NaN" not in draw_curves({"flat": [(1, 2), (2, 2)], "gap": [(1, math.nan), (3, 4)]})
+    assert draw_curves({"long": [(at, at * at) for at in range(10_000)]}).count(" ") < 1200
+    assert draw_dots(np.zeros((3, 2), np.float32), np.array([0, 0, 1]), 2).count("<path") == 2
+    assert choose_ticks(-1e-7, 1e-7) and choose_ticks(0, 1e12)
+    assert choose_shades([1.0, 1.0, None]) == [5, 5, None]
 
 
 def test_json_in_a_script_cannot_end_it() -> None:
-    escaped = json_text(HOSTILE[:4])
+    escaped = escape_json(HOSTILE[:4])
     assert not re.search("[<>&\u2028\u2029]", escaped)
-    assert text(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
+    assert escape(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
 
 
 # --- matching sentences --------------------------------------------------------------------------------
@@ -280,8 +282,8 @@ def test_sentences_of_others_stay_text(left: int, right: int) -> None:
     plan = stream(left, "plan").random((left, right))
     explained = Explanation(np.arange(left), np.arange(right), plan / plan.sum(), plan, 1.0)
     texts = PairTexts(HOSTILE[0], HOSTILE[1], (HOSTILE * 20)[:left], (HOSTILE * 20)[:right])
-    for name in WORDS:
-        found = check(explain_page(explained, texts, DocumentDistance(name), model="<img src=x>"))
+    for name in MATCHING:
+        found = check(explanation_as_page(explained, texts, DocumentDistance(name), model="<img src=x>"))
         assert not {"script", "img"} & set(found.tags)
         assert found.tags.count("foreignobject") == left + right + 2
         assert any("alert(1)" in words for words in found.texts)
@@ -290,4 +292,4 @@ def test_sentences_of_others_stay_text(left: int, right: int) -> None:
 
 def test_a_plan_without_mass_is_drawn() -> None:
     nothing = Explanation(np.arange(2), np.arange(1), np.zeros((2, 1)), np.zeros((2, 1)), 0.0)
-    check(explain_page(nothing, PairTexts("", "", [], []), DocumentDistance("single")))
+    check(explanation_as_page(nothing, PairTexts("", "", [], []), DocumentDistance("single")))

@@ -1,16 +1,12 @@
-"""How the sentences of two papers match: ribbons as SVG, a table of the strongest pairs, the plan as a heat map.
+"""How the sentences of two papers match, as HTML: ribbons, the strongest pairs, the plan as a heat map.
 
-    picture = ribbons(explanation, PairTexts("A", "B", ["One.", "Two."], ["Three."]))
+    picture = draw_ribbons(explanation, PairTexts("A", "B", ["One.", "Two."], ["Three."]))
+    Path("page.html").write_text(explanation_as_page(explanation, texts, distance), encoding="utf-8")
 
-A ribbon is as wide as the pair's mass, has the color of its left sentence, and is the denser the nearer the two are.
-Texts stand in the picture and wrap there; heights are estimated from their lengths, as no script may measure them. All
-that hovering shows stands in the tables as well. Computes no match: see `similarity.explaining`.
-
-The page about one pair of papers: ribbons, the pairs of sentences that count most, and the whole plan.
-
-    Path("page.html").write_text(explain_page(explanation, texts, distance), encoding="utf-8")
-
-Titles and sentences were written by others and are only ever text. No script, nothing is loaded.
+A ribbon is as wide as the pair's mass, has the color of its left sentence, and is denser the nearer the two sentences are.
+Texts are inside the picture and wrap there; their heights are estimated from their lengths, since no script may measure
+them. Everything that hovering shows is also in the tables. Titles and sentences are untrusted text, never markup. Does not
+compute the match: see `vectors/explain.py`.
 """
 
 from __future__ import annotations
@@ -24,34 +20,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.evaluation.html import (
-    contents,
-    number,
+    SHADES,
+    escape,
+    format_number,
     one_line,
-    page,
-    section,
-    table,
-    text,
+    render_contents,
+    render_page,
+    render_section,
+    render_table,
 )
-from citeweave.evaluation.style import SHADES
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import Explanation
 
-WIDTH, TEXT, PORT = 1000, 372, 10
+WIDTH, TEXT_WIDTH, PORT_WIDTH = 1000, 372, 10
 """Of the picture, of a column of text, and of the bar beside it, in pixels."""
 
-LINE, PER_LINE, BOLD, LONGEST = 17, 46, 38, 600
-"""Height of a line of text, careful guesses of what fits on it, and where a sentence is cut."""
+LINE_HEIGHT, LINE_CHARS, BOLD_LINE_CHARS, MAX_CHARS = 17, 46, 38, 600
+"""Height of a line of text in pixels, cautious estimates of how many characters fit on it, and where a sentence is cut."""
 
-LEAST = 0.005
+MIN_SHARE = 0.005
 """Smallest share of all mass that is drawn."""
 
 COLORS, STEPS = 8, 4
-ANONYMOUS, ALL_OF_IT = "(no text)", "(the whole paper)"
+NO_TEXT, COMPLETE_PAPER = "(no text)", "(the whole paper)"
+MAX_PAIRS = 12
+
+MATCHING = {
+    "single": "The nearest pair of sentences counts alone.",
+    "top2": "The two nearest pairs of sentences count.",
+    "mean_best": "Each sentence of the first paper counts by its nearest sentence of the second.",
+    "attention": "All pairs count, the nearer the more.",
+    "transport": "The mass of the first paper's sentences is carried to the second's at the least cost.",
+}
+"""Document distance -> how it matches sentences."""
+
+_ABOUT_RIBBONS = (
+    '<p class="muted">A ribbon is as wide as the share of the pair, has the color of its left sentence, and is denser '
+    "where the sentences are nearer. Shares below 0.5 % are not drawn. Sentences are counted from 0.</p>"
+)
+_ABOUT_CELLS = (
+    '<p class="muted">Rows are sentences of the first paper, columns of the second. Each cell has the share of the pair '
+    "in percent, by which it is shaded, and below it the distance of the two sentences.</p>"
+)
 
 
 @dataclass(frozen=True)
 class PairTexts:
-    """What is known of two papers; sentences are those of the whole abstracts, in order."""
+    """The titles and sentences of two papers; sentences are those of the complete abstracts, in order."""
 
     left_title: str
     right_title: str
@@ -66,18 +81,19 @@ class PairTexts:
 
 
 def _sentence(sentences: Sequence[str], at: int) -> str:
-    """
+    """Return the text of a matched sentence; -1 is the vector of the whole paper.
+
     >>> _sentence(["One."], 0), _sentence(["One."], -1), _sentence(["One."], 1)
     ('One.', '(the whole paper)', '(no text)')
     """
     if at < 0:
-        return ALL_OF_IT
-    return sentences[at] if at < len(sentences) else ANONYMOUS
+        return COMPLETE_PAPER
+    return sentences[at] if at < len(sentences) else NO_TEXT
 
 
 @dataclass(frozen=True)
 class ExampleMatch:
-    """One query and its first paper."""
+    """A query of a report and how its sentences match those of the paper that was ranked first."""
 
     task: str
     query: str
@@ -86,73 +102,74 @@ class ExampleMatch:
     """In percent."""
 
     grade: int
-    found: Explanation
+    explanation: Explanation
     texts: PairTexts
 
 
 @dataclass(frozen=True)
 class _Column:
-    """Sentences of one paper, from top to bottom."""
+    """The sentences of one paper as a column of the ribbon picture, from top to bottom."""
 
     texts: list[str]
     heights: list[int]
     masses: NDArray[np.float64]
     tops: NDArray[np.float64]
-    """Where the room of each sentence begins, and where the last one's ends."""
+    """Where the space of each sentence begins, and where the last one's ends."""
 
     def middle(self, at: int) -> float:
         return float(self.tops[at] + self.tops[at + 1]) / 2
 
 
-def ribbons(found: Explanation, texts: PairTexts) -> str:
-    """The picture: sentences of both papers side by side, and what flows between them."""
-    shown = [_numbered(found.left, texts.of_left), _numbered(found.right, texts.of_right)]
-    head = max(_height(title, BOLD) for title in (texts.left_title, texts.right_title)) + 10
+def draw_ribbons(explanation: Explanation, texts: PairTexts) -> str:
+    """Draw the sentences of two papers side by side as SVG, with ribbons between those that match."""
+    shown = [_numbered(explanation.left, texts.of_left), _numbered(explanation.right, texts.of_right)]
+    head = max(_height(title, BOLD_LINE_CHARS) for title in (texts.left_title, texts.right_title)) + 10
     total = max(sum(map(_height, own)) + 8 * len(own) for own in shown)
-    masses = found.left_masses, found.right_masses
+    masses = explanation.left_masses, explanation.right_masses
     left, right = (_column(own, mass, head, total) for own, mass in zip(shown, masses, strict=True))
     scale = _scale(left, right)
     parts = [
-        _words(0, 0, head, f"<b>{text(texts.left_title or ANONYMOUS, LONGEST)}</b>"),
-        _words(WIDTH - TEXT, 0, head, f"<b>{text(texts.right_title or ANONYMOUS, LONGEST)}</b>"),
-        *_flows(found, left, right, scale),
-        *_side(left, 0, TEXT + 6, scale),
-        *_side(right, WIDTH - TEXT, WIDTH - TEXT - 6 - PORT, scale),
+        _draw_text(0, 0, head, f"<b>{escape(texts.left_title or NO_TEXT, MAX_CHARS)}</b>"),
+        _draw_text(WIDTH - TEXT_WIDTH, 0, head, f"<b>{escape(texts.right_title or NO_TEXT, MAX_CHARS)}</b>"),
+        *_draw_flows(explanation, left, right, scale),
+        *_draw_side(left, 0, TEXT_WIDTH + 6, scale),
+        *_draw_side(right, WIDTH - TEXT_WIDTH, WIDTH - TEXT_WIDTH - 6 - PORT_WIDTH, scale),
     ]
     box = f'viewBox="0 0 {WIDTH} {head + total:.0f}" role="group" aria-label="which sentences match"'
     scroll = '<div class="scroll match" tabindex="0" role="region" aria-label="matching sentences">'
     return f"{scroll}<svg {box}>{''.join(parts)}</svg></div>"
 
 
-def strongest_pairs(found: Explanation, texts: PairTexts, most: int = 12) -> str:
-    """The pairs that count most, with their sentences."""
-    whole = float(found.plan.sum()) or 1.0
+def render_strongest_pairs(explanation: Explanation, texts: PairTexts, max_pairs: int = MAX_PAIRS) -> str:
+    """Return an HTML table of the pairs of sentences that count most, with their shares and distances."""
+    total = float(explanation.plan.sum()) or 1.0
     rows = [
         [
-            f"{number(100 * pair.mass / whole, 1)} %",
-            number(pair.distance, 3),
-            f"<b>{pair.left}</b> {text(texts.of_left(pair.left), LONGEST)}",
-            f"<b>{pair.right}</b> {text(texts.of_right(pair.right), LONGEST)}",
+            f"{format_number(100 * pair.mass / total, 1)} %",
+            format_number(pair.distance, 3),
+            f"<b>{pair.left}</b> {escape(texts.of_left(pair.left), MAX_CHARS)}",
+            f"<b>{pair.right}</b> {escape(texts.of_right(pair.right), MAX_CHARS)}",
         ]
-        for pair in found.strongest(most)
+        for pair in explanation.strongest(max_pairs)
     ]
-    return table(["share", "distance", "first paper", "second paper"], rows, numeric=[1], kind="pairs")
+    return render_table(["share", "distance", "first paper", "second paper"], rows, numeric=[1], kind="pairs")
 
 
-def plan_map(found: Explanation, texts: PairTexts) -> str:
-    """Sentences by sentences: shares in percent, shaded from 0 to the largest, with the distances below."""
-    whole, most = float(found.plan.sum()) or 1.0, float(found.plan.max()) or 1.0
+def render_plan(explanation: Explanation, texts: PairTexts) -> str:
+    """Return the matching plan as an HTML heat map of sentences by sentences: shares in percent, distances below."""
+    total, largest = float(explanation.plan.sum()) or 1.0, float(explanation.plan.max()) or 1.0
     heads = "".join(
-        f'<th scope="col" title="{text(texts.of_right(at), LONGEST)}">{at}</th>' for at in found.right.tolist()
+        f'<th scope="col" title="{escape(texts.of_right(at), MAX_CHARS)}">{at}</th>'
+        for at in explanation.right.tolist()
     )
     lines = []
-    for i, at in enumerate(found.left.tolist()):
+    for i, at in enumerate(explanation.left.tolist()):
         cells = "".join(
-            f'<td class="h{round((SHADES - 1) * mass / most)}">{_percent(100 * mass / whole)}<small>{apart:.2f}</small></td>'
-            for mass, apart in zip(found.plan[i].tolist(), found.distances[i].tolist(), strict=True)
+            f'<td class="h{round((SHADES - 1) * mass / largest)}">{_percent(100 * mass / total)}<small>{apart:.2f}</small></td>'
+            for mass, apart in zip(explanation.plan[i].tolist(), explanation.distances[i].tolist(), strict=True)
         )
-        name = f"<b>{at}</b> {text(texts.of_left(at), 48)}"
-        lines.append(f'<tr><th scope="row" title="{text(texts.of_left(at), LONGEST)}">{name}</th>{cells}</tr>')
+        name = f"<b>{at}</b> {escape(texts.of_left(at), 48)}"
+        lines.append(f'<tr><th scope="row" title="{escape(texts.of_left(at), MAX_CHARS)}">{name}</th>{cells}</tr>')
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="heat map"><table class="heat plan"><thead><tr>'
         f"<th>first \\ second</th>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
@@ -160,94 +177,117 @@ def plan_map(found: Explanation, texts: PairTexts) -> str:
 
 
 def _percent(share: float) -> str:
-    """
+    """Return a pair's share of the mass in percent, with a decimal only where it is small; a dot for none.
+
     >>> _percent(12.34), _percent(0.3), _percent(0.01), _percent(0.0)
     ('12', '0.3', '0.0', '·')
     """
     return "·" if share <= 0 else f"{share:.0f}" if share >= 9.95 else f"{share:.1f}"
 
 
-def match_parts(matches: Sequence[ExampleMatch]) -> list[str]:
-    """Examples for a report: each query with its first paper."""
+def render_matches(matches: Sequence[ExampleMatch]) -> list[str]:
+    """Return example matches as parts of a report page: ribbons between each query and the paper ranked first."""
     parts = []
     for match in matches:
-        value = f"{text(match.metric, 40)} {number(match.value)}"
-        about = f"ranked first, grade {match.grade}, distance {number(match.found.total, 3)}"
-        parts.append(f"<h3>{text(match.query, 100)} <small>{value}</small></h3>{ribbons(match.found, match.texts)}")
+        value = f"{escape(match.metric, 40)} {format_number(match.value)}"
+        about = f"ranked first, grade {match.grade}, distance {format_number(match.explanation.total, 3)}"
+        parts.append(
+            f"<h3>{escape(match.query, 100)} <small>{value}</small></h3>{draw_ribbons(match.explanation, match.texts)}"
+        )
         parts.append(f'<p class="muted">Right: {about}.</p>')
     if parts:
         parts.insert(
-            0, f"<p>Left a query of the task {text(matches[0].task, 60)}, right the paper that was ranked first.</p>"
+            0, f"<p>Left a query of the task {escape(matches[0].task, 60)}, right the paper that was ranked first.</p>"
         )
-        parts.append(RIBBONS)
+        parts.append(_ABOUT_RIBBONS)
     return parts
 
 
-RIBBONS = (
-    '<p class="muted">A ribbon is as wide as the share of the pair, has the color of its left sentence, and is denser '
-    "where the sentences are nearer. Shares below 0.5 % are not drawn. Sentences are counted from 0.</p>"
-)
+def explanation_as_page(
+    explanation: Explanation, texts: PairTexts, distance: DocumentDistance, *, model: str = ""
+) -> str:
+    """Return an HTML page about two papers: how their sentences match under a document distance."""
+    names = f"{texts.left_title} and {texts.right_title}"
+    summary = [
+        f"{distance.name} distance {format_number(explanation.total, 3)}",
+        f"{len(explanation.left)} and {len(explanation.right)} sentences",
+        distance.metric,
+        *([f"temperature {distance.temperature:g}"] if distance.name in ("attention", "transport") else []),
+        *([escape(model, 80)] if model else []),
+    ]
+    parts = {
+        "Matching sentences": render_section("Matching sentences", draw_ribbons(explanation, texts), _ABOUT_RIBBONS),
+        "Strongest pairs": render_section("Strongest pairs", render_strongest_pairs(explanation, texts)),
+        "All pairs": render_section("All pairs", render_plan(explanation, texts), _ABOUT_CELLS),
+    }
+    header = (
+        f"<header><h1>{escape(texts.left_title)} <small>and</small> {escape(texts.right_title)}</h1>"
+        f'<p class="muted">{" · ".join(summary)}</p><p>{MATCHING[distance.name]}</p>{render_contents(parts)}</header>'
+    )
+    return render_page(names, "\n".join([header, "<main>", *parts.values(), "</main>"]))
 
 
 # --- the layout ------------------------------------------------------------------------------------------
 
 
 def _numbered(numbers: NDArray[np.int64], words: Callable[[int], str]) -> list[str]:
-    return [f"{at} {one_line(words(at), LONGEST)}" for at in numbers.tolist()]
+    return [f"{at} {one_line(words(at), MAX_CHARS)}" for at in numbers.tolist()]
 
 
-def _height(words: str, per_line: int = PER_LINE) -> int:
-    """Pixels that a wrapped text takes at most; signs of East Asian scripts are as wide as two.
+def _height(words: str, per_line: int = LINE_CHARS) -> int:
+    """Return the pixels that a wrapped text takes at most; East Asian characters are as wide as two others.
 
     >>> _height("short"), _height("word " * 20), _height("\u8bba" * 50)
     (17, 51, 51)
     """
-    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in words)
-    return LINE * max(1, math.ceil((min(len(words), LONGEST) + wide) / per_line))
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in words)
+    return LINE_HEIGHT * max(1, math.ceil((min(len(words), MAX_CHARS) + wide) / per_line))
 
 
 def _column(texts: list[str], masses: NDArray[np.float64], head: float, total: float) -> _Column:
-    """The rest of the height is shared out, so that both columns end together."""
+    """Lay out one paper's sentences; leftover height is divided among them, so that both columns end together."""
     heights = list(map(_height, texts))
-    rooms = np.array(heights) + (total - sum(heights)) / max(len(heights), 1)
-    return _Column(texts, heights, masses, head + np.concatenate([[0.0], np.cumsum(rooms)]))
+    spaces = np.array(heights) + (total - sum(heights)) / max(len(heights), 1)
+    return _Column(texts, heights, masses, head + np.concatenate([[0.0], np.cumsum(spaces)]))
 
 
 def _scale(left: _Column, right: _Column) -> float:
-    """Pixels for all mass: as many as let each sentence's share stay in its room."""
+    """Return the pixels per unit of mass: as many as keep each sentence's share within its space."""
     fits = [
-        (room - 6) / mass
+        (space - 6) / mass
         for side in (left, right)
-        for room, mass in zip(np.diff(side.tops).tolist(), side.masses.tolist(), strict=True)
+        for space, mass in zip(np.diff(side.tops).tolist(), side.masses.tolist(), strict=True)
         if mass > 0
     ]
     return max(0.0, min(fits, default=0.0))
 
 
-def _side(side: _Column, x: float, port: float, scale: float) -> list[str]:
+def _draw_side(side: _Column, x: float, port: float, scale: float) -> list[str]:
     parts = []
     for at, words in enumerate(side.texts):
         name, _, rest = words.partition(" ")
         top = side.middle(at) - side.heights[at] / 2
-        parts.append(_words(x, top, side.heights[at], f"<b>{name}</b> {text(rest, LONGEST)}"))
+        parts.append(_draw_text(x, top, side.heights[at], f"<b>{name}</b> {escape(rest, MAX_CHARS)}"))
         size = max(1.5, scale * float(side.masses[at]))
         parts.append(
-            f'<rect class="port" x="{port}" y="{side.middle(at) - size / 2:.1f}" width="{PORT}" height="{size:.1f}"/>'
+            f'<rect class="port" x="{port}" y="{side.middle(at) - size / 2:.1f}" width="{PORT_WIDTH}" height="{size:.1f}"/>'
         )
     return parts
 
 
-def _words(x: float, y: float, height: float, words: str) -> str:
-    return f'<foreignObject x="{x}" y="{y:.1f}" width="{TEXT}" height="{height:.0f}"><p>{words}</p></foreignObject>'
+def _draw_text(x: float, y: float, height: float, words: str) -> str:
+    return (
+        f'<foreignObject x="{x}" y="{y:.1f}" width="{TEXT_WIDTH}" height="{height:.0f}"><p>{words}</p></foreignObject>'
+    )
 
 
-def _flows(found: Explanation, left: _Column, right: _Column, scale: float) -> list[str]:
-    """One ribbon a pair; at each sentence they lie in the order of the other side, so that few cross."""
-    plan, whole = found.plan, float(found.plan.sum())
+def _draw_flows(explanation: Explanation, left: _Column, right: _Column, scale: float) -> list[str]:
+    """Draw one ribbon per pair; at each sentence they are in the order of the other side, so that few cross."""
+    plan, total = explanation.plan, float(explanation.plan.sum())
     above_left = np.cumsum(plan, axis=1) - plan  # (n, m) what lies above at the left sentence
     above_right = np.cumsum(plan, axis=0) - plan
-    drawn = [(int(i), int(j)) for i, j in np.argwhere(plan >= LEAST * whole) if plan[i, j] > 0]
-    apart = [float(found.distances[pair]) for pair in drawn]
+    drawn = [(int(i), int(j)) for i, j in np.argwhere(plan >= MIN_SHARE * total) if plan[i, j] > 0]
+    apart = [float(explanation.distances[pair]) for pair in drawn]
     low, high = min(apart, default=0.0), max(apart, default=0.0)
     parts = []
     for (i, j), distance in zip(drawn, apart, strict=True):
@@ -255,57 +295,17 @@ def _flows(found: Explanation, left: _Column, right: _Column, scale: float) -> l
         y0 = left.middle(i) - scale * float(left.masses[i]) / 2 + scale * float(above_left[i, j])
         y1 = right.middle(j) - scale * float(right.masses[j]) / 2 + scale * float(above_right[i, j])
         near = STEPS - 1 - int((STEPS - 1) * (distance - low) / (high - low) + 0.5) if high > low else STEPS - 1
-        about = f"{found.left[i]} and {found.right[j]}: {100 * plan[i, j] / whole:.1f} %, distance {distance:.3f}"
+        about = f"{explanation.left[i]} and {explanation.right[j]}: {100 * plan[i, j] / total:.1f} %, distance {distance:.3f}"
         parts.append(
-            f'<path class="ribbon c{i % COLORS} n{near}" d="{_ribbon(y0, y1, width)}"><title>{about}</title></path>'
+            f'<path class="ribbon c{i % COLORS} n{near}" d="{_ribbon_path(y0, y1, width)}"><title>{about}</title></path>'
         )
     return parts
 
 
-def _ribbon(y0: float, y1: float, width: float) -> str:
-    x0, x1 = TEXT + 6 + PORT, WIDTH - TEXT - 6 - PORT
+def _ribbon_path(y0: float, y1: float, width: float) -> str:
+    x0, x1 = TEXT_WIDTH + 6 + PORT_WIDTH, WIDTH - TEXT_WIDTH - 6 - PORT_WIDTH
     half = (x0 + x1) / 2
     return (
         f"M{x0} {y0:.1f}C{half} {y0:.1f} {half} {y1:.1f} {x1} {y1:.1f}V{y1 + width:.1f}"
         f"C{half} {y1 + width:.1f} {half} {y0 + width:.1f} {x0} {y0 + width:.1f}z"
     )
-
-
-# The page about one pair of papers: ribbons, the pairs of sentences that count most, and the whole plan.
-
-WORDS = {
-    "single": "The nearest pair of sentences counts alone.",
-    "top2": "The two nearest pairs of sentences count.",
-    "mean_best": "Each sentence of the first paper counts by its nearest sentence of the second.",
-    "attention": "All pairs count, the nearer the more.",
-    "transport": "The mass of the first paper's sentences is carried to the second's at the least cost.",
-}
-MOST_PAIRS = 12
-
-
-def explain_page(found: Explanation, texts: PairTexts, distance: DocumentDistance, *, model: str = "") -> str:
-    """The whole file."""
-    names = f"{texts.left_title} and {texts.right_title}"
-    facts = [
-        f"{distance.name} distance {number(found.total, 3)}",
-        f"{len(found.left)} and {len(found.right)} sentences",
-        distance.metric,
-        *([f"temperature {distance.temperature:g}"] if distance.name in ("attention", "transport") else []),
-        *([text(model, 80)] if model else []),
-    ]
-    parts = {
-        "Matching sentences": section("Matching sentences", ribbons(found, texts), RIBBONS),
-        "Strongest pairs": section("Strongest pairs", strongest_pairs(found, texts, MOST_PAIRS)),
-        "All pairs": section("All pairs", plan_map(found, texts), _CELLS),
-    }
-    header = (
-        f"<header><h1>{text(texts.left_title)} <small>and</small> {text(texts.right_title)}</h1>"
-        f'<p class="muted">{" · ".join(facts)}</p><p>{WORDS[distance.name]}</p>{contents(parts)}</header>'
-    )
-    return page(names, "\n".join([header, "<main>", *parts.values(), "</main>"]))
-
-
-_CELLS = (
-    '<p class="muted">Rows are sentences of the first paper, columns of the second. Each cell has the share of the pair '
-    "in percent, by which it is shaded, and below it the distance of the two sentences.</p>"
-)

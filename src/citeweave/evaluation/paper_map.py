@@ -1,30 +1,32 @@
-"""A map of papers in two dimensions from their vectors, colored by topic, as figure 2 of SPECTER (Cohan et al., ACL 2020).
+"""A map of papers in two dimensions from their vectors, colored by topic, and its interactive page `map.html`.
 
-    map_data = make_map(matrix, labels, titles, seed=0)
+    map_data = project_papers(matrix, labels, titles, seed=0)
     map_data.xy, map_data.homogeneity
+    map_data = TopicMap(system, suite).make(seed=0)      the papers of a suite's first task with classes, as topics
+    Path("map.html").write_text(map_as_page(map_data), encoding="utf-8")
 
-t-SNE (van der Maaten and Hinton, JMLR 2008) on exact nearest neighbors by cosine, begun from the first two principal
-components (Kobak and Berens, Nature Communications 2019): by openTSNE, or by scikit-learn on one core where openTSNE is not
-installed. Each gives the same map for the same seed, with any number of workers. Nearness means something on it; its axes,
-distances between far groups and the size of groups do not.
+As figure 2 of SPECTER (Cohan et al., ACL 2020): t-SNE (van der Maaten and Hinton, JMLR 2008) on exact nearest neighbors by
+cosine, started from the first two principal components (Kobak and Berens, Nature Communications 2019). It runs with
+openTSNE, or with scikit-learn on one core where openTSNE is not installed. Each gives the same map for the same seed, with
+any number of workers. Only nearness means something on a map: its axes, the distances between far groups and the size of
+groups do not.
 
-Does not draw: see `map_page`.
-
-The map of a suite's papers: those of its first task that tells classes, colored by class.
-
-    map_data = TopicMap(judged, suite).make(seed=0)
-
-Does not place papers (`reporting.paper_map`) and does not draw (`reporting.map_page`).
+The page holds points to pan and zoom, titles to hover and search, topics to hide. Points are packed as 16-bit integers,
+topics as 8-bit, both in base64; 100,000 points and their titles take about 9 MB. Its script is `map.js`, which blends
+points into an image of pixels, since 100,000 calls to draw a circle would take seconds; `data-frame` of the canvas is the
+time of the last frame in milliseconds. Does not evaluate vectors and does not lay out an index: see `search/map.py`.
 """
 
 from __future__ import annotations
 
+import base64
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,27 +34,52 @@ from numpy.typing import NDArray
 from citeweave.core.errors import MissingExtraError, UserError, require
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
+from citeweave.evaluation.html import (
+    DARK_GRAY,
+    DARK_PALETTE,
+    GRAY,
+    PALETTE,
+    draw_dots,
+    escape,
+    escape_json,
+    format_number,
+    one_line,
+    read_resource,
+    render_page,
+)
 from citeweave.evaluation.metrics import map_quality
-from citeweave.evaluation.systems import Judged, NoAnswerError
+from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import ProbeTask, Suite
 from citeweave.vectors.topk import nearest
 
 PERPLEXITY = 30
-FEWEST = 20
-"""Fewer papers have no neighborhoods to keep: their map is the first two principal components."""
+MIN_T_SNE_PAPERS = 20
+"""Fewer papers have no neighborhoods to preserve: their map is the first two principal components."""
 
-JUDGED_FROM = 5
-"""Points that homogeneity and completeness need."""
+MIN_MEASURED_POINTS = 5
+"""Points with a topic that homogeneity and completeness need."""
+
+MAP_FILE = "map.html"
+NO_TOPIC = "no topic"
+TITLE_LENGTHS, MAX_TITLE_BYTES = (80, 60, 40, 25), 8_500_000
+"""Titles are cut to the first of these lengths at which all of them together fit into so many bytes."""
+
+MAX_TOPICS = 250
+"""The smallest of more topics share one entry of the legend."""
+
+PREVIEW_POINTS = 3000
 
 _EARLY, _LATE, _AGAIN, _STEP = 250, 500, 250, 50
-"""Iterations, as openTSNE's own: with exaggeration, then without; those of a map that goes on from another; and how
-often progress is told."""
+"""Iterations, openTSNE's defaults: with exaggeration, then without; those of a map that starts from another; and how often
+progress is reported."""
 
-_MANY = 1000
-"""Papers from which on several cores are of use."""
+_PARALLEL_FROM = 1000
+"""Papers from which on several cores help."""
 
 _MAX_WITHOUT_OPENTSNE = 10_000
-"""Papers that scikit-learn places; 5,000 take as long as with openTSNE, 20,000 more than twice as long."""
+"""Most papers that scikit-learn places; 5,000 take as long as with openTSNE, 20,000 more than twice as long."""
+
+_EXTENT = 65535
 
 Floats = NDArray[np.float32]
 Plane = NDArray[np.float64]
@@ -60,7 +87,7 @@ Plane = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MapData:
-    """Papers on a map."""
+    """The places of papers on a map, with their topics and titles."""
 
     xy: Floats
     """(papers, 2)"""
@@ -70,42 +97,45 @@ class MapData:
 
     titles: Sequence[str]
     homogeneity: float
-    """0 to 1, how far clusters of the map hold one topic alone; NaN where it cannot be told."""
+    """0 to 1, how far clusters of the map hold one topic alone; NaN where it is undefined."""
 
     completeness: float
-    """0 to 1, how far a topic lies in one cluster alone; NaN where it cannot be told."""
+    """0 to 1, how far a topic lies in one cluster alone; NaN where it is undefined."""
 
     note: str = ""
     """What a careful reader must know."""
 
 
-def make_map(
+# --- placing papers --------------------------------------------------------------------------------------
+
+
+def project_papers(
     matrix: NDArray[Any],
     labels: Sequence[str],
     titles: Sequence[str],
     *,
     seed: int = 0,
-    most: int = 100_000,
+    max_papers: int = 100_000,
     reporter: Reporter = QUIET,
 ) -> MapData:
-    """Place papers by their vectors (papers, dimension); of more than `most` a random sample, in its old order."""
-    _check(matrix, labels, titles, most)
+    """Place papers on a map by their vectors (papers, dimension); of more than `max_papers` a random sample, in order."""
+    _check_map_input(matrix, labels, titles, max_papers)
     papers, notes = len(matrix), []
     chosen = np.arange(papers)
-    if papers > most:
-        chosen = np.sort(stream(seed, "map", "sample").choice(papers, most, replace=False))  # (most,)
-        notes.append(f"A random sample of {most:,} of {papers:,} papers.")
+    if papers > max_papers:
+        chosen = np.sort(stream(seed, "map", "sample").choice(papers, max_papers, replace=False))  # (max_papers,)
+        notes.append(f"A random sample of {max_papers:,} of {papers:,} papers.")
     vectors = unit(np.asarray(matrix)[chosen])  # (n, dimension)
     topics = [str(labels[row]) for row in chosen.tolist()]
     if zeros := int((~vectors.any(axis=1)).sum()):
         notes.append(f"{zeros:,} papers have a vector of zeros; where they lie means nothing.")
-    if len(vectors) < FEWEST:
+    if len(vectors) < MIN_T_SNE_PAPERS:
         xy = principal(vectors)
-        notes.insert(0, f"The first two principal components, as {FEWEST} papers are the least for t-SNE.")
+        notes.insert(0, f"The first two principal components, since t-SNE needs {MIN_T_SNE_PAPERS} papers or more.")
     else:
-        xy = t_sne(vectors, seed, reporter=reporter)
+        xy = run_t_sne(vectors, seed, reporter=reporter)
         notes.insert(0, "t-SNE of the vectors by cosine.")
-    homogeneity, completeness = _judge(xy, topics)
+    homogeneity, completeness = _measure_topics(xy, topics)
     return MapData(
         xy.astype(np.float32),
         topics,
@@ -116,31 +146,32 @@ def make_map(
     )
 
 
-def _check(matrix: NDArray[Any], labels: Sequence[str], titles: Sequence[str], most: int) -> None:
+def _check_map_input(matrix: NDArray[Any], labels: Sequence[str], titles: Sequence[str], max_papers: int) -> None:
     if np.ndim(matrix) != 2 or not len(matrix):
-        raise UserError(
-            f"vectors of the shape {np.shape(matrix)} cannot be mapped; give one row for each of some papers"
-        )
+        raise UserError(f"vectors of the shape {np.shape(matrix)} cannot be mapped; give one row per paper")
     if not len(labels) == len(titles) == len(matrix):
         raise UserError(
-            f"{len(matrix):,} vectors, {len(labels):,} topics and {len(titles):,} titles; give one of each a paper"
+            f"{len(matrix):,} vectors, {len(labels):,} topics and {len(titles):,} titles; give one of each per paper"
         )
-    if most < 1:
-        raise UserError(f"a map of at most {most} papers is empty; ask for 1 or more")
+    if max_papers < 1:
+        raise UserError(f"a map of at most {max_papers} papers is empty; allow 1 or more")
     bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
     if len(bad):
         raise UserError(f"{len(bad):,} vectors hold NaN or infinity, such as row {bad[0]}; leave them out of the map")
 
 
 def unit(vectors: NDArray[Any]) -> Floats:
-    """Rows of length 1; zeros stay zeros."""
+    """Return the vectors with rows scaled to length 1; zero vectors stay zero."""
     wide = np.asarray(vectors, np.float32)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)  # (n, 1)
     return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0))
 
 
 def principal(vectors: Floats) -> Plane:
-    """(n, 2): the first two principal components; each axis points so that its largest weight is positive."""
+    """Return the first two principal components of vectors, (n, 2).
+
+    Each axis points so that its largest weight is positive.
+    """
     if not len(vectors):
         return np.zeros((0, 2))
     if vectors.shape[1] < 2:
@@ -155,10 +186,10 @@ def principal(vectors: Floats) -> Plane:
     return np.asarray((vectors - center.astype(np.float32)) @ axes)
 
 
-def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
-    """(n, 2): places of vectors of length 1, begun from their principal components or from the places `start`, (n, 2)."""
+def run_t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
+    """Place unit vectors on a plane by t-SNE, (n, 2), from their principal components or from the places `start`, (n, 2)."""
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-    shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never part
+    shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never separate
     if start is None:
         xy = principal(vectors)
         begin, early, late = 1e-4 * (xy / (xy[:, 0].std() or 1.0) + 0.01 * shaken), _EARLY, _LATE
@@ -170,10 +201,10 @@ def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: R
         if len(vectors) > _MAX_WITHOUT_OPENTSNE:
             raise
         return _scikit_learn_t_sne(vectors, begin, perplexity, early=early, iterations=early + late)
-    found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
-    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbors)
-    index = require("openTSNE.nearest_neighbors", extra="maps").PrecomputedNeighbors(found.rows, distances)
-    workers = -1 if len(vectors) >= _MANY else 1  # the map is the same with any number
+    neighbors = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
+    distances = np.sqrt(np.maximum(0, 2 - 2 * neighbors.scores.astype(np.float64)))  # (n, neighbors)
+    index = require("openTSNE.nearest_neighbors", extra="maps").PrecomputedNeighbors(neighbors.rows, distances)
+    workers = -1 if len(vectors) >= _PARALLEL_FROM else 1  # the map is the same with any number
     affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=workers)
     with reporter.task("mapping", total=early + late, unit="steps") as advance:
         tsne = opentsne.TSNE(
@@ -191,7 +222,7 @@ def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: R
 
 
 def _scikit_learn_t_sne(vectors: Floats, begin: Plane, perplexity: float, *, early: int, iterations: int) -> Plane:
-    """The same by scikit-learn, on one core: on several, sums would depend on their number."""
+    """Place unit vectors by scikit-learn's t-SNE, on one core: on several, sums would depend on their number."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -207,7 +238,7 @@ def _scikit_learn_t_sne(vectors: Floats, begin: Plane, perplexity: float, *, ear
 
 @contextmanager
 def _silent(logger: str) -> Iterator[None]:
-    """It warns of a start with wide distances, which is what is wanted when a map goes on from another."""
+    """Silence openTSNE's warning about wide starting distances, which are intended when a map starts from another."""
     log = logging.getLogger(logger)
     level = log.level
     log.setLevel(logging.ERROR)
@@ -217,43 +248,40 @@ def _silent(logger: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _judge(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[float, float]:
-    """Homogeneity and completeness over the papers that have a topic; two topics are the least to tell apart."""
+def _measure_topics(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[float, float]:
+    """Return homogeneity and completeness of a map's papers with a topic; NaN for too few papers or a single topic."""
     known = np.array([bool(topic) for topic in topics])  # (n,)
     named = [topic for topic in topics if topic]
-    if len(named) < JUDGED_FROM or len(set(named)) < 2:
+    if len(named) < MIN_MEASURED_POINTS or len(set(named)) < 2:
         return math.nan, math.nan
     quality = map_quality(xy[known], named)
     return quality.homogeneity, quality.completeness
 
 
-# The map of a suite's papers: those of its first task that tells classes, colored by class.
-
-
 class TopicMap:
-    """What a map needs; what cannot be mapped is told at once, not after hours of judging."""
+    """The map of a suite's papers: those of its first task with classes; raises at once if they cannot be mapped."""
 
-    def __init__(self, judged: Judged, suite: Suite) -> None:
-        self.task = _first_classes(suite)
+    def __init__(self, system: System, suite: Suite) -> None:
+        self.task = _first_class_task(suite)
         try:
-            self._vectors = judged.vectors(self.task.texts)
+            self._vectors = system.vectors(self.task.texts)
         except NoAnswerError as error:
-            raise UserError(f"no map can be drawn: {error}; leave --map out") from None
+            raise UserError(f"no map can be drawn: {error}; leave out --map") from None
         if not self._vectors.present[self._rows()].any():
             raise UserError(
                 f"no map can be drawn: no paper of {self.task.name} has a vector; check that the ids are the suite's ids"
             )
 
     def make(self, *, seed: int = 0, reporter: Reporter = QUIET) -> MapData:
-        """Place the papers that have vectors."""
+        """Place the suite's papers that have vectors on a map."""
         task, texts = self.task, self.task.texts
-        answers = np.concatenate([task.train_answers, task.test_answers])  # (training and test papers,)
+        classes = np.concatenate([task.train_labels, task.test_labels])  # (training and test papers,)
         rows, first = np.unique(self._rows(), return_index=True)
         has_vector = self._vectors.present[rows]  # (papers,)
         rows, first = rows[has_vector], first[has_vector]
-        return make_map(
+        return project_papers(
             self._vectors.matrix[rows],
-            [str(answer) for answer in answers[first].tolist()],
+            [str(label) for label in classes[first].tolist()],
             [texts.titles[row] or texts.ids[row] for row in rows.tolist()],
             seed=seed,
             reporter=reporter,
@@ -263,8 +291,18 @@ class TopicMap:
         return np.concatenate([self.task.train, self.task.test])
 
 
-def map_facts(map_data: MapData, task: str) -> dict[str, Any]:
-    """What the report's JSON says of a map; homogeneity and completeness from 0 to 1, None where they cannot be told."""
+def _first_class_task(suite: Suite) -> ProbeTask:
+    for task in suite.tasks:
+        if isinstance(task, ProbeTask) and task.kind == "classes":
+            return task
+    raise UserError(
+        f"{suite.name} has no classes of papers to color a map by; leave out --map, or evaluate on scidocs, scirepeval, "
+        "or a corpus with fields"
+    )
+
+
+def map_as_json(map_data: MapData, task: str) -> dict[str, Any]:
+    """Return what report.json says about a map; homogeneity and completeness from 0 to 1, None where undefined."""
     return {
         "task": task,
         "papers": len(map_data.xy),
@@ -274,11 +312,141 @@ def map_facts(map_data: MapData, task: str) -> dict[str, Any]:
     }
 
 
-def _first_classes(suite: Suite) -> ProbeTask:
-    for task in suite.tasks:
-        if isinstance(task, ProbeTask) and task.kind == "classes":
-            return task
-    raise UserError(
-        f"{suite.name} tells no classes of papers to color a map by; leave --map out, or judge by scidocs, scirepeval, "
-        "or a corpus with fields"
+# --- the page --------------------------------------------------------------------------------------------
+
+
+class Topics(NamedTuple):
+    """The topics of a map, with their colors and the topic of each paper."""
+
+    names: list[str]
+    colors: list[int]
+    """Positions in the palette; its length stands for gray."""
+
+    of_paper: NDArray[np.uint8]
+    """(papers,) positions among the names."""
+
+
+def map_as_page(map_data: MapData, *, title: str = "Map of papers", back: str = "") -> str:
+    """Return the interactive map as an HTML file; `back` is the report's file to link to, such as `report.html`."""
+    # in a random order, else the last topic covers all others
+    order = stream(0, "map page").permutation(len(map_data.xy))  # (n,)
+    topics = number_topics(map_data.labels)
+    counts = np.bincount(topics.of_paper, minlength=len(topics.names)).tolist()
+    data = {
+        "xy": _base64(pack_points(map_data.xy)[order], "<u2"),
+        "topic": _base64(topics.of_paper[order], "u1"),
+        "topics": list(zip(topics.names, counts, topics.colors, strict=True)),
+        "palette": [[*PALETTE, GRAY], [*DARK_PALETTE, DARK_GRAY]],
+    }
+    titles = _titles_as_json([map_data.titles[row] for row in order.tolist()])
+    link = f' <a href="{escape(back)}">report</a>' if back else ""
+    body = (
+        f"<header><h1>{escape(title)}</h1><p>{_describe(map_data)}{link}</p></header>\n{_STAGE}\n{_ASIDE}\n"
+        f'<script type="application/json" id="data">{escape_json(data)}</script>\n'
+        f'<script type="application/json" id="titles">{titles}</script>'
     )
+    return render_page(title, body, script=map_script(), kind="map")
+
+
+_STAGE = """<main id="stage">
+<canvas id="plot" tabindex="0" role="img" aria-describedby="help" aria-label="map of papers"></canvas>
+<div id="tip" role="status" aria-live="polite"></div>
+<div id="tools"><button id="in" aria-label="zoom in">+</button><button id="out" aria-label="zoom out">−</button>
+<button id="home" aria-label="show all">⌂</button></div>
+<noscript><p>This map is drawn by a script in this page, and scripts are switched off. The report beside it needs none.</p></noscript>
+</main>"""
+
+_ASIDE = """<aside>
+<label for="filter">Find in titles</label>
+<input id="filter" type="search" autocomplete="off" spellcheck="false">
+<p id="count" class="muted" role="status"></p>
+<ul id="found"></ul>
+<h2>Topics</h2>
+<p><button id="all">show all</button> <button id="none">hide all</button></p>
+<ul id="legend"></ul>
+<p id="help" class="muted">Drag to move, wheel or pinch to zoom, point at a dot for its title. With the keyboard: arrows,
++, − and 0; the title is that of the dot nearest to the middle. Only nearness means something on this map.</p>
+</aside>"""
+
+
+def map_script() -> str:
+    """Return the script of the map's page, `map.js`, as it stands in the page."""
+    return "\n" + read_resource("map.js")
+
+
+def _describe(map_data: MapData) -> str:
+    """Return a map's number of papers, how well topics hold together, and its note, as HTML."""
+    count = len(map_data.xy)
+    summary = f"{count:,} {'paper' if count == 1 else 'papers'}"
+    if math.isfinite(map_data.homogeneity):
+        homogeneity, completeness = format_number(map_data.homogeneity), format_number(map_data.completeness)
+        summary += f", homogeneity {homogeneity}, completeness {completeness}"
+    return f"{summary}. {escape(map_data.note, 500)}".strip()
+
+
+def draw_preview(map_data: MapData) -> str:
+    """Draw a small picture of a map for the report, with a sample of its points and a legend of topics."""
+    topics = number_topics(map_data.labels)
+    order = stream(0, "map page").permutation(len(map_data.xy))[:PREVIEW_POINTS]  # (shown,)
+    colors = np.array(topics.colors)[topics.of_paper[order]]  # (shown,)
+    picture = draw_dots(map_data.xy[order], colors, len(PALETTE) + 1)
+    named = [_draw_key(*one) for one in zip(topics.names, topics.colors, strict=True)]
+    more = len(named) - len(PALETTE) - 1
+    keys = [*named[: len(PALETTE)], _draw_key(f"{more + 1:,} more", len(PALETTE))] if more > 0 else named
+    some = f" Shown: {len(order):,} of them." if len(order) < len(map_data.xy) else ""
+    return f'<figure><div class="preview">{picture}</div><figcaption>{"".join(keys)}</figcaption></figure><p>{_describe(map_data)}{some}</p>'
+
+
+def _draw_key(name: str, color: int) -> str:
+    dot = f'<svg width="10" height="10" aria-hidden="true"><path class="dots c{color}" stroke-width="9" d="M5 5h0"/></svg>'
+    return f'<span class="key">{dot}{escape(name, 40)}</span>'
+
+
+def number_topics(labels: Sequence[str]) -> Topics:
+    """Number the topics of a map by size, the largest first; topics beyond the legend and papers without one come last.
+
+    >>> topics = number_topics(["a", "b", "b", ""])
+    >>> topics.names, topics.colors, topics.of_paper.tolist()
+    (['b', 'a', 'no topic'], [0, 1, 20], [1, 0, 0, 2])
+    """
+    lines = [one_line(label, 80) for label in labels]
+    sizes = Counter(lines)
+    unnamed = sizes.pop("", 0)
+    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
+    names = ordered[:MAX_TOPICS]
+    colors = [min(number, len(PALETTE)) for number in range(len(names))]
+    place = {name: number for number, name in enumerate(names)}
+    if rest := ordered[MAX_TOPICS:]:
+        place |= dict.fromkeys(rest, len(names))
+        names, colors = [*names, f"{len(rest):,} smaller topics"], [*colors, len(PALETTE)]
+    if unnamed:
+        place[""] = len(names)
+        names, colors = [*names, NO_TOPIC], [*colors, len(PALETTE)]
+    return Topics(names, colors, np.array([place[line] for line in lines], np.uint8))
+
+
+def pack_points(xy: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return the points of a map as integers from 0 to 65535, (n, 2), on the same scale for both axes.
+
+    >>> pack_points(np.array([[0.0, 0.0], [2.0, 1.0]])).tolist()
+    [[0, 16384], [65535, 49151]]
+    """
+    wide = np.asarray(xy, np.float64)
+    low, high = wide.min(axis=0), wide.max(axis=0)
+    size = float((high - low).max()) or 1.0
+    places = np.rint(_EXTENT * (0.5 + (wide - (low + high) / 2) / size)).clip(0, _EXTENT)
+    return np.asarray(places, np.uint16)
+
+
+def _base64(values: NDArray[Any], dtype: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype=dtype).tobytes()).decode()
+
+
+def _titles_as_json(titles: Sequence[str]) -> str:
+    """Return all titles of a map as one JSON string, one per line, cut so that the page stays small."""
+    encoded = ""
+    for length in TITLE_LENGTHS:
+        encoded = escape_json("\n".join(one_line(title, length) for title in titles))
+        if len(encoded.encode()) <= MAX_TITLE_BYTES:
+            break
+    return encoded

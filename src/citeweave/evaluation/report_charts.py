@@ -1,26 +1,17 @@
-"""Tables whose last column is a picture: values as bars with their intervals, differences around 0.
+"""Charts and tables of the report page: bars with intervals, heat maps, histograms, extreme queries.
 
-    >>> line = Line("map", 88.0, (85.0, 91.0))
-    >>> "88.00" in bar_table({"cite": [line]}, "metric")
+    >>> row = BarRow("map", 88.0, (85.0, 91.0))
+    >>> "88.00" in render_bar_table({"cite": [row]}, "metric")
     True
-
-The numbers stand beside the bars, so that the picture needs no labels and shrinks to a phone.
-
-Heat maps as tables: numbers in shaded cells, from the lowest of a column, palest, to its highest.
-
-    >>> heat_table("field", ["map"], {"Art": [40.0], "Biology": [60.0]}).count("<td")
+    >>> render_heat_map("field", ["map"], {"Art": [40.0], "Biology": [60.0]}).count("<td")
     2
-    >>> shades([40.0, 60.0, None])
+    >>> choose_shades([40.0, 60.0, None])
     [0, 10, None]
 
-A table, as its numbers can be read, copied and heard. Does not compute the numbers.
-
-What lies behind the means: how a metric spreads over queries, which ones are worst and best, which fields.
-
-    by_field(rows, ["map"])      {"Biology": Field(queries=12, means=[61.2]), ...}
-
-Summaries only: a page of thousands of queries stays small, and report.json holds every row. Probes have an answer and
-no value for each paper, so nothing of them stands here.
+Numbers stand beside the bars, so that a chart needs no labels and shrinks to a phone. Heat maps are tables, so that their
+numbers can be read, copied and heard; a cell's shade runs from the lowest value of its column, palest, to the highest.
+Per-query values are summarized: a page about thousands of queries stays small, and report.json holds every row. Probes
+have a prediction and no value for each paper, so they have no histogram. Does not compute metrics.
 """
 
 from __future__ import annotations
@@ -33,30 +24,41 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from citeweave.evaluation.html import (
-    axis,
-    bar,
-    difference,
-    histogram,
+    SHADES,
+    draw_axis,
+    draw_bar,
+    draw_difference,
+    draw_histogram,
+    escape,
+    format_number,
     is_number,
-    number,
-    span_of,
-    table,
-    text,
+    percent_span,
+    render_table,
 )
-from citeweave.evaluation.style import SHADES
+
+Cell = float | None
+Rows = Mapping[str, Mapping[str, Any]]
+
+PER_QUERY = ("mean", "folds", "weighted")
+"""Ways of deriving a metric from one value per query."""
+
+MAX_HISTOGRAMS, MAX_LISTED_TASKS, MAX_FIELDS, MAX_COLUMNS, QUERIES_PER_END = 12, 4, 40, 8, 6
 
 
-class Line(NamedTuple):
-    """One bar."""
+# --- bars and differences --------------------------------------------------------------------------------
+
+
+class BarRow(NamedTuple):
+    """A row of a bar table: a metric or system with its value and interval, in percent."""
 
     name: str
     value: float
     interval: Sequence[float] | None = None
-    """Low and high end, in percent as the value."""
+    """Its low and high end."""
 
 
-class Gap(NamedTuple):
-    """One difference, in points."""
+class GapRow(NamedTuple):
+    """A row of a difference table: two systems and the difference of their values, in points, with its p-values."""
 
     name: str
     points: float
@@ -67,84 +69,84 @@ class Gap(NamedTuple):
     is_significant: bool
 
 
-def bar_table(groups: Mapping[str, Sequence[Line]], what: str) -> str:
-    """Bars on one axis, under the names of their groups; a group without name has no heading."""
-    every = [line for lines in groups.values() for line in lines]
-    ends = [line.value for line in every] + [end for line in every for end in line.interval or () if end is not None]
-    span = span_of(ends)
+def render_bar_table(groups: Mapping[str, Sequence[BarRow]], what: str) -> str:
+    """Return an HTML table of bars on one axis, under the names of their groups; an empty name gives no heading."""
+    every = [row for rows in groups.values() for row in rows]
+    ends = [row.value for row in every] + [end for row in every for end in row.interval or () if end is not None]
+    span = percent_span(ends)
     body = []
-    for group, lines in groups.items():
+    for group, rows in groups.items():
         if group:
-            body.append(f'<tr class="group"><th scope="rowgroup" colspan="3">{text(group, 80)}</th></tr>')
-        body += [_bar_row(line, span) for line in lines]
+            body.append(f'<tr class="group"><th scope="rowgroup" colspan="3">{escape(group, 80)}</th></tr>')
+        body += [_render_bar_row(row, span) for row in rows]
     marks = (span[0], 0.0 if span[0] else 50.0, span[1])
     head = (
         f'<th scope="col">{what}</th><th scope="col" class="num">value <small>95 % interval</small></th>'
-        f'<th scope="col" class="wide">{axis(span, marks)}</th>'
+        f'<th scope="col" class="wide">{draw_axis(span, marks)}</th>'
     )
-    return _whole("bars", head, body)
+    return _render_chart_table("bars", head, body)
 
 
-def _bar_row(line: Line, span: tuple[float, float]) -> str:
-    low, high = line.interval or (None, None)
-    between = f" <small>{number(low)} to {number(high)}</small>" if is_number(low) and is_number(high) else ""
+def _render_bar_row(row: BarRow, span: tuple[float, float]) -> str:
+    low, high = row.interval or (None, None)
+    has_interval = is_number(low) and is_number(high)
+    between = f" <small>{format_number(low)} to {format_number(high)}</small>" if has_interval else ""
     return (
-        f'<tr><th scope="row">{text(line.name, 80)}</th><td class="num">{number(line.value)}{between}</td>'
-        f'<td class="wide">{bar(line.value, low, high, span)}</td></tr>'
+        f'<tr><th scope="row">{escape(row.name, 80)}</th><td class="num">{format_number(row.value)}{between}</td>'
+        f'<td class="wide">{draw_bar(row.value, low, high, span)}</td></tr>'
     )
 
 
-def gap_table(groups: Mapping[str, Sequence[Gap]]) -> str:
-    """Differences on one axis, with their p-values; those that hold after the correction are marked."""
+def render_gap_table(groups: Mapping[str, Sequence[GapRow]]) -> str:
+    """Return an HTML table of differences between systems on one axis, with p-values; significant ones are marked."""
     every = [gap for gaps in groups.values() for gap in gaps]
     reach = max((abs(end) for gap in every for end in (gap.low, gap.high, gap.points) if is_number(end)), default=0.0)
     reach = max(1.0, math.ceil(reach))
     body = []
     for group, gaps in groups.items():
-        body.append(f'<tr class="group"><th scope="rowgroup" colspan="4">{text(group, 80)}</th></tr>')
-        body += [_gap_row(gap, reach) for gap in gaps]
+        body.append(f'<tr class="group"><th scope="rowgroup" colspan="4">{escape(group, 80)}</th></tr>')
+        body += [_render_gap_row(gap, reach) for gap in gaps]
     head = (
         '<th scope="col">first − second</th><th scope="col" class="num">points <small>95 % interval</small></th>'
         '<th scope="col" class="num">p <small>corrected</small></th>'
-        f'<th scope="col" class="wide">{axis((-reach, reach), (-reach, 0.0, reach))}</th>'
+        f'<th scope="col" class="wide">{draw_axis((-reach, reach), (-reach, 0.0, reach))}</th>'
     )
-    return _whole("forest", head, body)
+    return _render_chart_table("forest", head, body)
 
 
-def _gap_row(gap: Gap, reach: float) -> str:
+def _render_gap_row(gap: GapRow, reach: float) -> str:
     corrected = f'<span class="good">✓ {gap.corrected:.2g}</span>' if gap.is_significant else f"{gap.corrected:.2g}"
     return (
-        f'<tr><th scope="row">{text(gap.name, 120)}</th>'
-        f'<td class="num">{number(gap.points)} <small>{number(gap.low)} to {number(gap.high)}</small></td>'
+        f'<tr><th scope="row">{escape(gap.name, 120)}</th>'
+        f'<td class="num">{format_number(gap.points)} '
+        f"<small>{format_number(gap.low)} to {format_number(gap.high)}</small></td>"
         f'<td class="num">{gap.p:.2g} <small>{corrected}</small></td>'
-        f'<td class="wide">{difference(gap.points, gap.low, gap.high, reach)}</td></tr>'
+        f'<td class="wide">{draw_difference(gap.points, gap.low, gap.high, reach)}</td></tr>'
     )
 
 
-def _whole(kind: str, head: str, body: Sequence[str]) -> str:
+def _render_chart_table(kind: str, head: str, body: Sequence[str]) -> str:
     return (
         f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
 
 
-# Heat maps as tables: numbers in shaded cells, from the lowest of a column, palest, to its highest.
-
-Cell = float | None
+# --- heat maps -------------------------------------------------------------------------------------------
 
 
-def heat_table(
+def render_heat_map(
     corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[Cell]], *, counts: Mapping[str, int] | None = None
 ) -> str:
-    """Rows by name, in percent; `counts` says of how many queries each row is the mean."""
+    """Return an HTML heat map of values in percent, rows by name; `counts` are the queries that each row averages."""
     names = list(rows)
-    shaded = [shades([rows[name][at] for name in names]) for at in range(len(columns))]  # by column
-    heads = [corner, *(["queries"] if counts else []), *(text(column, 60) for column in columns)]
+    shades = [choose_shades([rows[name][at] for name in names]) for at in range(len(columns))]  # by column
+    heads = [corner, *(["queries"] if counts else []), *(escape(column, 60) for column in columns)]
     lines = []
     for place, name in enumerate(names):
         first = f"<td>{counts[name]:,}</td>" if counts else ""
-        cells = "".join(_cell(rows[name][at], shaded[at][place]) for at in range(len(columns)))
-        lines.append(f'<tr><th scope="row">{text(name, 80)}</th>{first}{cells}</tr>')
+        cells = "".join(_render_cell(rows[name][at], shades[at][place]) for at in range(len(columns)))
+        lines.append(f'<tr><th scope="row">{escape(name, 80)}</th>{first}{cells}</tr>')
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="heat map"><table class="heat"><thead><tr>{head}</tr></thead>'
@@ -152,47 +154,40 @@ def heat_table(
     )
 
 
-def shades(values: Sequence[Cell]) -> list[int | None]:
-    """Steps of the scale for the numbers of one column; the middle where all are equal."""
+def choose_shades(values: Sequence[Cell]) -> list[int | None]:
+    """Return the shade of each value of a heat map's column, 0 for the lowest; the middle shade where all are equal."""
     known = [value for value in values if is_number(value) and value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    found: list[int | None] = []
+    shades: list[int | None] = []
     for value in values:
         if value is None or not is_number(value):
-            found.append(None)
+            shades.append(None)
         elif high > low:
-            found.append(round((SHADES - 1) * (value - low) / (high - low)))
+            shades.append(round((SHADES - 1) * (value - low) / (high - low)))
         else:
-            found.append(SHADES // 2)
-    return found
+            shades.append(SHADES // 2)
+    return shades
 
 
-def _cell(value: Cell, shade: int | None) -> str:
-    return "<td></td>" if shade is None else f'<td class="h{shade}">{number(value)}</td>'
+def _render_cell(value: Cell, shade: int | None) -> str:
+    return "<td></td>" if shade is None else f'<td class="h{shade}">{format_number(value)}</td>'
 
 
-# What lies behind the means: how a metric spreads over queries, which ones are worst and best, which fields.
-
-Rows = Mapping[str, Mapping[str, Any]]
-
-OF_VALUES = ("mean", "folds", "weighted")
-"""Ways of deriving a metric from one value a row."""
-
-MOST_PANELS, MOST_LISTED, MOST_FIELDS, MOST_COLUMNS, ENDS = 12, 4, 40, 8, 6
+# --- behind the means: queries and fields ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Field:
-    """A field's part of a task."""
+class FieldMeans:
+    """The mean metrics of a task's queries from one field."""
 
     queries: int
     means: list[float | None]
-    """In percent, one a metric."""
+    """In percent, one per metric."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A task's main metric, query by query."""
+class MetricSpread:
+    """The values of a task's main metric, query by query."""
 
     task: str
     metric: str
@@ -202,12 +197,12 @@ class Spread:
     fields: dict[str, str]
 
 
-def spreads_of(value: Mapping[str, Any]) -> list[Spread]:
-    """The tasks that have a value for each query: those of the headline first, each by the metric the headline names."""
+def collect_spreads(value: Mapping[str, Any]) -> list[MetricSpread]:
+    """Return how a metric spreads over queries, for each task of a report with per-query values; the headline's first."""
     named = {metric: place for place, metric in enumerate(value["headline"])}
-    found = []
+    spreads = []
     for task, about in value["tasks"].items():
-        metrics = [name for name, way in about["how"].items() if way in OF_VALUES]
+        metrics = [name for name, way in about["how"].items() if way in PER_QUERY]
         if not metrics:
             continue
         main = min(metrics, key=lambda name: named.get(f"{task}.{name}", len(named)))
@@ -215,106 +210,106 @@ def spreads_of(value: Mapping[str, Any]) -> list[Spread]:
         known = {query: 100 * row[main] for query, row in rows.items() if is_number(row.get(main))}
         fields = {query: str(row["field"]) for query, row in rows.items() if "field" in row}
         if known:
-            found.append((named.get(f"{task}.{main}", len(named)), Spread(task, main, known, fields)))
-    return [spread for _, spread in sorted(found, key=lambda each: each[0])]
+            spreads.append((named.get(f"{task}.{main}", len(named)), MetricSpread(task, main, known, fields)))
+    return [spread for _, spread in sorted(spreads, key=lambda each: each[0])]
 
 
-def histograms_of(spreads: Sequence[Spread]) -> str:
-    """One small picture a task."""
-    panels = "".join(_panel(spread) for spread in spreads[:MOST_PANELS])
-    more = len(spreads) - MOST_PANELS
+def render_histograms(spreads: Sequence[MetricSpread]) -> str:
+    """Return one small histogram of per-query values for each task."""
+    panels = "".join(_render_histogram(spread) for spread in spreads[:MAX_HISTOGRAMS])
+    more = len(spreads) - MAX_HISTOGRAMS
     rest = f'<p class="muted">{more} more tasks are in report.json.</p>' if more > 0 else ""
     return f'<div class="panels">{panels}</div>{rest}' if panels else ""
 
 
-def _panel(spread: Spread) -> str:
+def _render_histogram(spread: MetricSpread) -> str:
     values = np.array(list(spread.values.values()))
     at_ends = [f"{int((values == end).sum()):,} at {end}" for end in (0, 100) if (values == end).any()]
-    facts = [
+    summary = [
         f"{len(values):,} queries",
-        f"mean {number(values.mean())}",
-        f"median {number(np.median(values))}",
+        f"mean {format_number(values.mean())}",
+        f"median {format_number(np.median(values))}",
         *at_ends,
     ]
-    caption = f"<b>{text(spread.task, 60)} · {text(spread.metric, 60)}</b>: {', '.join(facts)}"
-    return f"<figure>{histogram(values.tolist())}<figcaption>{caption}</figcaption></figure>"
+    caption = f"<b>{escape(spread.task, 60)} · {escape(spread.metric, 60)}</b>: {', '.join(summary)}"
+    return f"<figure>{draw_histogram(values.tolist())}<figcaption>{caption}</figcaption></figure>"
 
 
-def worst_and_best(spreads: Sequence[Spread]) -> str:
-    """The ends of a task's queries, side by side; equal ones by name."""
+def render_extreme_queries(spreads: Sequence[MetricSpread]) -> str:
+    """Return tables of each task's lowest and highest queries, side by side; ties in the order of names."""
     parts = []
-    for spread in spreads[:MOST_LISTED]:
+    for spread in spreads[:MAX_LISTED_TASKS]:
         order = sorted(spread.values, key=lambda query: (spread.values[query], query))
-        heading = f"<h3>{text(spread.task, 60)} · {text(spread.metric, 60)}</h3>" if len(spreads) > 1 else ""
-        if len(order) <= 2 * ENDS:
-            parts.append(f"{heading}{_listed(spread, order, 'every query')}")
+        heading = f"<h3>{escape(spread.task, 60)} · {escape(spread.metric, 60)}</h3>" if len(spreads) > 1 else ""
+        if len(order) <= 2 * QUERIES_PER_END:
+            parts.append(f"{heading}{_list_queries(spread, order, 'every query')}")
             continue
-        worst = _listed(spread, order[:ENDS], "lowest")
-        best = _listed(spread, order[: -ENDS - 1 : -1], "highest")
+        worst = _list_queries(spread, order[:QUERIES_PER_END], "lowest")
+        best = _list_queries(spread, order[: -QUERIES_PER_END - 1 : -1], "highest")
         parts.append(f'{heading}<div class="pair">{worst}{best}</div>')
     return "".join(parts)
 
 
-def _listed(spread: Spread, queries: Sequence[str], heading: str) -> str:
+def _list_queries(spread: MetricSpread, queries: Sequence[str], heading: str) -> str:
     with_field = any(spread.fields.get(query) for query in queries)
-    head = [heading, *(["field"] if with_field else []), text(spread.metric, 40)]
+    head = [heading, *(["field"] if with_field else []), escape(spread.metric, 40)]
     rows = [
         [
-            text(query, 100),
-            *([text(spread.fields.get(query, ""), 40)] if with_field else []),
-            number(spread.values[query]),
+            escape(query, 100),
+            *([escape(spread.fields.get(query, ""), 40)] if with_field else []),
+            format_number(spread.values[query]),
         ]
         for query in queries
     ]
-    return table(head, rows, numeric=[len(head) - 1], kind="queries")
+    return render_table(head, rows, numeric=[len(head) - 1], kind="queries")
 
 
-def by_field(rows: Rows, metrics: Sequence[str]) -> dict[str, Field]:
-    """Means of the rows of each field, the largest fields first.
+def average_by_field(rows: Rows, metrics: Sequence[str]) -> dict[str, FieldMeans]:
+    """Return the mean metrics of the queries of each field, the largest fields first.
 
-    >>> by_field({"q": {"map": 0.5, "field": "Art"}, "r": {"map": 1.0, "field": "Art"}}, ["map"])
-    {'Art': Field(queries=2, means=[75.0])}
+    >>> average_by_field({"q": {"map": 0.5, "field": "Art"}, "r": {"map": 1.0, "field": "Art"}}, ["map"])
+    {'Art': FieldMeans(queries=2, means=[75.0])}
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows.values():
         if "field" in row:
             groups.setdefault(str(row["field"]), []).append(row)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    return {name: Field(len(own), [_mean(own, metric) for metric in metrics]) for name, own in ordered}
+    return {name: FieldMeans(len(own), [_mean_percent(own, metric) for metric in metrics]) for name, own in ordered}
 
 
-def _mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
+def _mean_percent(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
     known = [row[metric] for row in rows if is_number(row.get(metric))]
     return 100 * float(np.mean(known)) if known else None
 
 
-def field_maps(value: Mapping[str, Any]) -> str:
-    """Fields by metrics, one table a task that knows fields; plain means over a field's queries."""
+def render_field_maps(value: Mapping[str, Any]) -> str:
+    """Return a heat map of fields by metrics for each task whose queries have fields; plain means over queries."""
     parts = []
     for task, about in value["tasks"].items():
-        metrics = [name for name, way in about["how"].items() if way in OF_VALUES][:MOST_COLUMNS]
-        fields = by_field(value["per_query"][task], metrics) if metrics else {}
+        metrics = [name for name, way in about["how"].items() if way in PER_QUERY][:MAX_COLUMNS]
+        fields = average_by_field(value["per_query"][task], metrics) if metrics else {}
         if len(fields) < 2:
             continue
-        shown = dict(list(fields.items())[:MOST_FIELDS])
+        shown = dict(list(fields.items())[:MAX_FIELDS])
         rows = {name: field.means for name, field in shown.items()}
         more = len(fields) - len(shown)
         rest = f'<p class="muted">{more} smaller fields are in report.json.</p>' if more else ""
-        heat = heat_table("field", metrics, rows, counts={name: field.queries for name, field in shown.items()})
-        parts.append(f"<h3>{text(task, 60)}</h3>{heat}{rest}")
-    return "".join(parts[:MOST_PANELS])
+        heat = render_heat_map("field", metrics, rows, counts={name: field.queries for name, field in shown.items()})
+        parts.append(f"<h3>{escape(task, 60)}</h3>{heat}{rest}")
+    return "".join(parts[:MAX_HISTOGRAMS])
 
 
-def task_map(value: Mapping[str, Any]) -> str:
-    """Tasks by metrics, for suites whose tasks share metrics, as MDCR's fields do."""
+def render_task_map(value: Mapping[str, Any]) -> str:
+    """Return a heat map of tasks by metrics, for suites whose tasks share metrics, as MDCR's fields do."""
     uses: dict[str, int] = {}
     for about in value["tasks"].values():
         for metric in about["how"]:
             uses[metric] = uses.get(metric, 0) + 1
-    shared = [metric for metric, number_of in uses.items() if number_of > 1][:MOST_COLUMNS]
+    shared = [metric for metric, count in uses.items() if count > 1][:MAX_COLUMNS]
     rows = {
         task: [value["metrics"].get(f"{task}.{metric}") if metric in about["how"] else None for metric in shared]
         for task, about in value["tasks"].items()
         if any(metric in about["how"] for metric in shared)
     }
-    return heat_table("task", shared, rows) if len(rows) > 2 else ""
+    return render_heat_map("task", shared, rows) if len(rows) > 2 else ""

@@ -14,13 +14,13 @@ from citeweave import Corpus, synthesize
 from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import open_truth
-from citeweave.evaluation.encoder_systems import Lexical
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.encoder_systems import Bm25System
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
-from citeweave.evaluation.sentence_systems import SentenceLevel
+from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, AspectSuiteOptions, make_suite
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
@@ -30,7 +30,9 @@ OPTIONS = AspectSuiteOptions(papers=60, queries=20)
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("made") / "corpus", Synthetic(papers=80, sharers=8, bare=0.1), workers=1)
+    return synthesize(
+        tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=80, sharers=8, bare=0.1), workers=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +84,18 @@ def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(
 ) -> None:
     opened = SentenceVectors.open(knowing)
     sums = np.stack([opened.sentences(row).sum(axis=0) for row in range(len(opened))])
-    whole = GivenVectors(list(opened.ids), sums, name="their sums")
-    chance = GivenVectors(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
+    whole = PrecomputedVectors(list(opened.ids), sums, name="their sums")
+    chance = PrecomputedVectors(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
     for task in suite.tasks[:4]:
         assert isinstance(task, RankingTask)
         by_aspect = {
-            distance: run_ranking(task, SentenceLevel(opened, temperature=0.01), distance, "wrong").metrics["map"]
+            distance: run_ranking(task, SentenceSystem(opened, temperature=0.01), distance, "wrong").metrics["map"]
             for distance in ("single", "mean_best", "attention", "transport")
         }
         assert by_aspect == {name: pytest.approx(100) for name in by_aspect}
         mixed, lowest = (run_ranking(task, judged, "cosine", "wrong").metrics["map"] for judged in (whole, chance))
         assert lowest + 10 < mixed < 95
-        assert run_ranking(task, Lexical(), "", "wrong").metrics["map"] > lowest
+        assert run_ranking(task, Bm25System(), "", "wrong").metrics["map"] > lowest
 
 
 def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite) -> None:
@@ -101,11 +103,11 @@ def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite)
     told = np.flatnonzero(np.diff(truth.facet_offsets))
     matrix = np.random.default_rng(4).normal(size=(len(corpus), 3))
     matrix[:, 0] = truth.method  # knows a little of it
-    judged = GivenVectors(list(corpus.ids), matrix, name="mine")
+    judged = PrecomputedVectors(list(corpus.ids), matrix, name="mine")
     unit = matrix[told] / np.linalg.norm(matrix[told], axis=1, keepdims=True)
     for aspect in TASKS:
         task = tasks[f"{aspect}_space"]
-        assert isinstance(task, SearchTask) and task.judged.groups is not None
+        assert isinstance(task, SearchTask) and task.judgments.groups is not None
         # the whole literature is searched, not only the papers that pools are drawn from
         assert sorted(task.texts.ids) == sorted(corpus.ids.take(told)) and len(told) > OPTIONS.papers
         asked, codes, expected = corpus.rows([task.texts.ids[row] for row in task.queries]), getattr(truth, aspect), []
@@ -117,8 +119,8 @@ def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite)
             expected.append(same[np.argsort(-cosines)[:most]].mean())
         found = run_search(task, judged, "", "wrong")
         assert found.metrics["P_cap_10"] == pytest.approx(100 * np.mean(expected))
-        assert set(task.judged.groups) == {aspect} and len(expected) == OPTIONS.queries
-    truthful = GivenVectors(list(corpus.ids), np.eye(99)[truth.method], name="the truth")
+        assert set(task.judgments.groups) == {aspect} and len(expected) == OPTIONS.queries
+    truthful = PrecomputedVectors(list(corpus.ids), np.eye(99)[truth.method], name="the truth")
     assert run_search(tasks["method_space"], truthful, "", "wrong").metrics["P_cap_10"] == pytest.approx(100)  # type: ignore[arg-type]
 
 
@@ -152,7 +154,7 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tm
 def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "papers.jsonl").write_text(json.dumps({"id": "a", "title": "A title", "abstract": "One. Two."}) + "\n")
     real = import_papers(tmp_path / "papers.jsonl", tmp_path / "real").corpus
-    with pytest.raises(ArtifactError, match="is not a made-up corpus: .* make one with `citeweave synthesize`"):
+    with pytest.raises(ArtifactError, match="is not a synthetic corpus: .* make one with `citeweave synthesize`"):
         make_suite(real)
     with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
         make_suite(corpus, replace(OPTIONS, papers=1))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from citeweave.core.errors import EmptyResultError, InputError
-from citeweave.evaluation.suites.beir import plain, read_suite, scitldr_to_beir
+from citeweave.evaluation.suites.beir import normalize_words, read_suite, scitldr_to_beir
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\tp1\t2\nq1\tp2\t0\nq2\tp2\t0\nq3\tlost\t1\nq9\tp1\t1\n"
@@ -39,7 +39,7 @@ def search_of(suite: Suite) -> SearchTask:
 
 
 def judged(task: SearchTask) -> dict[str, dict[str, int]]:
-    pools = task.judged
+    pools = task.judgments
     return {
         name: {
             task.texts.ids[pools.candidates[pair]]: int(pools.grades[pair])
@@ -56,7 +56,7 @@ def test_a_folder_of_beir(folder: Path) -> None:
     assert [task.texts.ids[row] for row in task.candidates] == ["p1", "p2", "p3"], "what the corpus lacks is not there"
     assert [task.texts.titles[row] for row in task.queries] == ["ask 1", "ask 2", "ask 3"]
     assert task.texts.paper_texts()[:2] == ["Title 1[SEP]Text 1.", "Title 2[SEP]Text 2."]
-    assert task.queries.tolist() == task.judged.queries.tolist()
+    assert task.queries.tolist() == task.judgments.queries.tolist()
     assert (task.name, suite.headline, task.rule.family, task.depth) == (
         "search",
         ("search.ndcg_cut_10",),
@@ -103,7 +103,7 @@ BAD_QRELS = {
     "blanks": ("q1 p1 1\n", "line 2 has 1 of the 3 columns"),
     "no number": ("q1\tp1\tyes\n", "line 2: the score is 'yes'"),
     "two minds": ("q1\tp1\t1\nq1\tp1\t0\n", "line 3 gives q1 and p1 another score"),
-    "nothing": ("", "judges nothing"),
+    "nothing": ("", "has no judgments"),
 }
 
 
@@ -117,7 +117,7 @@ def test_damaged_judgments_are_named(folder: Path, case: str) -> None:
 
 def test_judgments_of_another_set(folder: Path) -> None:
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\tp1\t1\n")
-    with pytest.raises(EmptyResultError, match="are questions and judgments of different sets"):
+    with pytest.raises(EmptyResultError, match="do questions and judgments belong to different benchmarks"):
         read_suite(folder)
 
 
@@ -186,12 +186,14 @@ def test_no_question_stands_in_its_paper(shared: Path) -> None:
         pytest.skip(f"no SciTLDR at {folder}")
     suite = read_suite(folder)
     task = search_of(suite)
-    assert (len(task.candidates), len(task.judged)) == (3_229, 1_967 - 32)
-    for number in range(0, len(task.judged), 7):
+    assert (len(task.candidates), len(task.judgments)) == (3_229, 1_967 - 32)
+    for number in range(0, len(task.judgments), 7):
         question = task.texts.titles[task.queries[number]]
-        for pair in range(task.judged.offsets[number], task.judged.offsets[number + 1]):
-            row = int(task.judged.candidates[pair])
-            assert plain(question) not in plain(task.texts.titles[row] + ". " + task.texts.abstracts[row])
+        for pair in range(task.judgments.offsets[number], task.judgments.offsets[number + 1]):
+            row = int(task.judgments.candidates[pair])
+            assert normalize_words(question) not in normalize_words(
+                task.texts.titles[row] + ". " + task.texts.abstracts[row]
+            )
 
 
 # --- graded lists ------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ def test_graded_lists_are_ordered_one_by_one(tmp_path: Path) -> None:
         {"query_text": "what", "candidates": ["p1", "p2"], "relevance": [1, 0]},
         {"query_text": "why", "candidates": ["p2"], "relevance": [0]},
     ]
-    write_lines(tmp_path / "judgments.jsonl", lists)
+    write_lines(tmp_path / "judgements.jsonl", lists)
     suite = read_suite(tmp_path)
     (task,) = suite.tasks
     assert isinstance(task, RankingTask)
@@ -213,7 +215,7 @@ def test_graded_lists_are_ordered_one_by_one(tmp_path: Path) -> None:
     assert "papers without text, which only the lists name: 1" in suite.notes
     with pytest.raises(InputError, match="has no splits"):
         read_suite(tmp_path, split="dev")
-    write_lines(tmp_path / "judgments.jsonl", [{**lists[0], "relevance": [1]}])
+    write_lines(tmp_path / "judgements.jsonl", [{**lists[0], "relevance": [1]}])
     with pytest.raises(InputError, match="record 1 has 2 candidates and 1 grades"):
         read_suite(tmp_path)
 
@@ -227,9 +229,9 @@ def test_the_samples_of_scirepeval(shared: Path) -> None:
 
 
 def test_another_benchmark_is_recognized(tmp_path: Path) -> None:
-    write_lines(tmp_path / "judgments.jsonl", [{"query": "q", "facet": "method", "candidates": [], "relevance": []}])
-    with pytest.raises(InputError, match="its judgments.jsonl belongs to csfcube; use --suite csfcube"):
+    write_lines(tmp_path / "judgements.jsonl", [{"query": "q", "facet": "method", "candidates": [], "relevance": []}])
+    with pytest.raises(InputError, match="its judgements.jsonl belongs to csfcube; use --suite csfcube"):
         read_suite(tmp_path)
-    (tmp_path / "judgments.jsonl").unlink()
+    (tmp_path / "judgements.jsonl").unlink()
     with pytest.raises(InputError, match="it needs corpus.jsonl, queries.jsonl and qrels/test.tsv"):
         read_suite(tmp_path)

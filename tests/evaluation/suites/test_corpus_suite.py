@@ -17,8 +17,8 @@ from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import split_by_share, split_by_year
-from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.evaluation.encoder_systems import Lexical
+from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.evaluation.encoder_systems import Bm25System
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, make_suite, training_graph
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
@@ -30,7 +30,7 @@ RANKINGS = ["cite", "cocite", "hard_cite", "couple", "mdcr"]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("made") / "corpus", Synthetic(papers=700, references=6.0))
+    return synthesize(tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=700, references=6.0))
 
 
 @pytest.fixture(scope="module")
@@ -253,10 +253,10 @@ def test_fields_are_split_class_by_class(corpus: Corpus, suite: Suite) -> None:
     task = task_of(suite, "field")
     assert isinstance(task, ProbeTask) and task.metrics == {"f1": "f1_macro"}
     assert not set(task.train.tolist()) & set(task.test.tolist())
-    train, test = Counter(task.train_answers.tolist()), Counter(task.test_answers.tolist())
+    train, test = Counter(task.train_labels.tolist()), Counter(task.test_labels.tolist())
     assert all(abs(train[name] - 0.7 * (train[name] + test[name])) <= 1 for name in train | test)
     assert min((train + test).values()) >= 30
-    for part, answers in ((task.train, task.train_answers), (task.test, task.test_answers)):
+    for part, answers in ((task.train, task.train_labels), (task.test, task.test_labels)):
         rows = corpus.rows([task.texts.ids[row] for row in part.tolist()])
         assert [corpus.fields[int(row)].partition("\n")[0] for row in rows] == answers.tolist()
 
@@ -268,7 +268,7 @@ def test_numbers_are_the_papers_own(corpus: Corpus, suite: Suite, name: str) -> 
     rows = corpus.rows([task.texts.ids[row] for row in task.test.tolist()])
     cited = Counter(corpus.cited.tolist())
     expected = corpus.years[rows] if name == "year" else np.log1p([cited[row] for row in rows.tolist()])
-    assert np.allclose(task.test_answers, expected)
+    assert np.allclose(task.test_labels, expected)
 
 
 def test_citations_are_counted_as_the_source_counts_them(tmp_path: Path) -> None:
@@ -277,14 +277,14 @@ def test_citations_are_counted_as_the_source_counts_them(tmp_path: Path) -> None
         pytest.fail("the reader of plain files gives no counts")
     task = task_of(make_suite(corpus), "citations")
     numbers = [int(task.texts.ids[row][2:]) for row in task.test.tolist()]
-    assert np.allclose(task.test_answers, np.log1p(numbers))
+    assert np.allclose(task.test_labels, np.log1p(numbers))
 
 
 def test_titles_ask_for_abstracts_that_do_not_hold_them(corpus: Corpus, suite: Suite) -> None:
     task = task_of(suite, "title")
     assert isinstance(task, SearchTask) and len(task.queries) == 80
     assert all(task.texts.titles[row] == "" and task.texts.abstracts[row] for row in task.candidates.tolist())
-    for query, answer in zip(task.queries.tolist(), task.judged.candidates.tolist(), strict=True):
+    for query, answer in zip(task.queries.tolist(), task.judgments.candidates.tolist(), strict=True):
         paper = task.texts.ids[query].removesuffix("#title")
         assert task.texts.ids[answer] == f"{paper}#abstract"
         assert task.texts.titles[query] == corpus.titles[corpus.row(paper)] and task.texts.abstracts[query] == ""
@@ -309,7 +309,7 @@ def test_summaries_ask_for_their_papers(tmp_path: Path) -> None:
     task = task_of(make_suite(imported(tmp_path, made), CorpusSuiteOptions(held_out="share:0.4")), "summary")
     asked = {task.texts.ids[row]: task.texts.titles[row] for row in task.queries.tolist()}
     assert asked == {"x:3#summary": "Shows three.", "x:4#summary": "Shows four."}
-    assert [task.texts.ids[row] for row in task.judged.candidates] == [
+    assert [task.texts.ids[row] for row in task.judgments.candidates] == [
         task.texts.ids[row].removesuffix("#summary") for row in task.queries
     ]
     assert len(task.candidates) == 20
@@ -339,8 +339,8 @@ def test_the_suite_names_its_data_and_its_main_metrics(corpus: Corpus, suite: Su
 
 def test_words_find_what_is_asked_for(suite: Suite) -> None:
     """BM25 is better than chance by far: about 0.2 for five relevant papers of thirty."""
-    assert run_ranking(task_of(suite, "cite"), Lexical(), "", "wrong").metrics["map"] > 35
-    assert run_search(task_of(suite, "title"), Lexical(), "", "wrong").metrics["recip_rank"] > 20
+    assert run_ranking(task_of(suite, "cite"), Bm25System(), "", "wrong").metrics["map"] > 35
+    assert run_search(task_of(suite, "title"), Bm25System(), "", "wrong").metrics["recip_rank"] > 20
 
 
 def test_a_corpus_without_citations_fields_and_years(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_corpus_without_citations_fields_and_years(tmp_path: Path) -> None:
         "year": "no years",
         "citations": "no citation counts and no citations to count",
     }
-    with pytest.raises(UserError, match="corpus cannot judge field: no field labels"):
+    with pytest.raises(UserError, match="corpus cannot evaluate field: no field labels"):
         suite.choose(["field"])
 
 
@@ -383,7 +383,7 @@ def test_held_out_papers_without_references_ask_nothing(tmp_path: Path) -> None:
     for paper in made[20:]:
         paper["references"] = []
     suite = make_suite(imported(tmp_path, made), CorpusSuiteOptions(held_out="year:2001"))
-    reason = "no paper held out by year:2001 cites a paper of the corpus; hold out others"
+    reason = "no paper held out by year:2001 cites a paper of the corpus; hold out other papers"
     assert suite.not_evaluated["cite"] == suite.not_evaluated["mdcr"] == reason
     assert suite.not_evaluated["cocite"] == "no two papers are cited together by held-out papers alone"
 
@@ -396,7 +396,7 @@ def test_papers_without_title_are_never_asked_about(tmp_path: Path) -> None:
     suite = make_suite(corpus, CorpusSuiteOptions(held_out="share:0.3"))
     titles = [title for task in suite.tasks if isinstance(task, RankingTask) for title in task.texts.titles]
     assert titles and all(titles)
-    assert "20 papers of the corpus have no title and are not asked about" in suite.notes
+    assert "20 papers of the corpus have no title and are left out" in suite.notes
 
 
 def test_a_corpus_without_any_title_gives_nothing(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def flat(tmp_path: Path) -> Path:
                 "sentence_facets_predicted": [label.removesuffix("_label") for label in LABELS],
             }
             file.write(json.dumps(record) + "\n")
-    with (folder / "judgments.jsonl").open("w") as file:
+    with (folder / "judgements.jsonl").open("w") as file:
         for facet in FACETS:
             for query, pool in grades(facet).items():
                 record = {"query": query, "facet": facet, "candidates": pool["cands"]}
@@ -165,7 +165,7 @@ def test_without_abstracts_only_vectors_can_be_judged(release: Path) -> None:
     suite = read_suite(release)
     task = task_of(suite, "all")
     assert len(task.pools.candidates) == 18 and task.pools.sentences is None
-    with pytest.raises(InputError, match="abstracts-csfcube-preds.jsonl is not there"):
+    with pytest.raises(InputError, match="abstracts-csfcube-preds.jsonl does not exist"):
         task.texts.paper_texts()
 
 
@@ -234,12 +234,14 @@ def test_damage_is_named(release: Path, case: str) -> None:
 
 def test_a_folder_of_another_suite_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "mdcr_test.json").write_text("{}")
-    with pytest.raises(InputError, match="no folder of csfcube: its mdcr_test.json belongs to mdcr; use --suite mdcr"):
+    with pytest.raises(
+        InputError, match="not a folder of csfcube: its mdcr_test.json belongs to mdcr; use --suite mdcr"
+    ):
         read_suite(tmp_path)
     (tmp_path / "mdcr_test.json").unlink()
     with pytest.raises(InputError, match="holds no files of csfcube: it needs test-pid2anns-csfcube-background.json"):
         read_suite(tmp_path)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         read_suite(tmp_path / "nowhere")
 
 

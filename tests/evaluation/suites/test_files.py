@@ -12,11 +12,11 @@ from citeweave.evaluation.suites.benchmark_files import (
     DataFolder,
     as_grade,
     as_id,
-    existing,
     read_csv,
     read_json,
     read_json_lines,
     read_qrel,
+    require_file,
 )
 
 
@@ -28,11 +28,11 @@ def written(folder: Path, name: str, text: str | bytes) -> Path:
 
 def test_a_missing_file_is_named_with_what_it_holds(tmp_path):
     with pytest.raises(InputError, match=r"x\.qrel is missing: it holds the grades; download it"):
-        existing(tmp_path / "x.qrel", "the grades")
+        require_file(tmp_path / "x.qrel", "the grades")
     (tmp_path / "y").mkdir()
     with pytest.raises(InputError, match="y is a folder, not a file"):
-        existing(tmp_path / "y", "the grades")
-    with pytest.raises(InputError, match="nowhere is no folder"):
+        require_file(tmp_path / "y", "the grades")
+    with pytest.raises(InputError, match="nowhere is not a folder"):
         DataFolder(tmp_path / "nowhere")
 
 
@@ -56,7 +56,7 @@ def test_qrels_keep_the_order_of_the_file(tmp_path):
         ("q 0 a 1\nq 0 b\n", "line 2 has 3 of the 4 parts"),
         ("q 0 a 1\nq 0 a 0\n", "line 2 judges query q and candidate a a second time; remove one"),
         ("q 0 a one\n", "line 1: the grade is 'one'"),
-        ("q 0 a 0.5\n", "a grade is a whole number"),
+        ("q 0 a 0.5\n", "a grade is an integer"),
         ("\n", "is empty"),
         (b"q 0 a\xff 1\n", "not UTF-8"),
     ],
@@ -90,9 +90,9 @@ def test_ids_of_json_lines_become_text(tmp_path):
     ("text", "message"),
     [
         ('{"id": 1}\n{"id"', "line 2 is not valid JSON; the file is damaged or half downloaded"),
-        ("[1]\n", "line 1 is no JSON object"),
+        ("[1]\n", "line 1 is not a JSON object"),
         ('{"name": 1}\n', "line 1 has no 'id'; it has 'name'"),
-        ('{"id": null}\n', "line 1: id is None; an id is a text or a whole number"),
+        ('{"id": null}\n', "line 1: id is None; an id is a string or an integer"),
         ("", "is empty"),
     ],
 )
@@ -131,5 +131,5 @@ def test_grades_and_ids():
 
 @pytest.mark.parametrize("value", [10**19, -(10**19), "9" * 30, 1e300])
 def test_grades_without_bounds_are_refused(value: object) -> None:
-    with pytest.raises(InputError, match="a grade is a whole number"):
+    with pytest.raises(InputError, match="a grade is an integer"):
         as_grade(value, "the grade")

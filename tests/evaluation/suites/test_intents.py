@@ -17,22 +17,22 @@ from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.paper import Intent
-from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.suites.corpus_pools import INTENTS, RANDOM
 from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, intent_graph, make_intent_suite
 from citeweave.evaluation.suites.from_corpus import make_suite as make_corpus_suite
 from citeweave.evaluation.tasks import RankingTask, Suite
-from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_of
+from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_from_mask
 
 OPTIONS = CorpusSuiteOptions(held_out="share:0.3", queries=1000)
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("made") / "corpus", Synthetic(papers=150, sharers=12), workers=1)
+    return synthesize(tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=150, sharers=12), workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_vector_that_knows_the_intent_is_right_and_chance_is_as_told(corpus: C
     rng = np.random.default_rng(0)
     values = [
         run_ranking(
-            task, GivenVectors(task.texts.ids, rng.normal(size=(len(task.texts), 8)), name="chance"), "", "wrong"
+            task, PrecomputedVectors(task.texts.ids, rng.normal(size=(len(task.texts), 8)), name="chance"), "", "wrong"
         )
         for _ in range(30)
     ]
@@ -124,7 +124,9 @@ def write_overlay(corpus: Corpus, folder: Path, mask: np.ndarray[tuple[int], np.
     with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
         writer = OverlayWriter(artifact)
         writer.close()
-        writer.write_citations(mask, confidence_of(mask), np.ones(len(mask), np.int64), np.zeros(len(mask), bool))
+        writer.write_citations(
+            mask, confidence_from_mask(mask), np.ones(len(mask), np.int64), np.zeros(len(mask), bool)
+        )
         artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": len(mask)}, "contexts": {"all": 0}}
         artifact.finish()
     return IntentOverlay.open(folder)
@@ -151,7 +153,7 @@ def test_intents_of_an_overlay_and_what_cannot_be_asked(
     real = import_papers(tmp_path / "papers.jsonl", tmp_path / "real").corpus
     with pytest.raises(EmptyResultError, match="none of its 0 citations"):
         make_intent_suite(real)
-    with pytest.raises(UserError, match="fits the corpus it was made of"):
+    with pytest.raises(UserError, match="fits only the corpus it was made from"):
         intent_graph(real, tmp_path / "intents")
     asked = ["evaluate", "bm25", "--data", str(corpus.folder), "--intents", str(tmp_path / "intents"), "--json"]
     with pytest.raises(SystemExit):
@@ -160,4 +162,4 @@ def test_intents_of_an_overlay_and_what_cannot_be_asked(
     assert metrics["all.map"] == pytest.approx((metrics["method.map"] + metrics["result.map"]) / 2)
     with pytest.raises(SystemExit):
         main([*asked, "--suite", "corpus", "-o", str(tmp_path / "other")])
-    assert "is for --suite intents, and this one is corpus" in capsys.readouterr().err
+    assert "is only for --suite intents, and --suite is corpus" in capsys.readouterr().err

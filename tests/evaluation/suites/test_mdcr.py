@@ -55,7 +55,7 @@ def test_texts_are_shared_and_papers_without_one_are_kept(tmp_path):
     (tmp_path / "mdcr_test_data.jsonl").unlink()
     texts = read_suite(tmp_path).tasks[0].texts
     assert texts.lacking == "mdcr_test_data.jsonl" and len(texts) == 8
-    with pytest.raises(InputError, match=r"mdcr_test_data\.jsonl is not there"):
+    with pytest.raises(InputError, match=r"mdcr_test_data\.jsonl does not exist"):
         texts.paper_texts()
 
 
@@ -74,7 +74,7 @@ def test_fewer_fields_are_reported_and_averaged_as_the_peer_does(tmp_path):
         ([], "must be one object"),
         ({"Art": {}}, "field 'Art' holds no queries"),
         ({"Art": {"q": {"bm25": ["a"]}}}, "query 'q' has no list 'true'"),
-        ({"Art": {"q": {"true": "a"}}}, "query 'q' is no object of lists"),
+        ({"Art": {"q": {"true": "a"}}}, "query 'q' is not an object of lists"),
         ({"Art": {"q": {"true": [None]}}}, "query 'q' is None; an id is"),
     ],
 )
@@ -87,7 +87,9 @@ def test_broken_and_foreign_folders_are_refused(tmp_path):
     folder_of(tmp_path)
     whole = (tmp_path / "mdcr_test.json").read_text()
     (tmp_path / "mdcr_test.json").write_text(whole[:-20])
-    with pytest.raises(InputError, match=r"mdcr_test\.json ends in the middle of its JSON at line 1; .*get it again"):
+    with pytest.raises(
+        InputError, match=r"mdcr_test\.json ends in the middle of its JSON at line 1; .*download it again"
+    ):
         read_suite(tmp_path)
     with pytest.raises(InputError, match=r"mdcr_val\.json"):
         read_suite(tmp_path, split="val")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.core.errors import EmptyResultError, InputError
-from citeweave.evaluation.suites.benchmark_records import GradedQuery, clean_queries, make_pools, with_unknown
+from citeweave.evaluation.suites.benchmark_labels import GradedQuery, add_unknown_papers, clean_queries, make_pools
 from citeweave.evaluation.suites.relish import read_suite
 from citeweave.evaluation.tasks import RankingTask, Suite, TaskTexts
 
@@ -146,7 +146,7 @@ def test_cleaning_keeps_the_last_grade_of_every_other_paper(judged: dict[str, li
     without = asked.counts["queries left out, since they have no candidates"]
     assert sum(asked.counts.values()) == lost + without + sum(max(pool.values()) < 2 for pool in expected.values())
     if asked.queries:
-        texts, unknown = with_unknown(TaskTexts(["a", "x"], ["A", "X"], ["", ""]), asked.queries)
+        texts, unknown = add_unknown_papers(TaskTexts(["a", "x"], ["A", "X"], ["", ""]), asked.queries)
         pools = make_pools(texts, asked.queries)
         assert len(texts) == 2 + unknown and texts.without_text == unknown
         assert [texts.ids[row] for row in pools.candidates] == [paper for pool in expected.values() for paper in pool]

@@ -72,8 +72,8 @@ def test_people_have_rows_of_their_own_and_lists_of_papers(tmp_path):
 def test_oddities_are_noted(tmp_path):
     suite = read_suite(folder_of(tmp_path))
     assert [note.split(";")[0] for note in suite.notes] == [
-        "1 pairs of the hard file are given again",
-        "of 1 of 3 reviewers no papers are known: they are judged but not ranked",
+        "1 pairs of the hard file are repeated",
+        "1 of 3 reviewers have no known papers: they are judged but not ranked",
         "1 queries of the soft file are not in the hard file: nothing is ranked for them",
     ]
     assert suite.data["queries"] == 2 and suite.data["reviewers"] == 3
@@ -107,8 +107,8 @@ def test_missing_files_are_named(tmp_path):
     ("name", "text", "message"),
     [
         ("test_hard_qrel.jsonl", '{"query_id": 1, "score": 1}\n', "record 1 has no 'cand_id'"),
-        ("test_hard_qrel.jsonl", '{"query_id": 1, "cand_id": 2, "score": 0.5}\n', "a grade is a whole number"),
-        ("reviewer_metadata.jsonl", '{"r_id": "r1", "papers": "p1"}\n', "the papers of 'r1' are no list"),
+        ("test_hard_qrel.jsonl", '{"query_id": 1, "cand_id": 2, "score": 0.5}\n', "a grade is an integer"),
+        ("reviewer_metadata.jsonl", '{"r_id": "r1", "papers": "p1"}\n', "the papers of 'r1' are not a list"),
         ("reviewer_metadata.jsonl", '{"r_id": "r1"', "line 1 is not valid JSON"),
     ],
 )

@@ -59,9 +59,9 @@ def test_tasks_come_in_the_peers_order_with_the_peers_protocol(tmp_path):
 def test_classes_are_learned_from_train_and_told_of_the_split(tmp_path):
     mag, mesh = read_suite(folder_of(tmp_path)).tasks[:2]
     ids = np.array(mag.texts.ids)
-    assert ids[mag.train].tolist() == ["a", "b", "a"] and mag.train_answers.tolist() == [0, 2, 0]
-    assert ids[mag.test].tolist() == ["d", "b"] and mag.test_answers.tolist() == [0, 2]
-    assert mesh.train_answers.tolist() == ["3"] and mesh.test_answers.tolist() == ["x"]  # of one type
+    assert ids[mag.train].tolist() == ["a", "b", "a"] and mag.train_labels.tolist() == [0, 2, 0]
+    assert ids[mag.test].tolist() == ["d", "b"] and mag.test_labels.tolist() == [0, 2]
+    assert mesh.train_labels.tolist() == ["3"] and mesh.test_labels.tolist() == ["x"]  # of one type
     assert mag.texts is mesh.texts and mag.texts.lacking == "paper_metadata_mag_mesh.json"
     validated = read_suite(tmp_path, split="val")
     assert np.array(validated.tasks[0].texts.ids)[validated.tasks[0].test].tolist() == ["c"]
@@ -91,7 +91,7 @@ def test_absent_files_leave_out_their_task_alone(tmp_path):
         "recomm": f"recomm needs paper_metadata_recomm.json, which is not in {tmp_path}",
     }
     assert "cite.map" not in suite.headline and "cite.map" in suite.averages["average"].parts
-    with pytest.raises(UserError, match=r"scidocs cannot judge cite: cite needs cite/test\.qrel"):
+    with pytest.raises(UserError, match=r"scidocs cannot evaluate cite: cite needs cite/test\.qrel"):
         suite.choose(["cite"])
 
 
@@ -108,7 +108,7 @@ def test_absent_files_leave_out_their_task_alone(tmp_path):
             '{"q": {"title": "Q',
             r"paper_metadata_view_cite_read\.json cannot be read",
         ),
-        ("paper_metadata_view_cite_read.json", '{"q": 1}', r"the entry of 'q' is no JSON object"),
+        ("paper_metadata_view_cite_read.json", '{"q": 1}', r"the entry of 'q' is not a JSON object"),
     ],
 )
 def test_half_downloaded_files_are_refused(tmp_path, name, text, message):
@@ -132,7 +132,7 @@ def test_fixtures(shared, split):
     fixtures = shared / "fixtures"
     suite = read_suite(fixtures / "scidocs_cls", split=split)
     assert [task.name for task in suite.tasks] == ["mag", "mesh"]
-    assert [len(set(task.train_answers.tolist())) for task in suite.tasks] == [5, 4]
+    assert [len(set(task.train_labels.tolist())) for task in suite.tasks] == [5, 4]
     suite = read_suite(fixtures / "scidocs_ranking", split=split)
     assert [task.name for task in suite.tasks] == ["co-view", "co-read", "cite", "co-cite"]
     folder = fixtures / "scidocs_ranking/cite"

@@ -12,10 +12,9 @@ import pytest
 
 from citeweave.core.errors import InputError
 from citeweave.evaluation.probes import SCIREPEVAL_CLASSES, SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS
-from citeweave.evaluation.suites.benchmark_records import as_labels, as_numbers, guess_kind
-from citeweave.evaluation.suites.scirepeval import read_suite
-from citeweave.evaluation.suites.scirepeval_averages import FIRST_VERSION, SECOND_VERSION, averages
-from citeweave.evaluation.tasks import averages_of
+from citeweave.evaluation.suites.benchmark_labels import as_labels, as_numbers, guess_kind
+from citeweave.evaluation.suites.scirepeval import FIRST_VERSION, SECOND_VERSION, published_averages, read_suite
+from citeweave.evaluation.tasks import compute_averages
 
 HUB = {"name": "allenai/scirepeval_test", "config": "fos"}
 
@@ -49,14 +48,14 @@ def test_a_probe_is_read_with_its_few_shot_samples(tmp_path):
     assert task.rule is SCIREPEVAL_CLASSES and task.kind == "classes"
     ids = np.array(task.texts.ids)
     assert ids[task.train].tolist() == ["1", "2"] and ids[task.test].tolist() == ["3", "1"]
-    assert task.test_answers.tolist() == [1, 0] and task.texts.lacking.startswith("metadata.jsonl")
+    assert task.test_labels.tolist() == [1, 0] and task.texts.lacking.startswith("metadata.jsonl")
 
 
 def test_a_ranking_keeps_the_first_of_repeated_pairs(tmp_path):
     suite = read_suite(folder_of(tmp_path, row("RELISH", "proximity", ["ndcg"], "relish")))
     (task,) = suite.tasks
     assert task.pools.grades.tolist() == [2, 0] and task.rule.metrics == ("ndcg",) and task.rule.decimals is None
-    assert suite.notes == ("RELISH: 1 pairs are given again; the first counts",)
+    assert suite.notes == ("RELISH: 1 pairs are repeated; the first counts",)
 
 
 def test_texts_of_queries_and_candidates(tmp_path):
@@ -80,7 +79,7 @@ def test_texts_of_queries_and_candidates(tmp_path):
         "a": "A[SEP]Text. ACL 2020",
         "b": "",
     }
-    assert "Search: venue and year stand at the end of the abstract" in suite.notes
+    assert "Search: venue and year are appended to the abstract" in suite.notes
 
 
 def test_tasks_with_the_same_papers_share_their_texts(tmp_path):
@@ -93,7 +92,7 @@ def test_tasks_with_the_same_papers_share_their_texts(tmp_path):
     lines(tmp_path / "all.jsonl", [{"doc_id": 1, "title": "One", "abstract": ""}, {"doc_id": 9, "title": "no"}])
     a, b, c = read_suite(tmp_path).tasks
     assert a.texts is b.texts and a.texts.titles == ["One", "", ""] and c.texts.lacking
-    assert b.rule is SCIREPEVAL_NUMBERS and b.test_answers.dtype == np.float64
+    assert b.rule is SCIREPEVAL_NUMBERS and b.test_labels.dtype == np.float64
 
 
 @pytest.mark.parametrize("place", ["fos", "scirepeval_test/fos", "allenai/scirepeval_test/fos"])
@@ -111,7 +110,7 @@ def test_a_copy_from_hugging_face_is_found(tmp_path, place):
     )
     (task,) = read_suite(tmp_path).tasks
     assert task.kind == "labels" and task.rule is SCIREPEVAL_LABELS
-    assert task.train_answers.tolist() == [[0, 1]] * 3 and task.test_answers.tolist() == [[1, 1]]
+    assert task.train_labels.tolist() == [[0, 1]] * 3 and task.test_labels.tolist() == [[1, 1]]
     assert task.texts.titles == ["", "", "", "Four"]
 
 
@@ -138,7 +137,7 @@ def test_unknown_metrics_are_said(tmp_path):
         )
     )
     assert [task.name for task in suite.tasks] == ["A"] and suite.tasks[0].metrics == {"kendalltau": "kendalltau"}
-    assert "metrics r2 are not known" in suite.not_evaluated["B"] and any(
+    assert "metrics r2 are unknown" in suite.not_evaluated["B"] and any(
         "A: metrics mse" in note for note in suite.notes
     )
 
@@ -172,7 +171,7 @@ def test_tasks_of_one_name_and_half_downloaded_data_are_refused(tmp_path):
         read_suite(tmp_path)
     (tmp_path / "drsm/test.csv").unlink()
     (tmp_path / "drsm/test.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"test\.parquet is no whole Parquet file"):
+    with pytest.raises(InputError, match=r"test\.parquet is not a complete Parquet file"):
         read_suite(tmp_path)
 
 
@@ -195,7 +194,7 @@ def test_folders_become_tasks_without_a_task_file(tmp_path):
         "year": {"kendalltau": "kendalltau"},
     }
     assert suite.tasks[0].texts.titles[0] == "One" and not suite.averages
-    assert "words: scirepeval_tasks.jsonl is not there; its labels look like classes" in suite.notes
+    assert "words: scirepeval_tasks.jsonl is missing; its labels look like classes" in suite.notes
 
 
 def test_other_folders_are_refused(tmp_path):
@@ -208,10 +207,10 @@ def test_other_folders_are_refused(tmp_path):
         read_suite(tmp_path)
 
 
-def test_answers():
+def test_labels():
     assert guess_kind([1.0, 2.0]) == "classes" and guess_kind(list(range(31))) == "numbers"
     assert guess_kind(["1", "x"]) == "classes"
-    with pytest.raises(InputError, match=r"f record 2 has the label \[1\]; several labels are a list of 0 and 1"):
+    with pytest.raises(InputError, match=r"f record 2 has the label \[1\]; multi-hot labels are a list of 0 and 1"):
         as_labels([[0, 1], [1]], "f")
     with pytest.raises(InputError, match="f record 1 has the label 'NaN'; it must be a number"):
         as_numbers(["NaN"], "f")
@@ -236,7 +235,7 @@ def test_the_published_weights(version, others):
     numbers["Paper-Reviewer Matching"] = [
         f"Paper-Reviewer Matching {part}.P_{k}" for part in ("hard", "soft") for k in (5, 10)
     ]
-    made = averages(numbers, formats, frozenset(["Paper-Reviewer Matching"]))
+    made = published_averages(numbers, formats, frozenset(["Paper-Reviewer Matching"]))
     assert [
         len(made[name].parts) for name in ("SciRepEval In-Train", "SciRepEval Out-of-Train", "SciRepEval SciDocs")
     ] == [7, others, 10]
@@ -248,7 +247,7 @@ def test_the_published_weights(version, others):
         for part in made[name].parts
         for metric in (part if isinstance(part, tuple) else (part,))
     }
-    found = averages_of(made, flat)
+    found = compute_averages(made, flat)
     assert {name: round(found[name], 6) for name in level} == level
     # with S2AND, which is one more out-of-train number, these are the published averages
     total = (7 * 54.7 + (others + 1) * 57.4 + 10 * 89.1) / (18 + others)
@@ -263,7 +262,7 @@ def test_averages_need_every_task(tmp_path):
     suite = read_suite(folder_of(tmp_path, *rows))
     assert list(suite.averages) == ["Formats classification", "Formats mean"]
     assert suite.averages["Formats classification"].parts == ("MeSH.f1_macro", "DRSM.f1_macro")
-    assert averages_of(suite.averages, {"MeSH.f1_macro": 80.0}) == {}
+    assert compute_averages(suite.averages, {"MeSH.f1_macro": 80.0}) == {}
     assert "DRSM needs train of nowhere, which is not in" in suite.not_evaluated["DRSM"]
 
 
@@ -274,6 +273,6 @@ def test_fixture(shared):
         "clf_binary", "clf_multiclass", "clf_multilabel", "ir_binary", "ir_graded", "regression", "reviewers hard", "reviewers soft"
     ]  # fmt: skip
     assert tasks["clf_binary"].metrics == {"f1": "f1"} and len(tasks["clf_binary"].train) == 120
-    assert tasks["clf_multilabel"].train_answers.shape == (170, 5)
-    assert tasks["regression"].kind == "numbers" and tasks["regression"].test_answers[0] == 2.048
+    assert tasks["clf_multilabel"].train_labels.shape == (170, 5)
+    assert tasks["regression"].kind == "numbers" and tasks["regression"].test_labels[0] == 2.048
     assert len(tasks["ir_graded"].pools.candidates) == 720 and tasks["ir_graded"].pools.grades.max() == 3

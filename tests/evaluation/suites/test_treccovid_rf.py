@@ -160,14 +160,14 @@ def test_missing_and_foreign_files_are_named(cord: Path, tmp_path: Path) -> None
         build_treccovid_rf(cord, tmp_path / "rf")
     (cord / "qrels-other.txt").unlink()
     (cord / "metadata.csv").write_text("id,title,abstract\n")
-    with pytest.raises(InputError, match="metadata.csv has no column 'cord_uid'; is it CORD-19's metadata"):
+    with pytest.raises(InputError, match="metadata.csv has no column 'cord_uid'; is this CORD-19's metadata"):
         build_treccovid_rf(cord, tmp_path / "rf")
     (cord / "metadata.csv").write_text("cord_uid,title,abstract\nz1,A,B\n")
-    with pytest.raises(EmptyResultError, match="are the files of one set"):
+    with pytest.raises(EmptyResultError, match="do the files belong together"):
         build_treccovid_rf(cord, tmp_path / "rf")
     assert not (tmp_path / "rf").exists()
 
 
 def test_the_suite_names_the_builder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="build_treccovid_rf makes them from TREC-COVID's files"):
+    with pytest.raises(InputError, match="build_treccovid_rf writes them from TREC-COVID's files"):
         read_suite(tmp_path)

@@ -1,1 +1,1 @@
-"""Benchmarks: one file a suite, which reads the published files and says what is asked."""
+"""Evaluation suites, one file each: reading published benchmarks, and drawing suites from a corpus."""

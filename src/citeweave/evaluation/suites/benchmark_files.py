@@ -1,24 +1,18 @@
-"""The files of a benchmark: qrel, CSV, JSON and JSON lines, each read whole or refused with file, line and next step.
+"""Files of published benchmarks: qrel, CSV, JSON, Parquet; papers' texts; which suite a folder holds.
 
-    q1 0 p7 1        a qrel line: query, nothing, candidate, grade
+    q1 0 p7 1                                                             a qrel line: query, ignored, candidate, grade
+    {"p1": {"title": "T", "abstract": "A", ...}, ...}                     papers of SciDocs, one object
+    {"paper_id": "p1", "title": "T", "abstract": "A"}                     papers of MDCR, one per line
+    {"doc_id": "q1", "query": "deep nets", "candidates": [{...}, ...]}    papers of SciRepEval, one query per line
 
-A benchmark is fixed: a line that cannot be read means a damaged or foreign file, so nothing is skipped or counted.
-Files may be compressed; `x.jsonl.gz` stands for `x.jsonl`. Does not know what the files mean: each suite does.
+SciRepEval's records are JSON lines, CSV or Parquet, in one file per split or several, as Hugging Face stores a dataset:
 
-Titles and abstracts of a benchmark's papers, from the files that hold them.
+    fos/train.jsonl   fos/test.csv   fos/test-00000-of-00002.parquet   fos/test/0000.parquet   ir/test_qrel.jsonl
 
-    {"p1": {"title": "T", "abstract": "A", ...}, ...}                    SciDocs, one object
-    {"paper_id": "p1", "title": "T", "abstract": "A"}                    MDCR, a line a paper
-    {"doc_id": "q1", "query": "deep nets", "candidates": [{...}, ...]}   SciRepEval, a line a query
-
-Only wanted papers are kept. A paper that the file does not know stays, without text: reports count such papers.
-
-Which benchmark a folder holds, told by its files: for the error of somebody who gave the folder of another one.
-
-    mdcr_test.json                          MDCR
-    corpus.jsonl, queries.jsonl             BEIR
-
-Does not read more than the first line of a file.
+A benchmark is fixed: a line that cannot be read means a damaged or wrong file, so reading stops with file, line and next
+step, and nothing is skipped. Only wanted papers are kept in memory; a wanted paper that no file knows stays, without text,
+and reports count such papers. Files may be compressed: `x.jsonl.gz` stands for `x.jsonl`. Does not know what the files
+mean (each suite does) and does not download.
 """
 
 from __future__ import annotations
@@ -26,6 +20,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,78 +32,109 @@ from citeweave.core.inputs import MAX_LINE, BadRecordError, Source, parse_json
 from citeweave.evaluation.click_data import read_entries
 from citeweave.evaluation.tasks import TaskTexts
 
+MAX_GRADE = 2**31 - 1
+FIELDS = ("title", "abstract")
+
 _SUFFIXES = ("", ".gz", ".zst", ".bz2", ".xz")
-HIGHEST_GRADE = 2**31 - 1
-_AGAIN = "the file is damaged or half downloaded: get it again"
+_FORMATS = (".jsonl", ".csv", ".parquet")
+_IDS = ("doc_id", "paper_id", "corpus_id", "id")
+_PAPERS_FILE = re.compile(
+    r"(?!reviewer_)(.*_)?(meta|metadata|papers|evaluation)(-\d+-of-\d+)?\.(jsonl|parquet)(\.\w+)?"
+)
+_PARQUET_ROWS = 1 << 13
+_DAMAGED = "the file is damaged or half downloaded: download it again"
 
 
-def find(path: Path) -> Path | None:
-    """The file, or its compressed form; None where there is neither."""
+# --- finding files ---------------------------------------------------------------------------------------
+
+
+def find_file(path: Path) -> Path | None:
+    """Return a benchmark's file or its compressed form; None where there is neither."""
     forms = (path.with_name(path.name + suffix) for suffix in _SUFFIXES)
     return next((form for form in forms if form.is_file()), None)
 
 
-def existing(path: Path, holds: str) -> Path:
-    """The file, or its compressed form; it must be there. `holds` says what is in it, for the message."""
-    if found := find(path):
-        return found
+def require_file(path: Path, holds: str) -> Path:
+    """Return a benchmark's file or its compressed form; raises where there is neither. `holds` is for the message."""
+    if existing := find_file(path):
+        return existing
     what = "is a folder, not a file" if path.is_dir() else "is missing"
     raise InputError(f"{path} {what}: it holds {holds}; download it, or check the folder")
 
 
 class DataFolder:
-    """A folder with files of a benchmark; remembers which of them were read, so that a report can name them."""
+    """The folder of a benchmark's files; remembers which of them were read, so that a report can name them."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._read: dict[str, Path] = {}
         if not self.folder.is_dir():
-            what = "is a file, not a folder" if self.folder.exists() else "is no folder"
+            what = "is a file, not a folder" if self.folder.exists() else "is not a folder"
             raise InputError(f"{self.folder} {what}; give the folder with the benchmark's files")
 
     def has(self, *names: str) -> bool:
-        """Whether all of these files are there."""
-        return all(find(self.folder / name) is not None for name in names)
+        """Return whether the benchmark's folder has all of these files."""
+        return all(find_file(self.folder / name) is not None for name in names)
 
     def absent(self, *names: str) -> list[str]:
-        """Those of these files that are not there."""
+        """Return which of these files the benchmark's folder lacks."""
         return [name for name in names if not self.has(name)]
 
     def file(self, name: str, holds: str) -> Path:
-        """A file that must be there; it counts as read."""
-        path = existing(self.folder / name, holds)
+        """Return a file that the benchmark's folder must have, and record it as read."""
+        path = require_file(self.folder / name, holds)
         self._read[name] = path
         return path
 
     def use(self, path: Path) -> Path:
-        """A file that was found in another way; it counts as read."""
+        """Record a file of the benchmark that was found in another way as read, and return it."""
         inside = path.is_relative_to(self.folder)
         self._read[path.relative_to(self.folder).as_posix() if inside else str(path)] = path
         return path
 
     def hashes(self) -> dict[str, str]:
-        """File -> sha256, of those that were read."""
+        """Return file -> sha256, for the benchmark's files that were read."""
         return {name: hash_file(path) for name, path in sorted(self._read.items())}
 
 
+def split_files(folder: Path, *splits: str) -> list[Path]:
+    """Return the files of a dataset's first existing split among these; an empty list where there is none."""
+    for split in splits:
+        for form in _FORMATS:
+            if existing := find_file(folder / f"{split}{form}"):
+                return [existing]
+        for pattern in (f"{split}-*", f"{split}/*"):
+            if parts := sorted(path for path in folder.glob(pattern) if _format_of(path)):
+                return parts
+    return []
+
+
+def find_papers_files(folder: Path) -> list[Path]:
+    """Return a folder's files of titles and abstracts by their names: `metadata.jsonl`, `fos_meta.jsonl`, `papers.jsonl`."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and _PAPERS_FILE.fullmatch(path.name))
+
+
+# --- formats ---------------------------------------------------------------------------------------------
+
+
 def read_json(path: Path) -> Any:
-    """The whole file as one JSON value."""
+    """Read a benchmark file that is one JSON value."""
     with Source(path).open() as stream:
         data = stream.read().removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
-        raise InputError(f"{path} is empty; {_AGAIN}")
+        raise InputError(f"{path} is empty; {_DAMAGED}")
     try:
         return parse_json(data)
     except BadRecordError:
         line, ends_early = _where_json_breaks(data)
         what = "ends in the middle of its JSON" if ends_early else "is not valid JSON"
-        raise InputError(f"{path} {what} at line {line}; {_AGAIN}") from None
+        raise InputError(f"{path} {what} at line {line}; {_DAMAGED}") from None
 
 
 def read_json_lines(path: Path, *, keys: Sequence[str] = (), ids: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON-lines file, one a line. `keys` and `ids` must be in each; ids become text.
+    """Yield the objects of a JSON-lines file, one per line; `keys` and `ids` must be in each, and ids become text.
 
-    An id may be a text or a whole number: SciRepEval's files hold both.
+    An id may be a string or an integer: SciRepEval's files hold both.
     """
     empty = True
     for number, line in _lines(path):
@@ -116,29 +142,31 @@ def read_json_lines(path: Path, *, keys: Sequence[str] = (), ids: Sequence[str] 
         try:
             record = parse_json(line)
         except BadRecordError as error:
-            raise InputError(f"{path} line {number} is {error}; {_AGAIN}") from None
+            raise InputError(f"{path} line {number} is {error}; {_DAMAGED}") from None
         if not isinstance(record, dict):
-            raise InputError(f"{path} line {number} is no JSON object; is it another file?")
+            raise InputError(f"{path} line {number} is not a JSON object; is this the right file?")
         if absent := [key for key in (*ids, *keys) if key not in record]:
-            raise InputError(f"{path} line {number} has no {absent[0]!r}; it has {_list(record)}; is it another file?")
+            raise InputError(
+                f"{path} line {number} has no {absent[0]!r}; it has {_list(record)}; is this the right file?"
+            )
         for key in ids:
             record[key] = as_id(record[key], f"{path} line {number}: {key}")
         yield record
     if empty:
-        raise InputError(f"{path} is empty; {_AGAIN}")
+        raise InputError(f"{path} is empty; {_DAMAGED}")
 
 
 def read_qrel(path: Path) -> dict[str, dict[str, int]]:
-    """`{query: {candidate: grade}}`, in the order of the file.
+    """Read the relevance judgments of a qrel file, `{query: {candidate: grade}}`, in the order of the file.
 
-    A pair that is given twice stops the reading, as it stops pytrec_eval's: either grade might be meant.
+    A repeated pair is an error, as in pytrec_eval: either grade might be meant.
     """
     pools: dict[str, dict[str, int]] = {}
     for number, line in _lines(path):
-        parts = _text_cell(path, line).split()
+        parts = _decode(path, line).split()
         if len(parts) != 4:
             raise InputError(
-                f"{path} line {number} has {len(parts)} of the 4 parts 'query 0 candidate grade'; {_AGAIN}"
+                f"{path} line {number} has {len(parts)} of the 4 parts 'query 0 candidate grade'; {_DAMAGED}"
             )
         query, _, candidate, grade = parts
         pool = pools.setdefault(query, {})
@@ -149,80 +177,116 @@ def read_qrel(path: Path) -> dict[str, dict[str, int]]:
             )
         pool[candidate] = as_grade(grade, f"{path} line {number}: the grade")
     if not pools:
-        raise InputError(f"{path} is empty; {_AGAIN}")
+        raise InputError(f"{path} is empty; {_DAMAGED}")
     return pools
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The rows of a CSV file with a header, each `{column: text}` of these columns; others are left out."""
+    """Yield the rows of a CSV file with a header, each `{column: text}` of these columns; others are left out."""
     with Source(path).open() as stream:
-        text = _text_cell(path, stream.read())
+        text = _decode(path, stream.read())
     rows = csv.reader(io.StringIO(text, newline=""))
     try:
         header = next(rows, [])
         if not header:
-            raise InputError(f"{path} is empty; {_AGAIN}")
+            raise InputError(f"{path} is empty; {_DAMAGED}")
         if absent := [name for name in columns if name not in header]:
             raise InputError(
-                f"{path} has no column {absent[0]!r}; its first line is {_list(header)}; is it another file?"
+                f"{path} has no column {absent[0]!r}; its first line is {_list(header)}; is this the right file?"
             )
         places = [header.index(name) for name in columns]
         for row in rows:
             if row and len(row) < len(header):
-                raise InputError(f"{path} line {rows.line_num} has {len(row)} of {len(header)} columns; {_AGAIN}")
+                raise InputError(f"{path} line {rows.line_num} has {len(row)} of {len(header)} columns; {_DAMAGED}")
             if row:
                 yield {name: row[place] for name, place in zip(columns, places, strict=True)}
     except csv.Error as error:
-        raise InputError(f"{path} line {rows.line_num} is no CSV ({error}); {_AGAIN}") from None
+        raise InputError(f"{path} line {rows.line_num} is not CSV ({error}); {_DAMAGED}") from None
+
+
+def read_records(paths: Iterable[Path], columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the records of JSON-lines, CSV or Parquet files, which must have these columns; CSV fields are strings."""
+    for path in paths:
+        form = _format_of(path)
+        if form == ".csv":
+            yield from read_csv(path, columns)
+        elif form == ".parquet":
+            yield from _read_parquet(path, columns)
+        else:
+            yield from read_json_lines(path, keys=columns)
+
+
+def _format_of(path: Path) -> str:
+    """Return a file's format, such as `.jsonl` for `x.jsonl.gz`; empty where it cannot be read."""
+    return next((form for form in _FORMATS if form in path.suffixes), "") if path.is_file() else ""
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the records of a benchmark's Parquet file, which must have these columns."""
+    import pyarrow as pa
+
+    from citeweave.core.inputs import open_parquet, read_parquet_batches
+
+    try:
+        file = open_parquet(path)
+        if absent := [name for name in columns if name not in file.schema_arrow.names]:
+            raise InputError(
+                f"{path} has no column {absent[0]!r}; it has {', '.join(file.schema_arrow.names)}; is this the right file?"
+            )
+        for batch in read_parquet_batches(file, path, rows=_PARQUET_ROWS):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is not a complete Parquet file ({reason}); download it again") from None
 
 
 def as_id(value: object, what: str) -> str:
-    """An id as text; `what` names it in the error."""
+    """Return a paper's or query's id as text; `what` names it in the error."""
     if isinstance(value, str) and value:
         return value
     if type(value) is int:
         return str(value)
-    raise InputError(f"{what} is {_short(value)}; an id is a text or a whole number")
+    raise InputError(f"{what} is {_short(value)}; an id is a string or an integer")
 
 
 def as_grade(value: object, what: str) -> int:
-    """A grade as a whole number, also where it is written as `1.0` or as text."""
+    """Return a relevance grade as an integer, also where the file has it as `1.0` or as text."""
     try:
         number = float(value) if isinstance(value, (int, float, str)) else float("nan")
         grade = int(number)
     except (ValueError, OverflowError):
         number, grade = float("nan"), 0
-    if grade != number or abs(grade) > HIGHEST_GRADE or isinstance(value, bool):
-        raise InputError(f"{what} is {_short(value)}; a grade is a whole number such as 0 or 1")
+    if grade != number or abs(grade) > MAX_GRADE or isinstance(value, bool):
+        raise InputError(f"{what} is {_short(value)}; a grade is an integer such as 0 or 1")
     return grade
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with its number."""
+    """Yield the lines of a benchmark file that are not blank, each with its number."""
     with Source(path).open() as stream:
         number = 0
         while line := stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
-                raise InputError(f"{path} line {number} is longer than {MAX_LINE >> 20} MiB; is it another file?")
+                raise InputError(f"{path} line {number} is longer than {MAX_LINE >> 20} MiB; is this the right file?")
             if line := line.strip().removeprefix(b"\xef\xbb\xbf"):
                 yield number, line
 
 
-def _text_cell(path: Path, data: bytes) -> str:
+def _decode(path: Path, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; {_AGAIN}") from None
+        raise InputError(f"{path} is not UTF-8 text; {_DAMAGED}") from None
 
 
 def _where_json_breaks(data: bytes) -> tuple[int, bool]:
-    """The line where JSON breaks, and whether the file ends too early there."""
+    """Return the line where a file's JSON breaks, and whether the file ends too early there."""
     text = data.decode("utf-8", "replace").rstrip()
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        # a string that is cut off is told where it begins
+        # a string that is cut off is reported where it begins
         return error.lineno, error.pos >= len(text) - 1 or error.msg.startswith("Unterminated")
     except RecursionError:
         pass
@@ -238,33 +302,30 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# Titles and abstracts of a benchmark's papers, from the files that hold them.
-
-FIELDS = ("title", "abstract")
-_IDS = ("doc_id", "paper_id", "corpus_id", "id")
+# --- titles and abstracts --------------------------------------------------------------------------------
 
 
 @dataclass
 class BenchmarkPapers:
-    """What is known of some papers: id -> (title, abstract). Of a paper that comes twice the first counts."""
+    """Titles and abstracts of a benchmark's papers: id -> (title, abstract); the first of a repeated paper counts."""
 
     known: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, name: str, record: Mapping[str, Any], fields: Sequence[str] = FIELDS) -> None:
-        """Fields beside title and abstract, such as venue and year, stand at the abstract's end."""
+        """Add a paper; fields beside title and abstract, such as venue and year, are appended to the abstract."""
         if name not in self.known:
-            rest = [_paper_field(record.get(name)) for name in fields if name != "title"]
-            self.known[name] = (_paper_field(record.get("title")), " ".join(text for text in rest if text))
+            rest = [_field_text(record.get(field)) for field in fields if field != "title"]
+            self.known[name] = (_field_text(record.get("title")), " ".join(text for text in rest if text))
 
     def texts(self, ids: Iterable[str]) -> TaskTexts:
-        """Texts of these papers, each once, in their order."""
+        """Return the texts of these papers, each once, in their order."""
         names = unique(ids)
         pairs = [self.known.get(name, ("", "")) for name in names]
         return TaskTexts(names, [title for title, _ in pairs], [abstract for _, abstract in pairs])
 
 
 def unique(ids: Iterable[str]) -> list[str]:
-    """Every id once, in the order of its first place.
+    """Return each paper id once, in the order of first appearance.
 
     >>> unique(["b", "a", "b"])
     ['b', 'a']
@@ -272,12 +333,25 @@ def unique(ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
+def read_texts(
+    data: DataFolder, files: Sequence[Path], ids: Iterable[str], *, lacking: str, fields: Sequence[str] = FIELDS
+) -> TaskTexts:
+    """Read the texts of papers from these files; without files only ids, and `lacking` names the missing file."""
+    wanted = unique(ids)
+    if not files:
+        return TaskTexts.of_ids(wanted, lacking=lacking)
+    papers = BenchmarkPapers()
+    for path in files:
+        add_papers(papers, read_records([data.use(path)]), set(wanted), path=path, fields=fields)
+    return papers.texts(wanted)
+
+
 def read_paper_object(path: Path, wanted: Collection[str]) -> BenchmarkPapers:
-    """The wanted papers of one large JSON object, `{id: {"title", "abstract", ...}}`."""
+    """Read the wanted papers of one large JSON object, `{id: {"title", "abstract", ...}}`."""
     papers = BenchmarkPapers()
     for name, record in read_entries(Source(path)):
         if not isinstance(record, dict):
-            raise InputError(f"{path}: the entry of {name!r} is no JSON object; get the file again")
+            raise InputError(f"{path}: the entry of {name!r} is not a JSON object; download the file again")
         if name in wanted:
             papers.add(name, record)
     return papers
@@ -291,7 +365,7 @@ def add_papers(
     path: Path,
     fields: Sequence[str] = FIELDS,
 ) -> None:
-    """Papers of records, one each, or SciRepEval's records of a query with its candidates; `path` is for errors."""
+    """Add the wanted papers of records: one paper each, or SciRepEval's queries with their candidates."""
     candidates: list[tuple[str, Mapping[str, Any]]] = []
     for record in records:
         for name, paper, is_query in _papers_of(record, path):
@@ -301,12 +375,13 @@ def add_papers(
                 papers.add(name, paper, fields)
             else:
                 candidates.append((name, paper))
-    # the peer reads all queries before the candidates, and of equal ids the first counts
+    # SciRepEval reads all queries before the candidates, and the first of equal ids counts
     for name, paper in candidates:
         papers.add(name, paper, fields)
 
 
 def _papers_of(record: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield the papers of a SciRepEval record: id, fields, and whether it is the query."""
     query = record.get("query")
     if "candidates" not in record:
         yield _id(record, path), record, False
@@ -316,7 +391,7 @@ def _papers_of(record: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Map
     elif isinstance(query, Mapping):
         yield _id(query, path), query, True
     else:
-        raise InputError(f"{path}: a record with candidates has no query; get the file again")
+        raise InputError(f"{path}: a record with candidates has no query; download the file again")
     for candidate in record["candidates"] or ():
         yield _id(candidate, path), candidate, False
 
@@ -329,16 +404,16 @@ def _id(record: object, path: Path) -> str:
     raise InputError(f"{path} names a paper without an id; each needs one of {', '.join(_IDS)}")
 
 
-def _paper_field(value: object) -> str:
-    """A text as it stands, a number such as a year as text; nothing for anything else."""
+def _field_text(value: object) -> str:
+    """Return a paper's field as text: a string as it is, a number such as a year as text, else an empty string."""
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int | float) and value == value else ""
 
 
-# Which benchmark a folder holds, told by its files: for the error of somebody who gave the folder of another one.
+# --- which benchmark a folder holds ----------------------------------------------------------------------
 
-MARKS = {
+SUITE_FILES = {
     "scidocs": (
         "cite/test.qrel",
         "coview/test.qrel",
@@ -354,32 +429,32 @@ MARKS = {
     "treccovid_rf": ("test-pid2anns-treccovid.json", "abstracts-treccovid.jsonl"),
     "beir": ("corpus.jsonl", "queries.jsonl"),
 }
-"""Suite -> files of which each tells it."""
+"""Suite -> files, each of which identifies it."""
 
-KEYS = {
-    "csfcube": (("judgments.jsonl", "facet"), ("papers.jsonl", "sentence_facets_predicted")),
-    "beir": (("judgments.jsonl", "query_text"), ("papers.jsonl", "tldr")),
+SUITE_KEYS = {
+    "csfcube": (("judgements.jsonl", "facet"), ("papers.jsonl", "sentence_facets_predicted")),
+    "beir": (("judgements.jsonl", "query_text"), ("papers.jsonl", "tldr")),
 }
-"""Suite -> files of JSON lines, each of which tells it by a key of its first line."""
+"""Suite -> JSON-lines files, each of which identifies it by a key of its first line."""
 
 
-def recognize(folder: Path) -> tuple[str, str]:
-    """The suite whose files the folder holds, and the file that tells it; two empty texts where none does."""
-    for suite, marks in MARKS.items():
-        for mark in marks:
-            if find(folder / mark):
-                return suite, mark
-    for suite, keys in KEYS.items():
+def recognize_suite(folder: Path) -> tuple[str, str]:
+    """Return the suite whose files a folder holds, and the file that identifies it; two empty strings for none."""
+    for suite, names in SUITE_FILES.items():
+        for name in names:
+            if find_file(folder / name):
+                return suite, name
+    for suite, keys in SUITE_KEYS.items():
         for name, key in keys:
-            path = find(folder / name)
+            path = find_file(folder / name)
             if path and key in (Source(path).head().record or {}):
                 return suite, name
     return "", ""
 
 
-def refuse(folder: Path, suite: str, expected: str) -> InputError:
-    """The error for a folder without the suite's files; `expected` names them."""
-    other, mark = recognize(folder)
+def wrong_folder(folder: Path, suite: str, expected: str) -> InputError:
+    """Return the error for a folder without the suite's files, which names the suite it holds; `expected` lists files."""
+    other, name = recognize_suite(folder)
     if other and other != suite:
-        return InputError(f"{folder} is no folder of {suite}: its {mark} belongs to {other}; use --suite {other}")
+        return InputError(f"{folder} is not a folder of {suite}: its {name} belongs to {other}; use --suite {other}")
     return InputError(f"{folder} holds no files of {suite}: it needs {expected}; check the folder or download them")

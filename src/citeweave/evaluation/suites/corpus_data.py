@@ -1,18 +1,16 @@
-"""What a suite made from a corpus holds out: the reference lists of some papers, by year or by share.
+"""What the tasks of a corpus suite share: held-out references, the training graph, one order to draw by.
 
-    year:2016    papers from 2016 on are asked about; a model may learn from the citations of earlier ones
+    year:2016    papers from 2016 on are queries; a model may learn from the citations of earlier ones
     share:0.1    a tenth of the papers, drawn by a hash of their ids
 
-A citation belongs to its citing paper, as in `corpus.split`, so that training that splits by the same rule and seed
-never sees an answer. Does not make tasks.
-
-What the tasks of a suite share: the corpus with its citations, the papers with text, and one order to draw by.
+A citation belongs to its citing paper, as in `corpus/split.py`, so that training that splits by the same rule and seed never
+sees a held-out citation.
 
     order     every paper with a title, shuffled once by the seed
     sample    the first of them: random candidates of every query come from these
 
-Tasks that need any papers at all take the first of `order`, so that they share papers, and an encoder reads few.
-Does not choose queries.
+Tasks that can use any papers take the first of `order`, so that they share papers and an encoder reads few. Does not make
+tasks and does not choose queries: see `from_corpus.py`.
 """
 
 from __future__ import annotations
@@ -33,50 +31,56 @@ from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import SplitPart, split_by_share, split_by_year
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 
+Rows = NDArray[np.int64]
+"""Rows of the corpus."""
+
+PURPOSE = "corpus suite"
+NO_CITATIONS = "the corpus has no citations"
+
 
 @dataclass(frozen=True)
 class CorpusSuiteOptions:
-    """How a suite is made from a corpus; every draw depends on the seed alone."""
+    """How a suite is drawn from a corpus; every draw depends on the seed alone."""
 
     held_out: str = "share:0.1"
-    """Citing papers to ask about: `year:2016` (from that year on) or `share:0.1` (of all papers)."""
+    """Citing papers whose references are held out: `year:2016` (from that year on) or `share:0.1` (of all papers)."""
 
     queries: int = 1000
-    """At most so many queries a task; those of a smaller suite are the first of a larger one."""
+    """At most so many queries per task; those of a smaller suite are the first of a larger one."""
 
     seed: int = 0
 
     sample: int = 5000
-    """Random candidates of all tasks come from so many papers: they are encoded once, whatever the corpus's size."""
+    """Random candidates of all tasks come from so many papers: they are encoded once, however large the corpus is."""
 
     field_papers: int = 10_000
-    """At most so many papers for `field`, training and test together."""
+    """At most so many papers for the task `field`, training and test together."""
 
     number_papers: int = 5000
-    """The same for `year` and for `citations`, whose probe is slow."""
+    """At most so many papers for the tasks `year` and `citations`, whose probe is slow."""
 
     search_papers: int = 10_000
     """At most so many papers to search among."""
 
     def __post_init__(self) -> None:
-        read_rule(self.held_out)
+        parse_hold_out_rule(self.held_out)
         for name in ("queries", "sample", "field_papers", "number_papers", "search_papers"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
 
 
 class HoldOutRule(NamedTuple):
-    """What is held out, as numbers; one of the two is 0."""
+    """Which papers' references are held out: from a year on, or a share of all papers; one of the two is 0."""
 
     year: int = 0
     share: float = 0.0
 
 
-def read_rule(text: str) -> HoldOutRule:
-    """A rule from its text.
+def parse_hold_out_rule(text: str) -> HoldOutRule:
+    """Parse the text of `--held-out` into a hold-out rule.
 
-    >>> read_rule("year:2016"), read_rule("share:0.1")
-    (Rule(year=2016, share=0.0), Rule(year=0, share=0.1))
+    >>> parse_hold_out_rule("year:2016"), parse_hold_out_rule("share:0.1")
+    (HoldOutRule(year=2016, share=0.0), HoldOutRule(year=0, share=0.1))
     """
     kind, _, value = text.partition(":")
     try:
@@ -97,31 +101,33 @@ def read_rule(text: str) -> HoldOutRule:
 
 
 def held_out_rows(corpus: Corpus, options: CorpusSuiteOptions) -> NDArray[np.bool_]:
-    """Whether each paper is held out, (papers,): its references are asked for and must not be trained on."""
-    rule = read_rule(options.held_out)
+    """Return whether each paper of the corpus is held out, (papers,): a model must not be trained on its references."""
+    rule = parse_hold_out_rule(options.held_out)
     try:
         if rule.year:
             split = split_by_year(corpus.years, validation_from=rule.year, test_from=rule.year)
         else:
             split = split_by_share(corpus.ids, validation=0, test=rule.share, seed=options.seed)
     except EmptyResultError:
-        raise EmptyResultError(f"--held-out {options.held_out} {_failure(corpus, rule, options.seed)}") from None
+        raise EmptyResultError(
+            f"--held-out {options.held_out} {_explain_empty_split(corpus, rule, options.seed)}"
+        ) from None
     return np.asarray(split.codes == SplitPart.TEST)
 
 
 def training_graph(corpus: Corpus, options: CorpusSuiteOptions | None) -> CitationGraph:
-    """The citations that a model may learn from: all but those of held-out papers; without options, all."""
-    kept = slice(None) if options is None else ~held_out_rows(corpus, options)[corpus.citing]
+    """Return the citations that a model may learn from: all but those of held-out papers; without options, all."""
+    trained = slice(None) if options is None else ~held_out_rows(corpus, options)[corpus.citing]
     return graph_from_edges(
-        corpus.citing[kept],
-        corpus.cited[kept],
+        corpus.citing[trained],
+        corpus.cited[trained],
         len(corpus),
-        intents=corpus.intents[kept],
-        strengths=corpus.strengths[kept],
+        intents=corpus.intents[trained],
+        strengths=corpus.strengths[trained],
     )
 
 
-def _failure(corpus: Corpus, rule: HoldOutRule, seed: int) -> str:
+def _explain_empty_split(corpus: Corpus, rule: HoldOutRule, seed: int) -> str:
     if not rule.year:
         return (
             f"with seed {seed} leaves nothing on one side of {len(corpus):,} papers; "
@@ -129,28 +135,19 @@ def _failure(corpus: Corpus, rule: HoldOutRule, seed: int) -> str:
         )
     known = corpus.years[corpus.years > 0]
     if not len(known):
-        return "cannot be told: no paper has a year; hold out a share, such as share:0.1"
+        return "cannot be applied: no paper has a year; hold out a share, such as share:0.1"
     return (
         f"leaves nothing on one side: the papers' years go from {known.min()} to {known.max()}; "
         "choose a later year than the first and none after the last"
     )
 
 
-# What the tasks of a suite share: the corpus with its citations, the papers with text, and one order to draw by.
-
-Rows = NDArray[np.int64]
-"""Rows of the corpus."""
-
-PURPOSE = "corpus suite"
-NO_CITATIONS = "the corpus has no citations"
+class TaskUnavailableError(Exception):
+    """A task that the corpus cannot give; the text says why. Never leaves `make_suite`."""
 
 
-class CannotAskError(Exception):
-    """The corpus cannot give a task; the text says why. Never leaves `make_suite`."""
-
-
-class Fields(NamedTuple):
-    """The first field of every paper."""
+class PaperFields(NamedTuple):
+    """The first field of study of every paper of the corpus."""
 
     names: Sequence[str]
 
@@ -160,68 +157,69 @@ class Fields(NamedTuple):
 
 @dataclass(frozen=True)
 class SuiteData:
-    """A corpus and what is made of it once, when it is first needed."""
+    """A corpus and what its suite's tasks share, each computed once, when it is first needed."""
 
     corpus: Corpus
     options: CorpusSuiteOptions
 
     def stream(self, *purpose: str | int) -> np.random.Generator:
-        """Random numbers of this suite for one purpose."""
+        """Return the suite's random generator for one purpose."""
         return stream(self.options.seed, PURPOSE, *purpose)
 
     @property
     def has_references(self) -> bool:
-        """Whether papers cite anything, in the corpus or outside."""
+        """Whether papers of the corpus cite anything, inside it or outside."""
         return len(self.corpus.citing) > 0 or len(self.corpus.references_outside("citing")) > 0
 
     @cached_property
-    def held(self) -> NDArray[np.bool_]:
-        """(papers,) whose references are asked for."""
+    def held_out(self) -> NDArray[np.bool_]:
+        """(papers,) whether a paper's references are held out."""
         if not self.has_references:
-            raise CannotAskError(NO_CITATIONS)
+            raise TaskUnavailableError(NO_CITATIONS)
         return held_out_rows(self.corpus, self.options)
 
     def require_citations(self) -> None:
-        """Stop a task that needs citations between papers of the corpus."""
+        """Raise TaskUnavailableError for a task that needs citations where the corpus has none."""
         if not len(self.corpus.citing):
-            raise CannotAskError(NO_CITATIONS)
+            raise TaskUnavailableError(NO_CITATIONS)
 
     @cached_property
     def graph(self) -> CitationGraph:
-        """All citations."""
+        """All citations of the corpus."""
         return graph_from_edges(self.corpus.citing, self.corpus.cited, len(self.corpus))
 
     @cached_property
     def held_graph(self) -> CitationGraph:
-        """Citations of held-out papers."""
-        kept = self.held[self.corpus.citing]
-        return graph_from_edges(self.corpus.citing[kept], self.corpus.cited[kept], len(self.corpus))
+        """The citations of held-out papers."""
+        is_held = self.held_out[self.corpus.citing]
+        return graph_from_edges(self.corpus.citing[is_held], self.corpus.cited[is_held], len(self.corpus))
 
     @cached_property
-    def readable(self) -> NDArray[np.bool_]:
-        """(papers,) which have a title; others are neither queries nor candidates."""
+    def has_title(self) -> NDArray[np.bool_]:
+        """(papers,) whether a paper has a title; others are neither queries nor candidates."""
         return self.corpus.titles.lengths() > 0
 
     @cached_property
     def order(self) -> Rows:
-        """Every paper with a title, shuffled."""
-        return self.stream("order").permutation(np.flatnonzero(self.readable))
+        """Every paper with a title, shuffled: the order in which tasks take papers."""
+        return self.stream("order").permutation(np.flatnonzero(self.has_title))
 
     @property
     def sample(self) -> Rows:
+        """The papers from which random candidates are drawn."""
         return self.order[: self.options.sample]
 
     @cached_property
     def citing_queries(self) -> Rows:
-        """Held-out papers with references in the corpus, in the order in which tasks ask about them."""
+        """Held-out papers with references in the corpus, in the order in which tasks use them as queries."""
         self.require_citations()
         cites = np.diff(self.graph.cited.offsets) > 0  # (papers,)
-        found = np.flatnonzero(self.held & cites & self.readable)
-        if not len(found):
-            raise CannotAskError(
-                f"no paper held out by {self.options.held_out} cites a paper of the corpus; hold out others"
+        queries = np.flatnonzero(self.held_out & cites & self.has_title)
+        if not len(queries):
+            raise TaskUnavailableError(
+                f"no paper held out by {self.options.held_out} cites a paper of the corpus; hold out other papers"
             )
-        return self.stream("citing papers").permutation(found)
+        return self.stream("citing papers").permutation(queries)
 
     @cached_property
     def title_keys(self) -> NDArray[np.uint64]:
@@ -232,15 +230,16 @@ class SuiteData:
         return keys
 
     @cached_property
-    def fields(self) -> Fields:
+    def fields(self) -> PaperFields:
+        """The first field of every paper."""
         places: dict[str, int] = {}
         firsts = (text.partition("\n")[0] for text in self.corpus.fields)
         codes = np.array([places.setdefault(name, len(places)) if name else -1 for name in firsts], np.int32)
-        return Fields(list(places), codes)
+        return PaperFields(list(places), codes)
 
     def first_distinct(self, rows: Rows, count: int, banned: NDArray[np.uint64]) -> Rows:
-        """The first `count` rows that have a title, none of which is banned or given before, by `title_keys`."""
-        rows = rows[self.readable[rows]]
+        """Return the first `count` rows with a title whose `title_keys` are neither banned nor repeated."""
+        rows = rows[self.has_title[rows]]
         keys = self.title_keys[rows]
         fresh = ~np.isin(keys, banned)
         first = np.unique(keys[fresh], return_index=True)[1]

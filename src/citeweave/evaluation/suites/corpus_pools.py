@@ -1,30 +1,26 @@
-"""Pools of a task, query by query: relevant papers, near misses where there are any, random papers for the rest.
-
-    drawing = PoolDrawing(material, "cite", negatives=25)
-    drawing.add(query, relevant=cited, banned=connected)
-    drawing.finish()
-
-No pool holds its query, a paper twice, or the copy of a relevant paper under another id. A query's pool depends on
-nothing but the corpus, the seed, the task and the query. Does not know what makes a paper relevant.
-
-Which papers are relevant to a query by citations: cited, cited together with it, citing the same.
+"""Pools of a corpus suite by citations and citation intents: relevant papers among hard and random candidates.
 
     cite        papers that a held-out paper cites, among random ones
     hard_cite   the same queries and relevant papers, among papers cited by those it cites (Cohan et al., 2020)
     cocite      papers cited together with the query by held-out papers and by no others (Small, 1973)
     couple      papers that share the most references with a held-out paper (Kessler, 1963)
 
-Pools are as in SciDocs: up to five relevant papers among thirty. Does not read texts.
+Pools are as in SciDocs: up to five relevant papers among thirty. No pool holds its query, a paper twice, or a copy of a
+relevant paper under another id. A query's pool depends only on the corpus, the seed, the task and the query.
 
-Pools by citation intent: what a held-out paper cites for one reason, among what it cites for others.
+    builder = PoolBuilder(data, "cite", negatives=25)
+    builder.add(query, relevant=cited, banned=connected)
+    builder.finish()
 
-    plain, mixed = make_intent_pools(material, graph, "method")
+Pools by citation intent ask what a held-out paper cites for one reason, among what it cites for others:
+
+    plain, mixed = make_intent_pools(data, graph, "method")
 
     plain    up to 25 papers that the query cites for their method, and up to 25 that it cites, but not for that
     mixed    the same, and 25 random papers that are not connected with the query
 
-A citation with several intents is relevant for each of them and an "other" for none of these; one without a known
-intent is left out of the pool. Does not find intents.
+A citation with several intents is relevant for each of them and a negative for none of these; one without a known intent is
+left out of the pool. Does not read texts and does not predict intents.
 """
 
 from __future__ import annotations
@@ -38,31 +34,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.paper import Intent
-from citeweave.evaluation.suites.corpus_data import CannotAskError, Rows, SuiteData
+from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.signals import Related, Signal, related, stream_related
 
 RELEVANT = 5
 NEGATIVES = 25
-"""SciDocs asks for five papers among thirty."""
+"""SciDocs has five relevant papers among thirty."""
+
+MAX_LIST = 1000
+"""Papers with longer lists in the middle do not count; see `graph/signals.py`."""
+
+MEMORY = 64 << 20
+
+INTENTS = {"background": Intent.BACKGROUND, "method": Intent.METHOD, "result": Intent.RESULT}
+ANY_INTENT = Intent.BACKGROUND | Intent.METHOD | Intent.RESULT
+"""A citation with only finer intents has none of these three, so it is neither relevant nor a negative."""
+
+INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
+"""At most so many papers of each kind in a pool by intent."""
 
 _NONE = np.zeros(0, np.int64)
 
 
 class HardCandidates(NamedTuple):
-    """Candidates that are not relevant and not random."""
+    """Candidates of a pool that are hard to tell from relevant papers."""
 
     kind: str
     rows: Rows
     """Best first."""
 
-    most: int
-    """At most so many are taken."""
+    max_taken: int
+    """At most so many of them go into a pool."""
 
 
 @dataclass(frozen=True)
 class RowPools:
-    """Pools by rows of the corpus."""
+    """The pools of one task, by rows of the corpus."""
 
     queries: Rows
     offsets: NDArray[np.int64]
@@ -74,15 +82,15 @@ class RowPools:
     counts: Mapping[str, int]
 
     def papers(self) -> Rows:
-        """Every paper that occurs."""
+        """Return every paper of the pools."""
         return np.union1d(self.queries, self.candidates)
 
 
 @dataclass
-class PoolDrawing:
-    """Collects the pools of one task."""
+class PoolBuilder:
+    """Draws the pools of one task, query by query."""
 
-    material: SuiteData
+    data: SuiteData
     task: str
     negatives: int = NEGATIVES
     queries: list[int] = field(default_factory=list)
@@ -93,7 +101,8 @@ class PoolDrawing:
 
     @property
     def is_full(self) -> bool:
-        return len(self.queries) >= self.material.options.queries
+        """Whether the task has as many queries as the options allow."""
+        return len(self.queries) >= self.data.options.queries
 
     def add(
         self,
@@ -105,22 +114,22 @@ class PoolDrawing:
         field_rows: Rows = _NONE,
         group: str = "",
     ) -> None:
-        """Draw a pool; `relevant` is all that is, best first, `banned` what else may be no negative.
+        """Draw a query's pool; `relevant` are all relevant papers, best first, `banned` others that are no negatives.
 
-        Random papers are those of `field_rows` first. A query without relevant papers or negatives is not asked.
+        Random papers come from `field_rows` first. A query without relevant papers or negatives is left out.
         """
-        keys = self.material.title_keys
-        right = self.material.first_distinct(relevant, RELEVANT, keys[[query]])
+        keys = self.data.title_keys
+        right = self.data.first_distinct(relevant, RELEVANT, keys[[query]])
         if not len(right):
             self.counts["queries left out: no relevant paper"] += 1
             return
         taken = keys[np.concatenate([[query], relevant, banned])]
         parts: list[Rows] = []
         for source in near:
-            missing = min(source.most, self.negatives - sum(map(len, parts)))
-            parts.append(self.material.first_distinct(source.rows, missing, taken))
+            missing = min(source.max_taken, self.negatives - sum(map(len, parts)))
+            parts.append(self.data.first_distinct(source.rows, missing, taken))
             taken = np.concatenate([taken, keys[parts[-1]]])
-        parts += self._random(query, taken, self.negatives - sum(map(len, parts)), field_rows)
+        parts += self._draw_random(query, taken, self.negatives - sum(map(len, parts)), field_rows)
         wrong = np.concatenate([_NONE, *parts])
         if not len(wrong):
             self.counts["queries left out: no other paper to tell the relevant ones from"] += 1
@@ -133,9 +142,9 @@ class PoolDrawing:
         self.groups.append(group)
 
     def finish(self, *, grouped: bool = False, why_none: str = "no query has relevant papers") -> RowPools:
-        """The pools of all queries that were added."""
+        """Return the pools of all queries that were added."""
         if not self.queries:
-            raise CannotAskError(why_none)
+            raise TaskUnavailableError(why_none)
         sizes = [len(rows) for rows in self.candidates]
         return RowPools(
             np.array(self.queries, np.int64),
@@ -153,131 +162,127 @@ class PoolDrawing:
         self.counts["pools with fewer relevant papers than asked"] += right < RELEVANT
         self.counts["pools with fewer other papers than asked"] += wrong < self.negatives
 
-    def _random(self, query: int, taken: NDArray[np.uint64], count: int, field_rows: Rows) -> list[Rows]:
+    def _draw_random(self, query: int, taken: NDArray[np.uint64], count: int, field_rows: Rows) -> list[Rows]:
         if count <= 0:
             return []
-        rng, first = self.material.stream(self.task, query), _NONE
+        rng, first = self.data.stream(self.task, query), _NONE
         if len(field_rows):
-            first = self.material.first_distinct(rng.permutation(field_rows), count, taken)
-            taken = np.concatenate([taken, self.material.title_keys[first]])
-        mixed = rng.permutation(self.material.sample)
-        for tried in (8 * count, len(mixed)):  # the first few nearly always do, and are the first of all
-            found = self.material.first_distinct(mixed[:tried], count - len(first), taken)
-            if len(first) + len(found) == count:
+            first = self.data.first_distinct(rng.permutation(field_rows), count, taken)
+            taken = np.concatenate([taken, self.data.title_keys[first]])
+        mixed = rng.permutation(self.data.sample)
+        for tried in (8 * count, len(mixed)):  # the first ones nearly always suffice, and give the same draw
+            others = self.data.first_distinct(mixed[:tried], count - len(first), taken)
+            if len(first) + len(others) == count:
                 break
-        return [first, found]
+        return [first, others]
 
 
-# Which papers are relevant to a query by citations: cited, cited together with it, citing the same.
-
-LONGEST = 1000
-"""Papers with longer lists in the middle do not count; see `graph.signals`."""
-
-MEMORY = 64 << 20
+# --- pools by citations ----------------------------------------------------------------------------------
 
 
-def make_cite(material: SuiteData) -> RowPools:
-    drawing = PoolDrawing(material, "cite")
-    for query in material.citing_queries.tolist():
-        drawing.add(query, cited_of(material, query), connected_of(material, query))
-        if drawing.is_full:
+def make_cite(data: SuiteData) -> RowPools:
+    """Draw the pools of `cite`: what a held-out paper cites, among random papers."""
+    builder = PoolBuilder(data, "cite")
+    for query in data.citing_queries.tolist():
+        builder.add(query, find_cited(data, query), find_connected(data, query))
+        if builder.is_full:
             break
-    return drawing.finish(why_none="no held-out paper cites a paper with a title")
+    return builder.finish(why_none="no held-out paper cites a paper with a title")
 
 
-def make_hard_cite(material: SuiteData) -> RowPools:
-    """A query without any second hop would be the one of `cite`, and is left out."""
-    drawing = PoolDrawing(material, "hard_cite")
-    for query in material.citing_queries.tolist():
-        hop = second_hop_of(material, query)
+def make_hard_cite(data: SuiteData) -> RowPools:
+    """Draw the pools of `hard_cite`; a query without a second hop would be the same as in `cite` and is left out."""
+    builder = PoolBuilder(data, "hard_cite")
+    for query in data.citing_queries.tolist():
+        hop = find_second_hop(data, query)
         if not len(hop):
-            drawing.counts["queries left out: no second hop"] += 1
+            builder.counts["queries left out: no second hop"] += 1
             continue
-        near = [HardCandidates("second-hop", hop, drawing.negatives)]
-        drawing.add(query, cited_of(material, query), connected_of(material, query), near)
-        if drawing.is_full:
+        near = [HardCandidates("second-hop", hop, builder.negatives)]
+        builder.add(query, find_cited(data, query), find_connected(data, query), near)
+        if builder.is_full:
             break
-    return drawing.finish(why_none="no paper that a held-out paper cites has other references in the corpus")
+    return builder.finish(why_none="no paper that a held-out paper cites has other references in the corpus")
 
 
-def make_cocite(material: SuiteData) -> RowPools:
-    """Strengths are numbers of papers that cite both: where all of them are held out, training has not seen the pair."""
-    material.require_citations()
-    held, signal = material.held_graph, Signal("cocited", longest=LONGEST)
-    asked = np.flatnonzero((np.diff(held.citing.offsets) > 0) & material.readable)
-    asked = material.stream("cocite", "queries").permutation(asked)
-    drawing = PoolDrawing(material, "cocite")
-    for span, everywhere in stream_related(material.graph, signal, asked, memory=MEMORY, workers=1):
-        unseen = related(held, signal, asked[span])
-        for number, query in enumerate(asked[span].tolist()):
+def make_cocite(data: SuiteData) -> RowPools:
+    """Draw the pools of `cocite`: pairs that only held-out papers cite together, so that training has not seen them."""
+    data.require_citations()
+    held, signal = data.held_graph, Signal("cocited", longest=MAX_LIST)
+    queries = np.flatnonzero((np.diff(held.citing.offsets) > 0) & data.has_title)
+    queries = data.stream("cocite", "queries").permutation(queries)
+    builder = PoolBuilder(data, "cocite")
+    for span, everywhere in stream_related(data.graph, signal, queries, memory=MEMORY, workers=1):
+        unseen = related(held, signal, queries[span])
+        for number, query in enumerate(queries[span].tolist()):
             rows, strengths = unseen.row(number)
             known, total = everywhere.row(number)
+            # strengths are numbers of papers that cite both: all of them are held out
             is_unseen = total[np.searchsorted(known, rows)] == strengths
-            relevant = strongest_first(material, "cocite", query, rows[is_unseen], strengths[is_unseen])
-            drawing.add(query, relevant, np.concatenate([known, connected_of(material, query)]))
-            if drawing.is_full:
-                return drawing.finish()
-    return drawing.finish(why_none="no two papers are cited together by held-out papers alone")
+            relevant = sort_by_strength(data, "cocite", query, rows[is_unseen], strengths[is_unseen])
+            builder.add(query, relevant, np.concatenate([known, find_connected(data, query)]))
+            if builder.is_full:
+                return builder.finish()
+    return builder.finish(why_none="no two papers are cited together by held-out papers alone")
 
 
-def make_couple(material: SuiteData) -> RowPools:
-    """Held-out papers, those with references in the corpus first, as other tasks ask about them."""
-    outside = material.corpus.references_outside("citing")
-    inside = material.citing_queries if len(material.corpus.citing) or not len(outside) else np.zeros(0, np.int64)
-    others = np.setdiff1d(outside[material.held[outside] & material.readable[outside]], inside)
-    rows = np.concatenate([inside, material.stream("couple", "queries").permutation(others)])
-    drawing, signal = PoolDrawing(material, "couple"), Signal("coupled", longest=LONGEST)
-    graph = shared_references(material, rows)
+def make_couple(data: SuiteData) -> RowPools:
+    """Draw the pools of `couple`: shared references; queries with references in the corpus come first, as in other tasks."""
+    outside = data.corpus.references_outside("citing")
+    inside = data.citing_queries if len(data.corpus.citing) or not len(outside) else np.zeros(0, np.int64)
+    others = np.setdiff1d(outside[data.held_out[outside] & data.has_title[outside]], inside)
+    rows = np.concatenate([inside, data.stream("couple", "queries").permutation(others)])
+    builder, signal = PoolBuilder(data, "couple"), Signal("coupled", longest=MAX_LIST)
+    graph = build_coupling_graph(data, rows)
     for span, coupled in stream_related(graph, signal, rows, memory=MEMORY, workers=1):
         for number, query in enumerate(rows[span].tolist()):
-            relevant = strongest_first(material, "couple", query, *coupled.row(number))
-            drawing.add(query, relevant, connected_of(material, query))
-            if drawing.is_full:
-                return drawing.finish()
-    return drawing.finish(why_none="no held-out paper shares a reference with another paper")
+            relevant = sort_by_strength(data, "couple", query, *coupled.row(number))
+            builder.add(query, relevant, find_connected(data, query))
+            if builder.is_full:
+                return builder.finish()
+    return builder.finish(why_none="no held-out paper shares a reference with another paper")
 
 
-def cited_of(material: SuiteData, query: int) -> Rows:
-    """What the query cites, in an order that every task shares; pairs that training knows the other way round are not
-    asked for."""
-    rows = np.setdiff1d(material.graph.cited.row(query), _citing_in_training(material, query))
-    return material.stream("relevant", query).permutation(rows.astype(np.int64))
+def find_cited(data: SuiteData, query: int) -> Rows:
+    """Return what the query cites, in an order that every task shares, without papers whose citation of it is trained on."""
+    rows = np.setdiff1d(data.graph.cited.row(query), _citing_in_training(data, query))
+    return data.stream("relevant", query).permutation(rows.astype(np.int64))
 
 
-def connected_of(material: SuiteData, query: int) -> Rows:
-    """What the query cites and what cites it."""
-    graph = material.graph
+def find_connected(data: SuiteData, query: int) -> Rows:
+    """Return what the query cites and what cites it."""
+    graph = data.graph
     return np.concatenate([graph.cited.row(query), graph.citing.row(query)]).astype(np.int64)
 
 
-def second_hop_of(material: SuiteData, query: int) -> Rows:
-    """What is cited by papers that the query cites, and not connected to it, in an order that every task shares.
+def find_second_hop(data: SuiteData, query: int) -> Rows:
+    """Return papers cited by those that the query cites, and not connected to it, in an order that every task shares.
 
-    Reference lists of held-out papers are not looked into.
+    Reference lists of held-out papers are not used.
     """
-    graph = material.graph
+    graph = data.graph
     cited = graph.cited.row(query)
-    lists = [graph.cited.row(int(row)) for row in cited if not material.held[row]]
-    found = np.unique(np.concatenate([cited[:0], *(rows for rows in lists if len(rows) <= LONGEST)]))
-    found = np.setdiff1d(found, np.append(connected_of(material, query), query)).astype(np.int64)
-    return material.stream("second hop", query).permutation(found[material.readable[found]])
+    lists = [graph.cited.row(int(row)) for row in cited if not data.held_out[row]]
+    hop = np.unique(np.concatenate([cited[:0], *(rows for rows in lists if len(rows) <= MAX_LIST)]))
+    hop = np.setdiff1d(hop, np.append(find_connected(data, query), query)).astype(np.int64)
+    return data.stream("second hop", query).permutation(hop[data.has_title[hop]])
 
 
-def cocited_with(material: SuiteData, rows: Rows, strongest: int) -> Related:
-    """The papers most often cited together with each of these."""
-    return related(material.graph, Signal("cocited", longest=LONGEST, strongest=strongest), rows)
+def find_cocited(data: SuiteData, rows: Rows, strongest: int) -> Related:
+    """Return the papers most often cited together with each of these."""
+    return related(data.graph, Signal("cocited", longest=MAX_LIST, strongest=strongest), rows)
 
 
-def shared_references(material: SuiteData, queries: Rows) -> CitationGraph:
-    """Who cites what the queries cite; references outside the corpus are nodes after its papers."""
-    corpus, papers = material.corpus, len(material.corpus)
-    asked = np.zeros(papers, bool)
-    asked[queries] = True
+def build_coupling_graph(data: SuiteData, queries: Rows) -> CitationGraph:
+    """Build the graph of who cites what the queries cite; references outside the corpus are nodes after its papers."""
+    corpus, papers = data.corpus, len(data.corpus)
+    is_query = np.zeros(papers, bool)
+    is_query[queries] = True
     wanted = np.zeros(papers, bool)
-    wanted[corpus.cited[asked[corpus.citing]]] = True
+    wanted[corpus.cited[is_query[corpus.citing]]] = True
     inside = np.flatnonzero(wanted[corpus.cited])
     citing, keys = corpus.references_outside("citing"), corpus.references_outside("key")
-    names = np.unique(keys[asked[citing]])
+    names = np.unique(keys[is_query[citing]])
     outside = np.flatnonzero(np.isin(keys, names)) if len(names) else np.zeros(0, np.int64)
     return graph_from_edges(
         np.concatenate([corpus.citing[inside], citing[outside]]),
@@ -286,32 +291,25 @@ def shared_references(material: SuiteData, queries: Rows) -> CitationGraph:
     )
 
 
-def strongest_first(
-    material: SuiteData, task: str, query: int, rows: NDArray[np.int32], strengths: NDArray[np.float32]
+def sort_by_strength(
+    data: SuiteData, task: str, query: int, rows: NDArray[np.int32], strengths: NDArray[np.float32]
 ) -> Rows:
-    """Rows by falling strength, equal ones in random order."""
-    ties = material.stream(task, "ties", query).random(len(rows))
+    """Return rows by decreasing strength, ties in random order."""
+    ties = data.stream(task, "ties", query).random(len(rows))
     return rows[np.lexsort((ties, -strengths))].astype(np.int64)
 
 
-def _citing_in_training(material: SuiteData, query: int) -> NDArray[np.int32]:
-    rows = material.graph.citing.row(query)
-    return rows[~material.held[rows]]
+def _citing_in_training(data: SuiteData, query: int) -> NDArray[np.int32]:
+    rows = data.graph.citing.row(query)
+    return rows[~data.held_out[rows]]
 
 
-# Pools by citation intent: what a held-out paper cites for one reason, among what it cites for others.
-
-INTENTS = {"background": Intent.BACKGROUND, "method": Intent.METHOD, "result": Intent.RESULT}
-KNOWN = Intent.BACKGROUND | Intent.METHOD | Intent.RESULT
-"""Finer intents alone tell none of these three, so that such a citation is neither relevant nor another."""
-
-INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
-"""At most so many papers of a pool."""
+# --- pools by citation intent ----------------------------------------------------------------------------
 
 
 @dataclass
-class _Drawn:
-    """Pools of one task as they grow."""
+class _IntentPools:
+    """The pools of one intent as they grow, query by query."""
 
     queries: list[int] = field(default_factory=list)
     candidates: list[Rows] = field(default_factory=list)
@@ -337,38 +335,38 @@ class _Drawn:
         )
 
 
-def make_intent_pools(material: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
-    """The pools of an intent, plain and mixed; `graph` has all citations of the corpus with their intents."""
-    plain, mixed, keys = _Drawn(), _Drawn(), material.title_keys
-    for query in material.citing_queries.tolist():
-        if len(plain.queries) == material.options.queries:
+def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
+    """Draw the pools of an intent, plain and mixed; `graph` has all citations of the corpus with their intents."""
+    plain, mixed, keys = _IntentPools(), _IntentPools(), data.title_keys
+    for query in data.citing_queries.tolist():
+        if len(plain.queries) == data.options.queries:
             break
-        cited = cited_of(material, query)
-        masks = masks_of(graph, query, cited)  # (cited papers,)
+        cited = find_cited(data, query)
+        masks = read_intent_masks(graph, query, cited)  # (cited papers,)
         is_right = (masks & INTENTS[intent]) != 0
-        right = material.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
+        right = data.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
         taken = keys[np.append(cited[is_right], query)]
-        others = material.first_distinct(cited[~is_right & ((masks & KNOWN) != 0)], OTHERS, taken)
+        others = data.first_distinct(cited[~is_right & ((masks & ANY_INTENT) != 0)], OTHERS, taken)
         if not len(right) or not len(others):
             what = "other intent" if len(right) else "paper with this intent"
             plain.counts[f"queries left out: no {what}"] += 1
             continue
         plain.add(query, right, others)
-        mixed.add(query, right, others, _random(material, intent, query))
+        mixed.add(query, right, others, _draw_unconnected(data, intent, query))
     if not plain.queries:
-        raise CannotAskError(f"no held-out paper cites some papers for {intent} and others for something else")
+        raise TaskUnavailableError(f"no held-out paper cites some papers for {intent} and others for something else")
     return plain.finish(intent), mixed.finish(intent)
 
 
-def masks_of(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
-    """The intents with which a paper cites others, all of which it must cite; (cited,)."""
+def read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
+    """Return the intents with which a paper cites each of these papers, all of which it must cite; (cited,)."""
     start = int(graph.cited.offsets[query])
     places = start + np.searchsorted(graph.cited.row(query), cited)
     return np.asarray(graph.intents[places])
 
 
-def _random(material: SuiteData, intent: str, query: int) -> Rows:
-    """Papers that are not connected with the query."""
-    banned = material.title_keys[np.append(connected_of(material, query), query)]
-    mixed = material.stream("intents", intent, query).permutation(material.sample)
-    return material.first_distinct(mixed, RANDOM, banned)
+def _draw_unconnected(data: SuiteData, intent: str, query: int) -> Rows:
+    """Draw random papers that are not connected with the query."""
+    banned = data.title_keys[np.append(find_connected(data, query), query)]
+    mixed = data.stream("intents", intent, query).permutation(data.sample)
+    return data.first_distinct(mixed, RANDOM, banned)

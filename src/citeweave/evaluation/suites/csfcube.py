@@ -1,14 +1,14 @@
-"""CSFCube: papers that are like a query paper in one facet, its background, its method or its result.
+"""CSFCube: papers that are similar to a query paper in one facet: its background, its method or its result.
 
     abstracts-csfcube-preds.jsonl            papers in sentences, each with its predicted facet
     test-pid2anns-csfcube-{facet}.json       candidates of each query with grades 0 to 3
     evaluation_splits.json                   {facet: {"fold1_test": ["1587_background", ...], ...}}
 
-or the same as `papers.jsonl`, `judgments.jsonl` and `evaluation_splits.json`. The tasks are the three facets and `all`.
-The test value is the mean of two folds' means; dev is `fold1_dev` alone, since both dev folds together are the test
-set. A query's sentences of the facet count (objective as background); candidates are whole, and a model with one
-vector a paper does not see the facet. The protocol leaves the distance to the model: cosine unless another is asked.
-A query that stands among its own candidates is left out of them. Mysore et al., NeurIPS 2021 (datasets).
+or the same as `papers.jsonl`, `judgements.jsonl` and `evaluation_splits.json`. The tasks are the three facets and `all`.
+The test value is the mean of two folds' means; dev is `fold1_dev` alone, since both dev folds together are the test set.
+Only a query's sentences of the facet count (objective counts as background); candidates are complete, and a model with one
+vector per paper does not see the facet. The protocol leaves the distance to the model: cosine by default. A query among its
+own candidates is left out of them. Mysore et al., NeurIPS 2021 (datasets).
 """
 
 from __future__ import annotations
@@ -23,29 +23,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, choose
-from citeweave.evaluation.suites.aspire import (
-    CALLED,
-    METRICS,
-    SPLITS,
-    read_abstracts,
-    read_judgments,
-)
+from citeweave.evaluation.suites.aspire import METRICS, REPORTED_NAMES, SPLITS, read_abstracts, read_judgments
 from citeweave.evaluation.suites.benchmark_files import (
     DataFolder,
     as_grade,
     as_id,
     read_json,
     read_json_lines,
-    recognize,
-    refuse,
+    recognize_suite,
+    wrong_folder,
 )
-from citeweave.evaluation.suites.benchmark_records import (
+from citeweave.evaluation.suites.benchmark_labels import (
     REPEATED,
     UNKNOWN,
     GradedQuery,
+    add_unknown_papers,
     clean_queries,
     make_pools,
-    with_unknown,
 )
 from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite, TaskTexts
 
@@ -55,7 +49,7 @@ RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=2, distance="cosi
 
 _ABSTRACTS = "abstracts-csfcube-preds.jsonl"
 _SPLITS = "evaluation_splits.json"
-_PAPERS, _JUDGMENTS = "papers.jsonl", "judgments.jsonl"
+_PAPERS, _JUDGMENTS = "papers.jsonl", "judgements.jsonl"
 
 
 Folds = Mapping[str, Sequence[Sequence[str]]]
@@ -64,59 +58,59 @@ Folds = Mapping[str, Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class _Layout:
-    """What either layout says."""
+    """CSFCube's texts and judged queries, from either layout of its files."""
 
     texts: TaskTexts
     queries: list[GradedQuery]
     missing: Mapping[str, str]
-    """Facet -> why it cannot be judged."""
+    """Facet -> why it cannot be evaluated."""
 
     repeated: int = 0
 
 
 def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
-    """The suite of a folder, in either layout."""
+    """Read CSFCube from a folder, in either layout: three facets and `all`."""
     choose(split, SPLITS, "--split")
     files = DataFolder(folder)
     layout = _read_layout(files)
     folds = _read_folds(files, split, [facet for facet in FACETS if facet not in layout.missing])
     in_folds = {name for part in folds.values() for fold in part for name in fold}
     chosen = [_with_sentences(query, layout.texts) for query in layout.queries if query.name in in_folds]
-    asked = clean_queries(chosen, relevant=RULE.relevant)
-    texts, unknown = with_unknown(layout.texts, asked.queries)
+    graded = clean_queries(chosen, relevant=RULE.relevant)
+    texts, unknown = add_unknown_papers(layout.texts, graded.queries)
     if split == "test":
-        asked.counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
-    asked.counts["queries without a sentence of their facet, of which all sentences count"] = (
-        0 if texts.labels is None else sum(query.sentences is None for query in asked.queries)
+        graded.counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
+    graded.counts["queries without a sentence of their facet, of which all sentences count"] = (
+        0 if texts.labels is None else sum(query.sentences is None for query in graded.queries)
     )
-    asked.counts[REPEATED] = layout.repeated
-    asked.counts[UNKNOWN] = unknown
-    by_name = {query.name: query for query in asked.queries}
+    graded.counts[REPEATED] = layout.repeated
+    graded.counts[UNKNOWN] = unknown
+    by_name = {query.name: query for query in graded.queries}
     return Suite(
         NAME,
         tuple(_task(name, texts, by_name, part, files.folder / _SPLITS) for name, part in folds.items()),
         headline=("all.map", "all.ndcg%20"),
         not_evaluated=_not_evaluated(layout.missing),
-        notes=asked.notes(),
+        notes=graded.notes(),
         data={
             "folder": str(folder),
             "split": split,
             "files": files.hashes(),
             "papers": len(texts),
-            "queries": len(asked.queries),
-            "pairs": sum(len(query.candidates) for query in asked.queries),
+            "queries": len(graded.queries),
+            "pairs": sum(len(query.candidates) for query in graded.queries),
         },
     )
 
 
 def facet_rows(labels: Sequence[str], facet: str) -> NDArray[np.int64] | None:
-    """Which sentences are of the facet, None where none is.
+    """Return which sentences of a CSFCube paper are of the facet, None where none is.
 
     >>> facet_rows(["background_label", "objective_label", "method_label"], "background").tolist()
     [0, 1]
     """
-    found = [row for row, label in enumerate(labels) if _facet(label) == facet]
-    return np.array(found, np.int64) if found else None
+    rows = [row for row, label in enumerate(labels) if _facet(label) == facet]
+    return np.array(rows, np.int64) if rows else None
 
 
 def _facet(label: str) -> str:
@@ -131,10 +125,10 @@ def _task(
     if lost := [query for query in names if query not in queries]:
         raise InputError(
             f"{splits} names {len(lost)} queries that are not judged, such as {lost[0]!r}; "
-            "the files are of different sets or half downloaded: get them again"
+            "the files belong to different sets or are half downloaded: download them again"
         )
     pools = make_pools(texts, [queries[query] for query in names])
-    return RankingTask(name, texts, pools, RULE, folds=folds, called=CALLED)
+    return RankingTask(name, texts, pools, RULE, folds=folds, called=REPORTED_NAMES)
 
 
 def _not_evaluated(missing: Mapping[str, str]) -> dict[str, str]:
@@ -151,7 +145,7 @@ def _with_sentences(query: GradedQuery, texts: TaskTexts) -> GradedQuery:
 
 
 def _read_folds(files: DataFolder, split: str, facets: Sequence[str]) -> Folds:
-    """The folds of each task that can be judged; `all` only where every facet can."""
+    """Read the folds of each CSFCube task that can be evaluated; `all` only where every facet can."""
     path = files.file(_SPLITS, "the folds of queries that the protocol averages over")
     value = read_json(path)
     folds = {facet: _folds_of(path, value, facet, split) for facet in facets}
@@ -163,25 +157,25 @@ def _read_folds(files: DataFolder, split: str, facets: Sequence[str]) -> Folds:
 def _folds_of(path: Path, value: Any, facet: str, split: str) -> list[list[str]]:
     wanted = ["fold1_test", "fold2_test"] if split == "test" else ["fold1_dev"]
     part = value.get(facet) if isinstance(value, dict) else None
-    found = []
+    folds = []
     for fold in wanted:
         names = part.get(fold) if isinstance(part, dict) else None
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{path} has no list of queries {facet}.{fold}; is it the splits file of CSFCube?")
-        found.append(names)
-    return found
+            raise InputError(f"{path} has no list of queries {facet}.{fold}; is this CSFCube's splits file?")
+        folds.append(names)
+    return folds
 
 
-# --- the two layouts -------------------------------------------------------------------------------
+# --- the two layouts -------------------------------------------------------------------------------------
 
 
 def _read_layout(files: DataFolder) -> _Layout:
     names = {facet: f"test-pid2anns-csfcube-{facet}.json" for facet in FACETS}
     if any(files.has(name) for name in names.values()):
         return _read_release(files, names)
-    if files.has(_JUDGMENTS) and recognize(files.folder)[0] in (NAME, ""):
+    if files.has(_JUDGMENTS) and recognize_suite(files.folder)[0] in (NAME, ""):
         return _read_flat(files)
-    raise refuse(files.folder, NAME, f"{', '.join(names.values())} and {_SPLITS} (or {_PAPERS} and {_JUDGMENTS})")
+    raise wrong_folder(files.folder, NAME, f"{', '.join(names.values())} and {_SPLITS} (or {_PAPERS} and {_JUDGMENTS})")
 
 
 def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
@@ -195,8 +189,8 @@ def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
     if not files.has(_ABSTRACTS):
         named = dict.fromkeys(paper for query in queries for paper in (query.paper, *query.candidates))
         return _Layout(TaskTexts.of_ids(list(named), lacking=str(files.folder / _ABSTRACTS)), queries, missing)
-    facts = read_abstracts(files.file(_ABSTRACTS, "the papers in sentences"))
-    return _Layout(facts.texts, queries, missing, facts.repeated)
+    papers = read_abstracts(files.file(_ABSTRACTS, "the papers in sentences"))
+    return _Layout(papers.texts, queries, missing, papers.repeated)
 
 
 def _read_flat(files: DataFolder) -> _Layout:
@@ -205,13 +199,13 @@ def _read_flat(files: DataFolder) -> _Layout:
     for number, record in enumerate(read_json_lines(path, ids=("query",), keys=("candidates", "relevance")), 1):
         where = f"{path} record {number}"
         if record.get("facet") not in FACETS:
-            raise InputError(f"{where} has no facet of {', '.join(FACETS)}; is it the judgments of another set?")
+            raise InputError(f"{where} has no facet of {', '.join(FACETS)}; does the file belong to another benchmark?")
         if not all(isinstance(record[key], list) for key in ("candidates", "relevance")):
-            raise InputError(f"{where}: candidates and relevance must be lists; get the file again")
+            raise InputError(f"{where}: candidates and relevance must be lists; download the file again")
         candidates = [as_id(paper, f"{where}: a candidate") for paper in record["candidates"]]
         grades = [as_grade(grade, f"{where}: a grade") for grade in record["relevance"]]
         if len(candidates) != len(grades):
-            raise InputError(f"{where}: {len(candidates)} candidates and {len(grades)} grades; get the file again")
+            raise InputError(f"{where}: {len(candidates)} candidates and {len(grades)} grades; download the file again")
         name = f"{record['query']}_{record['facet']}"
         queries.append(GradedQuery(name, record["query"], candidates, grades, record["facet"]))
     judged = {query.group for query in queries}
@@ -225,7 +219,7 @@ def _read_papers(files: DataFolder) -> TaskTexts:
     records = {record["id"]: record for record in read_json_lines(path, ids=("id",), keys=keys)}
     for paper, record in records.items():
         if len(record["abstract_sentences"]) != len(record["sentence_facets_predicted"]):
-            raise InputError(f"{path}: paper {paper} has not one facet a sentence; get the file again")
+            raise InputError(f"{path}: paper {paper} does not have one facet per sentence; download the file again")
     return TaskTexts(
         ids=list(records),
         titles=[str(record["title"] or "") for record in records.values()],

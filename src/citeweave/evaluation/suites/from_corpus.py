@@ -1,4 +1,4 @@
-"""A suite made from a corpus of one's own, with the field's protocols: what do these vectors know of these papers?
+"""The suites `corpus` and `intents`: evaluation tasks drawn from any corpus by the field's protocols.
 
     suite = make_suite(Corpus.open("corpus/"), CorpusSuiteOptions(held_out="year:2016"))
 
@@ -6,24 +6,19 @@
     mdcr                              pools of up to 5 and 55 that are near in several ways, by field; map, recall_5
     field                             a linear probe for classes (SciDocs); macro F1
     year, citations                   linear probes for numbers (SciRepEval); Kendall's tau
-    title, summary                    search: a title asks for its abstract, a summary for its paper
+    title, summary                    search: a title finds its abstract, a summary finds its paper
 
-The references of held-out papers are asked for: a model that was trained on them must not be judged by this suite.
-`training_graph` and `held_out_rows` are the other side of that line. Pools of other seeds are other pools: compare
-models by one. Does not judge.
+    suite = make_intent_suite(corpus, CorpusSuiteOptions(held_out="share:0.1"), graph=intent_graph(corpus, "intents/"))
 
-Citation intents held out: given a paper and a reason to cite, which papers does it cite for that reason?
-
-    suite = make_suite(corpus, CorpusSuiteOptions(held_out="share:0.1"), graph=intent_graph(corpus, "intents/"))
-
-    background, method, result                            among what the paper cites for other reasons
+    background, method, result                            what a paper cites for one reason, among what it cites for others
     background_mixed, method_mixed, result_mixed          and among 25 random papers too
     all, all_mixed                                        means of the three
 
-Queries are the held-out papers of the `corpus` suite: a corpus that leaves out what that one asks for leaves out what
-this one asks for. A model with one vector a paper does not see the intent that is asked for; `--aspect matching` answers
-each query in its space. Pools are small, and the notes tell the map of a random order.
-Does not judge, and does not find intents: `citeweave annotate` does.
+The references of held-out papers are the answers: a model that was trained on them must not be evaluated on these suites.
+`training_graph` and `held_out_rows` are the other side of that line, the same for both suites. Pools of different seeds
+differ: compare models on the same ones. A model with one vector per paper does not see the intent in question;
+`--aspect matching` answers each query in its space. Pools by intent are small, and the notes give the map of a random
+order. Does not evaluate and does not predict intents: see `evaluate.py` and `citeweave annotate`.
 """
 
 from __future__ import annotations
@@ -40,16 +35,16 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
 from citeweave.evaluation.suites.corpus_data import (
-    CannotAskError,
     CorpusSuiteOptions,
     Rows,
     SuiteData,
+    TaskUnavailableError,
     held_out_rows,
     training_graph,
 )
 from citeweave.evaluation.suites.corpus_pools import (
+    ANY_INTENT,
     INTENTS,
-    KNOWN,
     RowPools,
     make_cite,
     make_cocite,
@@ -58,8 +53,8 @@ from citeweave.evaluation.suites.corpus_pools import (
     make_intent_pools,
 )
 from citeweave.evaluation.suites.corpus_tasks import (
+    CorpusSearch,
     RowProbe,
-    Search,
     make_citations,
     make_field,
     make_mdcr,
@@ -71,12 +66,13 @@ from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, R
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay, intents_from_contexts
 
-__all__ = ["CorpusSuiteOptions", "held_out_rows", "make_suite", "training_graph"]
+__all__ = ["CorpusSuiteOptions", "held_out_rows", "make_intent_suite", "make_suite", "training_graph"]
 
-NAME = "corpus"
+NAME, INTENT_SUITE = "corpus", "intents"
+MIXED = "_mixed"
 
-Made = RowPools | RowProbe | Search
-MAKERS: Mapping[str, Callable[[SuiteData], Made | None]] = {
+DrawnTask = RowPools | RowProbe | CorpusSearch
+MAKERS: Mapping[str, Callable[[SuiteData], DrawnTask | None]] = {
     "cite": make_cite,
     "cocite": make_cocite,
     "hard_cite": make_hard_cite,
@@ -94,22 +90,22 @@ HEADLINE = {
     **dict.fromkeys(("year", "citations"), "kendalltau"),
     **dict.fromkeys(("title", "summary"), "ndcg_cut_10"),
 }
-"""Task -> the metric that stands for it."""
+"""Task -> its main metric."""
 
 RULES = {"mdcr": RankingRule(metrics=("map", "recall_5"), distance="cosine")}
 RULE = RankingRule(metrics=("map", "ndcg"), distance="cosine")
 
 
 def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, reporter: Reporter = QUIET) -> Suite:
-    """The tasks that the corpus can give; the same corpus and options give the same tasks."""
+    """Draw the suite `corpus`: the tasks that a corpus can give; the same corpus and options give the same tasks."""
     options = options or CorpusSuiteOptions()
-    material = SuiteData(corpus, options)
-    made, not_evaluated = _make_corpus_tasks(material, reporter)
-    if not made:
+    data = SuiteData(corpus, options)
+    drawn, not_evaluated = _make_corpus_tasks(data, reporter)
+    if not drawn:
         reasons = "; ".join(f"{name}: {why}" for name, why in not_evaluated.items())
         raise EmptyResultError(f"{corpus.folder} gives no task ({reasons}); import papers with titles and citations")
-    rows = _rows_of(made)
-    tasks = _as_tasks(made, rows, texts_of(corpus, rows))
+    rows = _rows_of(drawn)
+    tasks = _as_tasks(drawn, rows, read_task_texts(corpus, rows))
     headline = tuple(f"{task.name}.{HEADLINE[task.name]}" for task in tasks)
     return Suite(
         NAME,
@@ -117,59 +113,60 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
         averages={"average": Average(headline, note=f"mean of the {len(headline)} tasks' main metrics")},
         headline=headline,
         not_evaluated=not_evaluated,
-        notes=_notes(material, made, rows),
+        notes=_notes(data, drawn, rows),
         data={
             "folder": str(corpus.folder),
             "corpus": corpus.hash,
             "options": asdict(options),
             "papers": len(corpus),
-            "papers with title": len(material.order),
+            "papers with title": len(data.order),
             "papers of the suite": len(rows),
-            **held_out_counts(material),
-            "tasks": {name: dict(part.counts) for name, part in made.items()},
+            **count_held_out(data),
+            "tasks": {name: dict(part.counts) for name, part in drawn.items()},
         },
     )
 
 
-def _make_corpus_tasks(material: SuiteData, reporter: Reporter) -> tuple[dict[str, Made], dict[str, str]]:
-    made: dict[str, Made] = {}
+def _make_corpus_tasks(data: SuiteData, reporter: Reporter) -> tuple[dict[str, DrawnTask], dict[str, str]]:
+    """Draw every task that the corpus can give; the others with the reason why not."""
+    drawn: dict[str, DrawnTask] = {}
     not_evaluated: dict[str, str] = {}
-    with reporter.task("making the suite", total=len(MAKERS), unit="tasks") as advance:
+    with reporter.task("building the suite", total=len(MAKERS), unit="tasks") as advance:
         for name, maker in MAKERS.items():
             try:
-                part = maker(material)
+                part = maker(data)
                 if part is not None:
-                    made[name] = part
-            except CannotAskError as error:
+                    drawn[name] = part
+            except TaskUnavailableError as error:
                 not_evaluated[name] = str(error)
             advance(1)
-    return made, not_evaluated
+    return drawn, not_evaluated
 
 
-def _rows_of(made: Mapping[str, Made]) -> Rows:
-    """Every paper of the rankings and probes, ascending; searches have texts of their own."""
-    parts = [part.papers() for part in made.values() if not isinstance(part, Search)]
+def _rows_of(drawn: Mapping[str, DrawnTask]) -> Rows:
+    """Return every paper of the rankings and probes, ascending; searches have texts of their own."""
+    parts = [part.papers() for part in drawn.values() if not isinstance(part, CorpusSearch)]
     return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
-def texts_of(corpus: Corpus, rows: Rows) -> TaskTexts:
-    """The papers of some rows."""
+def read_task_texts(corpus: Corpus, rows: Rows) -> TaskTexts:
+    """Read the texts of papers by rows of the corpus."""
     return TaskTexts(corpus.ids.take(rows), corpus.titles.take(rows), corpus.abstracts.take(rows))
 
 
-def _as_tasks(made: Mapping[str, Made], rows: Rows, texts: TaskTexts) -> tuple[Task, ...]:
+def _as_tasks(drawn: Mapping[str, DrawnTask], rows: Rows, texts: TaskTexts) -> tuple[Task, ...]:
     return tuple(
         part.task
-        if isinstance(part, Search)
-        else ranking_task(name, part, rows, texts)
+        if isinstance(part, CorpusSearch)
+        else make_ranking_task(name, part, rows, texts)
         if isinstance(part, RowPools)
-        else _probe(name, part, rows, texts)
-        for name, part in made.items()
+        else _make_probe_task(name, part, rows, texts)
+        for name, part in drawn.items()
     )
 
 
-def ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) -> RankingTask:
-    """Pools by rows of the corpus as a task over the texts of `rows`, which are ascending."""
+def make_ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) -> RankingTask:
+    """Return pools by rows of the corpus as a ranking task over the texts of `rows`, which are ascending."""
     queries = np.searchsorted(rows, part.queries)
     pools = Pools(
         queries,
@@ -182,7 +179,7 @@ def ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) -> Ran
     return RankingTask(name, texts, pools, RULES.get(name, RULE))
 
 
-def _probe(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
+def _make_probe_task(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
     from citeweave.evaluation.probes import SCIDOCS_CLASSES, SCIREPEVAL_NUMBERS
 
     classes = part.kind == "classes"
@@ -191,23 +188,23 @@ def _probe(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask
         texts,
         part.kind,
         np.searchsorted(rows, part.train),
-        part.train_answers,
+        part.train_labels,
         np.searchsorted(rows, part.test),
-        part.test_answers,
+        part.test_labels,
         rule=SCIDOCS_CLASSES if classes else SCIREPEVAL_NUMBERS,
         metrics={"f1": "f1_macro"} if classes else {"kendalltau": "kendalltau"},
         missing_as="zeros" if classes else "left out",
     )
 
 
-def held_out_counts(material: SuiteData) -> dict[str, Any]:
-    """What is held out, and what is left to train on."""
-    corpus = material.corpus
-    if not material.has_references:
+def count_held_out(data: SuiteData) -> dict[str, Any]:
+    """Count the held-out papers and citations, and the citations left to train on."""
+    corpus = data.corpus
+    if not data.has_references:
         return {}
-    held, outside = material.held[corpus.citing], material.held[corpus.references_outside("citing")]
+    held, outside = data.held_out[corpus.citing], data.held_out[corpus.references_outside("citing")]
     return {
-        "held-out papers": int(material.held.sum()),
+        "held-out papers": int(data.held_out.sum()),
         "held-out papers that cite": len(np.unique(corpus.citing[held])),
         "held-out citations": int(held.sum()),
         "held-out references outside the corpus": int(outside.sum()),
@@ -215,45 +212,40 @@ def held_out_counts(material: SuiteData) -> dict[str, Any]:
     }
 
 
-def held_out_notes(material: SuiteData) -> list[str]:
-    """A warning not to train on what is asked for; none where there are no references."""
-    counts = held_out_counts(material)
+def note_held_out(data: SuiteData) -> list[str]:
+    """Return a warning not to train on held-out citations, as a note of the suite; none where there are no references."""
+    counts = count_held_out(data)
     if not counts:
         return []
     return [
-        f"held out by {material.options.held_out} (seed {material.options.seed}): the {counts['held-out citations']:,} "
+        f"held out by {data.options.held_out} (seed {data.options.seed}): the {counts['held-out citations']:,} "
         f"citations of {counts['held-out papers that cite']:,} papers; a model that was trained on them must not be "
         f"judged here, the other {counts['citations to train on']:,} may be learned from"
     ]
 
 
-def _notes(material: SuiteData, made: Mapping[str, Made], rows: Rows) -> tuple[str, ...]:
-    corpus, notes = material.corpus, held_out_notes(material)
-    if bare := int((corpus.abstracts.lengths()[rows] == 0).sum()):
-        notes.append(f"{bare:,} of the suite's {len(rows):,} papers have a title and no abstract")
-    if unread := len(corpus) - len(material.order):
-        notes.append(f"{unread:,} papers of the corpus have no title and are not asked about")
-    if "hard_cite" in made:
-        filled = made["hard_cite"].counts
+def _notes(data: SuiteData, drawn: Mapping[str, DrawnTask], rows: Rows) -> tuple[str, ...]:
+    corpus, notes = data.corpus, note_held_out(data)
+    if without_abstract := int((corpus.abstracts.lengths()[rows] == 0).sum()):
+        notes.append(f"{without_abstract:,} of the suite's {len(rows):,} papers have a title and no abstract")
+    if untitled := len(corpus) - len(data.order):
+        notes.append(f"{untitled:,} papers of the corpus have no title and are left out")
+    if "hard_cite" in drawn:
+        counts = drawn["hard_cite"].counts
         notes.append(
-            f"hard_cite: {filled['second-hop papers']:,} hard papers were found, "
-            f"{filled['random papers']:,} random ones fill the pools"
+            f"hard_cite: {counts['second-hop papers']:,} hard papers were found, "
+            f"{counts['random papers']:,} random ones fill the pools"
         )
-    if "mdcr" in made:
-        notes.append("mdcr: BM25 chose some of every pool's papers, which works against BM25 and what is like it")
+    if "mdcr" in drawn:
+        notes.append("mdcr: BM25 chose some of every pool's papers, which works against BM25 and similar models")
     return tuple(notes)
 
 
-# Citation intents held out: given a paper and a reason to cite, which papers does it cite for that reason?
-
-INTENT_SUITE = "intents"
-MIXED = "_mixed"
-METRICS = ("map", "ndcg")
+# --- citation intents ------------------------------------------------------------------------------------
 
 
 def intent_graph(corpus: Corpus, overlay: str | Path | None = None) -> CitationGraph:
-    """The citations of a corpus with their intents: an overlay's, or those that its source gave with citations and with
-    citing sentences."""
+    """Return the citations of a corpus with their intents: an overlay's, or those of its source (citations, contexts)."""
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus), intents=corpus.intents)
     if overlay is not None:
         return IntentOverlay.open(overlay).on(graph, corpus)
@@ -267,78 +259,80 @@ def make_intent_suite(
     graph: CitationGraph | None = None,
     reporter: Reporter = QUIET,
 ) -> Suite:
-    """The tasks of a corpus whose citations have intents; the same corpus, intents and options give the same tasks.
+    """Draw the suite `intents` from a corpus whose citations have intents; the same input gives the same tasks.
 
-    `graph` is all citations of the corpus with their intents, None = those that its source gave.
+    `graph` is all citations of the corpus with their intents, None = those of its source.
     """
-    material = SuiteData(corpus, options or CorpusSuiteOptions())
+    data = SuiteData(corpus, options or CorpusSuiteOptions())
     graph = intent_graph(corpus) if graph is None else graph
     counts = {name: int(((graph.intents & bit) > 0).sum()) for name, bit in INTENTS.items()}
     if not any(counts.values()):
         raise EmptyResultError(
             f"{corpus.folder}: none of its {graph.edges:,} citations has the intent {', '.join(INTENTS)}; "
-            f"find them with `citeweave annotate {corpus.folder} -o intents/` and give --intents intents/"
+            f"predict them with `citeweave annotate {corpus.folder} -o intents/` and give --intents intents/"
         )
-    made, not_evaluated = _make_intent_tasks(material, graph, reporter)
-    if not made:
+    drawn, not_evaluated = _make_intent_tasks(data, graph, reporter)
+    if not drawn:
         raise EmptyResultError(
             f"{corpus.folder} gives no task ({'; '.join(dict.fromkeys(not_evaluated.values()))}); its citations with "
             f"intents are {', '.join(f'{number:,} of {name}' for name, number in counts.items())}"
         )
-    rows = np.unique(np.concatenate([part.papers() for part in made.values()]))
-    texts = texts_of(corpus, rows)
-    chance = {name: _chance(part) for name, part in made.items()}
+    rows = np.unique(np.concatenate([part.papers() for part in drawn.values()]))
+    texts = read_task_texts(corpus, rows)
+    chance = {name: _random_map(part) for name, part in drawn.items()}
     return Suite(
         INTENT_SUITE,
-        tuple(ranking_task(name, part, rows, texts) for name, part in made.items()),
-        averages=_averages(made),
-        headline=tuple(f"{name}.map" for name in made),
+        tuple(make_ranking_task(name, part, rows, texts) for name, part in drawn.items()),
+        averages=_averages(drawn),
+        headline=tuple(f"{name}.map" for name in drawn),
         not_evaluated=not_evaluated,
         notes=(
-            *held_out_notes(material),
+            *note_held_out(data),
             *(f"{name}: a random order has map {value:.2f}" for name, value in chance.items()),
         ),
         data={
             "folder": str(corpus.folder),
             "corpus": corpus.hash,
-            "options": asdict(material.options),
+            "options": asdict(data.options),
             "citations": graph.edges,
-            "citations with intents": int(((graph.intents & KNOWN) > 0).sum()),
+            "citations with intents": int(((graph.intents & ANY_INTENT) > 0).sum()),
             **{f"citations of {name}": number for name, number in counts.items()},
-            **held_out_counts(material),
+            **count_held_out(data),
             "papers of the suite": len(rows),
             "map of a random order": chance,
-            "tasks": {name: dict(part.counts) for name, part in made.items()},
+            "tasks": {name: dict(part.counts) for name, part in drawn.items()},
         },
     )
 
 
 def _make_intent_tasks(
-    material: SuiteData, graph: CitationGraph, reporter: Reporter
+    data: SuiteData, graph: CitationGraph, reporter: Reporter
 ) -> tuple[dict[str, RowPools], dict[str, str]]:
+    """Draw the plain and mixed pools of each intent; the others with the reason why not."""
     plain, mixed = {}, {}
     not_evaluated: dict[str, str] = {}
-    with reporter.task("making the suite", total=len(INTENTS), unit="intents") as advance:
+    with reporter.task("building the suite", total=len(INTENTS), unit="intents") as advance:
         for intent in INTENTS:
             try:
-                plain[intent], mixed[intent + MIXED] = make_intent_pools(material, graph, intent)
-            except CannotAskError as error:
+                plain[intent], mixed[intent + MIXED] = make_intent_pools(data, graph, intent)
+            except TaskUnavailableError as error:
                 not_evaluated |= {intent: str(error), intent + MIXED: str(error)}
             advance(1)
     return {**plain, **mixed}, not_evaluated
 
 
-def _averages(made: Mapping[str, RowPools]) -> dict[str, Average]:
-    """Over the intents that can be asked for; the notes of a report say which cannot."""
-    found = {}
+def _averages(drawn: Mapping[str, RowPools]) -> dict[str, Average]:
+    """Return the averages over the intents that have tasks; the notes of a report say which do not."""
+    averages = {}
     for ending in ("", MIXED):
-        names = [intent + ending for intent in INTENTS if intent + ending in made]
-        for metric in METRICS:
+        names = [intent + ending for intent in INTENTS if intent + ending in drawn]
+        for metric in RULE.metrics:
             parts = tuple(f"{name}.{metric}" for name in names)
-            found[f"all{ending}.{metric}"] = Average(parts, note=f"mean of {', '.join(names)}")
-    return found
+            averages[f"all{ending}.{metric}"] = Average(parts, note=f"mean of {', '.join(names)}")
+    return averages
 
 
-def _chance(part: RowPools) -> float:
+def _random_map(part: RowPools) -> float:
+    """Return the expected map of a random order of the pools, in percent."""
     relevant = np.add.reduceat(part.grades, part.offsets[:-1])  # (queries,)
     return float(100 * chance_of_average_precision(relevant, np.diff(part.offsets)).mean())

@@ -3,10 +3,10 @@
     mdcr_test.json         {"Art": {"query": {"bm25": [ids], "scincl": [ids], ..., "true": [ids]}, ...}, ...}
     mdcr_test_data.jsonl   {"paper_id": "...", "title": "...", "abstract": "..."}
 
-One task a field: the pool of a query is every paper of its lists, those of `true` are relevant even where another list
-repeats them. `AVG` is the mean over the fields of values that were rounded to 4 decimals. Scores are -L2, as in
-SciRepEval's mdcr.py; the peer itself takes any scores. SPECTER and SciNCL chose some of the negatives themselves, which
-works against those models.
+One task per field: the pool of a query is every paper of its lists; those of `true` are relevant even where another list
+repeats them. `AVG` is the mean over the fields of values rounded to 4 decimals. Scores are -L2, as in SciRepEval's mdcr.py;
+MDCR's own script takes any scores. SPECTER and SciNCL chose some of the negatives themselves, which works against those
+models.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from citeweave.evaluation.suites.benchmark_files import (
     as_id,
     read_json,
     read_json_lines,
-    refuse,
     unique,
+    wrong_folder,
 )
 from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, Suite, TaskTexts
 
 NAME = "mdcr"
 SPLITS = ("test", "val")
 FIELDS = 19
-"""The peer's evaluation stops on fewer."""
+"""MDCR's own script stops on fewer."""
 
 RELEVANT = "true"
 RULE = RankingRule(metrics=("map", "ndcg", "recall_5"), distance="l2", peers="stop")
 
-Field = dict[str, dict[str, int]]
+FieldPools = dict[str, dict[str, int]]
+"""Query -> candidate -> grade, for the queries of one field."""
 
 
 def read_suite(folder: Path, *, split: str = "test") -> Suite:
-    """The suite in a folder: a task a field."""
+    """Read MDCR from a folder: one task per field."""
     choose(split, SPLITS, "--split")
     data = DataFolder(folder)
     if not data.has(f"mdcr_{split}.json"):
-        raise refuse(data.folder, NAME, f"mdcr_{split}.json (and mdcr_{split}_data.jsonl for the texts)")
+        raise wrong_folder(data.folder, NAME, f"mdcr_{split}.json (and mdcr_{split}_data.jsonl for the texts)")
     fields = _read_fields(data.file(f"mdcr_{split}.json", "the papers of every query"))
     texts = _read_texts(data, f"mdcr_{split}_data.jsonl", fields)
     tasks = tuple(RankingTask(name, texts, Pools.of(texts, pools), RULE) for name, pools in fields.items())
@@ -72,33 +73,33 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
     )
 
 
-def _read_fields(path: Path) -> dict[str, Field]:
+def _read_fields(path: Path) -> dict[str, FieldPools]:
     value = read_json(path)
     if not isinstance(value, dict) or not value:
-        raise InputError(f"{path} must be one object {{field: {{query: lists}}}}; is it another file?")
+        raise InputError(f"{path} must be one object {{field: {{query: lists}}}}; is this the right file?")
     return {name: _read_field(f"{path}: field {name!r}", queries) for name, queries in value.items()}
 
 
-def _read_field(where: str, queries: Any) -> Field:
+def _read_field(where: str, queries: Any) -> FieldPools:
     if not isinstance(queries, dict) or not queries:
-        raise InputError(f"{where} holds no queries; get the file again")
-    pools: Field = {}
+        raise InputError(f"{where} holds no queries; download the file again")
+    pools: FieldPools = {}
     for query, lists in queries.items():
         if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
-            raise InputError(f"{where}: query {query!r} is no object of lists of ids; get the file again")
+            raise InputError(f"{where}: query {query!r} is not an object of lists of ids; download the file again")
         if RELEVANT not in lists:
-            raise InputError(f"{where}: query {query!r} has no list {RELEVANT!r}; get the file again")
+            raise InputError(f"{where}: query {query!r} has no list {RELEVANT!r}; download the file again")
         pools[query] = _pool(f"{where}: query {query!r}", lists)
     return pools
 
 
 def _pool(where: str, lists: dict[str, list[Any]]) -> dict[str, int]:
-    """Every paper of the lists in the order of the file; a paper that is also a negative is relevant."""
+    """Return the pool of an MDCR query: every paper of its lists, in the order of the file; those of `true` are relevant."""
     pool = {as_id(paper, where): 0 for papers in lists.values() for paper in papers}
     return pool | {as_id(paper, where): 1 for paper in lists[RELEVANT]}
 
 
-def _read_texts(data: DataFolder, name: str, fields: dict[str, Field]) -> TaskTexts:
+def _read_texts(data: DataFolder, name: str, fields: dict[str, FieldPools]) -> TaskTexts:
     ids = unique(paper for pools in fields.values() for query, pool in pools.items() for paper in (query, *pool))
     if not data.has(name):
         return TaskTexts.of_ids(ids, lacking=name)
@@ -108,9 +109,9 @@ def _read_texts(data: DataFolder, name: str, fields: dict[str, Field]) -> TaskTe
     return papers.texts(ids)
 
 
-def _notes(fields: dict[str, Field]) -> Iterable[str]:
+def _notes(fields: dict[str, FieldPools]) -> Iterable[str]:
     if len(fields) != FIELDS:
-        yield f"{len(fields)} of MDCR's {FIELDS} fields are there: AVG is over these, and not the published one"
+        yield f"{len(fields)} of MDCR's {FIELDS} fields are present: AVG is over these and is not the published one"
     empty = sum(not any(pool.values()) for pools in fields.values() for pool in pools.values())
     if empty:
         yield f"{empty} queries have no relevant paper; they count as 0"

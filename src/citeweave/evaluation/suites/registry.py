@@ -1,12 +1,11 @@
-"""The suites by name; each is read by `read_suite(folder, split=...)` of its module.
+"""The evaluation suites by name, and `SuiteSpec`: the suite of an evaluation as plain data for any process.
 
-The suite that somebody asked for: plain data, by which any process reads or makes the same one.
+    spec = SuiteSpec("scidocs", Path("data/scidocs"))
+    suite = spec.read()
+    SuiteSpec.of_json(spec.as_json()).read()         the same suite, in another process that sees the folder
 
-    asked = AskedSuite("scidocs", Path("data/scidocs"))
-    suite = asked.read()
-    AskedSuite.of_json(asked.as_json()).read()         the same suite, in another process that sees the folder
-
-Does not judge.
+A published suite is read by `read_suite(folder, split=...)` of its module; a generated one is drawn from a corpus by
+`make_suite`. Does not evaluate.
 """
 
 from __future__ import annotations
@@ -29,86 +28,93 @@ SUITES = {
     "scirepeval": "classification, regression, proximity and search tasks in SciRepEval's files",
     "mdcr": "citation recommendation in 19 fields",
     "csfcube": "faceted similarity: background, method, result; two folds",
-    "relish": "biomedical similarity judged by authors, in ASPIRE's files",
-    "treccovid_rf": "similarity made from TREC-COVID, in ASPIRE's files",
+    "relish": "biomedical similarity judged by authors, in ASPIRE's format",
+    "treccovid_rf": "similarity derived from TREC-COVID, in ASPIRE's files",
     "beir": "search in any BEIR folder",
     "reviewers": "which reviewer fits a submission",
 }
-"""Name -> what it asks."""
+"""Published suites: name -> what it evaluates."""
 
-MADE = {
-    "corpus": "citations, fields, years, titles: tasks made from any corpus",
-    "intents": "what a paper cites for one reason, told from what it cites for another: made from citation intents",
-    "aspects": "who shares a problem, a method, a finding: made from a made-up literature",
+GENERATED_SUITES = {
+    "corpus": "citations, fields, years, titles: tasks drawn from any corpus",
+    "intents": "what a paper cites for one reason, among what it cites for others: drawn from citation intents",
+    "aspects": "which papers share a problem, a method, a finding: drawn from a synthetic literature",
 }
-"""Suites that have no files: `make_suite(corpus, options)` of their module makes them."""
+"""Suites without files: name -> what it evaluates."""
 
 
 def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:
-    """Read a suite from the folder that holds its published files."""
+    """Read a published suite from the folder of its files."""
     choose(name, SUITES, "--suite")
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; --data names the folder that holds the files of {name}")
+        raise InputError(f"{folder} is not a folder; --data is the folder with the files of {name}")
     module = importlib.import_module(f"citeweave.evaluation.suites.{name}")
     suite: Suite = module.read_suite(folder, split=split)
     return suite
 
 
-# The suite that somebody asked for: plain data, by which any process reads or makes the same one.
-
-
 @dataclass(frozen=True)
-class AskedSuite:
-    """What `citeweave evaluate` says of a suite."""
+class SuiteSpec:
+    """Which suite to evaluate: its name, folder, split and options, from which any process reads the same suite."""
 
     name: str
     data: Path
-    """The folder of its files, or of the corpus that it is made from."""
+    """The folder of its files, or of the corpus that it is drawn from."""
 
     split: str = "test"
-    made: CorpusSuiteOptions = field(default_factory=CorpusSuiteOptions)
-    """How one that is made from a corpus is made."""
+    corpus_options: CorpusSuiteOptions = field(default_factory=CorpusSuiteOptions)
+    """How a generated suite is drawn from its corpus."""
 
     papers: int = 1000
-    """Of `aspects`: at most so many papers."""
+    """For `aspects`: at most so many papers."""
 
     intents: Path | None = None
-    """Of `intents`: the folder of an overlay; None = the corpus's own."""
+    """For `intents`: the folder of an overlay; None = the corpus's own intents."""
 
     def __post_init__(self) -> None:
         if self.intents is not None and self.name != from_corpus.INTENT_SUITE:
             raise UserError(
-                f"--intents {self.intents} is for --suite {from_corpus.INTENT_SUITE}, and this one is {self.name}; leave it out"
+                f"--intents {self.intents} is only for --suite {from_corpus.INTENT_SUITE}, and --suite is {self.name}; leave it out"
             )
-        choose(self.name, [*SUITES, *MADE], "--suite")
+        choose(self.name, [*SUITES, *GENERATED_SUITES], "--suite")
 
     def read(self, reporter: Reporter = QUIET) -> Suite:
-        """Read its files, or make it from its corpus."""
+        """Read the suite from its files, or draw it from its corpus."""
         if self.name == from_corpus.NAME:
-            return from_corpus.make_suite(Corpus.open(self.data), self.made, reporter=reporter)
+            return from_corpus.make_suite(Corpus.open(self.data), self.corpus_options, reporter=reporter)
         if self.name == from_corpus.INTENT_SUITE:
             opened = Corpus.open(self.data)
             graph = from_corpus.intent_graph(opened, self.intents)
-            return from_corpus.make_intent_suite(opened, self.made, graph=graph, reporter=reporter)
+            return from_corpus.make_intent_suite(opened, self.corpus_options, graph=graph, reporter=reporter)
         if self.name == aspects.NAME:
-            drawn = aspects.AspectSuiteOptions(papers=self.papers, queries=self.made.queries, seed=self.made.seed)
+            drawn = aspects.AspectSuiteOptions(
+                papers=self.papers, queries=self.corpus_options.queries, seed=self.corpus_options.seed
+            )
             return aspects.make_suite(Corpus.open(self.data), drawn)
         return read_suite(self.name, self.data, split=self.split)
 
     def as_json(self) -> dict[str, Any]:
-        """With absolute folders."""
+        """Return the spec as JSON with absolute folders, for another process."""
         overlay = None if self.intents is None else str(self.intents.absolute())
-        return {**asdict(self), "data": str(self.data.absolute()), "intents": overlay}
+        return {
+            "name": self.name,
+            "data": str(self.data.absolute()),
+            "split": self.split,
+            "made": asdict(self.corpus_options),
+            "papers": self.papers,
+            "intents": overlay,
+        }
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> AskedSuite:
+    def of_json(cls, value: Mapping[str, Any]) -> SuiteSpec:
+        """Return the spec that `as_json` gave."""
         overlay = value["intents"]
         return cls(
-            **{
-                **value,
-                "data": Path(value["data"]),
-                "made": CorpusSuiteOptions(**value["made"]),
-                "intents": None if overlay is None else Path(overlay),
-            }
+            value["name"],
+            Path(value["data"]),
+            value["split"],
+            CorpusSuiteOptions(**value["made"]),
+            value["papers"],
+            None if overlay is None else Path(overlay),
         )

@@ -1,12 +1,12 @@
-"""Reviewer matching: order people by how well their papers fit a submission (SciRepEval's Paper-Reviewer Matching).
+"""Reviewer matching: rank people by how well their papers fit a submission (SciRepEval's task).
 
     reviewer_metadata.jsonl                        {"r_id": "r1", "papers": ["p1", "p2"]}
     test_hard_qrel.jsonl, test_soft_qrel.jsonl     {"query_id": "p9", "cand_id": "r1", "score": 1}
 
-A candidate is a person and has a row in the texts after all papers, without text; the score is the mean of the three
-best cosines over the person's papers. Two tasks, `hard` and `soft`, grade the same ranking: only pairs of the hard file
-are scored. What is only in the soft file, and people of whom no papers are known, stay judged but are not ranked. Of a
-pair that is given twice the first counts, as in SciRepEval. Texts come from a file such as `metadata.jsonl`.
+A candidate is a person and has a row in the texts after all papers, without text; the score is the mean of the three best
+cosines over the person's papers. Two tasks, `hard` and `soft`, grade the same ranking: only pairs of the hard file are
+scored. Pairs that only the soft file has, and people without known papers, stay judged but are not ranked. The first of a
+repeated pair counts, as in SciRepEval. Texts come from a file such as `metadata.jsonl`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from typing import Any
 import numpy as np
 
 from citeweave.core.errors import InputError, choose
-from citeweave.evaluation.suites.benchmark_files import DataFolder, as_grade, as_id, read_json_lines, refuse, unique
-from citeweave.evaluation.suites.benchmark_records import find_papers_files, read_texts
+from citeweave.evaluation.suites.benchmark_files import (
+    DataFolder,
+    as_grade,
+    as_id,
+    find_papers_files,
+    read_json_lines,
+    read_texts,
+    unique,
+    wrong_folder,
+)
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, Suite, TaskTexts
 
 NAME = "reviewers"
@@ -33,15 +41,15 @@ Grades = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Judgments:
-    """`{query: {candidate: grade}}`, and how many pairs were given again."""
+    """Relevance judgments of a qrel file, `{query: {candidate: grade}}`, and how many pairs were repeated."""
 
     pools: dict[str, dict[str, int]]
     repeated: int
 
 
 @dataclass(frozen=True)
-class Matching:
-    """What the three files say."""
+class ReviewerMatching:
+    """The hard and soft judgments of reviewers, and the papers of each reviewer."""
 
     hard: Judgments
     soft: Judgments | None
@@ -49,23 +57,23 @@ class Matching:
     """Person -> papers."""
 
     def paper_ids(self) -> list[str]:
-        """Every submission and every paper of a person."""
+        """Return the ids of every submission and every reviewer's paper."""
         soft = self.soft.pools if self.soft else {}
         return unique([*self.hard.pools, *soft, *(paper for papers in self.papers.values() for paper in papers)])
 
 
 def read_suite(folder: Path, *, split: str = "test") -> Suite:
-    """The suite in a folder: the tasks `hard` and `soft`."""
+    """Read reviewer matching from a folder: the tasks `hard` and `soft`."""
     choose(split, ("test",), "--split")
     data = DataFolder(folder)
     if not data.has(METADATA) and not data.has(HARD):
-        raise refuse(data.folder, NAME, f"{METADATA}, {HARD} and {SOFT}")
+        raise wrong_folder(data.folder, NAME, f"{METADATA}, {HARD} and {SOFT}")
     people = read_json_lines(data.file(METADATA, "the papers of every reviewer"), keys=["papers"], ids=["r_id"])
     hard = data.file(HARD, "the pairs that are scored")
     not_evaluated = {}
     if not data.has(SOFT):
         not_evaluated["soft"] = f"soft needs {SOFT}, which is not in {data.folder}"
-    matching = Matching(
+    matching = ReviewerMatching(
         hard=read_judgments(read_json_lines(hard), hard),
         soft=read_judgments(read_json_lines(data.file(SOFT, "the softer grades")), data.folder / SOFT)
         if data.has(SOFT)
@@ -73,12 +81,12 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         papers=read_people(people, data.folder / METADATA),
     )
     texts = read_texts(data, find_papers_files(data.folder), matching.paper_ids(), lacking=TEXTS)
-    tasks = matching_tasks(matching, texts)
+    tasks = make_matching_tasks(matching, texts)
     return Suite(
         NAME,
         tasks,
         not_evaluated=not_evaluated,
-        notes=tuple(notes_of(matching)),
+        notes=tuple(matching_notes(matching)),
         data={
             "folder": str(data.folder),
             "split": split,
@@ -91,36 +99,36 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
 
 
 def read_people(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, list[str]]:
-    """Person -> papers; of a person who comes twice the last line counts, as in SciRepEval."""
+    """Return each reviewer's papers; the last line of a repeated person counts, as in SciRepEval."""
     people = {}
     for record in records:
         person, papers = as_id(record.get("r_id"), f"{path}: r_id"), record.get("papers")
         if not isinstance(papers, list):
-            raise InputError(f"{path}: the papers of {person!r} are no list of ids; get the file again")
+            raise InputError(f"{path}: the papers of {person!r} are not a list of ids; download the file again")
         people[person] = [as_id(paper, f"{path}: a paper of {person!r}") for paper in papers]
     return people
 
 
 def read_judgments(records: Iterable[Mapping[str, Any]], path: Path) -> Judgments:
-    """SciRepEval's qrel records; of a pair that comes twice the first counts."""
+    """Return the judgments of SciRepEval's qrel records; the first of a repeated pair counts."""
     pools: dict[str, dict[str, int]] = {}
     repeated = 0
     for number, record in enumerate(records, 1):
         if absent := [key for key in ("query_id", "cand_id", "score") if key not in record]:
-            raise InputError(f"{path} record {number} has no {absent[0]!r}; is it another file?")
+            raise InputError(f"{path} record {number} has no {absent[0]!r}; is this the right file?")
         pool = pools.setdefault(as_id(record["query_id"], f"{path} record {number}: query_id"), {})
         candidate = as_id(record["cand_id"], f"{path} record {number}: cand_id")
         repeated += candidate in pool
         pool.setdefault(candidate, as_grade(record["score"], f"{path} record {number}: score"))
     if not pools:
-        raise InputError(f"{path} holds no pairs; get the file again")
+        raise InputError(f"{path} holds no pairs; download the file again")
     return Judgments(pools, repeated)
 
 
-def matching_tasks(
-    matching: Matching, papers: TaskTexts, *, metrics: tuple[str, ...] = METRICS, prefix: str = ""
+def make_matching_tasks(
+    matching: ReviewerMatching, papers: TaskTexts, *, metrics: tuple[str, ...] = METRICS, prefix: str = ""
 ) -> tuple[RankingTask, ...]:
-    """The tasks `hard` and `soft`, their names after `prefix`; `papers` are the texts of `Matching.paper_ids`."""
+    """Return the reviewer tasks `hard` and `soft`, named after `prefix`; `papers` are the texts of `paper_ids`."""
     soft = matching.soft.pools if matching.soft else {}
     persons = unique(
         [*matching.papers, *(name for pools in (matching.hard.pools, soft) for pool in pools.values() for name in pool)]
@@ -143,20 +151,20 @@ def matching_tasks(
     )
 
 
-def notes_of(matching: Matching) -> Iterable[str]:
-    """What a careful reader must know."""
+def matching_notes(matching: ReviewerMatching) -> Iterable[str]:
+    """Yield notes about reviewer data: repeated pairs, reviewers without papers, queries without ranked pairs."""
     for name, judgments in (("hard", matching.hard), ("soft", matching.soft)):
         if judgments and judgments.repeated:
-            yield f"{judgments.repeated} pairs of the {name} file are given again; the first counts, as in SciRepEval"
+            yield f"{judgments.repeated} pairs of the {name} file are repeated; the first counts, as in SciRepEval"
     judged = {person for pool in matching.hard.pools.values() for person in pool}
     if unknown := sum(not matching.papers.get(person) for person in judged):
-        yield f"of {unknown} of {len(judged)} reviewers no papers are known: they are judged but not ranked"
+        yield f"{unknown} of {len(judged)} reviewers have no known papers: they are judged but not ranked"
     if matching.soft and (apart := set(matching.soft.pools) - set(matching.hard.pools)):
         yield f"{len(apart)} queries of the soft file are not in the hard file: nothing is ranked for them"
 
 
-def _pools(matching: Matching, grades: Grades, papers: TaskTexts, row_of: Mapping[str, int]) -> Pools:
-    """Pairs of the hard file and of `grades`. A pair that is ranked but not graded takes its place with grade 0."""
+def _pools(matching: ReviewerMatching, grades: Grades, papers: TaskTexts, row_of: Mapping[str, int]) -> Pools:
+    """Return the pools of reviewers: pairs of the hard file and of `grades`; ranked but ungraded pairs have grade 0."""
     queries = [query for query in matching.hard.pools if query in grades]
     pools = [{**dict.fromkeys(matching.hard.pools[query], 0), **grades[query]} for query in queries]
     scored = [
@@ -175,7 +183,7 @@ def _pools(matching: Matching, grades: Grades, papers: TaskTexts, row_of: Mappin
 
 
 def _with_persons(papers: TaskTexts, persons: Sequence[str]) -> TaskTexts:
-    """A person may have the id of a paper: rows of papers come first, so that an id leads to the paper."""
+    """Append a row per reviewer to the texts; papers come first, so that an id shared with a person means the paper."""
     empty = [""] * len(persons)
     return TaskTexts(
         [*papers.ids, *persons], [*papers.titles, *empty], [*papers.abstracts, *empty], lacking=papers.lacking

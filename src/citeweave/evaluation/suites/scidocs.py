@@ -1,11 +1,11 @@
-"""SciDocs: seven tasks of single papers and pairs, twelve numbers (Cohan et al., 2020).
+"""SciDocs: seven tasks about single papers and pairs of papers, twelve numbers (Cohan et al., 2020).
 
     mag/{train,val,test}.csv, mesh/...                 pid,class_label       classes by a linear probe: macro F1
     {coview,coread,cite,cocite}/{val,test}.qrel        query 0 paper 1       pools ranked by -L2: map, ndcg
-    recomm/{train,val,test}.csv, ...                   clicks                see `evaluation.clicks`
+    recomm/{train,val,test}.csv, ...                   clicks                see `clicks.py`
     paper_metadata_{mag_mesh,view_cite_read,recomm}.json                     titles and abstracts
 
-A task whose files are not there is left out, with the reason. Does not read vectors.
+A task whose files are missing is left out, with the reason. Does not read vectors.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from citeweave.evaluation.suites.benchmark_files import (
     read_csv,
     read_paper_object,
     read_qrel,
-    refuse,
     unique,
+    wrong_folder,
 )
-from citeweave.evaluation.suites.benchmark_records import as_classes
+from citeweave.evaluation.suites.benchmark_labels import as_classes
 from citeweave.evaluation.tasks import (
     Average,
     ClickTask,
@@ -43,7 +43,7 @@ NAME = "scidocs"
 SPLITS = ("test", "val")
 CLASSES = ("mag", "mesh")
 RANKINGS = {"co-view": "coview", "co-read": "coread", "cite": "cite", "co-cite": "cocite"}
-"""Task, in the order of the peer's report -> folder."""
+"""Task, in the order of SciDocs' own report -> folder."""
 
 CLICKS = "recomm"
 RULE = RankingRule(metrics=("map", "ndcg"), distance="l2", decimals=5, peers="drop")
@@ -53,14 +53,14 @@ NUMBERS = (
     "recomm.adj-NDCG",
     "recomm.adj-P@1",
 )
-"""The twelve that SciDocs reports."""
+"""The twelve numbers that SciDocs reports."""
 
 _CLASS_TEXTS, _RANKING_TEXTS = "paper_metadata_mag_mesh.json", "paper_metadata_view_cite_read.json"
 
 
 @dataclass
 class _ScidocsTasks:
-    """What was found so far."""
+    """The SciDocs tasks read so far, and those that cannot be evaluated."""
 
     data: DataFolder
     split: str
@@ -68,7 +68,7 @@ class _ScidocsTasks:
     not_evaluated: dict[str, str] = field(default_factory=dict)
 
     def has(self, task: str, *names: str) -> bool:
-        """Whether the task's files are there; if not, the reason is kept."""
+        """Return whether the folder has a task's files; if not, record the reason."""
         absent = self.data.absent(*names)
         if absent:
             which = "which is" if len(absent) == 1 else "which are"
@@ -76,7 +76,7 @@ class _ScidocsTasks:
         return not absent
 
     def texts(self, name: str, ids: Iterable[str]) -> TaskTexts:
-        """Texts of these papers from one of the metadata files."""
+        """Read the texts of these papers from one of SciDocs' metadata files."""
         wanted = unique(ids)
         if not self.data.has(name):
             return TaskTexts.of_ids(wanted, lacking=name)
@@ -84,7 +84,7 @@ class _ScidocsTasks:
 
 
 def read_suite(folder: Path, *, split: str = "test") -> Suite:
-    """The suite in a folder: those tasks whose files are there."""
+    """Read SciDocs from a folder: the tasks whose files it has."""
     choose(split, SPLITS, "--split")
     reading = _ScidocsTasks(DataFolder(folder), split)
     _read_classes(reading)
@@ -93,9 +93,9 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
     if not reading.tasks and not _has_any(reading.data, split):
         files = [
             *(f"{name}/{split}.csv" for name in (*CLASSES, CLICKS)),
-            *(f"{x}/{split}.qrel" for x in RANKINGS.values()),
+            *(f"{name}/{split}.qrel" for name in RANKINGS.values()),
         ]
-        raise refuse(reading.data.folder, NAME, f"some of {', '.join(files)}")
+        raise wrong_folder(reading.data.folder, NAME, f"some of {', '.join(files)}")
     return Suite(
         NAME,
         tuple(reading.tasks),
@@ -116,7 +116,7 @@ def _has_any(data: DataFolder, split: str) -> bool:
 
 
 def _read_classes(reading: _ScidocsTasks) -> None:
-    """mag and mesh: learned from train.csv; val.csv is only for `split="val"`, as in the peer."""
+    """Read the probes `mag` and `mesh`: trained on train.csv; val.csv is only for `split="val"`, as in SciDocs' code."""
     labeled = {}
     for name in CLASSES:
         files = [f"{name}/train.csv", f"{name}/{reading.split}.csv"]
@@ -125,16 +125,16 @@ def _read_classes(reading: _ScidocsTasks) -> None:
             labeled[name] = train, test
     texts = reading.texts(_CLASS_TEXTS, [paper for parts in labeled.values() for part in parts for paper, _ in part])
     for name, (train, test) in labeled.items():
-        answers = as_classes([label for _, label in train + test], f"{name}/train.csv and {name}/{reading.split}.csv")
+        labels = as_classes([label for _, label in train + test], f"{name}/train.csv and {name}/{reading.split}.csv")
         reading.tasks.append(
             ProbeTask(
                 name,
                 texts,
                 kind="classes",
                 train=texts.rows([paper for paper, _ in train]),
-                train_answers=answers[: len(train)],
+                train_labels=labels[: len(train)],
                 test=texts.rows([paper for paper, _ in test]),
-                test_answers=answers[len(train) :],
+                test_labels=labels[len(train) :],
                 rule=SCIDOCS_CLASSES,
                 metrics={"f1": "f1_macro"},
                 missing_as="zeros",
@@ -143,26 +143,27 @@ def _read_classes(reading: _ScidocsTasks) -> None:
 
 
 def _read_rankings(reading: _ScidocsTasks) -> None:
+    """Read the pools of co-view, co-read, cite and co-cite."""
     pools = {}
     for name, folder in RANKINGS.items():
         file = f"{folder}/{reading.split}.qrel"
         if reading.has(name, file):
             pools[name] = read_qrel(reading.data.file(file, "the candidates of every query with their grades"))
     texts = reading.texts(
-        _RANKING_TEXTS, [paper for found in pools.values() for query, pool in found.items() for paper in (query, *pool)]
+        _RANKING_TEXTS, [paper for part in pools.values() for query, pool in part.items() for paper in (query, *pool)]
     )
-    for name, found in pools.items():
-        reading.tasks.append(RankingTask(name, texts, Pools.of(texts, found), RULE))
+    for name, part in pools.items():
+        reading.tasks.append(RankingTask(name, texts, Pools.of(texts, part), RULE))
 
 
 def _read_clicks(reading: _ScidocsTasks) -> None:
-    """The click model also needs the metadata, for its features."""
+    """Read the clicks of `recomm`; the click model also needs the metadata, for its features."""
     splits = unique(["train", "val", reading.split])
     files = [*(f"{CLICKS}/{name}.csv" for name in splits), PROPENSITIES, METADATA]
     if not reading.has(CLICKS, *files):
         return
     for file in files:
-        reading.data.file(file, "clicks and what is known of the papers")
+        reading.data.file(file, "clicks and the papers' metadata")
     clicks = read_click_data(reading.data.folder, reading.split)
     papers = BenchmarkPapers(
         {
@@ -180,5 +181,5 @@ def _read_clicks(reading: _ScidocsTasks) -> None:
 def _read_labels(path: Path) -> list[tuple[str, str]]:
     rows = [(row["pid"], row["class_label"]) for row in read_csv(path, ["pid", "class_label"])]
     if not rows:
-        raise InputError(f"{path} holds no papers; the file is half downloaded: get it again")
+        raise InputError(f"{path} holds no papers; the file is half downloaded: download it again")
     return rows

@@ -1,20 +1,18 @@
-"""TRECCOVID-RF: TREC-COVID's papers as queries; what is relevant to the same topic is relevant to the query.
+"""TRECCOVID-RF: TREC-COVID's papers as queries for papers of the same topic; reading and building it.
 
-Reads ASPIRE's form (`abstracts-treccovid.jsonl`, `test-pid2anns-treccovid.json`, `treccovid-evaluation_splits.json`),
-as published or as `building.treccovid.build_treccovid_rf` makes it from TREC-COVID's own files. A paper is relevant
-from grade 1; the value is the mean over the split's queries (ASPIRE, evaluate.py).
-
-TRECCOVID-RF out of TREC-COVID's files: a paper that is relevant to a topic becomes a query for the others.
+`read_suite` reads ASPIRE's format (`abstracts-treccovid.jsonl`, `test-pid2anns-treccovid.json`,
+`treccovid-evaluation_splits.json`), as published or as `build_treccovid_rf` writes it from TREC-COVID's own files. A paper
+is relevant from grade 1; the value is the mean over the split's queries (ASPIRE, evaluate.py).
 
     qrels-covid_d5_j0.5-5.txt    topic round paper grade      and  metadata.csv   cord_uid,title,abstract,...
     or BEIR's trec-covid folder: qrels/test.tsv               and  corpus.jsonl
 
-become ASPIRE's form. A paper counts if it has title and abstract and is highly relevant (grade 2) to a topic. Up to 50
-papers of a topic, of those that are relevant to no other topic, become queries; all other papers of the topic are their
-positives, all papers of other topics alone their negatives. Half of the topics are for dev, half for test: no topic is
-in both. ASPIRE (Mysore et al., NAACL 2022, appendix B) has about 1,200 queries a split and 9,000 candidates a query.
-Its draws cannot be had again, since they hang on the order of a set: numbers of this file compare with one another,
-and with published ones only roughly. Does not download.
+become ASPIRE's format. A paper counts if it has a title and an abstract and is highly relevant (grade 2) to a topic. Up to
+50 papers of a topic, among those relevant to no other topic, become queries; all other papers of the topic are their
+positives, all papers of only other topics their negatives. Half of the topics are for dev, half for test: no topic is in
+both. ASPIRE (Mysore et al., NAACL 2022, appendix B) has about 1,200 queries per split and 9,000 candidates per query. Its
+draws cannot be reproduced, since they depend on the order of a set: numbers on files built here are comparable with each
+other, and with published ones only roughly. Does not download.
 """
 
 from __future__ import annotations
@@ -35,57 +33,57 @@ from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
 from citeweave.core.randomness import stream
 from citeweave.corpus.text import sentence_texts
-from citeweave.evaluation.suites.aspire import CALLED, METRICS, read_benchmark
+from citeweave.evaluation.suites.aspire import METRICS, REPORTED_NAMES, read_benchmark
 from citeweave.evaluation.suites.beir import read_qrels
-from citeweave.evaluation.suites.benchmark_files import DataFolder, read_json_lines, read_qrel, refuse
+from citeweave.evaluation.suites.benchmark_files import DataFolder, read_json_lines, read_qrel, wrong_folder
 from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
 
 NAME = "treccovid_rf"
+KIND, VERSION = "treccovid-rf", 1
 RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=1, distance="l2")
+
+_MAX_CSV_FIELD = 2**24
+"""Longest field of metadata.csv; some abstracts are whole books, beyond the default limit of `csv`."""
 
 
 def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
-    """The suite of a folder: one task, `treccovid_rf`; its groups are TREC-COVID's topics."""
+    """Read TRECCOVID-RF from a folder: one task, `treccovid_rf`; its groups are TREC-COVID's topics."""
     folder, files = Path(folder), DataFolder(folder)
     if not files.has("test-pid2anns-treccovid.json") and not files.has("abstracts-treccovid.jsonl"):
-        raise refuse(
+        raise wrong_folder(
             folder,
             NAME,
             "test-pid2anns-treccovid.json, treccovid-evaluation_splits.json and abstracts-treccovid.jsonl "
-            "(build_treccovid_rf makes them from TREC-COVID's files)",
+            "(build_treccovid_rf writes them from TREC-COVID's files)",
         )
-    read = read_benchmark(folder, "treccovid", split=split, relevant=RULE.relevant)
+    benchmark = read_benchmark(folder, "treccovid", split=split, relevant=RULE.relevant)
     return Suite(
         NAME,
-        (RankingTask(NAME, read.texts, read.pools, RULE, called=CALLED),),
+        (RankingTask(NAME, benchmark.texts, benchmark.pools, RULE, called=REPORTED_NAMES),),
         headline=("treccovid_rf.map", "treccovid_rf.ndcg%20"),
-        notes=read.notes,
-        data=read.data,
+        notes=benchmark.notes,
+        data=benchmark.data,
     )
 
 
-# TRECCOVID-RF out of TREC-COVID's files: a paper that is relevant to a topic becomes a query for the others.
-
-KIND, VERSION = "treccovid-rf", 1
-_LONGEST = 2**24
-"""Longest field of metadata.csv; some abstracts are whole books, beyond what csv takes by itself."""
+# --- building it from TREC-COVID's files -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RfOptions:
-    """How to make the benchmark; the defaults are ASPIRE's."""
+    """How to build TRECCOVID-RF; the defaults are ASPIRE's."""
 
     seed: int = 0
-    """Of the drawn queries, of the split and of drawn negatives."""
+    """Seed of the drawn queries, the split and the drawn negatives."""
 
     queries: int = 50
-    """Most queries of a topic."""
+    """At most so many queries per topic."""
 
     negatives: int | None = None
-    """Negatives of a query, drawn; None = all, which makes a file of some 300 MB."""
+    """Negatives drawn per query; None = all, which gives a file of about 300 MB."""
 
     grade: int = 2
-    """Lowest grade of TREC-COVID that is relevant."""
+    """Lowest grade of TREC-COVID that counts as relevant."""
 
     def __post_init__(self) -> None:
         if self.queries < 1:
@@ -95,14 +93,14 @@ class RfOptions:
 
 
 @dataclass(frozen=True)
-class RfFacts:
-    """What was made."""
+class RfSummary:
+    """The counts of a TRECCOVID-RF folder that was built."""
 
     folder: Path
     papers: int
     topics: int
     queries: dict[str, int]
-    """Split -> number."""
+    """Split -> number of queries."""
 
     pairs: int
     without_text: int
@@ -111,8 +109,8 @@ class RfFacts:
 
 def build_treccovid_rf(
     source: str | Path, out: str | Path, options: RfOptions | None = None, *, overwrite: bool = False
-) -> RfFacts:
-    """Make the benchmark; `treccovid_rf.read_suite` reads the folder."""
+) -> RfSummary:
+    """Build TRECCOVID-RF from a folder of TREC-COVID's files; `read_suite` reads the result."""
     options, files, out = options or RfOptions(), DataFolder(source), Path(out)
     topics = _relevant(_read_grades(files), options.grade)
     wanted = {paper for papers in topics.values() for paper in papers}
@@ -121,7 +119,7 @@ def build_treccovid_rf(
     queries = _choose_queries(topics, options)
     if not queries:
         raise EmptyResultError(
-            f"{source}: no paper with a text is relevant to one topic alone; are the files of one set?"
+            f"{source}: no paper with a text is relevant to one topic alone; do the files belong together?"
         )
     splits = _split_topics(queries, options.seed)
     recipe = {"files": files.hashes(), **asdict(options)}
@@ -132,13 +130,10 @@ def build_treccovid_rf(
         write_json(artifact.folder / "treccovid-evaluation_splits.json", parts)
         _write_queries(artifact.folder / "treccovid-queries-release.csv", queries, texts)
         counts = {split: list(parts.values()).count(split) for split in ("dev", "test")}
-        made = RfFacts(out, len(texts), len(queries), counts, pairs, len(wanted) - len(texts))
-        artifact.facts |= {key: value for key, value in asdict(made).items() if key != "folder"}
+        summary = RfSummary(out, len(texts), len(queries), counts, pairs, len(wanted) - len(texts))
+        artifact.facts |= {key: value for key, value in asdict(summary).items() if key != "folder"}
         artifact.finish()
-    return made
-
-
-# --- TREC-COVID's files ------------------------------------------------------------------------------
+    return summary
 
 
 def _read_grades(files: DataFolder) -> dict[str, dict[str, int]]:
@@ -148,13 +143,13 @@ def _read_grades(files: DataFolder) -> dict[str, dict[str, int]]:
 
 
 def _relevant(grades: Mapping[str, Mapping[str, int]], lowest: int) -> dict[str, list[str]]:
-    """Topic -> its relevant papers."""
-    found = {topic: [paper for paper, grade in pool.items() if grade >= lowest] for topic, pool in grades.items()}
-    return {topic: papers for topic, papers in found.items() if papers}
+    """Return TREC-COVID's topics with their relevant papers."""
+    relevant = {topic: [paper for paper, grade in pool.items() if grade >= lowest] for topic, pool in grades.items()}
+    return {topic: papers for topic, papers in relevant.items() if papers}
 
 
 def _read_papers(files: DataFolder, wanted: set[str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """(paper, (title, abstract)) of the wanted papers that have both; of equal ids the first that has."""
+    """Yield (paper, (title, abstract)) for the wanted papers of TREC-COVID that have both; the first of equal ids counts."""
     if files.has("corpus.jsonl"):
         path = files.file("corpus.jsonl", "the papers")
         rows: Iterator[Mapping[str, Any]] = read_json_lines(path, ids=("_id",), keys=("title", "text"))
@@ -171,46 +166,43 @@ def _read_papers(files: DataFolder, wanted: set[str]) -> Iterator[tuple[str, tup
 
 
 def _read_metadata(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of CORD-19's table, which is too large to be held."""
-    before = csv.field_size_limit(_LONGEST)
+    """Yield the rows of CORD-19's table, which is too large for memory."""
+    before = csv.field_size_limit(_MAX_CSV_FIELD)
     try:
-        with Source(path).open() as stream_:
-            rows = csv.DictReader(io.TextIOWrapper(stream_, "utf-8-sig", "replace", newline=""))
+        with Source(path).open() as file:
+            rows = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", "replace", newline=""))
             if absent := {"cord_uid", "title", "abstract"} - set(rows.fieldnames or ()):
-                raise InputError(f"{path} has no column {sorted(absent)[0]!r}; is it CORD-19's metadata?")
+                raise InputError(f"{path} has no column {sorted(absent)[0]!r}; is this CORD-19's metadata?")
             yield from rows
     except csv.Error as error:
-        raise InputError(f"{path} is no CSV ({error}); get the file again") from None
+        raise InputError(f"{path} is not CSV ({error}); download the file again") from None
     finally:
         csv.field_size_limit(before)
 
 
 def _only(files: DataFolder, pattern: str, holds: str) -> Path:
-    """The one file of the folder with such a name, compressed or not."""
+    """Return the only file of TREC-COVID's folder whose name matches, compressed or not."""
     plain = (re.sub(r"\.(gz|zst|bz2|xz)$", "", path.name) for path in files.folder.iterdir() if path.is_file())
-    found = sorted({name for name in plain if re.fullmatch(pattern, name)})
-    if not found:
+    matching = sorted({name for name in plain if re.fullmatch(pattern, name)})
+    if not matching:
         raise InputError(f"{files.folder} has no file with {holds}; download it (or give BEIR's trec-covid folder)")
-    if len(found) > 1:
-        raise InputError(f"{files.folder} has several files with {holds}: {', '.join(found)}; keep one")
-    return files.file(found[0], holds)
-
-
-# --- queries, pools, splits --------------------------------------------------------------------------
+    if len(matching) > 1:
+        raise InputError(f"{files.folder} has several files with {holds}: {', '.join(matching)}; keep one")
+    return files.file(matching[0], holds)
 
 
 def _choose_queries(topics: Mapping[str, Sequence[str]], options: RfOptions) -> dict[str, list[str]]:
-    """Topic -> papers that are drawn as queries: relevant to it alone, and not the only one."""
+    """Draw the query papers of each topic: relevant to it alone, and not its only paper."""
     of_paper = defaultdict(list)
     for topic, papers in topics.items():
         for paper in papers:
             of_paper[paper].append(topic)
     chosen = {}
     for topic, papers in sorted(topics.items()):
-        able = [paper for paper in papers if len(of_paper[paper]) == 1] if len(papers) > 1 else []
-        order = stream(options.seed, KIND, "queries", topic).permutation(len(able))
-        if able:
-            chosen[topic] = sorted(able[place] for place in order[: options.queries].tolist())
+        eligible = [paper for paper in papers if len(of_paper[paper]) == 1] if len(papers) > 1 else []
+        order = stream(options.seed, KIND, "queries", topic).permutation(len(eligible))
+        if eligible:
+            chosen[topic] = sorted(eligible[place] for place in order[: options.queries].tolist())
     return chosen
 
 
@@ -224,16 +216,16 @@ def _split_topics(topics: Mapping[str, Any], seed: int) -> dict[str, str]:
 def _write_pools(
     path: Path, queries: Mapping[str, Sequence[str]], topics: Mapping[str, Sequence[str]], options: RfOptions
 ) -> int:
-    """Query by query, since all pools together are hundreds of megabytes; gives back the number of pairs."""
+    """Write the pools query by query, since together they are hundreds of megabytes; returns the number of pairs."""
     every = sorted({paper for papers in topics.values() for paper in papers})
     of_query = {query: topic for topic, papers in queries.items() for query in papers}
     pairs = 0
     with path.open("w", encoding="utf-8") as file:
         for number, (query, topic) in enumerate(of_query.items()):
             relevant = set(topics[topic])
-            kept = relevant | _negatives([paper for paper in every if paper not in relevant], query, options)
-            # in the order of ids: what is relevant must not come first
-            candidates = [paper for paper in every if paper in kept and paper != query]
+            pooled = relevant | _draw_negatives([paper for paper in every if paper not in relevant], query, options)
+            # in the order of ids: relevant papers must not come first
+            candidates = [paper for paper in every if paper in pooled and paper != query]
             pool = {"cands": candidates, "relevance_adju": [int(paper in relevant) for paper in candidates]}
             file.write(f"{',' if number else '{'}\n{json.dumps(query)}: {json.dumps(pool)}")
             pairs += len(candidates)
@@ -241,7 +233,7 @@ def _write_pools(
     return pairs
 
 
-def _negatives(others: Sequence[str], query: str, options: RfOptions) -> set[str]:
+def _draw_negatives(others: Sequence[str], query: str, options: RfOptions) -> set[str]:
     if options.negatives is None or options.negatives >= len(others):
         return set(others)
     drawn = stream(options.seed, KIND, "negatives", query).choice(len(others), options.negatives, replace=False)
