@@ -253,7 +253,7 @@ class _IndexBuild:
 
 @dataclass(frozen=True, slots=True)
 class IndexedCorpus:
-    """An index that was built or updated, and embedding many papers changed."""
+    """An index that was built or updated, and how many papers changed."""
 
     index: Index
     changed: ChangeCounts | None

@@ -52,7 +52,7 @@ def fill_vectors(
     sentences: bool = False,
     reporter: Reporter = QUIET,
 ) -> int:
-    """Embed the papers of an index that have words only, until none is left or `stop()`; return embedding many were.
+    """Embed the papers of an index that have words only, until none is left or `stop()`; return how many were.
 
     With `sentences`, also the sentences of all papers, from now on. `model` is where the index's model is now, or the
     loaded model itself.

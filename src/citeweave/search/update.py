@@ -253,7 +253,7 @@ def update_index(
 
 
 def delete_papers(folder: str | Path, ids: Sequence[str]) -> int:
-    """Delete papers from an index by any of their ids; return embedding many it had."""
+    """Delete papers from an index by any of their ids; return how many it had."""
     with open_writer(Path(folder)) as writer:
         index = Index.open(folder)
         rows = np.unique(index.rows(ids))
