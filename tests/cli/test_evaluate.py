@@ -168,7 +168,7 @@ def test_a_suite_made_from_a_corpus_and_its_baselines(run: Run) -> None:
         (["good.jsonl", "--suite", "scidoc", "--data", "DATA"], "Did you mean 'scidocs'"),
         (["good.jsonl", "--suite", "corpsu", "--data", "DATA"], "Did you mean 'corpus'"),
         (["good.jsonl", "--suite", "mdcr", "--data", "DATA"], "belongs to scidocs; use --suite scidocs"),
-        (["good.jsonl", "--suite", "scidocs", "--data", "gone"], "gone is not a folder; --data names"),
+        (["good.jsonl", "--suite", "scidocs", "--data", "gone"], "gone is not a folder; --data is"),
         (["good.jsonl", "--suite", "corpus", "--data", "gone"], "gone does not exist"),
         (["gone.jsonl", *ASKED], "'gone.jsonl' is no file, no folder"),
         (["good.jsonl", *ASKED, "--task", "cit"], "has no task 'cit'; it has"),
