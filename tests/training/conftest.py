@@ -30,7 +30,7 @@ class Literature:
 
 @pytest.fixture(scope="session")
 def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
     from citeweave.mining.inputs import parse_rules
@@ -38,7 +38,7 @@ def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literatu
     from citeweave.pipeline.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("literature")
-    corpus = synthesize(folder / "corpus", Synthetic(papers=150), workers=1)
+    corpus = synthesize(folder / "corpus", SyntheticOptions(papers=150), workers=1)
     graph = build_graph(corpus, folder / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
     samples = mine_samples(corpus, rules, folder / "samples", MiningInputs(graph=graph))

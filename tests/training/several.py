@@ -16,7 +16,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
 from citeweave.training import trainer
-from citeweave.training.load_data import Sources
+from citeweave.training.load_data import DataSources
 from citeweave.training.options import TrainingPlan, encoder_options, training_options
 from citeweave.training.train import train_encoder
 
@@ -41,27 +41,27 @@ def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
     """Train one job; with a `cut`, leave what an interrupted run leaves."""
     training = training_options({**USUAL, **job.get("training", {}), "parallel": parallel})
     plan = TrainingPlan(encoder_options(job["encoder"]), training)
-    step, cut = trainer._Loop._step, job.get("cut")
+    step, cut = trainer._TrainingLoop._step, job.get("cut")
 
     def cut_step(loop: Any, number: int) -> None:
         if number == cut:
             raise PowerCut
         step(loop, number)
 
-    trainer._Loop._step = cut_step  # type: ignore[method-assign]
+    trainer._TrainingLoop._step = cut_step  # type: ignore[method-assign]
     try:
         train_encoder(
             Corpus.open(job["corpus"]),
             Samples.open(job["samples"]),
             folder,
             plan,
-            sources=Sources(CitationGraph.open(job["graph"])),
+            sources=DataSources(CitationGraph.open(job["graph"])),
             device="cpu",
         )
     except PowerCut:
         pass
     finally:
-        trainer._Loop._step = step  # type: ignore[method-assign]
+        trainer._TrainingLoop._step = step  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,13 @@ import torch
 
 from citeweave.core.errors import UserError
 from citeweave.training import distributed
-from citeweave.training.distributed import Processes, check_agreement, check_shared, ending_at_once, local_device
+from citeweave.training.distributed import (
+    ProcessGroup,
+    check_agreement,
+    check_shared_folder,
+    exiting_without_peers,
+    local_device,
+)
 
 
 @dataclass
@@ -47,7 +53,7 @@ class Room:
 
 @dataclass
 class InRoom:
-    """One of them, as `Processes` is."""
+    """One of them, as `ProcessGroup` is."""
 
     rank: int
     room: Room
@@ -60,7 +66,7 @@ class InRoom:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def tell(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any) -> list[Any]:
         self.room.told[self.rank] = value
         self.room.barrier.wait()
         told = [self.room.told[rank] for rank in range(self.count)]
@@ -107,21 +113,21 @@ def test_other_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_folder_for_all(tmp_path: Path) -> None:
     for _ in range(2):  # after a restart the mark of the first attempt lies there
-        assert Room(2).ask(lambda one: check_shared(one, tmp_path)) == ["", ""]
+        assert Room(2).ask(lambda one: check_shared_folder(one, tmp_path)) == ["", ""]
 
 
 def test_a_folder_that_one_does_not_see_is_named_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "SEEN_WITHIN", 0.0)
+    monkeypatch.setattr(distributed, "SHARED_WITHIN", 0.0)
     for name in ("0", "1"):
         (tmp_path / name).mkdir()
     (tmp_path / "1" / "met").write_text("of another run")
-    found = Room(2).ask(lambda one: check_shared(one, tmp_path / str(one.rank)))
-    assert all(line.startswith("process 1 (") and "-o must lie on a file system that all" in line for line in found)
+    found = Room(2).ask(lambda one: check_shared_folder(one, tmp_path / str(one.rank)))
+    assert all(line.startswith("process 1 (") and "-o must be on a file system that all" in line for line in found)
 
 
 def test_one_alone_is_not_asked(tmp_path: Path) -> None:
-    check_agreement(Processes(), GIVEN)
-    check_shared(Processes(), tmp_path / "nowhere")
+    check_agreement(ProcessGroup(), GIVEN)
+    check_shared_folder(ProcessGroup(), tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -157,9 +163,9 @@ def test_after_an_error_nobody_waits_for_others_to_leave(
     registered: list[Any] = []
     monkeypatch.setattr(distributed.dist, "get_backend", lambda: backend)
     monkeypatch.setattr(atexit, "register", registered.append)
-    with pytest.raises(UserError), ending_at_once(Processes(0, count)):
+    with pytest.raises(UserError), exiting_without_peers(ProcessGroup(0, count)):
         raise UserError("something")
     assert bool(registered) == ends
-    with ending_at_once(Processes(0, count)):
+    with exiting_without_peers(ProcessGroup(0, count)):
         pass
     assert len(registered) == ends

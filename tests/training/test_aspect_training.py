@@ -17,15 +17,15 @@ from citeweave.core.progress import QUIET
 from citeweave.encoders.aspects import load_aspect_encoder, open_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.training import trainer
-from citeweave.training.batches import Batches, assemble
+from citeweave.training.batches import Batches, build_batch
 from citeweave.training.bundle import make_bundle, train_bundle
-from citeweave.training.data import AnchorGroups, TrainingData, groups_of, lists_of
-from citeweave.training.distributed import Processes
-from citeweave.training.load_data import Sources, gather
-from citeweave.training.objective import LossInputs, Objective, as_arrays, make_heads
+from citeweave.training.data import AnchorGroups, TrainingData, make_groups, make_lists
+from citeweave.training.distributed import ProcessGroup
+from citeweave.training.load_data import DataSources, load_training_data
+from citeweave.training.objective import LossInputs, Objective
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, training_options
-from citeweave.training.train import EncoderRun, train_encoder
-from citeweave.training.trained_model import load_start, make_run
+from citeweave.training.partial import heads_to_arrays, make_heads
+from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
 from citeweave.training.validation import Validation
 
 from .conftest import Literature
@@ -53,7 +53,7 @@ def plan_of(aspects: Literature, heads: str = "linear", **changes: Any) -> Train
 
 def train(aspects: Literature, folder: Path, heads: str = "linear", **changes: Any) -> EncoderRun:
     plan = plan_of(aspects, heads, **changes)
-    sources = Sources(graph=aspects.graph)
+    sources = DataSources(graph=aspects.graph)
     return train_encoder(aspects.corpus, aspects.samples, folder, plan, sources=sources, device="cpu")
 
 
@@ -64,7 +64,7 @@ def test_heads_learn_and_are_saved_beside_an_ordinary_encoder(aspects: Literatur
     assert told[-1] < 0.95 * told[0] and set(run.after) == {"accuracy"}
     heads = open_heads(run.folder)
     assert heads.names == ("background", "method", "result")
-    start = as_arrays(make_heads(heads.names, heads.inputs, plan_of(aspects).encoder, seed=0))
+    start = heads_to_arrays(make_heads(heads.names, heads.inputs, plan_of(aspects).encoder, seed=0))
     for name in heads.names:
         assert np.abs(heads.layers[name][0][0] - start.layers[name][0][0]).max() > 1e-3, name
     plain, method = load_encoder(run.folder, device="cpu"), load_aspect_encoder(run.folder, "method", device="cpu")
@@ -86,7 +86,7 @@ def supcon(vectors: NDArray[np.float64], anchor: int, positive: int, negatives: 
 
 def test_the_hybrid_loss_is_the_formula() -> None:
     groups = dataclasses.replace(
-        groups_of([0, 0, 5], positives=[[1], [2], [1]], negatives=[[2, 3], [1, 4, 3], [4, 2]]),
+        make_groups([0, 0, 5], positives=[[1], [2], [1]], negatives=[[2, 3], [1, 4, 3], [4, 2]]),
         aspects=np.array([0, 1, 1]),
         rules=np.array([1, 2, 1, 2, 2, 1, 2]),  # 1 = local, 2 = global
     )
@@ -94,28 +94,28 @@ def test_the_hybrid_loss_is_the_formula() -> None:
     losses = training_options({"unit": "groups", "losses": HYBRID}).losses
     objective = Objective(losses, LossInputs(heads=heads, rules=("positive", "local", "global")))
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4))).float()
-    batch = assemble(groups)
+    batch = build_batch(groups)
     found = float(objective(vectors, batch, batch).detach())
-    given, arrays = vectors.double().numpy(), as_arrays(heads)
+    given, arrays = vectors.double().numpy(), heads_to_arrays(heads)
     spaces = [arrays.project(given, name).astype(float) for name in arrays.names]
     local = [supcon(spaces[0], 0, 1, [2], 0.05), supcon(spaces[1], 0, 2, [1], 0.05), supcon(spaces[1], 5, 1, [4], 0.05)]
     wide = [supcon(given, 0, 1, [3], 0.05), supcon(given, 0, 2, [4, 3], 0.05), supcon(given, 5, 1, [2], 0.05)]
     assert found == pytest.approx(0.3 * np.mean(local) + 0.7 * np.mean(wide), rel=1e-4)
-    parts = [assemble(groups.take(np.array(which))) for which in ([0, 2], [1])]
+    parts = [build_batch(groups.take(np.array(which))) for which in ([0, 2], [1])]
     told = sum(float(objective(vectors[part.papers], part, batch).detach()) for part in parts)
     assert told == pytest.approx(found, rel=1e-5)
 
 
 def test_negatives_of_the_batch_are_those_of_the_same_aspect() -> None:
     groups = dataclasses.replace(
-        groups_of([0, 2, 4], positives=[[1], [3], [5]], negatives=[[]] * 3), aspects=np.array([0, 0, 1])
+        make_groups([0, 2, 4], positives=[[1], [3], [5]], negatives=[[]] * 3), aspects=np.array([0, 0, 1])
     )
     heads = make_heads(("background", "method"), 4, EncoderOptions(heads="two_layers"), seed=1)
     losses = {"aspect_in_batch": {"weight": 1.0, "temperature": 0.1, "relatives": False, "negatives_by": ""}}
     objective = Objective(losses, LossInputs(heads=heads))
-    batch = assemble(groups)
+    batch = build_batch(groups)
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4))).float()
-    space = as_arrays(heads).project(vectors.numpy(), "background").astype(float)
+    space = heads_to_arrays(heads).project(vectors.numpy(), "background").astype(float)
     expected = [supcon(space, 0, 1, [3], 0.1), supcon(space, 2, 3, [1], 0.1), 0.0]  # 4 has nobody to differ from
     assert float(objective(vectors, batch, batch).detach()) == pytest.approx(np.mean(expected), rel=1e-4)
 
@@ -123,17 +123,17 @@ def test_negatives_of_the_batch_are_those_of_the_same_aspect() -> None:
 def test_accuracy_is_that_of_each_triplet_in_its_space(aspects: Literature, tmp_path: Path) -> None:
     plan = plan_of(aspects, losses={"aspect_in_batch": {}})
     start, data = gathered(aspects, tmp_path / "tokens", plan)
-    without = dataclasses.replace(data.validation, negatives=lists_of([[]] * len(data.validation)))
+    without = dataclasses.replace(data.validation, negatives=make_lists([[]] * len(data.validation)))
     for validation in (data.validation, without):
         found = dataclasses.replace(data, validation=validation)
-        run = make_run(start, found, plan, Processes(), QUIET)
-        heads = run.stepper.objective.material.heads
+        run = prepare_run(start, found, plan, ProcessGroup(), QUIET)
+        heads = run.stepper.objective.inputs.heads
         assert heads is not None and validation.aspects is not None
         papers = np.unique(
             np.concatenate([validation.anchors, validation.positives.papers, validation.negatives.papers])
         )
         vectors = Validation(run.stepper)._rows(papers)
-        spaces = [as_arrays(heads).project(vectors, name) for name in heads.names]
+        spaces = [heads_to_arrays(heads).project(vectors, name) for name in heads.names]
         unit = [space / np.linalg.norm(space, axis=1, keepdims=True) for space in spaces]
         right = total = 0
         if validation is data.validation:
@@ -142,23 +142,27 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects: Literature, tmp_
             owners = np.repeat(np.arange(len(validation)), validation.positives.counts())
             ups = validation.positives.papers
             others = np.roll(ups, -1 - len(ups) // 2)
-            assert found.relatives is not None
+            assert found.related is not None
             asked = [
                 (n, validation.anchors[n], up, other)
                 for n, up, other in zip(owners, ups, others, strict=True)
                 if other not in (up, validation.anchors[n])
-                and other not in found.relatives.take(validation.anchors[[n]]).papers
+                and other not in found.related.take(validation.anchors[[n]]).papers
             ]
         for n, *triplet in asked[:5000]:
             anchor, up, down = unit[validation.aspects[n]][np.searchsorted(papers, triplet)]
             right, total = right + int(anchor @ up > anchor @ down), total + 1
-        assert total > 20 and Validation(run.stepper).judge()["accuracy"] == pytest.approx(right / total, abs=2 / total)
+        assert total > 20 and Validation(run.stepper).evaluate()["accuracy"] == pytest.approx(
+            right / total, abs=2 / total
+        )
 
 
 def gathered(aspects: Literature, folder: Path, plan: TrainingPlan) -> tuple[Any, TrainingData]:
-    start = load_start(plan.encoder, "cpu")
-    sources = Sources(graph=aspects.graph)
-    data = gather(aspects.corpus, aspects.samples, start.reader, plan.encoder, plan.training, folder, sources)
+    start = load_start_model(plan.encoder, "cpu")
+    sources = DataSources(graph=aspects.graph)
+    data = load_training_data(
+        aspects.corpus, aspects.samples, start.reader, plan.encoder, plan.training, folder, sources
+    )
     return start, data
 
 
@@ -168,7 +172,7 @@ def test_a_step_in_parts_is_the_step_at_once(aspects: Literature, tmp_path: Path
     for tokens in (100_000, 200):
         plan = plan_of(aspects, losses=losses, micro_tokens=tokens)
         start, data = gathered(aspects, tmp_path / "tokens", plan)
-        run = make_run(start, data, plan, Processes(), QUIET)
+        run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
         start.network.model.train()
         batch = Batches(data.groups, plan.training).at(0)
         loss = float(run.stepper.backward(batch, 0))
@@ -188,7 +192,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     aspects: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(aspects, tmp_path / "whole", head_rate=10.0)
-    step = trainer._Loop._step
+    step = trainer._TrainingLoop._step
 
     def cut_step(loop: Any, number: int) -> None:
         if number == 3:
@@ -196,7 +200,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
         step(loop, number)
 
     with monkeypatch.context() as patched:
-        patched.setattr(trainer._Loop, "_step", cut_step)
+        patched.setattr(trainer._TrainingLoop, "_step", cut_step)
         with pytest.raises(_Power):
             train(aspects, tmp_path / "cut", head_rate=10.0)
     train(aspects, tmp_path / "cut", head_rate=10.0)
@@ -206,7 +210,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
 
 def test_a_bundle_trains_the_same_heads(aspects: Literature, tmp_path: Path) -> None:
     whole, plan = train(aspects, tmp_path / "whole"), plan_of(aspects)
-    sources = Sources(graph=aspects.graph)
+    sources = DataSources(graph=aspects.graph)
     bundle = make_bundle(aspects.corpus, aspects.samples, tmp_path / "bundle", plan, sources=sources, weights="float32")
     there = train_bundle(bundle, tmp_path / "there", device="cpu")
     assert open_heads(there.folder).hash == open_heads(whole.folder).hash
@@ -220,17 +224,17 @@ def test_training_goes_on_with_the_heads_of_the_start_model(aspects: Literature,
     first = train(aspects, tmp_path / "first")
     plan = plan_of(dataclasses.replace(aspects, model=first.folder))
     _, data = gathered(aspects, tmp_path / "tokens", plan)
-    run = make_run(load_start(plan.encoder, "cpu"), data, plan, Processes(), QUIET)
-    assert run.stepper.objective.material.heads is not None
-    assert as_arrays(run.stepper.objective.material.heads).hash == open_heads(first.folder).hash
+    run = prepare_run(load_start_model(plan.encoder, "cpu"), data, plan, ProcessGroup(), QUIET)
+    assert run.stepper.objective.inputs.heads is not None
+    assert heads_to_arrays(run.stepper.objective.inputs.heads).hash == open_heads(first.folder).hash
     smaller = dataclasses.replace(plan, encoder=dataclasses.replace(plan.encoder, head_size=5))
     with pytest.raises(UserError, match="start from a model without heads"):
-        make_run(load_start(smaller.encoder, "cpu"), data, smaller, Processes(), QUIET)
+        prepare_run(load_start_model(smaller.encoder, "cpu"), data, smaller, ProcessGroup(), QUIET)
 
 
 def test_heads_that_start_at_the_identity_are_the_encoders_own_space() -> None:
     vectors = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
-    heads = as_arrays(make_heads(("method",), 6, EncoderOptions(heads="linear", head_start="identity"), seed=0))
+    heads = heads_to_arrays(make_heads(("method",), 6, EncoderOptions(heads="linear", head_start="identity"), seed=0))
     np.testing.assert_array_equal(heads.project(vectors, "method"), vectors)
     for changes in ({"heads": "two_layers"}, {"heads": "linear", "head_size": 3}):
         with pytest.raises(UserError, match="encoder.head_start is 'identity'"):
@@ -260,8 +264,8 @@ def test_samples_without_aspects_are_refused(literature: Literature, tmp_path: P
 def test_groups_keep_aspects_and_rules_when_taken() -> None:
     groups = AnchorGroups(
         np.array([0, 1]),
-        groups_of([0, 1], [[2], [3]], [[4, 5], [6]]).positives,
-        groups_of([0, 1], [[2], [3]], [[4, 5], [6]]).negatives,
+        make_groups([0, 1], [[2], [3]], [[4, 5], [6]]).positives,
+        make_groups([0, 1], [[2], [3]], [[4, 5], [6]]).negatives,
         np.array([1, 0]),
         np.array([7, 8, 9]),
     )
@@ -290,7 +294,7 @@ def test_heads_alone_learn_what_they_learn_beside_a_frozen_encoder(aspects: Lite
     found = []
     for parts in ("heads", "all"):
         own = dataclasses.replace(plan, training=dataclasses.replace(plan.training, parts=parts))
-        run = make_run(load_start(own.encoder, "cpu"), data, own, Processes(), QUIET)
+        run = prepare_run(load_start_model(own.encoder, "cpu"), data, own, ProcessGroup(), QUIET)
         loss = float(run.stepper.backward(batch, 0))
         found.append((loss, {name: w.grad for name, w in run.weights.items() if name.startswith("aspects.")}))
     (frozen, mine), (whole, others) = found

@@ -13,7 +13,7 @@ from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
 from citeweave.training import trainer
 from citeweave.training.bundle import make_bundle, train_bundle
-from citeweave.training.load_data import Sources
+from citeweave.training.load_data import DataSources
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.train import EncoderRun, train_encoder
 
@@ -39,7 +39,7 @@ def plan_of(paired: Literature, **changes: Any) -> TrainingPlan:
 
 
 def train(paired: Literature, folder: Path, **changes: Any) -> EncoderRun:
-    sources, plan = Sources(graph=paired.graph), plan_of(paired, **changes)
+    sources, plan = DataSources(graph=paired.graph), plan_of(paired, **changes)
     return train_encoder(paired.corpus, paired.samples, folder, plan, sources=sources, device="cpu")
 
 
@@ -57,7 +57,7 @@ def test_the_layer_learns_and_a_cut_run_or_a_bundle_ends_the_same(
     np.testing.assert_array_equal(words["queries"], start.network.model.aspect_words.queries.numpy())
     assert load_encoder(whole, device="cpu").settings.pooling == "aspect_words"
 
-    step = trainer._Loop._step
+    step = trainer._TrainingLoop._step
 
     def cut_step(loop: Any, number: int) -> None:
         if number == 3:
@@ -65,10 +65,10 @@ def test_the_layer_learns_and_a_cut_run_or_a_bundle_ends_the_same(
         step(loop, number)
 
     with monkeypatch.context() as patched:
-        patched.setattr(trainer._Loop, "_step", cut_step)
+        patched.setattr(trainer._TrainingLoop, "_step", cut_step)
         with pytest.raises(_Power):
             train(paired, tmp_path / "cut")
-    sources = Sources(graph=paired.graph)
+    sources = DataSources(graph=paired.graph)
     plan = plan_of(paired)
     bundle = make_bundle(paired.corpus, paired.samples, tmp_path / "bundle", plan, sources=sources, weights="float32")
     runs = (train(paired, tmp_path / "cut"), train_bundle(bundle, tmp_path / "bundled", device="cpu"))

@@ -16,19 +16,20 @@ from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.pipeline.recipe import load_recipe, read_recipe
-from citeweave.training.batches import Batch, Batches, assemble, candidates_of, opposed
-from citeweave.training.data import AnchorGroups, find_relatives, groups_of, lists_of
-from citeweave.training.load_data import Sources, gather
-from citeweave.training.objective import LossInputs, Objective, Settings, as_arrays, make_heads
+from citeweave.training.batches import Batch, Batches, batch_candidates, build_batch, mark_negatives
+from citeweave.training.data import AnchorGroups, find_related_papers, make_groups, make_lists
+from citeweave.training.load_data import DataSources, load_training_data
+from citeweave.training.objective import LossInputs, Objective, Settings
 from citeweave.training.options import EncoderOptions, training_options
-from citeweave.training.trained_model import load_start
+from citeweave.training.partial import heads_to_arrays, make_heads
+from citeweave.training.train import load_start_model
 
 from .conftest import Literature
 
 WITHIN_BATCH = pytest.mark.parametrize(
     ("name", "settings"), [("in_batch", {}), ("supcon", {"scope": "batch"})], ids=["in_batch", "supcon"]
 )
-RELATED = lists_of([[1, 2], [0], [0], [], [], []])
+RELATED = make_lists([[1, 2], [0], [0], [], [], []])
 """Paper 0 cites 1 as background and 2 for its method."""
 
 
@@ -42,7 +43,7 @@ def softmax_loss(vectors: NDArray[np.float64], anchor: int, positive: int, negat
 def two_reasons() -> AnchorGroups:
     """Anchor 0 once as background and once for method, each time with what it cites for the other reason as `local`."""
     return dataclasses.replace(
-        groups_of([0, 0, 5], positives=[[1], [2], [4]], negatives=[[2, 3], [1, 3], [2]]),
+        make_groups([0, 0, 5], positives=[[1], [2], [4]], negatives=[[2, 3], [1, 3], [2]]),
         aspects=np.array([0, 1, 0]),
         rules=np.array([0, 1, 0, 1, 1]),  # 0 = local, 1 = global
     )
@@ -53,9 +54,9 @@ def test_the_encoders_space_pushes_nothing_away_that_is_cited_for_another_reason
     name: str, settings: dict[str, Any]
 ) -> None:
     losses = training_options({"unit": "groups", "losses": {name: {**settings, "negatives_by": "global"}}}).losses
-    objective = Objective(losses, LossInputs(relatives=RELATED, rules=("local", "global")))
+    objective = Objective(losses, LossInputs(related=RELATED, rules=("local", "global")))
     vectors = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 4))).float()
-    batch, given = assemble(two_reasons()), vectors.double().numpy()
+    batch, given = build_batch(two_reasons()), vectors.double().numpy()
     # 2 is a candidate, being a positive of its own group and the global negative of 5; it opposes 5 alone
     expected = [
         softmax_loss(given, 0, 1, [3, 4]),
@@ -72,9 +73,9 @@ def test_in_an_aspects_space_what_is_cited_for_another_reason_is_a_negative(
     asked = {f"aspect_{name}": {**settings, "negatives_by": "local"}}
     heads = make_heads(("background", "method"), 4, EncoderOptions(heads="linear"), seed=1)
     losses = training_options({"unit": "groups", "losses": asked}).losses
-    objective = Objective(losses, LossInputs(relatives=RELATED, heads=heads, rules=("local", "global")))
+    objective = Objective(losses, LossInputs(related=RELATED, heads=heads, rules=("local", "global")))
     vectors = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 4))).float()
-    batch, arrays = assemble(two_reasons()), as_arrays(heads)
+    batch, arrays = build_batch(two_reasons()), heads_to_arrays(heads)
     background, method = (arrays.project(vectors.numpy(), name).astype(float) for name in arrays.names)
     expected = [
         softmax_loss(background, 0, 1, [2, 4]),  # related to 2, and yet it was given as a negative
@@ -90,7 +91,7 @@ def test_aspects_and_rules_stay_with_their_papers(block: int, share: float) -> N
     counts = rng.integers(1, 6, (2, 30))
     ups, downs = ([rng.choice(90, count, replace=False).tolist() for count in row] for row in counts)
     groups = dataclasses.replace(
-        groups_of(rng.integers(90, 99, 30).tolist(), ups, downs),
+        make_groups(rng.integers(90, 99, 30).tolist(), ups, downs),
         aspects=rng.integers(0, 3, 30),
         rules=rng.integers(0, 4, int(counts[1].sum())),
     )
@@ -132,24 +133,26 @@ def test_what_the_recipe_intent_spaces_pushes_away(literature: Literature, tmp_p
     samples = mine_samples(
         literature.corpus, parse_rules(recipe.table("mining")), tmp_path / "s", MiningInputs(graph=graph)
     )
-    reader = load_start(read.encoder, "cpu").reader
-    data = gather(literature.corpus, samples, reader, read.encoder, read.training, tmp_path / "t", Sources(graph=graph))
+    reader = load_start_model(read.encoder, "cpu").reader
+    data = load_training_data(
+        literature.corpus, samples, reader, read.encoder, read.training, tmp_path / "t", DataSources(graph=graph)
+    )
     edges: dict[tuple[int, int], int] = {}
     for a, b, bits in zip(graph.sources().tolist(), graph.cited.targets.tolist(), graph.intents.tolist(), strict=True):
         for pair in ((a, b), (b, a)):
             edges[pair] = edges.get(pair, 0) | bits
-    material = LossInputs(relatives=data.relatives, rules=data.rules)
+    inputs = LossInputs(related=data.related, rules=data.rules)
     batches, losses = Batches(data.groups, read.training), read.training.losses
     locals_seen = 0
     for step in range(3):
         batch = batches.at(step)
         rows = data.rows[batch.papers]
         plain = batch.with_negatives_by([data.rules.index("global")])
-        anchors, opposed = _pushed(plain, losses["in_batch"], material)
+        anchors, opposed = _pushed(plain, losses["in_batch"], inputs)
         assert not any((rows[a], rows[b]) in edges for a, b in zip(anchors, opposed, strict=True))
         for number, aspect in enumerate(data.aspects):
             own = batch.with_negatives_by([data.rules.index("local")]).of_aspect(number)
-            pairs = zip(*_pushed(own, losses["aspect_in_batch"], material), strict=True)
+            pairs = zip(*_pushed(own, losses["aspect_in_batch"], inputs), strict=True)
             masks = [edges.get((rows[a], rows[b]), 0) for a, b in pairs]
             bit = {"background": 1, "method": 2, "result": 4}[aspect]
             assert not any(mask & bit for mask in masks)
@@ -157,11 +160,13 @@ def test_what_the_recipe_intent_spaces_pushes_away(literature: Literature, tmp_p
     assert locals_seen > 20
 
 
-def _pushed(batch: Batch, settings: Settings, material: LossInputs) -> tuple[list[int], list[int]]:
+def _pushed(batch: Batch, settings: Settings, inputs: LossInputs) -> tuple[list[int], list[int]]:
     """Anchors and the candidates that a loss pushes away from them, as places in the batch."""
-    candidates = candidates_of(batch)
+    candidates = batch_candidates(batch)
     owner, column = np.nonzero(
-        opposed(batch, np.arange(len(batch.anchors)), candidates, material.relatives if settings["relatives"] else None)
+        mark_negatives(
+            batch, np.arange(len(batch.anchors)), candidates, inputs.related if settings["relatives"] else None
+        )
     )
     return batch.anchors[owner].tolist(), candidates[column].tolist()
 
@@ -171,7 +176,7 @@ def test_relatives_share_three_references_and_not_two() -> None:
     edges = [(paper, other) for paper, others in cited.items() for other in others]
     graph = graph_from_edges(*np.array(edges, np.int32).T, 8)
     titles = Column([f"title {row}" for row in range(8)])
-    found = find_relatives(SimpleNamespace(titles=titles), graph, np.arange(3))  # type: ignore[arg-type]
+    found = find_related_papers(SimpleNamespace(titles=titles), graph, np.arange(3))  # type: ignore[arg-type]
     assert [found.take(np.array([row])).papers.tolist() for row in range(3)] == [[1], [0], []]
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.training.batches import Batches, are_pairs, assemble, split
-from citeweave.training.data import AnchorGroups, groups_of
+from citeweave.training.batches import Batches, build_batch, mark_positives, split_batch
+from citeweave.training.data import AnchorGroups, make_groups
 from citeweave.training.options import TrainingOptions
 
 
 def made_groups(seed: int, count: int, papers: int = 40) -> AnchorGroups:
     drawn = np.random.default_rng(seed)
     lists = [[drawn.integers(0, papers, drawn.integers(0, 5)).tolist() for _ in range(count)] for _ in range(2)]
-    return groups_of(drawn.integers(0, papers, count).tolist(), *lists)
+    return make_groups(drawn.integers(0, papers, count).tolist(), *lists)
 
 
 def by_hand(groups: AnchorGroups) -> list[tuple[int, int, int]]:
@@ -53,7 +53,7 @@ def test_an_epoch_holds_every_triplet_once(seed: int, count: int, size: int, blo
 
 
 def test_triplets_of_an_anchor_stay_together_unless_a_batch_is_full() -> None:
-    groups = groups_of([0, 10, 20], [[1, 2], [11, 12], [21, 22]], [[3, 4], [13, 14], [23, 24]])
+    groups = make_groups([0, 10, 20], [[1, 2], [11, 12], [21, 22]], [[3, 4], [13, 14], [23, 24]])
     batches = Batches(groups, TrainingOptions(batch=2))
     for step in range(3):
         assert len(set(batches.at(step).papers[batches.at(step).anchors].tolist())) == 1
@@ -72,7 +72,7 @@ def test_batches_are_functions_of_seed_and_step() -> None:
 
 
 def test_groups_are_whole_where_they_are_the_unit() -> None:
-    groups = groups_of([0, 10, 20], [[1, 2, 2], [11], [21]], [[3], [13, 14], [23]])
+    groups = make_groups([0, 10, 20], [[1, 2, 2], [11], [21]], [[3], [13, 14], [23]])
     batches = Batches(groups, TrainingOptions(batch=2, unit="groups"))
     assert batches.per_epoch == 2
     found = {}
@@ -110,15 +110,15 @@ def test_an_epoch_holds_every_pair_once_where_pairs_suffice(seed: int, count: in
 
 def test_positives_of_an_anchor_are_known_across_its_groups() -> None:
     groups = made_groups(5, 20, papers=12)
-    batch = assemble(groups.take(np.flatnonzero(groups.positives.counts())))
+    batch = build_batch(groups.take(np.flatnonzero(groups.positives.counts())))
     pairs = {(int(a), int(p)) for a, line in zip(batch.anchors, batch.positives, strict=True) for p in line if p >= 0}
     places = np.arange(len(batch.papers))
-    found = are_pairs(batch, places, places[::-1])
+    found = mark_positives(batch, places, places[::-1])
     assert {(int(a), int(places[::-1][p])) for a, p in np.argwhere(found)} == pairs
 
 
 def test_a_share_of_the_samples_is_drawn_by_the_seed() -> None:
-    groups = groups_of(list(range(100)), [[100 + i] for i in range(100)], [[200 + i] for i in range(100)])
+    groups = make_groups(list(range(100)), [[100 + i] for i in range(100)], [[200 + i] for i in range(100)])
     tenth = TrainingOptions(batch=100, share=0.1, seed=1)
     first, again = (Batches(groups, tenth).at(0).papers.tolist() for _ in range(2))
     assert first == again
@@ -129,9 +129,9 @@ def test_a_share_of_the_samples_is_drawn_by_the_seed() -> None:
 @pytest.mark.parametrize("budget", [1, 25, 60, 10_000])
 def test_parts_hold_whole_groups_within_the_budget(budget: int) -> None:
     groups = made_groups(7, 20)
-    whole = assemble(groups.take(np.flatnonzero(groups.triplet_counts())))
+    whole = build_batch(groups.take(np.flatnonzero(groups.triplet_counts())))
     lengths = np.random.default_rng(0).integers(1, 9, 40)
-    parts = split(whole, lengths, budget)
+    parts = split_batch(whole, lengths, budget)
     rows = [row for part in parts for row in part.papers[part.triplets].tolist()]
     assert rows == whole.papers[whole.triplets].tolist()
     for part in parts:

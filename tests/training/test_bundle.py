@@ -15,7 +15,7 @@ import pytest
 
 from citeweave.core.errors import ArtifactError
 from citeweave.training.bundle import make_bundle, read_data, train_bundle
-from citeweave.training.load_data import Sources
+from citeweave.training.load_data import DataSources
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.train import train_encoder
 
@@ -34,14 +34,14 @@ def bundle(literature: Literature, plan: TrainingPlan, tmp_path_factory: pytest.
 
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=10))
     folder = tmp_path_factory.mktemp("bundles") / "bundle"
-    sources = Sources(literature.graph, suite=suite)
+    sources = DataSources(literature.graph, suite=suite)
     return make_bundle(literature.corpus, literature.samples, folder, plan, sources=sources, weights="float32")
 
 
 def test_a_bundle_trains_what_the_corpus_trains(
     literature: Literature, plan: TrainingPlan, bundle: Path, tmp_path: Path
 ) -> None:
-    sources = Sources(literature.graph)
+    sources = DataSources(literature.graph)
     direct = train_encoder(
         literature.corpus, literature.samples, tmp_path / "direct", plan, sources=sources, device="cpu"
     )
@@ -54,7 +54,7 @@ def test_a_bundle_trains_what_the_corpus_trains(
 
 def test_the_same_bundle_again_is_left_as_it_is(literature: Literature, plan: TrainingPlan, bundle: Path) -> None:
     before = (bundle / "manifest.json").stat().st_mtime_ns
-    sources = Sources(literature.graph, suite=None)
+    sources = DataSources(literature.graph, suite=None)
     with pytest.raises(Exception, match="made from other inputs or options"):
         make_bundle(literature.corpus, literature.samples, bundle, plan, sources=sources, weights="float32")
     assert (bundle / "manifest.json").stat().st_mtime_ns == before
@@ -83,7 +83,7 @@ def test_training_from_a_bundle_loads_little(
     )
     (tmp_path / "script.py").write_text(script)
     (tmp_path / "bundle").symlink_to(bundle)
-    sentences, sources = tmp_path / "bundle-sentences", Sources(paired.graph)
+    sentences, sources = tmp_path / "bundle-sentences", DataSources(paired.graph)
     make_bundle(paired.corpus, paired.samples, sentences, sentence_plan, sources=sources)
     command = [
         sys.executable,
@@ -102,7 +102,7 @@ def test_training_from_a_bundle_loads_little(
 
 @pytest.mark.parametrize("harm", ["cut", "objects", "far", "json", "bomb"])
 def test_damaged_bundles_are_refused(literature: Literature, plan: TrainingPlan, tmp_path: Path, harm: str) -> None:
-    sources = Sources(literature.graph)
+    sources = DataSources(literature.graph)
     folder = make_bundle(literature.corpus, literature.samples, tmp_path / "b", plan, sources=sources)
     path = folder / "groups" / "anchors.npy"
     anchors = np.load(path)
@@ -136,7 +136,7 @@ def sentence_plan(paired: Literature) -> TrainingPlan:
 def test_a_bundle_carries_sentences_and_their_alignment(
     paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path
 ) -> None:
-    sources = Sources(paired.graph)
+    sources = DataSources(paired.graph)
     bundle = make_bundle(
         paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=sources, weights="float32"
     )
@@ -167,7 +167,9 @@ SENTENCE_HARMS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def test_damaged_sentences_are_refused(paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path) -> None:
-    bundle = make_bundle(paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=Sources(paired.graph))
+    bundle = make_bundle(
+        paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=DataSources(paired.graph)
+    )
     assert read_data(bundle).alignment is not None
     for harm, (name, change) in SENTENCE_HARMS.items():
         kept = (bundle / name).read_bytes()

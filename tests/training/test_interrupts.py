@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 from citeweave.core.publish import work_folder
 from citeweave.training import trainer
 from citeweave.training.step import Stepper
-from citeweave.training.trainer import held_interrupts
+from citeweave.training.trainer import deferred_interrupts
 
 from .conftest import Literature
 from .test_train import train, weights_of
@@ -110,17 +110,17 @@ def test_a_clock_that_jumps_changes_no_weight(
 
 
 def test_the_second_ctrl_c_does_not_wait() -> None:
-    with pytest.raises(KeyboardInterrupt), held_interrupts() as interrupt:
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts() as interrupt:
         signal.raise_signal(signal.SIGINT)
-        assert interrupt.is_waiting
+        assert interrupt.is_pending
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_other_threads_and_those_who_ignore_ctrl_c_are_left_alone() -> None:
     def held() -> None:
-        with held_interrupts() as interrupt:
-            assert not interrupt.is_waiting
+        with deferred_interrupts() as interrupt:
+            assert not interrupt.is_pending
             assert signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
             done.append(True)
 

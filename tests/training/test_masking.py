@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
-from citeweave.training.step import mask_tokens
+from citeweave.training.objective import mask_tokens
 
 SPECIAL, MASK, VOCABULARY = [0, 1, 2], 3, 1000
 

@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from torch.distributed import HashStore  # noqa: E402
 
 from citeweave.core.errors import CiteweaveError  # noqa: E402
-from citeweave.training.distributed import agree_on_name  # noqa: E402
+from citeweave.training.distributed import agree_on_attempt  # noqa: E402
 
 LIMIT = timedelta(seconds=20)
 
 
 def _attempt(store: HashStore, order: list[int]) -> list[str]:
     with ThreadPoolExecutor(len(order)) as pool:
-        return list(pool.map(lambda rank: agree_on_name(store, rank, len(order), LIMIT), order))
+        return list(pool.map(lambda rank: agree_on_attempt(store, rank, len(order), LIMIT), order))
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
@@ -39,6 +39,6 @@ def test_an_earlier_attempt_is_not_taken_for_this_one() -> None:
     store.set("come/1", json.dumps(["old", "word"]))
     store.set("answer/old", json.dumps({"1": "word"}))
     with pytest.raises(CiteweaveError, match="process 1 of 2 has waited"):
-        agree_on_name(store, 1, 2, timedelta(seconds=0.2))
+        agree_on_attempt(store, 1, 2, timedelta(seconds=0.2))
     with pytest.raises(CiteweaveError, match="process 0 of 2 has waited"):
-        agree_on_name(store, 0, 2, timedelta(seconds=0.2))
+        agree_on_attempt(store, 0, 2, timedelta(seconds=0.2))

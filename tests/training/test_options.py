@@ -8,7 +8,7 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.training.options import LOSSES, encoder_options, training_options
-from citeweave.training.trainer import factor, warmup_steps
+from citeweave.training.trainer import learning_rate_factor, warmup_steps
 
 
 def test_every_loss_is_read_with_all_its_settings() -> None:
@@ -27,7 +27,7 @@ def test_every_loss_is_read_with_all_its_settings() -> None:
         ({"losses": {"triplet": 1}}, "must be a table"),
         ({"batch": 0}, "training.batch is 0; it must be at least 1"),
         ({"batch": 2.5}, "training.batch is 2.5; it must be a int"),
-        ({"epochs": 0}, "training.epochs is 0.0; it must be above 0"),
+        ({"epochs": 0}, "training.epochs is 0.0; it must be greater than 0"),
         ({"share": 1.5}, "training.share is 1.5"),
         ({"validation": 0.9}, "training.validation is 0.9"),
         ({"dropout": 1.0}, "training.dropout is 1.0"),
@@ -59,7 +59,7 @@ def test_encoder_tables_are_checked(table: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize("schedule", ["slanted", "linear", "cosine", "constant"])
 def test_schedules_rise_to_the_peak_and_never_below_nothing(schedule: str) -> None:
     warmup = warmup_steps(0.1, 100)
-    rates = [factor(schedule, step, 100, warmup=warmup) for step in range(100)]
+    rates = [learning_rate_factor(schedule, step, 100, warmup=warmup) for step in range(100)]
     assert max(rates) == pytest.approx(1.0, abs=0.02)
     assert rates[:10] == sorted(rates[:10])
     assert all(0 < rate <= 1 for rate in rates)

@@ -69,7 +69,7 @@ def test_low_rank_layers_begin_at_nothing_and_take_all_the_change():
     shapes = {tuple(parameter.shape) for _, parameter in chosen}
     assert shapes == {(2, 16), (16, 2)}
     assert step(model, chosen) == {name for name, _ in chosen if "lora_B" in name}  # A moves once B is no longer 0
-    with pytest.raises(UserError, match="has low-rank layers already"):
+    with pytest.raises(UserError, match="already has low-rank layers"):
         choose_parts(model, "lora")
 
 
@@ -112,7 +112,7 @@ def test_a_mix_of_layers_is_always_trained():
             {},
             "training.parts is 'biases'; it must be one of all, bias, heads, layers, lora. Did you mean 'bias'",
         ),
-        ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so take 0 to 3"),
+        ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so it must be from 0 to 3"),
         ("all", {"frozen_layers": -1}, "frozen_layers is -1"),
         ("all", {"frozen_layers": 3}, "leaves nothing of this bert model to train"),
         ("lora", {"lora_rank": 0}, "lora_rank is 0; for layers of 16 numbers it must be from 1 to 16"),

@@ -16,9 +16,9 @@ from safetensors.numpy import load_file
 from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.training.distributed import check_shards
-from citeweave.training.objective import as_arrays, make_heads
+from citeweave.training.distributed import check_shardable
 from citeweave.training.options import EncoderOptions, training_options
+from citeweave.training.partial import heads_to_arrays, make_heads
 
 from ..faults import killing
 from .conftest import Literature
@@ -140,7 +140,7 @@ def test_two_processes_equal_one(literature: Literature, trained: Path, name: st
 @pytest.mark.parametrize("way", WAYS)
 def test_heads_of_two_processes_equal_those_of_one(trained: Path, way: str) -> None:
     alone, together = (open_heads(trained / name / "aspect_in_batch") for name in ("one", f"two/{way}"))
-    start = as_arrays(make_heads(alone.names, alone.inputs, EncoderOptions(heads="linear"), seed=0))
+    start = heads_to_arrays(make_heads(alone.names, alone.inputs, EncoderOptions(heads="linear"), seed=0))
     weights = [[heads.layers[name][0][0] for name in alone.names] for heads in (start, alone, together)]
     moved, apart = (
         max(float(np.abs(a - b).max()) for a, b in zip(left, weights[1], strict=True)) for left in weights[::2]
@@ -168,14 +168,14 @@ def test_the_folder_of_a_sharded_run_is_as_any(trained: Path) -> None:
     [
         ({"losses": {"triplet": {}, "mlm": {}}}, "cls", "mlm loss reads the word embeddings"),
         ({"parts": "heads", "losses": {"aspect_supcon": {}}, **GROUPS}, "cls", "parts is 'heads'"),
-        ({"compiled": True}, "mean", "compiles whole layers"),
+        ({"compiled": True}, "mean", "compiles complete layers"),
         ({}, "mix", "'mix' reads more than the last layer"),
     ],
 )
 def test_what_shards_cannot_do_is_refused(training: dict[str, Any], pooling: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        check_shards(training_options(training), pooling)
-    check_shards(training_options({}), "cls")
+        check_shardable(training_options(training), pooling)
+    check_shardable(training_options({}), "cls")
 
 
 def test_torchrun_goes_on_after_a_killed_process(
@@ -199,6 +199,6 @@ def test_torchrun_goes_on_after_a_killed_process(
     command += [part for pair in given for part in ("--set", pair)] + ["--device", "cpu", "-o", str(model)]
     done = subprocess.run(command, capture_output=True, text=True, env=_environment(), timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "going on after step" in done.stderr
+    assert "resuming after step" in done.stderr
     undisturbed = trained / "two" / "ddp" / "elastic"
     assert (model / "model.safetensors").read_bytes() == (undisturbed / "model.safetensors").read_bytes()

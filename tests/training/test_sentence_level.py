@@ -19,25 +19,24 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.corpus.ingest import import_papers  # noqa: E402
 from citeweave.corpus.text import sentence_texts  # noqa: E402
 from citeweave.encoders.encoder import load_encoder  # noqa: E402
+from citeweave.encoders.pooling import text_vectors  # noqa: E402
 from citeweave.encoders.sentence_encoder import (  # noqa: E402
     encode_sentences,
-    lay_out,
+    lay_out_sentences,
 )
-from citeweave.encoders.text_vectors import text_vectors  # noqa: E402
 from citeweave.encoders.tokens import TokenStore  # noqa: E402
 from citeweave.training import load_data, sentence_objective  # noqa: E402
 from citeweave.training.batches import (  # noqa: E402
     Batch,
     allowed_pairs,
-    assemble,
-    groups_of,
+    build_batch,
 )
-from citeweave.training.data import SentenceSpans, TrainingData, lists_of, make_alignment, paper_rows  # noqa: E402  # noqa: E402
+from citeweave.training.data import SentenceSpans, TrainingData, make_alignment, make_groups, make_lists, paper_rows  # noqa: E402
 from citeweave.training.objective import LossInputs, Objective  # noqa: E402
 from citeweave.training.options import TrainingOptions  # noqa: E402
-from citeweave.training.sentence_objective import encode_rows  # noqa: E402
+from citeweave.training.step import encode_rows  # noqa: E402
 from citeweave.vectors.document_distance import DocumentDistance, match  # noqa: E402
-from citeweave.vectors.pair_scores import PaperPairs  # noqa: E402
+from citeweave.vectors.sentence_distances import PaperPairs  # noqa: E402
 
 COUNTS = [2, 1, 4, 3, 1, 2, 3, 2, 1, 3]
 
@@ -52,7 +51,7 @@ def spans_of(counts: list[int]) -> SentenceSpans:
 def test_rows_and_places_are_those_of_loops(counts: list[int], data: st.DataObject) -> None:
     spans = spans_of(counts)
     papers = data.draw(st.lists(st.integers(0, len(counts) - 1), max_size=6))
-    assert spans.places(np.array(papers, np.int64)).tolist() == [
+    assert spans.indices(np.array(papers, np.int64)).tolist() == [
         sum(counts[:paper]) + at for paper in papers for at in range(counts[paper])
     ]
     rows, names = paper_rows(spans, np.array(papers, np.int64)), []
@@ -61,10 +60,10 @@ def test_rows_and_places_are_those_of_loops(counts: list[int], data: st.DataObje
     assert rows.total == len(names)
     assert [names[row] for row in rows.own.tolist()] == [(place, -1) for place in range(len(papers))]
     chosen = data.draw(st.lists(st.integers(0, len(papers) - 1), max_size=4)) if papers else []
-    assert [names[row] for row in rows.of(np.array(chosen, np.int64)).tolist()] == [
+    assert [names[row] for row in rows.all_rows(np.array(chosen, np.int64)).tolist()] == [
         name for place in chosen for name in names if name[0] == place
     ]
-    padded = rows.sentences(np.array(chosen, np.int64)).tolist()
+    padded = rows.sentence_rows(np.array(chosen, np.int64)).tolist()
     assert [[names[row] for row in line if row >= 0] for line in padded] == [
         [name for name in names if name[0] == place and name[1] >= 0] for place in chosen
     ]
@@ -105,8 +104,8 @@ def small(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespa
     (folder / "papers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     corpus, encoder = import_papers([folder / "papers.jsonl"], folder / "corpus").corpus, load_encoder(bert)
     rows = np.arange(len(corpus))
-    tokens, spans = load_data.read_sentences(corpus, rows, encoder.reader, folder / "tokens")
-    data = TrainingData(rows, tokens, groups_of([], [], []), groups_of([], [], []), sentences=spans)
+    tokens, spans = load_data.tokenize_sentences(corpus, rows, encoder.reader, folder / "tokens")
+    data = TrainingData(rows, tokens, make_groups([], [], []), make_groups([], [], []), sentences=spans)
     splits = [(corpus.titles[row], sentence_texts(corpus.abstracts[row])) for row in range(len(corpus))]
     return SimpleNamespace(corpus=corpus, encoder=encoder, data=data, splits=splits)
 
@@ -116,7 +115,7 @@ def test_papers_are_read_as_encoders_read_them(small: SimpleNamespace) -> None:
     data, limit = small.data, small.encoder.reader.max_tokens
     for row, (title, texts) in enumerate(small.splits):
         title, texts = (title, texts) if texts else ("", [title])
-        [layout] = lay_out(small.encoder.reader, [title], [texts])
+        [layout] = lay_out_sentences(small.encoder.reader, [title], [texts])
         own = slice(*data.sentences.offsets[row : row + 2])
         assert data.tokens[row].tolist() == layout.tokens.tolist()
         starts, ends, numbers = (column[own].tolist() for column in (data.sentences.starts, data.sentences.ends, data.sentences.numbers))  # fmt: skip
@@ -129,8 +128,8 @@ def test_papers_are_read_as_encoders_read_them(small: SimpleNamespace) -> None:
 
 def test_sentences_without_tokens_keep_the_numbers_of_the_others(small: SimpleNamespace) -> None:
     reader = small.encoder.reader
-    layouts = lay_out(reader, ["a cell", "", "x"], [["", "we find", " ", "graphs"], [], ["the cell grows"]])
-    records = [load_data._record(layout) for layout in layouts]
+    layouts = lay_out_sentences(reader, ["a cell", "", "x"], [["", "we find", " ", "graphs"], [], ["the cell grows"]])
+    records = [load_data._pack(layout) for layout in layouts]
     ends = np.cumsum([0, *map(len, records)])
     tokens, spans = load_data._unpack(TokenStore(np.concatenate(records).astype(np.uint16), ends))
     assert spans.counts().tolist() == [2, 0, 1] and spans.numbers.tolist() == [1, 3, 0]
@@ -147,11 +146,11 @@ def test_numbers_of_sentences_become_places() -> None:
     picks = SimpleNamespace(rows=positives, owners=lambda: np.arange(len(pairs)))
     aligned = SimpleNamespace(anchor_sentences=ours, sentences=theirs)
     samples: Any = SimpleNamespace(anchors=anchors, positives=picks, alignment=aligned)
-    found = load_data.align(samples, rows, spans)
+    found = load_data.load_alignment(samples, rows, spans)
     assert found is not None and len(found.keys) == 2, "lost sentences align nothing, a pair keeps its first ones"
     assert found.find(np.array([0, 2, 1]), np.array([2, 0, 0])).tolist() == [[1, 1], [0, 1], [-1, -1]]
     samples.alignment = None
-    assert load_data.align(samples, rows, spans) is None
+    assert load_data.load_alignment(samples, rows, spans) is None
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -178,15 +177,15 @@ def test_rows_are_the_encoders_vectors_padded_or_packed(small: SimpleNamespace, 
         torch.testing.assert_close(found[0][layout.own], own, atol=1e-5, rtol=1e-5)
         splits = [(title, texts) if texts else ("", [title]) for title, texts in (small.splits[p] for p in papers)]
         theirs = encode_sentences(encoder, *map(list, zip(*splits, strict=True)))
-        ours = [found[0][row] for place, p in enumerate(papers) for row in layout.sentences(np.array([place]))[0]
+        ours = [found[0][row] for place, p in enumerate(papers) for row in layout.sentence_rows(np.array([place]))[0]
                 if data.sentences.numbers[data.sentences.offsets[p]] >= 0]  # fmt: skip
         torch.testing.assert_close(torch.stack(ours), torch.from_numpy(theirs.matrix), atol=1e-5, rtol=1e-5)
 
 
 # What losses make of it: a batch of ten papers with COUNTS sentences, vectors of five numbers
 
-BATCH = assemble(groups_of([0, 2, 0, 7], [[1, 3], [4], [5, 3], [8, 9]], [[6], [5], [], [2]]))
-RELATIVES = lists_of([[4], [8], [], [5], [0], [3], [], [3], [1], []])
+BATCH = build_batch(make_groups([0, 2, 0, 7], [[1, 3], [4], [5, 3], [8, 9]], [[6], [5], [], [2]]))
+RELATED = make_lists([[4], [8], [], [5], [0], [3], [], [3], [1], []])
 SENTENCES = make_alignment(np.array([0, 2, 0]), np.array([1, 4, 5]), np.array([[1, 0], [3, 0], [0, 1]]))
 TRIPLETS = ("single", "attention", "transport", "peer")
 
@@ -196,15 +195,13 @@ def drawn(counts: list[int] = COUNTS, seed: int = 0) -> Any:
     return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
 
 
-def loss_of(
-    loss: str, batch: Batch = BATCH, counts: list[int] = COUNTS, relatives: Any = RELATIVES, **more: Any
-) -> Any:
+def loss_of(loss: str, batch: Batch = BATCH, counts: list[int] = COUNTS, related: Any = RELATED, **more: Any) -> Any:
     """The objective as a function of the matrix alone."""
     if loss in TRIPLETS:
-        more |= {"distance": "transport", "mode": "peer"} if loss == "peer" else {"distance": loss}
+        more |= {"distance": "transport", "mode": "geomloss"} if loss == "peer" else {"distance": loss}
         loss = "sentence_triplet"
     options = TrainingOptions(losses={loss: more}, unit="groups")
-    objective_ = Objective(options.losses, LossInputs(relatives, sentences=spans_of(counts), alignment=SENTENCES))
+    objective_ = Objective(options.losses, LossInputs(related, sentences=spans_of(counts), alignment=SENTENCES))
     return lambda matrix: objective_(matrix, batch, batch)
 
 
@@ -237,13 +234,13 @@ def test_negatives_of_the_batch_are_no_relatives(data: st.DataObject) -> None:
     paper = st.integers(0, 9)
     anchors = data.draw(st.lists(paper, min_size=1, max_size=6))
     positives = [data.draw(st.lists(paper, min_size=1, max_size=3)) for _ in anchors]
-    known = lists_of(data.draw(st.lists(st.lists(paper, max_size=2), min_size=10, max_size=10)))
-    batch = assemble(groups_of(anchors, positives, [[]] * len(anchors)))
+    known = make_lists(data.draw(st.lists(st.lists(paper, max_size=2), min_size=10, max_size=10)))
+    batch = build_batch(make_groups(anchors, positives, [[]] * len(anchors)))
 
     def allowed(left: Any, right: Any) -> Any:
         return allowed_pairs(batch.papers[left], batch.papers[right], known)
 
-    found = sentence_objective._batch_triples(batch, allowed, None)
+    found = sentence_objective._in_batch_triplets(batch, allowed, None)
     triples = batch.papers[np.stack(found[:3], axis=1)].tolist() if len(found.anchors) else []
     assert triples == [[*pair, other[1]] for pair, other in plain_triples(batch, plain_lists(known))]
     for anchor, positive, negative in triples:
@@ -254,7 +251,7 @@ def test_negatives_of_the_batch_are_no_relatives(data: st.DataObject) -> None:
 def plain_distances(name: str, matrix: Any, pairs: list[tuple[int, int]]) -> Any:
     sides = [[sentences_of(matrix, pair[side]) for pair in pairs] for side in (0, 1)]
     if name in ("transport", "peer"):  # whose own tests compare it with other code
-        distance = DocumentDistance("transport", 0.5, mode="peer" if name == "peer" else "exact", start="batch")
+        distance = DocumentDistance("transport", 0.5, mode="geomloss" if name == "peer" else "exact", start="batch")
         return match(PaperPairs.of(*sides), distance).training
     found = []
     for left, right in zip(*sides, strict=True):
@@ -273,7 +270,7 @@ def agree(found: Any, wanted: Any, matrix: Any) -> None:
 @pytest.mark.parametrize("name", TRIPLETS)
 def test_the_margin_between_papers_is_that_of_loops(name: str, negatives: str) -> None:
     matrix = drawn()
-    triples = [(a, p, n) for (a, p), (_, n) in plain_triples(BATCH, plain_lists(RELATIVES))]
+    triples = [(a, p, n) for (a, p), (_, n) in plain_triples(BATCH, plain_lists(RELATED))]
     if negatives == "own":
         triples = [tuple(row) for row in BATCH.papers[BATCH.triplets].tolist()]
     near, far = (plain_distances(name, matrix, [(t[0], t[at]) for t in triples]) for at in (1, 2))
@@ -290,7 +287,7 @@ def test_the_margin_between_aligned_sentences_is_that_of_loops(negatives: str) -
         lefts, rights = lefts if ours is None else lefts[[ours]], rights if theirs is None else rights[[theirs]]
         return torch.stack([(x - y).norm() for x in lefts for y in rights]).min()
 
-    triples = plain_triples(BATCH, plain_lists(RELATIVES))
+    triples = plain_triples(BATCH, plain_lists(RELATED))
     if negatives == "own":
         triples = [((a, p), (-1, n)) for a, p, n in BATCH.papers[BATCH.triplets].tolist()]
     assert {pair in known for pair, _ in triples} == {True, False}
@@ -305,7 +302,7 @@ def test_the_margin_between_aligned_sentences_is_that_of_loops(negatives: str) -
 
 @pytest.mark.parametrize("match_", ["mean_best", "single", "attention"])
 def test_matches_in_the_batch_are_those_of_loops(match_: str) -> None:
-    matrix, known, losses = drawn(), plain_lists(RELATIVES), []
+    matrix, known, losses = drawn(), plain_lists(RELATED), []
 
     def score(left: int, right: int) -> Any:
         lefts, rights = sentences_of(matrix, left), sentences_of(matrix, right)
@@ -341,10 +338,10 @@ def test_gradients_are_those_of_small_differences(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_lone_pair_has_nothing_to_learn(name: str) -> None:
-    for groups in (groups_of([0], [[1]], [[]]), groups_of([0, 0], [[1], [3]], [[], []])):
-        matrix = drawn([2, 1, 3][: len(assemble(groups).papers)])
-        counts = {2: [2, 1], 3: [2, 1, 9, 3]}[len(assemble(groups).papers)]
-        loss = loss_of(name, assemble(groups), counts, relatives=None)(matrix)
+    for groups in (make_groups([0], [[1]], [[]]), make_groups([0, 0], [[1], [3]], [[], []])):
+        matrix = drawn([2, 1, 3][: len(build_batch(groups).papers)])
+        counts = {2: [2, 1], 3: [2, 1, 9, 3]}[len(build_batch(groups).papers)]
+        loss = loss_of(name, build_batch(groups), counts, related=None)(matrix)
         loss.backward()
         assert loss.item() == 0 and not matrix.grad.any()
 
@@ -361,14 +358,14 @@ def test_short_long_and_equal_sentences_stay_finite(name: str) -> None:
 
 def test_facets_are_runs_and_a_function_of_the_batch() -> None:
     counts = np.array([1, 5, 9, 3] * 50)
-    runs = sentence_objective._runs(counts, 0.5, 7)
+    runs = sentence_objective._draw_sentence_runs(counts, 0.5, 7)
     for run, count in zip(runs, counts.tolist(), strict=True):
         places = np.flatnonzero(run)
         assert 1 <= len(places) == places[-1] - places[0] + 1 and places[-1] < count
     whole = (runs.sum(1) == counts)[counts > 1].mean()
     assert 0.5 < whole < 0.75  # half of them, and some runs are all there is
-    assert (sentence_objective._runs(counts, 0.5, 7) == runs).all() and (
-        sentence_objective._runs(counts, 0.5, 8) != runs
+    assert (sentence_objective._draw_sentence_runs(counts, 0.5, 7) == runs).all() and (
+        sentence_objective._draw_sentence_runs(counts, 0.5, 8) != runs
     ).any()
     matrix, loss = drawn(), loss_of("sentence_in_batch", facets=1.0)
     assert loss(matrix).item() == loss(matrix).item() != loss_of("sentence_in_batch")(matrix).item()

@@ -18,17 +18,16 @@ from citeweave.core.errors import UserError  # noqa: E402
 from citeweave.core.progress import QUIET  # noqa: E402
 from citeweave.training import trainer  # noqa: E402
 from citeweave.training.batches import Batches  # noqa: E402
-from citeweave.training.data import TrainingData, groups_of, lists_of  # noqa: E402
-from citeweave.training.distributed import Processes  # noqa: E402
-from citeweave.training.load_data import Sources, gather  # noqa: E402
+from citeweave.training.data import TrainingData, make_groups, make_lists  # noqa: E402
+from citeweave.training.distributed import ProcessGroup  # noqa: E402
+from citeweave.training.load_data import DataSources, load_training_data  # noqa: E402
 from citeweave.training.options import (  # noqa: E402
     EncoderOptions,
     TrainingOptions,
     TrainingPlan,
 )
-from citeweave.training.train import EncoderRun, train_encoder  # noqa: E402
-from citeweave.training.trained_model import load_start, make_run  # noqa: E402
-from citeweave.training.validation import held_back_triplets  # noqa: E402
+from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder  # noqa: E402  # noqa: E402
+from citeweave.training.validation import held_out_triplets  # noqa: E402
 
 from .conftest import Literature  # noqa: E402
 
@@ -37,7 +36,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "single": {"sentence_triplet": {"distance": "single"}},
     "attention": {"sentence_triplet": {"distance": "attention"}},
     "transport": {"sentence_triplet": {}},
-    "peer": {"sentence_triplet": {"mode": "peer"}},
+    "peer": {"sentence_triplet": {"mode": "geomloss"}},
     "aligned": {"aligned_triplet": {}},
     "both": {"aligned_triplet": {}, "sentence_triplet": {}},
     "matches": {"sentence_in_batch": {"facets": 0.5, "whole": 0.3}},
@@ -47,7 +46,9 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 def train(paired: Literature, folder: Path, **changes: Any) -> EncoderRun:
     plan = TrainingPlan(EncoderOptions(init=str(paired.model)), dataclasses.replace(SMALL, **changes))
-    return train_encoder(paired.corpus, paired.samples, folder, plan, sources=Sources(graph=paired.graph), device="cpu")
+    return train_encoder(
+        paired.corpus, paired.samples, folder, plan, sources=DataSources(graph=paired.graph), device="cpu"
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -74,8 +75,8 @@ def test_learning_by_sentences_lowers_the_loss(paired: Literature, tmp_path: Pat
 
 def gathered(paired: Literature, folder: Path, options: TrainingOptions) -> tuple[Any, TrainingData]:
     encoder = EncoderOptions(init=str(paired.model))
-    start, sources = load_start(encoder, "cpu"), Sources(graph=paired.graph)
-    return start, gather(paired.corpus, paired.samples, start.reader, encoder, options, folder, sources)
+    start, sources = load_start_model(encoder, "cpu"), DataSources(graph=paired.graph)
+    return start, load_training_data(paired.corpus, paired.samples, start.reader, encoder, options, folder, sources)
 
 
 @pytest.mark.parametrize("name", ["transport", "both", "matches"])
@@ -84,7 +85,7 @@ def test_a_step_in_parts_is_the_step_at_once(paired: Literature, tmp_path: Path,
     found = []
     for options in (whole, dataclasses.replace(whole, micro_tokens=200)):
         start, data = gathered(paired, tmp_path / "tokens", options)
-        run = make_run(start, data, TrainingPlan(training=options), Processes(), QUIET)
+        run = prepare_run(start, data, TrainingPlan(training=options), ProcessGroup(), QUIET)
         start.network.model.train()
         batch = Batches(data.groups, options).at(0)
         assert int(data.tokens.lengths()[batch.papers].sum()) > 400
@@ -105,7 +106,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     paired: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train(paired, tmp_path / "whole", losses=LOSSES["both"])
-    step = trainer._Loop._step
+    step = trainer._TrainingLoop._step
 
     def cut_step(loop: Any, number: int) -> None:
         if number == 2:
@@ -113,7 +114,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
         step(loop, number)
 
     with monkeypatch.context() as patched:
-        patched.setattr(trainer._Loop, "_step", cut_step)
+        patched.setattr(trainer._TrainingLoop, "_step", cut_step)
         with pytest.raises(_Power):
             train(paired, tmp_path / "cut", losses=LOSSES["both"])
     again = train(paired, tmp_path / "cut", losses=LOSSES["both"])
@@ -140,15 +141,15 @@ def test_aligned_sentences_are_those_of_the_samples(paired: Literature, tmp_path
 
 
 def test_pairs_that_are_held_back_meet_papers_of_others() -> None:
-    groups = groups_of([0, 1, 2, 3], [[4], [5, 6], [7], [8, 9]], [[]] * 4)
-    known = lists_of([[8], [], [], [], *[[]] * 6])
-    data: Any = TrainingData(np.arange(10), None, groups, groups, relatives=known)  # type: ignore[arg-type]
-    triplets = held_back_triplets(data)[0].tolist()
+    groups = make_groups([0, 1, 2, 3], [[4], [5, 6], [7], [8, 9]], [[]] * 4)
+    known = make_lists([[8], [], [], [], *[[]] * 6])
+    data: Any = TrainingData(np.arange(10), None, groups, groups, related=known)  # type: ignore[arg-type]
+    triplets = held_out_triplets(data)[0].tolist()
     assert len(triplets) == 5
     for anchor, positive, negative in triplets:
         assert negative not in (anchor, positive, *known.take(np.array([anchor])).papers)
     alone = dataclasses.replace(data, validation=groups.take(np.array([0])))
-    assert held_back_triplets(alone)[0].shape == (0, 3)
+    assert held_out_triplets(alone)[0].shape == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -163,5 +164,5 @@ def test_what_has_no_sentences_is_told(
     )
     with pytest.raises(UserError, match=message):
         train_encoder(
-            paired.corpus, paired.samples, tmp_path / "m", plan, sources=Sources(graph=paired.graph), device="cpu"
+            paired.corpus, paired.samples, tmp_path / "m", plan, sources=DataSources(graph=paired.graph), device="cpu"
         )

@@ -18,11 +18,10 @@ from citeweave.core.progress import QUIET
 from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
 from citeweave.training import trainer
-from citeweave.training.distributed import Processes
-from citeweave.training.load_data import Sources, gather
+from citeweave.training.distributed import ProcessGroup
+from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
-from citeweave.training.train import EncoderRun, train_encoder
-from citeweave.training.trained_model import load_start, make_run
+from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
 from citeweave.training.trainer import train_network
 
 from .conftest import Literature
@@ -39,7 +38,7 @@ def weights_of(folder: Path) -> bytes:
 
 
 def train(literature: Literature, folder: Path, **changes: Any) -> EncoderRun:
-    sources = Sources(graph=literature.graph)
+    sources = DataSources(graph=literature.graph)
     return train_encoder(
         literature.corpus, literature.samples, folder, plan_of(literature, **changes), sources=sources, device="cpu"
     )
@@ -90,7 +89,7 @@ class _Power(Exception):
 
 
 def cut_training(literature: Literature, folder: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
-    step = trainer._Loop._step
+    step = trainer._TrainingLoop._step
 
     def cut_step(loop: Any, number: int) -> None:
         if number == cut:
@@ -98,7 +97,7 @@ def cut_training(literature: Literature, folder: Path, monkeypatch: pytest.Monke
         step(loop, number)
 
     with monkeypatch.context() as patched, pytest.raises(_Power):
-        patched.setattr(trainer._Loop, "_step", cut_step)
+        patched.setattr(trainer._TrainingLoop, "_step", cut_step)
         train(literature, folder, patience=5)
 
 
@@ -142,11 +141,11 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 
 def gradients(literature: Literature, tokens: Path, options: TrainingOptions) -> tuple[float, list[np.ndarray]]:
-    start = load_start(EncoderOptions(init=str(literature.model)), "cpu")
+    start = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
     encoder = EncoderOptions(init=str(literature.model))
-    sources = Sources(graph=literature.graph)
-    data = gather(literature.corpus, literature.samples, start.reader, encoder, options, tokens, sources)
-    run = make_run(start, data, TrainingPlan(training=options), Processes(), QUIET)
+    sources = DataSources(graph=literature.graph)
+    data = load_training_data(literature.corpus, literature.samples, start.reader, encoder, options, tokens, sources)
+    run = prepare_run(start, data, TrainingPlan(training=options), ProcessGroup(), QUIET)
     start.network.model.train()
     batch = trainer.Batches(data.groups, options).at(0)
     loss = run.stepper.backward(batch, 0)
@@ -210,7 +209,7 @@ def test_a_teacher_can_be_followed(literature: Literature, tmp_path: Path) -> No
     from citeweave.vectors.vectors import Vectors
 
     make_graph(literature.corpus, tmp_path / "graph")
-    sources = Sources(teacher=Vectors.open(tmp_path / "graph" / "vectors"))
+    sources = DataSources(teacher=Vectors.open(tmp_path / "graph" / "vectors"))
     changes = {"steps": 100, "batch": 16, "check_every": 100, "checkpoint_every": 0, "dropout": 0.0}
     plan = plan_of(literature, losses={"student_teacher": {}}, **changes)
     run = train_encoder(literature.corpus, literature.samples, tmp_path / "model", plan, sources=sources, device="cpu")
@@ -227,19 +226,19 @@ def test_pools_of_the_corpus_suite_are_watched(literature: Literature, tmp_path:
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=20))
     plan = plan_of(literature, watch="cite.map", patience=1)
     run = train_encoder(
-        literature.corpus, literature.samples, tmp_path / "model", plan, sources=Sources(suite=suite), device="cpu"
+        literature.corpus, literature.samples, tmp_path / "model", plan, sources=DataSources(suite=suite), device="cpu"
     )
     assert 0 < run.before["cite.map"] < 1
     wrong = plan_of(literature, watch="site.map")
     with pytest.raises(UserError, match="Did you mean 'cite.map'"):
         train_encoder(
-            literature.corpus, literature.samples, tmp_path / "o", wrong, sources=Sources(suite=suite), device="cpu"
+            literature.corpus, literature.samples, tmp_path / "o", wrong, sources=DataSources(suite=suite), device="cpu"
         )
 
 
 def test_pools_give_the_suites_own_number(literature: Literature, tmp_path: Path) -> None:
     from citeweave.evaluation.evaluate import evaluate
-    from citeweave.evaluation.open_system import OpeningOptions, open_judged
+    from citeweave.evaluation.open_system import OpeningOptions, open_system
     from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
 
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=20))
@@ -248,10 +247,10 @@ def test_pools_give_the_suites_own_number(literature: Literature, tmp_path: Path
         literature.samples,
         tmp_path / "model",
         plan_of(literature),
-        sources=Sources(suite=suite),
+        sources=DataSources(suite=suite),
         device="cpu",
     )
-    judged = open_judged(str(run.folder), OpeningOptions(device="cpu"))
+    judged = open_system(str(run.folder), OpeningOptions(device="cpu"))
     report = evaluate(judged, suite, tmp_path / "report", tasks=["cite"])
     # in one of the 20 queries, two papers that are all but equally near may change places
     assert 100 * run.after["cite.map"] == pytest.approx(report.metrics["cite.map"], abs=2.5)
@@ -272,7 +271,7 @@ def test_a_loss_that_is_no_number_ends_the_run(
 def test_out_of_memory_names_a_smaller_size(
     literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Any, papers: Any, step: int, number: int, readings: int) -> torch.Tensor:
+    def full(self: Any, papers: Any, step: int, number: int, forwards: int) -> torch.Tensor:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr("citeweave.training.step.Stepper.encode", full)
@@ -285,7 +284,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 ) -> None:
     from citeweave.training import checkpoints
 
-    save, calls = checkpoints._save, []
+    save, calls = checkpoints._save_tensors, []
 
     def full(path: Path, tensors: Any) -> None:
         calls.append(path)
@@ -294,7 +293,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
         save(path, tensors)
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoints, "_save", full)
+        patched.setattr(checkpoints, "_save_tensors", full)
         with pytest.raises(CiteweaveError, match="No space left on device.*last checkpoint is step-00000002"):
             train(literature, tmp_path / "model")
     train(literature, tmp_path / "model")
@@ -303,37 +302,39 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(literature: Literature, tmp_path: Path) -> None:
-    start = load_start(EncoderOptions(init=str(literature.model)), "cpu")
+    start = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
     options = dataclasses.replace(SMALL, steps=5)
     encoder = EncoderOptions(init=str(literature.model))
-    data = gather(literature.corpus, literature.samples, start.reader, encoder, options, tmp_path / "tokens")
-    train_network(make_run(start, data, TrainingPlan(training=options), Processes(), QUIET), tmp_path / "work")
+    data = load_training_data(
+        literature.corpus, literature.samples, start.reader, encoder, options, tmp_path / "tokens"
+    )
+    train_network(prepare_run(start, data, TrainingPlan(training=options), ProcessGroup(), QUIET), tmp_path / "work")
     found = sorted((tmp_path / "work" / "checkpoints").iterdir())
     assert [path.name for path in found] == ["step-00000002", "step-00000004"]
     wanted = {name: weight.clone() for name, weight in start.network.model.named_parameters()}
     (found[1] / "weights.safetensors").write_bytes(b"cut")
-    again = load_start(EncoderOptions(init=str(literature.model)), "cpu")
+    again = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
     progress = train_network(
-        make_run(again, data, TrainingPlan(training=options), Processes(), QUIET), tmp_path / "work"
+        prepare_run(again, data, TrainingPlan(training=options), ProcessGroup(), QUIET), tmp_path / "work"
     )
     assert progress.step == 5
     assert all((wanted[name] == weight).all() for name, weight in again.network.model.named_parameters())
 
 
 def test_samples_of_another_corpus_are_refused(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
 
-    other = synthesize(tmp_path / "other", Synthetic(papers=40, seed=1), workers=1)
+    other = synthesize(tmp_path / "other", SyntheticOptions(papers=40, seed=1), workers=1)
     with pytest.raises(UserError, match="mined from another corpus"):
         train_encoder(other, literature.samples, tmp_path / "model", plan_of(literature), device="cpu")
 
 
 def test_papers_without_text_leave_the_samples(literature: Literature, tmp_path: Path) -> None:
-    start = load_start(EncoderOptions(init=str(literature.model)), "cpu")
+    start = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
     venue = EncoderOptions(init=str(literature.model), text=("venue",))
     with pytest.raises(EmptyResultError, match="none of the .* samples can be trained on"):
-        gather(
+        load_training_data(
             literature.corpus.__class__.open(_without_venues(literature, tmp_path)),
             _mined(tmp_path),
             start.reader,
@@ -354,11 +355,11 @@ def _without_venues(literature: Literature, tmp_path: Path) -> Path:
 
 def _mined(tmp_path: Path) -> Any:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.samples import SampleNames, block_of, new_samples
+    from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 
     corpus = Corpus.open(tmp_path / "bare")
     with new_samples(tmp_path / "samples", SampleNames(rules=("a", "b")), corpus=corpus.hash) as writer:
-        writer.append(block_of([1, 2], positives=[[0], [0]], negatives=[[3], [4]]))
+        writer.append(block_from_lists([1, 2], positives=[[0], [0]], negatives=[[3], [4]]))
         return writer.finish()
 
 

@@ -1,1 +1,1 @@
-"""Training encoders: losses, batches, the trainer and its checkpoints."""
+"""Training encoders on samples: losses, batches, the trainer and its checkpoints."""

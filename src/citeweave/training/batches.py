@@ -1,19 +1,20 @@
-"""Batches: which groups meet in which step, and every paper of a step once.
+"""Batches: which groups are trained in which step, and which papers of a batch are negatives of which anchors.
 
     batches = Batches(groups, options)
-    batches.at(0)           the batch of step 0: a function of seed and step, whatever ran before
+    batches.at(0)           the batch of step 0: a function of seed and step alone
 
-    >>> batch = assemble(groups_of([5, 5], positives=[[7], [7]], negatives=[[9], [8]]))
+    >>> from citeweave.training.data import make_groups
+    >>> batch = build_batch(make_groups([5, 5], positives=[[7], [7]], negatives=[[9], [8]]))
     >>> batch.papers.tolist(), batch.anchors.tolist(), batch.triplets.tolist()
     ([5, 7, 8, 9], [0, 0], [[0, 1, 3], [0, 1, 2]])
 
-A batch of triplets keeps the triplets of an anchor together, so that the anchor is encoded once; it is cut where it is
-full. Encodes nothing.
+Every paper of a batch is encoded once. A batch of triplets keeps the triplets of an anchor together, except where it is
+full. Masks of in-batch negatives need only numpy:
 
-Which papers of a batch are negatives of which anchors, as plain masks: needs numpy alone.
+    candidates = batch_candidates(batch)                               every positive and negative of the batch
+    mark_negatives(batch, owner, candidates, related)                  (owner, candidates), True at a negative
 
-candidates = candidates_of(batch)                       every positive and negative of the batch
-opposed(batch, owner, candidates, relatives)            (owner, candidates), True at a negative of the group
+Encodes nothing.
 """
 
 from __future__ import annotations
@@ -28,40 +29,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
-from citeweave.training.data import AnchorGroups, Numbers, PaperLists, groups_of
+from citeweave.training.data import AnchorGroups, Numbers, PaperLists
 from citeweave.training.options import TrainingOptions
-
-__all__ = ["Batch", "Batches", "are_pairs", "assemble", "deal", "group_costs", "groups_of", "split"]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The papers of a step, and who is whose; anchors, positives and negatives are places in `papers`."""
+    """Papers of one training step with their groups; anchors, positives and negatives are positions in `papers`."""
 
     papers: Numbers
-    """Different papers, ascending, shape (papers,)."""
+    """Distinct papers, ascending, shape (papers,)."""
 
     anchors: Numbers
     """Shape (groups,)."""
 
     positives: Numbers
-    """Shape (groups, most positives), each paper once, -1 where a group has fewer."""
+    """Shape (groups, longest), each paper once, -1 where a group has fewer."""
 
     negatives: Numbers
-    """Shape (groups, most negatives), each paper once, -1 where a group has fewer."""
+    """Shape (groups, longest), each paper once, -1 where a group has fewer."""
 
     triplets: Numbers
     """Shape (triplets, 3): anchor, positive, negative; repeated where the samples repeat them."""
 
     groups: AnchorGroups
-    """The same with papers as in the data."""
+    """The same groups with papers numbered as in the data."""
 
     rules: Numbers | None = None
-    """Rules behind the negatives, shape as theirs; None where it does not matter."""
+    """Mining rules of the negatives, in their shape; None where no loss needs them."""
 
     def of_aspect(self, aspect: int) -> Batch:
-        """Only the groups of one aspect; papers keep their places, and triplets are left out."""
-        assert self.groups.aspects is not None, "training_options asks for samples with aspects"
+        """Return the batch with only the groups of one aspect; papers keep their positions, triplets are left out."""
+        assert self.groups.aspects is not None, "load_training_data requires samples with aspects"
         which = np.flatnonzero(self.groups.aspects == aspect)
         return dataclasses.replace(
             self,
@@ -74,13 +73,13 @@ class Batch:
         )
 
     def with_negatives_by(self, rules: Sequence[int]) -> Batch:
-        """Only the negatives that some rules chose."""
-        assert self.rules is not None, "gather keeps the rules where a loss asks for them"
+        """Return the batch with only the negatives of some mining rules."""
+        assert self.rules is not None, "load_training_data keeps the rules where a loss needs them"
         return dataclasses.replace(self, negatives=np.where(np.isin(self.rules, list(rules)), self.negatives, -1))
 
 
-def assemble(groups: AnchorGroups) -> Batch:
-    """Number the different papers of some groups."""
+def build_batch(groups: AnchorGroups) -> Batch:
+    """Build the batch of some groups: number its distinct papers and pad its lists."""
     triplets = groups.triplets()
     mentioned = np.concatenate([groups.anchors, groups.positives.papers, groups.negatives.papers])
     papers, places = np.unique(mentioned, return_inverse=True)
@@ -88,31 +87,32 @@ def assemble(groups: AnchorGroups) -> Batch:
     return Batch(
         papers=papers,
         anchors=places[:first],
-        positives=_once(PaperLists(groups.positives.offsets, places[first:second]).padded()),
-        negatives=_once(PaperLists(groups.negatives.offsets, places[second:]).padded()),
+        positives=_drop_repeats(PaperLists(groups.positives.offsets, places[first:second]).padded()),
+        negatives=_drop_repeats(PaperLists(groups.negatives.offsets, places[second:]).padded()),
         triplets=np.searchsorted(papers, triplets),
         groups=groups,
         rules=None if groups.rules is None else PaperLists(groups.negatives.offsets, groups.rules).padded(),
     )
 
 
-def _once(lists: Numbers) -> Numbers:
-    """Lists without what they name again; shape as given, -1 in its place.
+def _drop_repeats(lists: Numbers) -> Numbers:
+    """Replace repeated papers of padded lists by -1; same shape.
 
-    >>> _once(np.array([[4, 2, 4], [1, -1, -1]])).tolist()
+    >>> _drop_repeats(np.array([[4, 2, 4], [1, -1, -1]])).tolist()
     [[4, 2, -1], [1, -1, -1]]
     """
-    again = (lists[:, :, None] == lists[:, None, :]) & np.tri(
+    repeated = (lists[:, :, None] == lists[:, None, :]) & np.tri(
         lists.shape[1], k=-1, dtype=bool
     )  # (owners, places, places)
-    return np.where(again.any(axis=2), -1, lists)
+    return np.where(repeated.any(axis=2), -1, lists)
 
 
-def are_pairs(batch: Batch, anchors: Numbers, candidates: Numbers) -> NDArray[np.bool_]:
-    """Which candidates are positives of which anchors in some group of the batch, by places; (anchors, candidates).
+def mark_positives(batch: Batch, anchors: Numbers, candidates: Numbers) -> NDArray[np.bool_]:
+    """Mark which candidates are positives of which anchors in any group of the batch, (anchors, candidates), bool.
 
-    >>> batch = assemble(groups_of([5, 5], positives=[[7], [8]], negatives=[[], []]))
-    >>> are_pairs(batch, np.array([0]), np.array([0, 1, 2])).tolist()  # 5 with 5, 7 and 8
+    >>> from citeweave.training.data import make_groups
+    >>> batch = build_batch(make_groups([5, 5], positives=[[7], [8]], negatives=[[], []]))
+    >>> mark_positives(batch, np.array([0]), np.array([0, 1, 2])).tolist()  # 5 with 5, 7 and 8
     [[False, True, True]]
     """
     pairs: NDArray[np.bool_] = np.zeros((len(batch.papers), len(batch.papers) + 1), bool)  # the last takes the -1
@@ -120,10 +120,10 @@ def are_pairs(batch: Batch, anchors: Numbers, candidates: Numbers) -> NDArray[np
     return pairs[anchors[:, None], candidates]
 
 
-def split(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
-    """Whole groups in parts whose papers have at most `budget` tokens together; a larger group is a part of its own.
+def split_batch(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
+    """Split a batch into parts of complete groups with at most `budget` tokens; a larger group is its own part.
 
-    `lengths` are those of all papers of the data. Which parts there are depends on lengths and budget alone.
+    `lengths` are those of all papers of the data. The parts depend on lengths and budget alone.
     """
     costs = group_costs(batch.groups, lengths)
     parts, start, total = [], 0, 0
@@ -133,50 +133,50 @@ def split(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
             start, total = number, 0
         total += cost
     parts.append(np.arange(start, len(batch.groups)))
-    return [batch] if len(parts) == 1 else [assemble(batch.groups.take(part)) for part in parts]
+    return [batch] if len(parts) == 1 else [build_batch(batch.groups.take(part)) for part in parts]
 
 
-def deal(costs: Numbers, count: int) -> list[Numbers]:
-    """What each of `count` processes takes, about the same cost on each: the dearest first, to whom has least (Graham
-    1969); in the order given, nothing twice.
+def balance_costs(costs: Numbers, count: int) -> list[Numbers]:
+    """Divide items among `count` processes at about equal cost: each next most expensive one to the least loaded.
 
-    >>> [mine.tolist() for mine in deal(np.array([1, 5, 2, 3]), 2)]
+    Graham 1969; each process keeps its items in their original order.
+
+    >>> [mine.tolist() for mine in balance_costs(np.array([1, 5, 2, 3]), 2)]
     [[0, 1], [2, 3]]
     """
     if count == 1:
         return [np.arange(len(costs))]
     loads = [(0, rank) for rank in range(count)]
-    taken: list[list[int]] = [[] for _ in range(count)]
+    assigned: list[list[int]] = [[] for _ in range(count)]
     for number in np.argsort(-costs, kind="stable").tolist():
         load, rank = loads[0]
-        taken[rank].append(number)
+        assigned[rank].append(number)
         heapq.heapreplace(loads, (load + int(costs[number]), rank))
-    return [np.array(sorted(mine), np.int64) for mine in taken]
+    return [np.array(sorted(mine), np.int64) for mine in assigned]
 
 
 def group_costs(groups: AnchorGroups, lengths: Numbers) -> Numbers:
-    """Tokens of every group's papers, (groups,)."""
-    return np.array([_cost(groups, number, lengths) for number in range(len(groups))], np.int64)
+    """Count the tokens of every group's papers, (groups,)."""
+    return np.array([_group_cost(groups, number, lengths) for number in range(len(groups))], np.int64)
 
 
-def _cost(groups: AnchorGroups, number: int, lengths: Numbers) -> int:
-    ups, downs = groups.positives, groups.negatives
-    papers = {
-        int(groups.anchors[number]),
-        *ups.papers[ups.offsets[number] : ups.offsets[number + 1]].tolist(),
-        *downs.papers[downs.offsets[number] : downs.offsets[number + 1]].tolist(),
-    }
+def _group_cost(groups: AnchorGroups, number: int, lengths: Numbers) -> int:
+    papers = {int(groups.anchors[number])}
+    for lists in (groups.positives, groups.negatives):
+        papers.update(lists.papers[lists.offsets[number] : lists.offsets[number + 1]].tolist())
     return int(lengths[list(papers)].sum())
 
 
 class Batches:
-    """The batches of all epochs, each a function of the seed and its number."""
+    """Batches of all epochs, each a function of the seed and its step."""
 
     def __init__(self, groups: AnchorGroups, options: TrainingOptions) -> None:
         self._seed, self._size = options.seed, options.batch
         self._by_triplets = options.unit == "triplets"
-        drawn = _draw(groups, options)
-        self._groups = _blocks(drawn, options.block) if self._by_triplets else _positive_blocks(drawn, options)
+        usable = _select_groups(groups, options)
+        self._groups = (
+            _split_triplets(usable, options.block) if self._by_triplets else _split_positives(usable, options)
+        )
         self._triplets = self._groups.triplet_counts()  # (groups,)
         units = int(self._triplets.sum()) if self._by_triplets else len(self._groups)
         self.units = units
@@ -184,24 +184,24 @@ class Batches:
         self._ends = lru_cache(maxsize=2)(self._order)
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, from 0 on over all epochs."""
+        """Return the batch of a step, counted from 0 over all epochs."""
         epoch, number = divmod(step, self.per_epoch)
         order, ends = self._ends(epoch)
         first, last = number * self._size, min((number + 1) * self._size, self.units)
         if not self._by_triplets:
-            return assemble(self._groups.take(order[first:last]))
+            return build_batch(self._groups.take(order[first:last]))
         begin, end = int(np.searchsorted(ends, first, "right")), int(np.searchsorted(ends, last, "left")) + 1
         before = int(ends[begin]) - int(self._triplets[order[begin]])  # triplets of earlier groups
-        return assemble(_range_of_triplets(self._groups.take(order[begin:end]), first - before, last - before))
+        return build_batch(_slice_triplets(self._groups.take(order[begin:end]), first - before, last - before))
 
     def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
-        """Groups of an epoch in their order, and how many triplets there are up to the end of each."""
+        """Return the random order of an epoch's groups, and the cumulative number of triplets."""
         order = stream(self._seed, "training", "order", epoch).permutation(len(self._groups))
         return order, np.cumsum(self._triplets[order])
 
 
-def _draw(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
-    """Groups that can be trained on, or a share of them."""
+def _select_groups(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
+    """Select the groups that can be trained on, or a random share of them."""
     fits = groups.positives.counts() > 0 if options.pairs_suffice else groups.triplet_counts() > 0
     usable = np.flatnonzero(fits)
     if options.share >= 1:
@@ -210,18 +210,18 @@ def _draw(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
     return groups.take(np.sort(stream(options.seed, "training", "share").permutation(usable)[:count]))
 
 
-def _blocks(groups: AnchorGroups, size: int) -> AnchorGroups:
-    """Groups of at most so many triplets each."""
+def _split_triplets(groups: AnchorGroups, size: int) -> AnchorGroups:
+    """Split groups into groups of at most `size` triplets."""
     counts = groups.triplet_counts()
     if not size or int(counts.max(initial=0)) <= size:
         return groups
     owner = np.repeat(np.arange(len(groups)), counts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return _of_triplets(groups.triplets(), owner * (int(counts.max()) + 1) + place // size)
+    return _group_triplets(groups.triplets(), owner * (int(counts.max()) + 1) + place // size)
 
 
-def _positive_blocks(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
-    """Groups of at most so many positives each, where pairs suffice; each has all negatives of its anchor."""
+def _split_positives(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
+    """Split groups by positives where losses take the batch's negatives; each part keeps all negatives."""
     counts, size = groups.positives.counts(), options.block
     if not size or not options.pairs_suffice or int(counts.max(initial=0)) <= size:
         return groups
@@ -232,63 +232,63 @@ def _positive_blocks(groups: AnchorGroups, options: TrainingOptions) -> AnchorGr
     return dataclasses.replace(groups.take(owner[starts]), positives=lists)
 
 
-def _range_of_triplets(groups: AnchorGroups, first: int, last: int) -> AnchorGroups:
-    """Groups of only the triplets from first up to last; groups that stay whole stay as they are."""
+def _slice_triplets(groups: AnchorGroups, first: int, last: int) -> AnchorGroups:
+    """Return groups with only the triplets from first up to last; complete groups stay as they are."""
     total = int(groups.triplet_counts().sum())
     if first == 0 and last == total:
         return groups
     owner = np.repeat(np.arange(len(groups)), groups.triplet_counts())
-    return _of_triplets(groups.triplets()[first:last], owner[first:last])
+    return _group_triplets(groups.triplets()[first:last], owner[first:last])
 
 
-def _of_triplets(triplets: Numbers, owner: Numbers) -> AnchorGroups:
-    """Triplets of the same owner, which follow each other, as one group."""
+def _group_triplets(triplets: Numbers, owner: Numbers) -> AnchorGroups:
+    """Group consecutive triplets of the same owner."""
     starts = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))  # (groups,)
     ends = np.concatenate([starts, [len(owner)]])
     return AnchorGroups(triplets[starts, 0], PaperLists(ends, triplets[:, 1]), PaperLists(ends, triplets[:, 2]))
 
 
-# Which papers of a batch are negatives of which anchors, as plain masks: needs numpy alone.
+# Masks of in-batch negatives
 
 Mask = NDArray[np.bool_]
 
 
-def allowed_pairs(left: Numbers, right: Numbers, relatives: PaperLists | None) -> Mask:
-    """Which papers may be negatives of each other: not a paper of itself, not known relatives; (left, right), bool.
+def allowed_pairs(left: Numbers, right: Numbers, related: PaperLists | None) -> Mask:
+    """Mark which papers may be negatives of each other: not itself, not a related paper; (left, right), bool.
 
-    >>> from citeweave.training.data import lists_of
-    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), lists_of([[1], [], []])).tolist()
+    >>> from citeweave.training.data import make_lists
+    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), make_lists([[1], [], []])).tolist()
     [[False, False, True], [True, True, False]]
     """
     allowed: Mask = left[:, None] != right  # (left, right)
-    if relatives is not None:
-        known = relatives.take(left)
-        owner = np.repeat(np.arange(len(left)), known.counts())  # (relatives of all,)
+    if related is not None:
+        lists = related.take(left)
+        owner = np.repeat(np.arange(len(left)), lists.counts())  # (related papers,)
         order = np.argsort(right, kind="stable")
-        first, last = (np.searchsorted(right[order], known.papers, side) for side in ("left", "right"))
-        counts = last - first  # a paper may stand on the right several times
+        first, last = (np.searchsorted(right[order], lists.papers, side) for side in ("left", "right"))
+        counts = last - first  # a paper may occur several times on the right
         places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
         allowed[np.repeat(owner, counts), order[places]] = False
     return allowed
 
 
-def candidates_of(batch: Batch) -> Numbers:
-    """Places of every paper that is a positive or a negative of some group, ascending."""
-    found = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
-    return found[found >= 0]
+def batch_candidates(batch: Batch) -> Numbers:
+    """Return the positions of all positives and negatives of a batch, ascending."""
+    places = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
+    return places[places >= 0]
 
 
-def opposed(batch: Batch, owner: Numbers, candidates: Numbers, relatives: PaperLists | None) -> Mask:
-    """Which of the batch's candidates are negatives of the groups `owner`, (owner, candidates), bool."""
+def mark_negatives(batch: Batch, owner: Numbers, candidates: Numbers, related: PaperLists | None) -> Mask:
+    """Mark which of the batch's candidates are negatives of the groups `owner`, (owner, candidates), bool."""
     anchors = batch.anchors[owner]
-    allowed = allowed_pairs(batch.papers[anchors], batch.papers[candidates], relatives)
-    allowed &= ~are_pairs(batch, anchors, candidates)  # positives of any group of the anchor are none
-    allowed |= named_by(batch.negatives, candidates, len(batch.papers))[owner]  # those it was given always are
+    allowed = allowed_pairs(batch.papers[anchors], batch.papers[candidates], related)
+    allowed &= ~mark_positives(batch, anchors, candidates)  # positives of any group of the anchor are not negatives
+    allowed |= mark_listed(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
     return allowed
 
 
-def named_by(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
-    """Which candidates a list names, (lists, candidates), bool."""
-    named: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
-    np.put_along_axis(named, lists, True, axis=1)
-    return named[:, candidates]
+def mark_listed(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
+    """Mark which candidates each padded list contains, (lists, candidates), bool."""
+    listed: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
+    np.put_along_axis(listed, lists, True, axis=1)
+    return listed[:, candidates]

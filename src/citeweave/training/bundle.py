@@ -1,23 +1,16 @@
-"""The arrays of a bundle: training data written as plain files, and read back without trust.
-
-    write_data(data, Path("bundle/"))
-    data = read_data(Path("bundle/"))
-
-Arrays of objects, archives that would grow out of proportion and numbers that do not fit together are refused.
-
-Bundles: all that a training run reads as plain arrays, for a machine that has torch and transformers and no corpus.
+"""Bundles: a training run as plain files, to train on a machine with torch and transformers but without the corpus.
 
     bundle/
-      bundle.json                        the plan: encoder, training, what the card says
+      bundle.json                        the plan: encoder, training, notes for the model's card
       model/                             the start model, weights in float16 (or float32)
-      tokens.npz                         of every paper, compressed
+      tokens.npz                         tokens of all papers, compressed
       rows.npy  groups/  validation/  names.json  relatives/  sentences/  alignment/  teacher.npy  pools/NAME/  facts.json
 
-    make_bundle(corpus, samples, "bundle/", plan)           here
-    train_bundle("bundle/", "model/", device="cuda")        there, or: python -m citeweave.training.bundle bundle/ model/
+    make_bundle(corpus, samples, "bundle/", plan)           on the machine with the corpus
+    train_bundle("bundle/", "model/", device="cuda")        on the other, or: python -m citeweave.training.bundle bundle/ model/
 
-There it needs numpy, torch, transformers, tokenizers and safetensors. A bundle is data: nothing in it is run, arrays of
-objects are refused.
+The other machine needs numpy, torch, transformers, tokenizers and safetensors. A bundle is untrusted data: nothing in it
+is executed, and arrays of objects, archives that would grow out of proportion and inconsistent numbers are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import check_files, matches, new_artifact, read_manifest
+from citeweave.core.artifact import artifact_matches, check_files, new_artifact, read_manifest
 from citeweave.core.columns import map_array, read_arrays
 from citeweave.core.errors import ArtifactError, CiteweaveError
 from citeweave.core.files import open_input, read_input, write_json
@@ -46,67 +39,69 @@ from citeweave.encoders.save import save_encoder
 from citeweave.encoders.tokens import TokenStore
 from citeweave.training.data import AlignedPairs, AnchorGroups, PaperLists, RankingPools, SentenceSpans, TrainingData
 from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
-from citeweave.training.train import EncoderRun, Training
-from citeweave.training.trained_model import load_start
+from citeweave.training.train import EncoderRun, TrainingJob, load_start_model
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.samples import Samples
-    from citeweave.training.load_data import Sources
+    from citeweave.training.load_data import DataSources
 
 
-MOST_COMPRESSED = 50
-"""Tokens of texts become three to ten times smaller; what would grow by more than this is no text."""
+MAX_COMPRESSION = 50
+"""Largest ratio of decompressed to compressed bytes; tokens of texts compress by three to ten."""
 
-SPANS = {"offsets": "int64", "starts": "int32", "ends": "int32", "numbers": "int32"}
+SPAN_COLUMNS = {"offsets": "int64", "starts": "int32", "ends": "int32", "numbers": "int32"}
 
 
 def read_data(folder: Path) -> TrainingData:
-    """The data of a bundle, memory-mapped."""
+    """Read and check the training data of a bundle, memory-mapped."""
     pools = {
         path.name: RankingPools(
-            _read(path / "queries.npy", "int64"), _read_lists(path / "candidates"), _read(path / "relevant.npy", "bool")
+            _read_array(path / "queries.npy", "int64"),
+            _read_lists(path / "candidates"),
+            _read_array(path / "relevant.npy", "bool"),
         )
         for path in sorted((folder / "pools").glob("*"))
     }
     teacher = folder / "teacher.npy"
     data = TrainingData(
-        rows=_read(folder / "rows.npy", "int64"),
+        rows=_read_array(folder / "rows.npy", "int64"),
         tokens=_read_tokens(folder / "tokens.npz"),
         groups=_read_groups(folder / "groups"),
         validation=_read_groups(folder / "validation"),
-        relatives=_read_lists(folder / "relatives") if (folder / "relatives").is_dir() else None,
+        related=_read_lists(folder / "relatives") if (folder / "relatives").is_dir() else None,
         sentences=_read_spans(folder / "sentences"),
         alignment=_read_alignment(folder / "alignment"),
-        teacher=_read(teacher, "float32") if teacher.is_file() else None,
+        teacher=_read_array(teacher, "float32") if teacher.is_file() else None,
         pools=pools,
         facts=json.loads(read_input(folder / "facts.json")),
         **_read_names(folder / "names.json"),
     )
-    _check(folder, data)
+    _check_data(folder, data)
     return data
 
 
-def _check(folder: Path, data: TrainingData) -> None:
-    """Every paper that is named must be there."""
+def _check_data(folder: Path, data: TrainingData) -> None:
+    """Refuse a bundle whose arrays name papers, sentences or aspects that it does not have."""
     lists = [data.groups.positives, data.groups.negatives, data.validation.positives, data.validation.negatives]
-    lists += [pool.candidates for pool in data.pools.values()] + ([data.relatives] if data.relatives else [])
+    lists += [pool.candidates for pool in data.pools.values()] + ([data.related] if data.related else [])
     named = [data.groups.anchors, data.validation.anchors, *(each.papers for each in lists)]
     named += [pool.queries for pool in data.pools.values()]
-    right = len(data.tokens) == len(data.rows) and all(
+    is_valid = len(data.tokens) == len(data.rows) and all(
         not len(papers) or (int(papers.min()) >= 0 and int(papers.max()) < len(data.rows)) for papers in named
     )
-    right = right and all(
+    is_valid = is_valid and all(
         each.offsets[0] == 0 and each.offsets[-1] == len(each.papers) and bool((np.diff(each.offsets) >= 0).all())
         for each in lists
     )
-    right = right and _spans_fit(data) and all(_numbers_fit(groups, data) for groups in (data.groups, data.validation))
-    if not right or (data.teacher is not None and len(data.teacher) != len(data.rows)):
+    is_valid = is_valid and _spans_fit(data)
+    is_valid = is_valid and all(_numbers_fit(groups, data) for groups in (data.groups, data.validation))
+    if not is_valid or (data.teacher is not None and len(data.teacher) != len(data.rows)):
         raise ArtifactError(f"{folder} is damaged: its arrays do not fit together; make the bundle again")
 
 
 def _numbers_fit(groups: AnchorGroups, data: TrainingData) -> bool:
-    """Aspects and rules are numbers of names that are there."""
+    """Return whether the aspects and rules of a bundle's groups have names."""
     for values, length, names in (
         (groups.aspects, len(groups.anchors), data.aspects),
         (groups.rules, len(groups.negatives.papers), data.rules),
@@ -117,18 +112,18 @@ def _numbers_fit(groups: AnchorGroups, data: TrainingData) -> bool:
 
 
 def _read_names(path: Path) -> dict[str, tuple[str, ...]]:
-    """Names of aspects and rules; none in bundles of before there were any."""
+    """Read the names of aspects and rules; older bundles have none."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(read_input(path))
-        return {key: tuple(str(name) for name in found[key]) for key in ("aspects", "rules")}
+        names = json.loads(read_input(path))
+        return {key: tuple(str(name) for name in names[key]) for key in ("aspects", "rules")}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{path} does not hold names of aspects and rules; make the bundle again") from None
 
 
 def _spans_fit(data: TrainingData) -> bool:
-    """Sentences lie within the tokens of their paper, and aligned ones are there."""
+    """Return whether sentence spans lie within the tokens of their paper, and aligned sentences exist."""
     spans, alignment = data.sentences, data.alignment
     if spans is None:
         return alignment is None
@@ -146,7 +141,7 @@ def _spans_fit(data: TrainingData) -> bool:
 
 
 def _alignment_fits(alignment: AlignedPairs, spans: SentenceSpans) -> bool:
-    """Pairs ascend, and their sentences are there."""
+    """Return whether aligned pairs ascend and their sentences exist."""
     pairs = np.stack([alignment.keys >> np.uint64(32), alignment.keys & np.uint64(2**32 - 1)], axis=1).astype(np.int64)
     if alignment.sentences.shape != pairs.shape or (pairs > len(spans.offsets) - 2).any():
         return False
@@ -156,80 +151,85 @@ def _alignment_fits(alignment: AlignedPairs, spans: SentenceSpans) -> bool:
 
 
 def write_data(data: TrainingData, folder: Path) -> None:
-    _write(folder / "rows.npy", data.rows)
+    """Write training data as the plain files of a bundle."""
+    _write_array(folder / "rows.npy", data.rows)
     np.savez_compressed(folder / "tokens.npz", ids=data.tokens.ids, offsets=data.tokens.offsets)
     for name, groups in (("groups", data.groups), ("validation", data.validation)):
-        _write(folder / name / "anchors.npy", groups.anchors)
+        _write_array(folder / name / "anchors.npy", groups.anchors)
         _write_lists(folder / name / "positives", groups.positives)
         _write_lists(folder / name / "negatives", groups.negatives)
         for column, values in (("aspects", groups.aspects), ("rules", groups.rules)):
             if values is not None:
-                _write(folder / name / f"{column}.npy", values.astype(np.uint8))
-    if data.relatives is not None:
-        _write_lists(folder / "relatives", data.relatives)
+                _write_array(folder / name / f"{column}.npy", values.astype(np.uint8))
+    if data.related is not None:
+        _write_lists(folder / "relatives", data.related)
     if data.sentences is not None:
-        for name, dtype in SPANS.items():
-            _write(folder / "sentences" / f"{name}.npy", getattr(data.sentences, name).astype(dtype))
+        for name, dtype in SPAN_COLUMNS.items():
+            _write_array(folder / "sentences" / f"{name}.npy", getattr(data.sentences, name).astype(dtype))
     if data.alignment is not None:
-        _write(folder / "alignment" / "keys.npy", data.alignment.keys)
-        _write(folder / "alignment" / "sentences.npy", data.alignment.sentences)
+        _write_array(folder / "alignment" / "keys.npy", data.alignment.keys)
+        _write_array(folder / "alignment" / "sentences.npy", data.alignment.sentences)
     if data.teacher is not None:
-        _write(folder / "teacher.npy", data.teacher)
+        _write_array(folder / "teacher.npy", data.teacher)
     for name, pool in data.pools.items():
-        _write(folder / "pools" / name / "queries.npy", pool.queries)
+        _write_array(folder / "pools" / name / "queries.npy", pool.queries)
         _write_lists(folder / "pools" / name / "candidates", pool.candidates)
-        _write(folder / "pools" / name / "relevant.npy", pool.relevant)
+        _write_array(folder / "pools" / name / "relevant.npy", pool.relevant)
     write_json(folder / "names.json", {"aspects": list(data.aspects), "rules": list(data.rules)})
-    write_json(folder / "facts.json", dict(data.facts))
+    write_json(folder / "facts.json", dict(data.metadata))
 
 
-def _write(path: Path, values: NDArray[Any]) -> None:
+def _write_array(path: Path, values: NDArray[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, np.ascontiguousarray(values), allow_pickle=False)
 
 
 def _write_lists(folder: Path, lists: PaperLists) -> None:
-    _write(folder / "offsets.npy", lists.offsets)
-    _write(folder / "papers.npy", lists.papers.astype(np.int32))
+    _write_array(folder / "offsets.npy", lists.offsets)
+    _write_array(folder / "papers.npy", lists.papers.astype(np.int32))
 
 
-def _read(path: Path, *dtypes: str) -> NDArray[Any]:
+def _read_array(path: Path, *dtypes: str) -> NDArray[Any]:
     try:
-        found = map_array(path)
+        array = map_array(path)
     except (OSError, ValueError):
-        raise ArtifactError(f"{path} is missing or no array of numbers; make the bundle again") from None
-    if found.dtype.name not in dtypes:
-        raise ArtifactError(f"{path} holds {found.dtype.name}, not {' or '.join(dtypes)}; make the bundle again")
-    return found
+        raise ArtifactError(f"{path} is missing or not an array of numbers; make the bundle again") from None
+    if array.dtype.name not in dtypes:
+        raise ArtifactError(f"{path} holds {array.dtype.name}, not {' or '.join(dtypes)}; make the bundle again")
+    return array
 
 
 def _read_lists(folder: Path) -> PaperLists:
-    return PaperLists(_read(folder / "offsets.npy", "int64"), _read(folder / "papers.npy", "int32").astype(np.int64))
+    return PaperLists(
+        _read_array(folder / "offsets.npy", "int64"), _read_array(folder / "papers.npy", "int32").astype(np.int64)
+    )
 
 
 def _read_spans(folder: Path) -> SentenceSpans | None:
     if not folder.is_dir():
         return None
-    return SentenceSpans(*(_read(folder / f"{name}.npy", dtype).astype(np.int64) for name, dtype in SPANS.items()))
+    return SentenceSpans(
+        *(_read_array(folder / f"{name}.npy", dtype).astype(np.int64) for name, dtype in SPAN_COLUMNS.items())
+    )
 
 
 def _read_alignment(folder: Path) -> AlignedPairs | None:
     if not folder.is_dir():
         return None
-    return AlignedPairs(_read(folder / "keys.npy", "uint64"), _read(folder / "sentences.npy", "int64"))
+    return AlignedPairs(_read_array(folder / "keys.npy", "uint64"), _read_array(folder / "sentences.npy", "int64"))
 
 
 def _read_tokens(path: Path) -> TokenStore:
-    """Tokens of all papers; an archive that would grow out of proportion is refused before it is read."""
+    """Read the tokens of all papers; a decompression bomb is refused before it is read."""
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
-            grows = any(entry.file_size > MOST_COMPRESSED * entry.compress_size + (1 << 20) for entry in members)
+            grows = any(entry.file_size > MAX_COMPRESSION * entry.compress_size + (1 << 20) for entry in members)
         if grows or {entry.filename for entry in members} != {"ids.npy", "offsets.npy"}:
             raise ValueError
         stored = read_arrays(path)
     except (OSError, ValueError, zipfile.BadZipFile):
-        raise ArtifactError(f"{path} is missing or no archive of tokens; make the bundle again") from None
+        raise ArtifactError(f"{path} is missing or not an archive of tokens; make the bundle again") from None
     ids, offsets = stored["ids"], stored["offsets"]
     if ids.dtype.name not in ("uint16", "uint32") or offsets.dtype.name != "int64":
         raise ArtifactError(f"{path} holds {ids.dtype.name} and {offsets.dtype.name}; make the bundle again")
@@ -238,14 +238,14 @@ def _read_tokens(path: Path) -> TokenStore:
 
 def _read_groups(folder: Path) -> AnchorGroups:
     aspects, rules = (
-        _read(path, "uint8").astype(np.int64) if path.is_file() else None
+        _read_array(path, "uint8").astype(np.int64) if path.is_file() else None
         for path in (folder / "aspects.npy", folder / "rules.npy")
     )
     lists = (_read_lists(folder / "positives"), _read_lists(folder / "negatives"))
-    return AnchorGroups(_read(folder / "anchors.npy", "int64"), *lists, aspects, rules)
+    return AnchorGroups(_read_array(folder / "anchors.npy", "int64"), *lists, aspects, rules)
 
 
-# Bundles: all that a training run reads as plain arrays, for a machine that has torch and transformers and no corpus.
+# Making a bundle and training from it
 
 KIND, VERSION = "bundle", 1
 
@@ -256,24 +256,26 @@ def make_bundle(
     folder: str | Path,
     plan: TrainingPlan | None = None,
     *,
-    sources: Sources | None = None,
+    sources: DataSources | None = None,
     weights: str = "float16",
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Path:
-    """Write a bundle; one that was made of the same is left as it is."""
-    from citeweave.training.load_data import Sources, gather
+    """Write a bundle of training data and start model; an existing one of the same inputs is kept."""
+    from citeweave.training.load_data import DataSources, load_training_data
 
-    plan, sources, folder = plan or TrainingPlan(), sources or Sources(), Path(folder)
-    start = load_start(plan.encoder, "cpu")
-    made_of = {"corpus": corpus.hash, "samples": samples.hash, **sources.hashes(), "start": start.revision}
-    recipe = {**made_of, "plan": _plan_json(plan), "weights": weights}
-    if matches(folder, KIND, VERSION, recipe):
-        reporter.say(f"{folder} is there already: same samples, start model and options")
+    plan, sources, folder = plan or TrainingPlan(), sources or DataSources(), Path(folder)
+    start = load_start_model(plan.encoder, "cpu")
+    hashes = {"corpus": corpus.hash, "samples": samples.hash, **sources.hashes(), "start": start.revision}
+    recipe = {**hashes, "plan": _plan_json(plan), "weights": weights}
+    if artifact_matches(folder, KIND, VERSION, recipe):
+        reporter.say(f"{folder} already exists: same samples, start model and options")
         return folder
     with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        tokens = writer.work("data") / "tokens"
-        data = gather(corpus, samples, start.reader, plan.encoder, plan.training, tokens, sources, reporter=reporter)
+        tokens = writer.scratch_folder("data") / "tokens"
+        data = load_training_data(
+            corpus, samples, start.reader, plan.encoder, plan.training, tokens, sources, reporter=reporter
+        )
         write_data(data, writer.folder)
         (writer.folder / "model").mkdir()
         card = ModelCard(name="start model", base=plan.encoder.init, base_revision=start.revision)
@@ -282,9 +284,9 @@ def make_bundle(
         )
         if (heads := find_heads(plan.encoder.init)) is not None:
             save_heads(writer.folder / "model", heads)
-        write_json(writer.folder / "bundle.json", {"plan": _plan_json(plan), "made_of": made_of})
-        writer.facts = {"papers": len(data.rows), **data.facts}
-        del data  # its tokens are mapped, and Windows gives no name to a folder that is in use
+        write_json(writer.folder / "bundle.json", {"plan": _plan_json(plan), "made_of": hashes})
+        writer.facts = {"papers": len(data.rows), **data.metadata}
+        del data  # unmaps its tokens, since Windows cannot rename a folder in use
         writer.finish()
     return folder
 
@@ -298,47 +300,47 @@ def train_bundle(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> EncoderRun:
-    """Train from a bundle; `changes` are other values of the `[training]` table, such as {"seed": 1}."""
+    """Train an encoder from a bundle; `changes` override the `[training]` table, such as {"seed": 1}."""
     bundle = Path(bundle)
-    plan, made_of = read_plan(bundle)
+    plan, hashes = read_plan(bundle)
     plan = dataclasses.replace(plan, training=dataclasses.replace(plan.training, **(changes or {})))
     manifest_hash = read_manifest(bundle, KIND, VERSION).hash
-    training = Training(Path(folder), plan, {**made_of, "bundle": manifest_hash}, start=str(bundle / "model"))
+    training = TrainingJob(Path(folder), plan, {**hashes, "bundle": manifest_hash}, start=str(bundle / "model"))
 
-    def gathered(_: TorchEncoder, __: Path) -> TrainingData:
+    def load(_: TorchEncoder, __: Path) -> TrainingData:
         return read_data(bundle)
 
-    return training.run(gathered, device=device, overwrite=overwrite, reporter=reporter)
+    return training.run(load, device=device, overwrite=overwrite, reporter=reporter)
 
 
 def read_plan(bundle: Path) -> tuple[TrainingPlan, dict[str, Any]]:
-    """What a bundle says is to be trained, and the hashes of what it was made of."""
+    """Read the training plan of a bundle, and the hashes of its inputs."""
     check_files(bundle, read_manifest(bundle, KIND, VERSION))
     try:
-        found = json.loads(read_input(bundle / "bundle.json"))
-        plan, made_of = found["plan"], found["made_of"]
+        content = json.loads(read_input(bundle / "bundle.json"))
+        plan, hashes = content["plan"], content["made_of"]
         about = CardNotes(**plan["about"])
-        return TrainingPlan(encoder_options(plan["encoder"]), training_options(plan["training"]), about), made_of
+        return TrainingPlan(encoder_options(plan["encoder"]), training_options(plan["training"]), about), hashes
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{bundle}/bundle.json does not describe a bundle: it is damaged; make it again") from None
 
 
 def _plan_json(plan: TrainingPlan) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(plan)))
-    return found
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(plan)))
+    return plain
 
 
 def main() -> None:
-    """Train from a bundle where the command line of citeweave cannot be installed."""
+    """Train from a bundle where citeweave's command line cannot be installed."""
     parser = argparse.ArgumentParser(prog="python -m citeweave.training.bundle", description=main.__doc__)
     parser.add_argument("bundle", type=Path, help="folder of the bundle")
-    parser.add_argument("model", type=Path, help="folder to make")
+    parser.add_argument("model", type=Path, help="folder to write")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto")
     parser.add_argument("--seed", type=int, help="another seed than the bundle's")
-    asked = parser.parse_args()
-    changes = {} if asked.seed is None else {"seed": asked.seed}
+    args = parser.parse_args()
+    changes = {} if args.seed is None else {"seed": args.seed}
     try:
-        run = train_bundle(asked.bundle, asked.model, changes=changes, device=asked.device, reporter=Reporter())
+        run = train_bundle(args.bundle, args.model, changes=changes, device=args.device, reporter=Reporter())
     except CiteweaveError as error:
         sys.exit(f"error: {error}")
     sys.stdout.write(json.dumps({"before": run.before, "after": run.after, "output": str(run.folder)}) + "\n")

@@ -1,16 +1,12 @@
-"""The tokens of papers with their sentences: what training on sentences reads of a corpus.
+"""Load training data from a corpus and its samples: tokenize papers, split off validation, find related papers.
 
-    tokens, spans = read_sentences(corpus, rows, reader, folder)
+A paper without text cannot be read: it is dropped from the samples, and a sample that loses its anchor, or all of its
+positives or negatives, is left out. Everything left out is counted. Samples are split by anchor into training and
+validation, so that no anchor is in both.
 
-A paper is read as `encoders/sentence_encoder.py` reads it: title, separator, the sentences of its abstract; the title is the
-one sentence where there is no abstract. A paper of whose sentences none fits into the reader's length has one sentence:
-all of its tokens. Tokens go to disk block by block and an interrupted run goes on.
-
-From a corpus and its samples to training data: which papers take part, their tokens, who is whose.
-
-A paper without text cannot be read: it leaves the samples, and a sample that loses its anchor, or all of its positives
-or negatives, leaves altogether. All of it is counted. Samples are split by anchor into training and validation, so that
-no anchor is in both.
+For losses on sentences a paper is read as `encoders/sentence_encoder.py` reads it: title, separator, the sentences of
+its abstract; without an abstract the title is the only sentence. A paper none of whose sentences fits into the maximum
+length has one sentence: all of its tokens. Tokens are written to disk in blocks, so an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -28,9 +24,9 @@ from numpy.typing import NDArray
 from citeweave.core.errors import EmptyResultError, UserError, choose
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import mix
+from citeweave.core.randomness import mix_keys
 from citeweave.encoders.embed import PaperTexts
-from citeweave.encoders.sentence_encoder import SentenceLayout, lay_out
+from citeweave.encoders.sentence_encoder import SentenceLayout, lay_out_sentences
 from citeweave.encoders.tokens import TextReader, Tokens, TokenStore, make_token_store
 from citeweave.training.data import (
     AlignedPairs,
@@ -40,10 +36,10 @@ from citeweave.training.data import (
     RankingPools,
     SentenceSpans,
     TrainingData,
-    find_relatives,
+    find_related_papers,
     make_alignment,
 )
-from citeweave.training.options import EncoderOptions, TrainingOptions, rules_of
+from citeweave.training.options import EncoderOptions, TrainingOptions, negative_rules
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -54,16 +50,16 @@ if TYPE_CHECKING:
 
 
 Split = tuple[str, list[str]]
-"""A title and sentences."""
+"""Title and sentences of a paper."""
 
 
-def read_sentences(
+def tokenize_sentences(
     corpus: Corpus, rows: Numbers, reader: TextReader, folder: Path, *, reporter: Reporter = QUIET
 ) -> tuple[TokenStore, SentenceSpans]:
-    """Tokens of these papers, and where their sentences are; `folder` keeps what was tokenized."""
+    """Tokenize papers sentence by sentence into `folder`; return their tokens and the spans of their sentences."""
     records = make_token_store(
-        _LayoutReader(reader),  # type: ignore[arg-type]  # it reads papers in sentences instead of texts
-        _Splits(corpus, rows),  # type: ignore[arg-type]
+        _LayoutReader(reader),  # type: ignore[arg-type]  # reads split papers instead of texts
+        _SplitPapers(corpus, rows),  # type: ignore[arg-type]
         folder,
         recipe={"corpus": corpus.hash, "text_recipe": "title and sentences", "rows": hash_json(rows.tolist())},
         overwrite=True,
@@ -72,17 +68,17 @@ def read_sentences(
     return _unpack(records)
 
 
-def align(samples: Samples, rows: Numbers, spans: SentenceSpans) -> AlignedPairs | None:
-    """The alignment of samples by places among the sentences that have tokens; pairs that lost theirs are left out."""
-    found = samples.alignment
-    if found is None:
+def load_alignment(samples: Samples, rows: Numbers, spans: SentenceSpans) -> AlignedPairs | None:
+    """Load the aligned sentences of samples, numbered among the sentences that have tokens; others are left out."""
+    alignment = samples.alignment
+    if alignment is None:
         return None
     anchors = np.searchsorted(rows, np.asarray(samples.anchors, np.int64)[samples.positives.owners()])
     positives = np.searchsorted(rows, np.asarray(samples.positives.rows, np.int64))
     sentences = np.stack(
         [
-            _places(spans, anchors, np.asarray(found.anchor_sentences, np.int64)),
-            _places(spans, positives, np.asarray(found.sentences, np.int64)),
+            _find_sentences(spans, anchors, np.asarray(alignment.anchor_sentences, np.int64)),
+            _find_sentences(spans, positives, np.asarray(alignment.sentences, np.int64)),
         ],
         axis=1,
     )  # (picks, 2)
@@ -90,8 +86,8 @@ def align(samples: Samples, rows: Numbers, spans: SentenceSpans) -> AlignedPairs
     return make_alignment(anchors[keep], positives[keep], sentences[keep])
 
 
-def _places(spans: SentenceSpans, papers: Numbers, numbers: Numbers) -> Numbers:
-    """Where a paper's sentence of this number is among those that have tokens, -1 where it is not."""
+def _find_sentences(spans: SentenceSpans, papers: Numbers, numbers: Numbers) -> Numbers:
+    """Find each paper's sentence of this number among its tokenized sentences, -1 where it has no tokens."""
     width = int(max(spans.numbers.max(initial=0), numbers.max(initial=0))) + 2
     owner = np.repeat(np.arange(len(spans.offsets) - 1), spans.counts())  # (sentences,)
     known = owner * width + spans.numbers + 1  # ascending: numbers ascend within a paper
@@ -101,8 +97,8 @@ def _places(spans: SentenceSpans, papers: Numbers, numbers: Numbers) -> Numbers:
     return np.where(hit, at - spans.offsets[papers], -1)
 
 
-class _Splits(Sequence[Split]):
-    """Titles and sentences of some papers, read slice by slice."""
+class _SplitPapers(Sequence[Split]):
+    """Titles and sentences of the training papers, read from the corpus slice by slice."""
 
     def __init__(self, corpus: Corpus, rows: Numbers) -> None:
         self._corpus, self._rows = corpus, rows
@@ -119,13 +115,14 @@ class _Splits(Sequence[Split]):
 
         rows = np.atleast_1d(self._rows[part])
         pairs = zip(self._corpus.titles.take(rows), self._corpus.abstracts.take(rows), strict=True)
-        found = [_split(title, sentence_texts(abstract)) for title, abstract in pairs]
-        return found if isinstance(part, slice) else found[0]
+        papers = [_split_paper(title, sentence_texts(abstract)) for title, abstract in pairs]
+        return papers if isinstance(part, slice) else papers[0]
 
 
-def _split(title: str, sentences: list[str]) -> Split:
-    """
-    >>> _split("A title", ["One."]), _split("A title alone", [])
+def _split_paper(title: str, sentences: list[str]) -> Split:
+    """Return title and sentences of a paper; without an abstract its title is the only sentence.
+
+    >>> _split_paper("A title", ["One."]), _split_paper("A title alone", [])
     (('A title', ['One.']), ('', ['A title alone']))
     """
     return (title, sentences) if any(text.strip() for text in sentences) else ("", [title] if title else [])
@@ -133,7 +130,7 @@ def _split(title: str, sentences: list[str]) -> Split:
 
 @dataclass(frozen=True)
 class _LayoutReader:
-    """Reads papers into records of a token store: how many sentences, their starts, ends and numbers, then the tokens."""
+    """Reader of papers into token records: number of sentences, their starts, ends and numbers, then the tokens."""
 
     reader: TextReader
 
@@ -154,11 +151,12 @@ class _LayoutReader:
         return self.reader.prompt
 
     def read(self, papers: Sequence[Split]) -> list[Tokens]:
-        layouts = lay_out(self.reader, [title for title, _ in papers], [sentences for _, sentences in papers])
-        return [_record(layout) for layout in layouts]
+        layouts = lay_out_sentences(self.reader, [title for title, _ in papers], [sentences for _, sentences in papers])
+        return [_pack(layout) for layout in layouts]
 
 
-def _record(layout: SentenceLayout) -> Tokens:
+def _pack(layout: SentenceLayout) -> Tokens:
+    """Pack the tokens of a paper and the spans of its sentences into one record of a token store."""
     if not len(layout.tokens):
         return layout.tokens
     starts, ends, numbers = layout.starts, layout.ends, layout.numbers
@@ -168,9 +166,9 @@ def _record(layout: SentenceLayout) -> Tokens:
 
 
 def _unpack(records: TokenStore) -> tuple[TokenStore, SentenceSpans]:
-    """Tokens and spans apart.
+    """Unpack the records of a token store into tokens and sentence spans.
 
-    >>> record = _record(SentenceLayout(np.array([7, 8, 9]), np.array([1]), np.array([2]), np.array([4])))
+    >>> record = _pack(SentenceLayout(np.array([7, 8, 9]), np.array([1]), np.array([2]), np.array([4])))
     >>> store, spans = _unpack(TokenStore(record.astype(np.uint16), np.array([0, len(record)])))
     >>> store[0].tolist(), spans.starts.tolist(), spans.ends.tolist(), spans.numbers.tolist()
     ([7, 8, 9], [1], [2], [4])
@@ -192,29 +190,29 @@ def _unpack(records: TokenStore) -> tuple[TokenStore, SentenceSpans]:
     return tokens, SentenceSpans(offsets, columns[0], columns[1], columns[2] - 1)
 
 
-# From a corpus and its samples to training data: which papers take part, their tokens, who is whose.
+# Training data
 
 QUERIES = 200
-"""Queries of a task that validation ranks."""
+"""Maximum number of queries per task that validation ranks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What training data may be made of beside samples."""
+class DataSources:
+    """Sources of training data besides samples: citation graph, teacher's vectors, suite for validation."""
 
     graph: CitationGraph | None = None
-    """For losses that take the batch's other papers as negatives: known relatives are left out."""
+    """For losses with in-batch negatives, which leave out related papers."""
 
     teacher: Vectors | None = None
-    """For the student-teacher loss, such as a graph's node vectors."""
+    """Vectors for the student-teacher loss, such as a graph's node vectors."""
 
     suite: Suite | None = None
-    """Its rankings become pools of the validation."""
+    """Suite whose ranking tasks become pools for validation."""
 
     queries: int = QUERIES
 
     def hashes(self) -> dict[str, Any]:
-        """What training depends on, for its manifest."""
+        """Return hashes of the sources, for the manifest of a training run."""
         graph, teacher, suite = self.graph, self.teacher, self.suite
         return {
             "graph": None if graph is None else _hash(graph.cited.offsets, graph.cited.targets),
@@ -223,41 +221,47 @@ class Sources:
         }
 
 
-def gather(
+def load_training_data(
     corpus: Corpus,
     samples: Samples,
     reader: TextReader,
     encoder: EncoderOptions,
     options: TrainingOptions,
     folder: Path,
-    sources: Sources | None = None,
+    sources: DataSources | None = None,
     *,
     reporter: Reporter = QUIET,
 ) -> TrainingData:
-    """Training data of a corpus and samples; the tokens are written to `folder`, or opened where they are there."""
+    """Load the training data of a corpus and samples; tokens are written to `folder`, or reused if they exist."""
     samples.check_corpus(corpus.hash, corpus.folder)
-    sources = sources or Sources()
+    sources = sources or DataSources()
     _check_sources(options, sources)
-    groups, pools = _groups(samples, options), _pools(corpus, sources)
+    groups, pools = _load_groups(samples, options), _load_pools(corpus, sources)
     rows = np.unique(np.concatenate([_papers(groups), *(_pool_papers(pool) for pool in pools.values())]))
-    tokens, spans = _read(corpus, rows, reader, encoder, options, folder, reporter)
-    kept, left_out = _readable(_renumbered(groups, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice)
-    held = _held_back(rows[kept.anchors], options)
-    training, validation = (kept.take(np.flatnonzero(part)) for part in (~held, held))
-    training, validation, aspects = _taught(training, validation, samples.names.aspects, reporter)
+    tokens, spans = _tokenize(corpus, rows, reader, encoder, options, folder, reporter)
+    readable, left_out = _drop_unreadable(
+        _renumber_groups(groups, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice
+    )
+    held_out = _select_validation(rows[readable.anchors], options)
+    training, validation = (readable.take(np.flatnonzero(part)) for part in (~held_out, held_out))
+    training, validation, aspects = _number_aspects(training, validation, samples.names.aspects, reporter)
     return TrainingData(
         rows=rows,
         tokens=tokens,
         groups=training,
         validation=validation,
-        relatives=_relatives(corpus, sources.graph, rows, options),
+        related=(
+            find_related_papers(corpus, sources.graph, rows)
+            if _needs_related(options) and sources.graph is not None
+            else None
+        ),
         sentences=spans,
-        alignment=None if spans is None else align(samples, rows, spans),
+        alignment=None if spans is None else load_alignment(samples, rows, spans),
         aspects=aspects,
         rules=samples.names.rules if options.reads_rules else (),
-        teacher=_teacher(corpus, sources.teacher, rows),
-        pools={name: _renumbered_pools(pool, rows) for name, pool in pools.items()},
-        facts={
+        teacher=_load_teacher(corpus, sources.teacher, rows),
+        pools={name: _renumber_pools(pool, rows) for name, pool in pools.items()},
+        metadata={
             "corpus": corpus.hash,
             "samples": samples.hash,
             "papers": len(rows),
@@ -269,7 +273,7 @@ def gather(
     )
 
 
-def _read(
+def _tokenize(
     corpus: Corpus,
     rows: Numbers,
     reader: TextReader,
@@ -278,11 +282,13 @@ def _read(
     folder: Path,
     reporter: Reporter,
 ) -> tuple[TokenStore, SentenceSpans | None]:
-    """Tokens of the papers, and where their sentences are if a loss reads them."""
+    """Tokenize the training papers; with spans of their sentences if a loss reads them."""
     if options.reads_sentences:
         if encoder.text != ("title", "abstract"):
-            raise UserError(f"encoder.text is {list(encoder.text)}; losses on sentences read title and abstract")
-        return read_sentences(corpus, rows, reader, folder, reporter=reporter)
+            raise UserError(
+                f"encoder.text is {list(encoder.text)}; losses on sentences read title and abstract: set encoder.text to these"
+            )
+        return tokenize_sentences(corpus, rows, reader, folder, reporter=reporter)
     tokens = make_token_store(
         reader,
         _TextSlices(PaperTexts(corpus, encoder.text_recipe), rows),
@@ -294,12 +300,13 @@ def _read(
     return tokens, None
 
 
-def _check_sources(options: TrainingOptions, sources: Sources) -> None:
-    if _asks_for_relatives(options) and sources.graph is None:
+def _check_sources(options: TrainingOptions, sources: DataSources) -> None:
+    """Refuse losses that need a citation graph or a teacher's vectors without them."""
+    if _needs_related(options) and sources.graph is None:
         names = ", ".join(name for name, settings in options.losses.items() if settings.get("relatives"))
         raise UserError(
-            f"the loss {names} takes the batch's other papers as negatives and needs the citation graph to leave known "
-            "relatives out; give --graph, or set its relatives=false"
+            f"the loss {names} takes the batch's other papers as negatives and needs the citation graph to leave out "
+            "related papers; give --graph, or set its relatives=false"
         )
     if "student_teacher" in options.losses and sources.teacher is None:
         raise UserError(
@@ -308,21 +315,22 @@ def _check_sources(options: TrainingOptions, sources: Sources) -> None:
         )
 
 
-def _asks_for_relatives(options: TrainingOptions) -> bool:
+def _needs_related(options: TrainingOptions) -> bool:
     return any(
         settings.get("relatives") and "own" not in (settings.get("scope"), settings.get("negatives"))
         for settings in options.losses.values()
     )
 
 
-def _groups(samples: Samples, options: TrainingOptions) -> AnchorGroups:
+def _load_groups(samples: Samples, options: TrainingOptions) -> AnchorGroups:
+    """Load the samples as groups of corpus rows, with aspects and rules where a loss needs them."""
     positives, negatives = (
         PaperLists(np.asarray(picks.offsets, np.int64), np.asarray(picks.rows, np.int64))
         for picks in (samples.positives, samples.negatives)
     )
     if options.reads_aspects and not all(samples.names.aspects):
         raise UserError(
-            f"a loss in aspect spaces needs samples with aspects, and {samples.folder} has none; mine by a recipe with "
+            f"a loss in aspect spaces needs samples with aspects, and {samples.folder} has none; mine with a recipe that has "
             "mining.aspects, such as sciaspect"
         )
     _check_rules(samples, options)
@@ -331,32 +339,32 @@ def _groups(samples: Samples, options: TrainingOptions) -> AnchorGroups:
     return AnchorGroups(np.asarray(samples.anchors, np.int64), positives, negatives, aspects, rules)
 
 
-def _taught(
+def _number_aspects(
     training: AnchorGroups, validation: AnchorGroups, names: tuple[str, ...], reporter: Reporter
 ) -> tuple[AnchorGroups, AnchorGroups, tuple[str, ...]]:
-    """Groups with their aspects numbered anew, and the names of those that some sample teaches; others have no space."""
+    """Renumber the aspects of groups by those that training samples have, and return their names."""
     if training.aspects is None:
         return training, validation, ()
     present = np.unique(training.aspects)  # (aspects,)
-    if left := [name for number, name in enumerate(names) if number not in present]:
-        reporter.say(f"no sample is of the aspect {', '.join(left)}: the model gets no space for it")
+    if absent := [name for number, name in enumerate(names) if number not in present]:
+        reporter.say(f"no sample has the aspect {', '.join(absent)}: the model gets no space for it")
 
-    def renumbered(groups: AnchorGroups) -> AnchorGroups:
+    def renumber(groups: AnchorGroups) -> AnchorGroups:
         assert groups.aspects is not None
-        known = groups.take(np.flatnonzero(np.isin(groups.aspects, present)))
-        assert known.aspects is not None
-        return dataclasses.replace(known, aspects=np.searchsorted(present, known.aspects))
+        trained = groups.take(np.flatnonzero(np.isin(groups.aspects, present)))
+        assert trained.aspects is not None
+        return dataclasses.replace(trained, aspects=np.searchsorted(present, trained.aspects))
 
-    return renumbered(training), renumbered(validation), tuple(names[number] for number in present.tolist())
+    return renumber(training), renumber(validation), tuple(names[number] for number in present.tolist())
 
 
 def _check_rules(samples: Samples, options: TrainingOptions) -> None:
-    """Refuse a loss whose negatives no rule chose."""
-    chose = np.bincount(samples.negatives.rules, minlength=len(samples.names.rules))  # (rules,)
-    known = [name for name, count in zip(samples.names.rules, chose.tolist(), strict=True) if count]
+    """Refuse a loss whose `negatives_by` names a rule that chose no negatives."""
+    counts = np.bincount(samples.negatives.rules, minlength=len(samples.names.rules))  # (rules,)
+    rules = [name for name, count in zip(samples.names.rules, counts.tolist(), strict=True) if count]
     for name, settings in options.losses.items():
-        for rule in rules_of(settings):
-            choose(rule, known, f"training.losses.{name}.negatives_by: rules that chose negatives")
+        for rule in negative_rules(settings):
+            choose(rule, rules, f"training.losses.{name}.negatives_by: rules that chose negatives")
 
 
 def _papers(groups: AnchorGroups) -> Numbers:
@@ -367,7 +375,9 @@ def _pool_papers(pool: RankingPools) -> Numbers:
     return np.concatenate([pool.queries, pool.candidates.papers])
 
 
-def _renumbered(groups: AnchorGroups, rows: Numbers) -> AnchorGroups:
+def _renumber_groups(groups: AnchorGroups, rows: Numbers) -> AnchorGroups:
+    """Renumber the papers of groups from corpus rows to papers of the data."""
+
     def lists(old: PaperLists) -> PaperLists:
         return PaperLists(old.offsets, np.searchsorted(rows, old.papers))
 
@@ -379,10 +389,10 @@ def _renumbered(groups: AnchorGroups, rows: Numbers) -> AnchorGroups:
     )
 
 
-def _readable(
+def _drop_unreadable(
     groups: AnchorGroups, has_text: NDArray[np.bool_], *, pairs_suffice: bool
 ) -> tuple[AnchorGroups, dict[str, int]]:
-    """Groups without papers that cannot be read, and what was left out why."""
+    """Drop papers without text from the groups, and count what was left out by reason."""
 
     def lists(old: PaperLists) -> PaperLists:
         keep = has_text[old.papers]
@@ -391,76 +401,71 @@ def _readable(
         return PaperLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), old.papers[keep])
 
     rules = None if groups.rules is None else groups.rules[has_text[groups.negatives.papers]]
-    thinner = dataclasses.replace(
+    reduced = dataclasses.replace(
         groups, positives=lists(groups.positives), negatives=lists(groups.negatives), rules=rules
     )
     has_anchor = has_text[groups.anchors]
-    fits = thinner.positives.counts() > 0 if pairs_suffice else thinner.triplet_counts() > 0  # (samples,)
-    whole = has_anchor & fits
-    dropped = len(_papers(groups)) - len(groups) - len(thinner.positives.papers) - len(thinner.negatives.papers)
+    fits = reduced.positives.counts() > 0 if pairs_suffice else reduced.triplet_counts() > 0  # (samples,)
+    complete = has_anchor & fits
+    dropped = len(_papers(groups)) - len(groups) - len(reduced.positives.papers) - len(reduced.negatives.papers)
     reasons = {
         "positives and negatives without text": int(dropped),
         "samples whose anchor has no text": int((~has_anchor).sum()),
-        "samples without a positive or a negative": int((has_anchor & ~whole).sum()),
+        "samples without a positive or a negative": int((has_anchor & ~complete).sum()),
     }
-    if not whole.any():
-        told = "; ".join(f"{number:,} {reason}" for reason, number in reasons.items())
+    if not complete.any():
+        counts = "; ".join(f"{number:,} {reason}" for reason, number in reasons.items())
         raise EmptyResultError(
-            f"none of the {len(groups):,} samples can be trained on ({told}); import papers with text"
+            f"none of the {len(groups):,} samples can be trained on ({counts}); import papers with text"
         )
-    return thinner.take(np.flatnonzero(whole)), {reason: number for reason, number in reasons.items() if number}
+    return reduced.take(np.flatnonzero(complete)), {reason: number for reason, number in reasons.items() if number}
 
 
-def _held_back(rows: Numbers, options: TrainingOptions) -> NDArray[np.bool_]:
-    """Which samples are for validation: a share of the anchors, drawn by their rows."""
-    # the same for every seed of a run: their validations can be compared
-    keys = mix(rows.astype(np.uint64), np.full(len(rows), 0x5EED, np.uint64))  # (samples,)
-    held = keys < np.uint64(options.validation * float(2**64 - 1)) if options.validation else np.zeros(len(rows), bool)
-    return np.zeros_like(held) if held.all() else held
+def _select_validation(rows: Numbers, options: TrainingOptions) -> NDArray[np.bool_]:
+    """Select the samples held out for validation: a share of the anchors, drawn by their rows."""
+    # independent of the seed, so that validations of several seeds can be compared
+    keys = mix_keys(rows.astype(np.uint64), np.full(len(rows), 0x5EED, np.uint64))  # (samples,)
+    held_out = (
+        keys < np.uint64(options.validation * float(2**64 - 1)) if options.validation else np.zeros(len(rows), bool)
+    )
+    return np.zeros_like(held_out) if held_out.all() else held_out
 
 
-def _relatives(
-    corpus: Corpus, graph: CitationGraph | None, rows: Numbers, options: TrainingOptions
-) -> PaperLists | None:
-    if not _asks_for_relatives(options):
-        return None
-    assert graph is not None, "_check_sources asks for it"
-    return find_relatives(corpus, graph, rows)
-
-
-def _teacher(corpus: Corpus, vectors: Vectors | None, rows: Numbers) -> NDArray[np.float32] | None:
-    """The teacher's vectors of every paper, zeros where it has none; (papers, its dimension)."""
+def _load_teacher(corpus: Corpus, vectors: Vectors | None, rows: Numbers) -> NDArray[np.float32] | None:
+    """Load the teacher's vectors of the papers, (papers, its dimension); zeros where it has none."""
     if vectors is None:
         return None
     at = vectors.rows(corpus.ids.take(rows))
     if not (at >= 0).any():
         raise UserError(f"{vectors.folder} has no vector of any paper of the samples; give vectors of this corpus")
-    found = np.asarray(vectors.matrix[np.maximum(at, 0)], np.float32)
-    found[at < 0] = 0
-    return found
+    matrix = np.asarray(vectors.matrix[np.maximum(at, 0)], np.float32)
+    matrix[at < 0] = 0
+    return matrix
 
 
-def _pools(corpus: Corpus, sources: Sources) -> dict[str, RankingPools]:
-    """Rankings of the suite by rows of the corpus, at most so many queries each."""
+def _load_pools(corpus: Corpus, sources: DataSources) -> dict[str, RankingPools]:
+    """Load the ranking tasks of the suite as pools of corpus rows, with a limited number of queries each."""
     if sources.suite is None:
         return {}
     from citeweave.evaluation.tasks import RankingTask
 
     tasks = [task for task in sources.suite.tasks if isinstance(task, RankingTask)]
-    return {task.name: _pool(corpus, task, sources.queries) for task in tasks}
+    return {task.name: _load_pool(corpus, task, sources.queries) for task in tasks}
 
 
-def _pool(corpus: Corpus, task: Any, most: int) -> RankingPools:
+def _load_pool(corpus: Corpus, task: Any, max_queries: int) -> RankingPools:
     rows = corpus.rows(task.texts.ids).astype(np.int64)  # (papers of the suite,)
     if (rows < 0).any():
-        raise UserError(f"the task {task.name} asks about papers that {corpus.folder} lacks; make it from this corpus")
-    pools, count = task.pools, min(most, len(task.pools.queries))
+        raise UserError(
+            f"the task {task.name} has papers that are not in {corpus.folder}; make the suite from this corpus"
+        )
+    pools, count = task.pools, min(max_queries, len(task.pools.queries))
     end = int(pools.offsets[count])
     candidates = PaperLists(np.asarray(pools.offsets[: count + 1], np.int64), rows[pools.candidates[:end]])
     return RankingPools(rows[pools.queries[:count]], candidates, pools.grades[:end] > 0)
 
 
-def _renumbered_pools(pool: RankingPools, rows: Numbers) -> RankingPools:
+def _renumber_pools(pool: RankingPools, rows: Numbers) -> RankingPools:
     return RankingPools(
         np.searchsorted(rows, pool.queries),
         PaperLists(pool.candidates.offsets, np.searchsorted(rows, pool.candidates.papers)),
@@ -469,7 +474,7 @@ def _renumbered_pools(pool: RankingPools, rows: Numbers) -> RankingPools:
 
 
 class _TextSlices(Sequence[str]):
-    """Some of the texts, read slice by slice."""
+    """Texts of the training papers, read from the corpus slice by slice."""
 
     def __init__(self, texts: PaperTexts, rows: Numbers) -> None:
         self._texts, self._rows = texts, rows
@@ -482,8 +487,8 @@ class _TextSlices(Sequence[str]):
     @overload
     def __getitem__(self, part: slice) -> list[str]: ...
     def __getitem__(self, part: int | slice) -> str | list[str]:
-        found = self._texts.take(np.atleast_1d(self._rows[part]))
-        return found if isinstance(part, slice) else found[0]
+        texts = self._texts.take(np.atleast_1d(self._rows[part]))
+        return texts if isinstance(part, slice) else texts[0]
 
 
 def _hash(*columns: NDArray[Any]) -> str:

@@ -1,160 +1,63 @@
-"""Aspect heads while they are trained: one projection an aspect over the encoder's vector.
+"""The training objective: the weighted sum of a recipe's losses on a batch's vectors, with masked language modeling.
 
-    heads = make_heads(("background", "method"), 384, EncoderOptions(heads="linear"), seed=0)
-    heads.project(1, vectors)                (papers, dimension) -> (papers, size), in the space of methods
-    as_arrays(heads)                         what `encoders/aspects.py` saves
-
-    linear       W v + b (SciAspect thesis, TUM 2023, section 5.3)
-    two_layers   W2 relu(W1 v + b1) + b2, which the thesis leaves to future work
-
-Starts at random as any linear layer, or, one layer of the encoder's own size, at the identity: every space is then the
-encoder's own at first.
-
-The objective: what a recipe's losses make of a batch's vectors.
-
-    objective = Objective(options.losses, relatives)
+    objective = Objective(options.losses, LossInputs(related))
     loss = objective(vectors, batch, batch)
 
-`losses/` has the formulas; here is which vectors each of them gets: the encoder's, or with the prefix `aspect_` those in
-the space of a group's aspect. A loss that is a mean over groups or triplets can be had in parts (`splits`): a part's
-share of the mean is what it adds. The others need the whole batch.
+`losses/` has the formulas; this file chooses the vectors that each of them gets: the encoder's, or with the prefix
+`aspect_` those in the space of a group's aspect. A loss that is a mean over groups or triplets can be computed in parts
+(`splits`): each part adds its share of the mean. The others need the complete batch.
+
+Masked language modeling is trained beside the main loss, as in SciNCL's joint training. Its head in BERT's form (dense,
+gelu, layer norm, the word embeddings as the last layer) is not saved. Which tokens are masked depends on seed, step and
+paper alone, so a batch may be processed in parts.
+
+    >>> tokens, generator = np.arange(10, 30), stream(5, "masking")
+    >>> masked = mask_tokens(tokens, special=[10, 29], vocabulary=100, mask_id=4, generator=generator)
+    >>> masked.targets.tolist(), masked.tokens[masked.places].tolist()
+    ([11, 12, 24, 26, 27, 28], [5, 4, 4, 15, 4, 4])
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.randomness import stream
-from citeweave.encoders.aspects import AspectHeads
+from citeweave.encoders.network import Network
 from citeweave.training import losses
 from citeweave.training import sentence_objective as sentence_losses
-from citeweave.training.batches import (
-    Batch,
-    Mask,
-    allowed_pairs,
-    candidates_of,
-    named_by,
-    opposed,
-)
-from citeweave.training.data import AlignedPairs, Numbers, PaperLists, SentenceSpans, paper_rows
-from citeweave.training.options import ASPECT, EncoderOptions, rules_of
-
-PREFIX = "aspects."
-"""Before the names of the heads' weights among those that are trained."""
-
-
-class TrainedHeads(nn.Module):
-    """Heads by the number of their aspect."""
-
-    def __init__(self, names: tuple[str, ...], sizes: list[int]) -> None:
-        super().__init__()
-        self.names = names
-        pairs = list(itertools.pairwise(sizes))
-        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(*pair) for pair in pairs) for _ in names)
-
-    def project(self, aspect: int, vectors: Tensor) -> Tensor:
-        """Vectors (papers, dimension) in the space of an aspect, (papers, size)."""
-        found = vectors
-        for number, layer in enumerate(self.layers[aspect].children()):
-            found = layer(found.relu() if number else found)  # (papers, size)
-        return found
-
-    def weights(self) -> dict[str, nn.Parameter]:
-        """Everything that is trained, by name."""
-        found = {}
-        for name, weight in self.layers.named_parameters():  # "1.0.weight": aspect, layer, part
-            number, _, part = name.partition(".")
-            found[f"{PREFIX}{self.names[int(number)]}.{part}"] = weight
-        return found
-
-
-def make_heads(
-    names: tuple[str, ...], dimension: int, options: EncoderOptions, *, seed: int, start: AspectHeads | None = None
-) -> TrainedHeads:
-    """Heads for these aspects, drawn by the seed, or those of the start model where it has them."""
-    size = options.head_size or dimension
-    sizes = [dimension, size] if options.heads == "linear" else [dimension, size, size]
-    if start is None and options.head_start == "identity" and sizes != [dimension, dimension]:
-        raise UserError(
-            f"encoder.head_start is 'identity' with heads={options.heads!r} and head_size={options.head_size}: only linear "
-            f"heads of the encoder's own {dimension} numbers can begin as its own space; take head_start='random'"
-        )
-    heads = TrainedHeads(names, sizes)
-    with torch.no_grad():
-        for name, weight in heads.weights().items():
-            weight.copy_(_start(name, tuple(weight.shape), options, seed))
-        if start is not None:
-            _copy(heads, start)
-    return heads
-
-
-def as_arrays(heads: TrainedHeads) -> AspectHeads:
-    """The heads as plain arrays, to be saved."""
-    found = {name: weight.detach().float().cpu().numpy() for name, weight in heads.weights().items()}
-    depth = len(found) // (2 * len(heads.names))
-    layers = {
-        name: tuple((found[f"{PREFIX}{name}.{at}.weight"], found[f"{PREFIX}{name}.{at}.bias"]) for at in range(depth))
-        for name in heads.names
-    }
-    return AspectHeads(heads.names, layers)
-
-
-def _start(name: str, shape: tuple[int, ...], options: EncoderOptions, seed: int) -> Tensor:
-    """A linear layer's usual start, uniform within 1 / sqrt(in), or the identity and a bias of zeros."""
-    if options.head_start == "identity":
-        return torch.eye(*shape) if len(shape) == 2 else torch.zeros(shape)
-    bound = 1.0 / np.sqrt(shape[-1])
-    return torch.from_numpy(stream(seed, "aspect heads", name).uniform(-bound, bound, shape)).float()
-
-
-def _copy(heads: TrainedHeads, start: AspectHeads) -> None:
-    """Go on with the start model's heads."""
-    own = as_arrays(heads)
-    if start.names != own.names or any(
-        [weight.shape for weight, _ in start.layers[name]] != [weight.shape for weight, _ in own.layers[name]]
-        for name in own.names
-    ):
-        raise UserError(
-            f"the start model has heads for {', '.join(start.names)}, and these samples and [encoder] ask for "
-            f"{', '.join(own.names)} of other sizes or names; start from a model without heads, or with the same"
-        )
-    weights = heads.weights()
-    for name in start.names:
-        for at, layer in enumerate(start.layers[name]):
-            for part, values in zip(("weight", "bias"), layer, strict=True):
-                weights[f"{PREFIX}{name}.{at}.{part}"].copy_(torch.from_numpy(values))
-
-
-# The objective: what a recipe's losses make of a batch's vectors.
+from citeweave.training.batches import Batch, Mask, allowed_pairs, batch_candidates, mark_listed, mark_negatives
+from citeweave.training.data import AlignedPairs, Numbers, PaperLists, SentenceSpans, TrainingData, paper_rows
+from citeweave.training.options import ASPECT, negative_rules
+from citeweave.training.partial import TrainedHeads
 
 SCOPES = ("own", "batch")
 
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """What losses know beside a batch and its vectors."""
+    """Inputs of losses besides a batch and its vectors: related papers, teacher, sentences, aspect heads, rules."""
 
-    relatives: PaperLists | None = None
+    related: PaperLists | None = None
     teacher: Tensor | None = None
-    """Vectors of all papers of the data, (papers, dimension of the teacher)."""
+    """Teacher's vectors of all papers of the data, (papers, its dimension)."""
 
     sentences: SentenceSpans | None = None
-    """Of all papers of the data; then a batch's vectors are rows of papers and sentences, see `PaperRows`."""
+    """Sentences of all papers of the data; then a batch's vectors are rows of papers and sentences (`BatchRows`)."""
 
     alignment: AlignedPairs | None = None
     heads: TrainedHeads | None = None
-    """Projections into the spaces of aspects."""
+    """Aspect heads, which project into the spaces of aspects."""
 
     rules: tuple[str, ...] = ()
-    """Names of the rules behind negatives."""
+    """Names of the mining rules of negatives."""
 
 
 Settings = Mapping[str, Any]
@@ -163,89 +66,92 @@ Count = Callable[[Batch], int]
 
 
 class Objective:
-    """The weighted sum of some losses."""
+    """Weighted sum of a recipe's losses as a function of a batch's vectors."""
 
-    def __init__(self, settings: Mapping[str, Settings], material: LossInputs | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Settings], inputs: LossInputs | None = None) -> None:
         self.terms = {name: values for name, values in settings.items() if name != "mlm"}
-        self.material = material or LossInputs()
+        self.inputs = inputs or LossInputs()
         for name, values in self.terms.items():
             if "scope" in values:
                 choose(values["scope"], SCOPES, f"training.losses.{name}.scope")
-            for rule in rules_of(values):
-                choose(rule, self.material.rules, f"training.losses.{name}.negatives_by")
+            for rule in negative_rules(values):
+                choose(rule, self.inputs.rules, f"training.losses.{name}.negatives_by")
 
     @property
     def splits(self) -> bool:
-        """Whether the groups of a batch may be judged apart."""
+        """Whether the loss of a batch is a sum over its groups, so that they may be processed in parts."""
         return all(_splits(name, values) for name, values in self.terms.items())
 
-    def __call__(self, vectors: Tensor, part: Batch, whole: Batch) -> Tensor:
-        """The share that a part has in the loss of the whole batch; of the batch itself, all of it."""
+    def __call__(self, vectors: Tensor, part: Batch, complete: Batch) -> Tensor:
+        """Return a part's share of the loss of the complete batch, as a scalar."""
         total = vectors.sum() * 0
-        rows = paper_rows(self.material.sentences, part.papers)
-        own = vectors if self.material.sentences is None else _rows(vectors, rows.own)  # (papers, dimension)
+        rows = paper_rows(self.inputs.sentences, part.papers)
+        own = vectors if self.inputs.sentences is None else _take(vectors, rows.own)  # (papers, dimension)
         for name, values in self.terms.items():
             if name.startswith(ASPECT):
-                total = total + float(values["weight"]) * self._in_aspects(name, own, part, whole, values)
+                total = total + float(values["weight"]) * self._loss_in_aspects(name, own, part, complete, values)
                 continue
-            mine, every = self._chosen(part, values), self._chosen(whole, values)
+            mine, every = self._filter_negatives(part, values), self._filter_negatives(complete, values)
             share = COUNTS[name](mine) / max(1, COUNTS[name](every)) if _splits(name, values) else 1.0
             if not share:
                 continue
             if name in FORMULAS:
-                loss = FORMULAS[name](own, mine, values, self.material)
+                loss = FORMULAS[name](own, mine, values, self.inputs)
             else:
-                loss = self._on_sentences(name, sentence_losses.BatchVectors(vectors, rows), mine, values)
+                loss = self._loss_on_sentences(name, sentence_losses.BatchVectors(vectors, rows), mine, values)
             total = total + float(values["weight"]) * share * loss
         return total
 
-    def _chosen(self, batch: Batch, settings: Settings) -> Batch:
-        """The batch with the negatives that a loss takes."""
-        wanted = rules_of(settings)
-        return batch.with_negatives_by([self.material.rules.index(rule) for rule in wanted]) if wanted else batch
+    def _filter_negatives(self, batch: Batch, settings: Settings) -> Batch:
+        """Return the batch with only the negatives of the mining rules that a loss uses."""
+        rules = negative_rules(settings)
+        return batch.with_negatives_by([self.inputs.rules.index(rule) for rule in rules]) if rules else batch
 
-    def _in_aspects(self, name: str, vectors: Tensor, part: Batch, whole: Batch, settings: Settings) -> Tensor:
-        """A loss in the space of every group's aspect: the mean over all groups, whatever their aspects are."""
-        heads, inner = self.material.heads, name.removeprefix(ASPECT)
-        assert heads is not None, "make_run makes them"
+    def _loss_in_aspects(self, name: str, vectors: Tensor, part: Batch, complete: Batch, settings: Settings) -> Tensor:
+        """Compute a loss in the space of every group's aspect, as the mean over the groups of all aspects."""
+        heads, inner = self.inputs.heads, name.removeprefix(ASPECT)
+        assert heads is not None, "prepare_run requires them"
         count = COUNTS[inner] if _splits(inner, settings) else _WITHIN_BATCH[inner]
-        part, every = self._chosen(part, settings), count(self._chosen(whole, settings))
+        part = self._filter_negatives(part, settings)
+        every = count(self._filter_negatives(complete, settings))
         total = vectors.sum() * 0
         for aspect in range(len(heads.names)):
             mine = part.of_aspect(aspect)
             if share := count(mine) / max(1, every):
                 projected = heads.project(aspect, vectors)  # (papers, size)
-                total = total + share * FORMULAS[inner](projected, mine, settings, self.material)
+                total = total + share * FORMULAS[inner](projected, mine, settings, self.inputs)
         return total
 
-    def _on_sentences(
+    def _loss_on_sentences(
         self, name: str, vectors: sentence_losses.BatchVectors, batch: Batch, settings: Settings
     ) -> Tensor:
+        """Compute a loss on sentences of the batch."""
+
         def allowed(left: Numbers, right: Numbers) -> Mask:
-            return _allowed(batch, left, right, settings, self.material)
+            return _allowed(batch, left, right, settings, self.inputs)
 
         if name == "aligned_triplet":
-            return sentence_losses.aligned_triplet(vectors, batch, settings, allowed, self.material.alignment)
+            return sentence_losses.aligned_triplet(vectors, batch, settings, allowed, self.inputs.alignment)
         if name == "sentence_triplet":
             return sentence_losses.sentence_triplet(vectors, batch, settings, allowed)
         return sentence_losses.sentence_in_batch(vectors, batch, settings, allowed)
 
 
 def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.triplet(*_of_triplets(vectors, batch), margin=settings["margin"], distance=settings["distance"])
+    return losses.triplet(*_triplet_vectors(vectors, batch), margin=settings["margin"], distance=settings["distance"])
 
 
 def _info_nce(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.info_nce(**_of_groups(vectors, batch), temperature=settings["temperature"])
+    return losses.info_nce(**_group_vectors(vectors, batch), temperature=settings["temperature"])
 
 
 def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    """Every positive of a group is a row of its own."""
+    """Compute the n_pairs loss with one row for every positive of a group."""
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     negatives = _padded(vectors, batch.negatives[owner])
     return losses.n_pairs(
-        _rows(vectors, batch.anchors[owner]),
-        _rows(vectors, batch.positives[owner, place]),
+        _take(vectors, batch.anchors[owner]),
+        _take(vectors, batch.positives[owner, place]),
         negatives[0],
         negative_mask=negatives[1],
         temperature=settings["temperature"],
@@ -253,70 +159,72 @@ def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -
     )
 
 
-def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
+def _supcon(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     if settings["scope"] == "own":
-        return losses.supcon(**_of_groups(vectors, batch), temperature=settings["temperature"])
-    candidates = candidates_of(batch)
-    targets = named_by(batch.positives, candidates, len(batch.papers))  # (groups, candidates)
+        return losses.supcon(**_group_vectors(vectors, batch), temperature=settings["temperature"])
+    candidates = batch_candidates(batch)
+    targets = mark_listed(batch.positives, candidates, len(batch.papers))  # (groups, candidates)
     return losses.supcon_in_batch(
-        _rows(vectors, batch.anchors),
-        _rows(vectors, candidates),
-        _on(targets, vectors),
-        allowed=_on(opposed(batch, np.arange(len(batch.anchors)), candidates, _relatives(settings, material)), vectors),
+        _take(vectors, batch.anchors),
+        _take(vectors, candidates),
+        _to_tensor(targets, vectors),
+        allowed=_to_tensor(
+            mark_negatives(batch, np.arange(len(batch.anchors)), candidates, _related_papers(settings, inputs)), vectors
+        ),
         temperature=settings["temperature"],
     )
 
 
-def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
+def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
-    candidates = candidates_of(batch)
+    candidates = batch_candidates(batch)
     return losses.in_batch(
-        _rows(vectors, batch.anchors[owner]),
-        _rows(vectors, candidates),
-        _on(np.searchsorted(candidates, batch.positives[owner, place]), vectors),
-        allowed=_on(opposed(batch, owner, candidates, _relatives(settings, material)), vectors),
+        _take(vectors, batch.anchors[owner]),
+        _take(vectors, candidates),
+        _to_tensor(np.searchsorted(candidates, batch.positives[owner, place]), vectors),
+        allowed=_to_tensor(mark_negatives(batch, owner, candidates, _related_papers(settings, inputs)), vectors),
         temperature=settings["temperature"],
     )
 
 
-def _gte(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
+def _gte(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     anchors, positives = batch.anchors[owner], batch.positives[owner, place]
     negatives, mask = _padded(vectors, batch.negatives[owner])
     left = np.concatenate([anchors, positives])
     right = np.concatenate([left, np.maximum(batch.negatives[owner], 0).ravel()])
     return losses.gte(
-        _rows(vectors, anchors),
-        _rows(vectors, positives),
+        _take(vectors, anchors),
+        _take(vectors, positives),
         negatives=negatives,
         negative_mask=mask,
-        allowed=_on(_allowed(batch, left, right, settings, material), vectors),
+        allowed=_to_tensor(_allowed(batch, left, right, settings, inputs), vectors),
         temperature=settings["temperature"],
     )
 
 
 def _cosent(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.cosent(*losses.triplets_as_pairs(*_of_triplets(vectors, batch)), scale=settings["scale"])
+    return losses.cosent(*losses.triplets_as_pairs(*_triplet_vectors(vectors, batch)), scale=settings["scale"])
 
 
 def _angle(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.angle(*losses.triplets_as_pairs(*_of_triplets(vectors, batch)), scale=settings["scale"])
+    return losses.angle(*losses.triplets_as_pairs(*_triplet_vectors(vectors, batch)), scale=settings["scale"])
 
 
-def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
+def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     anchors, positives, negatives = batch.triplets.T
-    texts = np.concatenate([anchors, anchors, positives, negatives])  # the left sides of the pairs, then the right
+    texts = np.concatenate([anchors, anchors, positives, negatives])  # left sides of the pairs, then right sides
     return losses.angle_sum(
-        *losses.triplets_as_pairs(*_of_triplets(vectors, batch)),
+        *losses.triplets_as_pairs(*_triplet_vectors(vectors, batch)),
         weights=(settings["cosine"], settings["in_batch"], settings["angle"]),
         scales=(settings["scale"],) * 3,
-        allowed=_on(_allowed(batch, texts, texts, settings, material), vectors),
+        allowed=_to_tensor(_allowed(batch, texts, texts, settings, inputs), vectors),
     )
 
 
-def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, material: LossInputs) -> Tensor:
-    assert material.teacher is not None, "train_encoder asks for the teacher's vectors"
-    teacher = material.teacher[_on(batch.papers, material.teacher)].to(vectors.device)  # (papers, its dimension)
+def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, inputs: LossInputs) -> Tensor:
+    assert inputs.teacher is not None, "load_training_data requires the teacher's vectors"
+    teacher = inputs.teacher[_to_tensor(batch.papers, inputs.teacher)].to(vectors.device)  # (papers, its dimension)
     return losses.student_teacher(vectors, teacher, known=teacher.any(dim=1))
 
 
@@ -334,48 +242,48 @@ FORMULAS: Mapping[str, Formula] = {
 }
 
 
-def _positives(batch: Batch) -> int:
+def _count_positives(batch: Batch) -> int:
     return int((batch.positives >= 0).sum())
 
 
-def _contrasted(batch: Batch) -> int:
-    """Groups that have a positive and a negative."""
+def _count_contrasted(batch: Batch) -> int:
+    """Count the groups of a batch that have a positive and a negative."""
     return int(((batch.positives >= 0).any(axis=1) & (batch.negatives >= 0).any(axis=1)).sum())
 
 
 COUNTS: Mapping[str, Count] = {
     "triplet": lambda batch: len(batch.triplets),
-    "n_pairs": _positives,
-    "info_nce": _positives,
-    "supcon": _contrasted,
+    "n_pairs": _count_positives,
+    "info_nce": _count_positives,
+    "supcon": _count_contrasted,
     "aligned_triplet": lambda batch: len(batch.triplets),
     "sentence_triplet": lambda batch: len(batch.triplets),
 }
-"""What a loss that splits is a mean over."""
+"""Count of what each loss is a mean over, for losses that can be computed in parts."""
 
 _WITHIN_BATCH: Mapping[str, Count] = {
     "supcon": lambda batch: int((batch.positives >= 0).any(axis=1).sum()),
-    "in_batch": _positives,
+    "in_batch": _count_positives,
 }
-"""The same of losses with the batch's negatives that are had in the spaces of aspects."""
+"""The same for losses with in-batch negatives in the spaces of aspects."""
 
 
 def _splits(name: str, settings: Settings) -> bool:
-    """Whether a loss is a mean over parts that need nothing of each other; with the batch's negatives none is."""
+    """Return whether a loss is a mean over independent parts of a batch; with in-batch negatives none is."""
     return name.removeprefix(ASPECT) in COUNTS and "batch" not in (settings.get("scope"), settings.get("negatives"))
 
 
-def _of_triplets(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Anchors, positives and negatives, (triplets, dimension) each."""
-    anchors, positives, negatives = (_rows(vectors, column) for column in batch.triplets.T)
+def _triplet_vectors(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the vectors of anchors, positives and negatives of a batch's triplets, (triplets, dimension) each."""
+    anchors, positives, negatives = (_take(vectors, column) for column in batch.triplets.T)
     return anchors, positives, negatives
 
 
-def _of_groups(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """Anchors (groups, dimension), positives and negatives (groups, most, dimension) with their masks."""
+def _group_vectors(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Return vectors of anchors (groups, dimension), positives and negatives (groups, longest, dimension), and masks."""
     positives, negatives = _padded(vectors, batch.positives), _padded(vectors, batch.negatives)
     return {
-        "anchors": _rows(vectors, batch.anchors),
+        "anchors": _take(vectors, batch.anchors),
         "positives": positives[0],
         "positive_mask": positives[1],
         "negatives": negatives[0],
@@ -383,24 +291,135 @@ def _of_groups(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, material: LossInputs) -> Mask:
-    return allowed_pairs(batch.papers[left], batch.papers[right], _relatives(settings, material))
+def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, inputs: LossInputs) -> Mask:
+    return allowed_pairs(batch.papers[left], batch.papers[right], _related_papers(settings, inputs))
 
 
-def _relatives(settings: Settings, material: LossInputs) -> PaperLists | None:
-    """Papers that are known to be related, where the loss leaves them out."""
-    return material.relatives if settings["relatives"] else None
+def _related_papers(settings: Settings, inputs: LossInputs) -> PaperLists | None:
+    """Return the related papers, where a loss leaves them out of its negatives."""
+    return inputs.related if settings["relatives"] else None
 
 
 def _padded(vectors: Tensor, places: Numbers) -> tuple[Tensor, Tensor]:
-    """Vectors of padded lists, (lists, most, dimension), and where there is a paper."""
-    inside = _on(places >= 0, vectors)  # (lists, most)
-    return _rows(vectors, np.maximum(places, 0)), inside
+    """Return the vectors of padded lists, (lists, longest, dimension), and the mask of papers."""
+    inside = _to_tensor(places >= 0, vectors)  # (lists, longest)
+    return _take(vectors, np.maximum(places, 0)), inside
 
 
-def _rows(vectors: Tensor, places: Numbers) -> Tensor:
-    return vectors[_on(places, vectors)]
+def _take(vectors: Tensor, places: Numbers) -> Tensor:
+    return vectors[_to_tensor(places, vectors)]
 
 
-def _on(values: Numbers | Mask, like: Tensor) -> Tensor:
+def _to_tensor(values: Numbers | Mask, like: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(like.device, non_blocking=True)
+
+
+# Masked language modeling beside the main loss
+
+MASKED, RANDOM = 0.8, 0.1
+"""Shares of chosen tokens that are replaced by the mask and by a random token; the rest stays."""
+
+
+class MaskedTokens(NamedTuple):
+    """Tokens with some masked, the masked positions, and the original tokens there."""
+
+    tokens: NDArray[Any]
+    """(n,) input of the model."""
+
+    places: NDArray[np.int64]
+    """(T,) positions to predict, ascending."""
+
+    targets: NDArray[np.int64]
+    """(T,) tokens to predict."""
+
+
+def mask_tokens(
+    tokens: NDArray[Any],
+    special: Sequence[int] | NDArray[Any],
+    vocabulary: int,
+    mask_id: int,
+    generator: np.random.Generator,
+    *,
+    share: float = 0.15,
+) -> MaskedTokens:
+    """Mask tokens as BERT does: `share` are chosen, of which 80% become the mask, 10% a random token, 10% stay.
+
+    Devlin et al. 2019. `tokens` (n,) are those of one text or of many in a row, and are not changed. `special` are the
+    ids that are never chosen ([CLS], [SEP], padding). `vocabulary` is the number of tokens to draw a random one from.
+    """
+    if not 0 <= share <= 1:
+        raise UserError(f"share of masked tokens is {share}; it must be from 0 to 1, such as 0.15")
+    # drawn for every token, so that special tokens do not shift the draws of others
+    chance, fate = generator.random((2, len(tokens)))  # (n,) each
+    places = np.flatnonzero((chance < share) & ~np.isin(tokens, special))  # (T,)
+    other = generator.integers(vocabulary, size=len(tokens))[places]  # (T,)
+    targets = tokens[places].astype(np.int64)  # (T,)
+    fate = fate[places]  # (T,)
+    hidden = tokens.copy()  # (n,)
+    hidden[places] = np.select(
+        [fate < MASKED, fate < MASKED + RANDOM], [np.full_like(targets, mask_id), other], targets
+    )
+    return MaskedTokens(hidden, places, targets)
+
+
+class MaskedLanguageHead(nn.Module):
+    """BERT's masked-language head: token states (tokens, dimension) to word scores (tokens, vocabulary)."""
+
+    def __init__(self, words: nn.Embedding) -> None:
+        super().__init__()
+        dimension = words.embedding_dim
+        self.dense = nn.Linear(dimension, dimension)
+        self.norm = nn.LayerNorm(dimension)
+        self.bias = nn.Parameter(torch.zeros(words.num_embeddings))
+        self._words = [words]  # in a list, since its weights belong to the encoder and not to this head
+
+    def forward(self, states: Tensor) -> Tensor:
+        hidden = self.norm(nn.functional.gelu(self.dense(states)))  # (tokens, dimension)
+        return nn.functional.linear(hidden, self._words[0].weight, self.bias)
+
+
+class MaskedLanguage:
+    """Masked-language-modeling loss of papers: `weight` times the mean over all masked tokens of a batch."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        network: Network,
+        *,
+        special: list[int],
+        mask: int,
+        weight: float,
+        share: float,
+        seed: int,
+    ) -> None:
+        self.data, self.network, self.weight = data, network, weight
+        self._special, self._mask, self._share, self._seed = special, mask, share, seed
+        words = network.model.get_input_embeddings()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.head = MaskedLanguageHead(words).to(network.device)
+
+    def loss(self, papers: Numbers, complete: Numbers, step: int) -> Tensor:
+        """Return some papers' share of the masked-language loss of the complete batch."""
+        hidden = [self._mask_paper(int(paper), step) for paper in papers]
+        total = sum(len(self._mask_paper(int(paper), step).places) for paper in complete)
+        states = self.network.layers_with_gradients([entry.tokens for entry in hidden])  # (papers, tokens, dimension)
+        owner = np.repeat(np.arange(len(hidden)), [len(entry.places) for entry in hidden])
+        places = np.concatenate([entry.places for entry in hidden])
+        targets = torch.from_numpy(np.concatenate([entry.targets for entry in hidden])).to(states.device)
+        logits = self.head(states[torch.from_numpy(owner), torch.from_numpy(places)])  # (hidden, vocabulary)
+        return self.weight * losses.masked_language(logits, targets) * (len(places) / max(1, total))
+
+    def _mask_paper(self, paper: int, step: int) -> MaskedTokens:
+        (tokens,) = self.data.tokens.take(np.array([paper]))
+        drawn = stream(self._seed, "training", "masking", step, paper)
+        vocabulary = self.network.model.config.vocab_size
+        return mask_tokens(tokens, self._special, vocabulary, self._mask, drawn, share=self._share)
+
+
+def find_mask_token(tokenizer: object, name: str) -> int:
+    """Return the id of a tokenizer's mask token, or refuse a tokenizer without one."""
+    mask = getattr(tokenizer, "mask_token_id", None)
+    if mask is None:
+        raise UserError(f"the tokenizer of {name} has no mask token, which the mlm loss needs; use another start model")
+    return int(mask)

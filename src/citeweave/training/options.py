@@ -1,12 +1,4 @@
-"""The losses that a recipe may name, with the settings that each of them takes; plain values, no torch.
-
-    [training.losses.supcon]
-    weight = 0.7
-    temperature = 0.05
-
-`losses/` has the formulas, `objective.py` says which vectors each of them gets.
-
-What a recipe says of the encoder and of its training: the `[encoder]` and `[training]` tables.
+"""The `[encoder]` and `[training]` tables of a recipe: options, losses with their settings, training plan.
 
     [encoder]
     init = "allenai/scibert_scivocab_uncased"
@@ -16,15 +8,15 @@ What a recipe says of the encoder and of its training: the `[encoder]` and `[tra
     batch = 32
     learning_rate = 2e-5
 
-    [training.losses.triplet]
-    margin = 1.0
+    [training.losses.supcon]
+    weight = 0.7
+    temperature = 0.05
 
     >>> training_options({"batch": 8, "losses": {"supcon": {"temperature": 0.1}}}).losses
     {'supcon': {'weight': 1.0, 'temperature': 0.1, 'scope': 'own', 'relatives': True, 'negatives_by': ''}}
 
-Reads and checks; trains nothing and loads nothing heavy.
-
-The plan of a training run: what is trained, how, and what its card says beside that. Needs no torch.
+Reads and checks plain values without torch; trains nothing. `losses/` has the formulas of the losses, `objective.py`
+chooses the vectors that each of them gets.
 """
 
 from __future__ import annotations
@@ -72,33 +64,34 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
         "relatives": True,
     },
 }
-"""Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`.
+"""Settings of every loss with their defaults; each also takes `weight`, 1.0.
 
-`negatives_by` names rules of `[mining.negatives]`, with a comma between them, whose picks alone count; empty = all."""
+`negatives_by` names rules of `[mining.negatives]`, separated by commas, to use only their negatives; empty = all.
+`relatives` leaves known related papers out of the batch's negatives."""
 
 SENTENCE_LOSSES = ("aligned_triplet", "sentence_triplet", "sentence_in_batch")
-"""Losses that read a vector of every sentence."""
+"""Losses that read one vector per sentence."""
 
 ASPECT = "aspect_"
-"""Losses of this prefix act in the space of each group's aspect: see `aspect_heads.py`."""
+"""Prefix of losses that act in the space of each group's aspect (`partial.TrainedHeads`)."""
 
 BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
-"""Losses that find their negatives in the batch."""
+"""Losses that take their negatives from the batch."""
 
 NEGATIVES = ("own", "batch")
-"""Where losses on triplets of sentences take their negatives from."""
+"""Where losses on sentence triplets take their negatives from."""
 
 
-def rules_of(settings: Mapping[str, Any]) -> list[str]:
-    """Names of the rules whose negatives alone a loss takes; none = all.
+def negative_rules(settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of the mining rules whose negatives a loss uses; none = all.
 
-    >>> rules_of({"negatives_by": "local, easy"}), rules_of({})
+    >>> negative_rules({"negatives_by": "local, easy"}), negative_rules({})
     (['local', 'easy'], [])
     """
     return [name.strip() for name in settings.get("negatives_by", "").split(",") if name.strip()]
 
 
-# What a recipe says of the encoder and of its training: the `[encoder]` and `[training]` tables.
+# The tables of a recipe
 
 POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
 UNITS = ("triplets", "groups")
@@ -116,39 +109,39 @@ HEAD_STARTS = ("random", "identity")
 
 @dataclass(frozen=True, slots=True)
 class EncoderOptions:
-    """The encoder that is trained, before training: the `[encoder]` table."""
+    """Start model and shape of the encoder to train: the `[encoder]` table."""
 
     init: str = "minilm"
     """Start model: `minilm`, a folder, a name on the Hugging Face hub, or `recipe:NAME` for another recipe's model."""
 
     pooling: str = ""
-    """`cls`, `mean`, `mix` (a learned mixture of the layers), or `aspect_words` (sentences weighed by the words for
-    aspects, see `encoders/text_vectors.py`); empty = what the start model says."""
+    """`cls`, `mean`, `mix` (a learned mixture of the layers), or `aspect_words` (sentences weighted by the words for
+    aspects, see `encoders/pooling.py`); empty = the start model's own."""
 
     max_tokens: int = 512
-    """Texts are cut here, or at what the model can read if that is less."""
+    """Maximum number of tokens of a text, or what the model can read if that is less."""
 
     text: tuple[str, ...] = ("title", "abstract")
-    """What is read of a paper; see `corpus.text.TextRecipe`."""
+    """Parts of a paper to read; see `corpus.text.TextRecipe`."""
 
     normalize: bool | None = None
-    """Whether vectors get length 1; None = what the start model says. L2 losses want false."""
+    """Whether vectors are normalized; None = the start model's own setting. L2 losses need false."""
 
     heads: str = ""
-    """A projection for every aspect of the samples: `linear`, `two_layers` (a ReLU between), or none."""
+    """Projection for every aspect of the samples: `linear`, `two_layers` (with a ReLU between), or none."""
 
     head_size: int = 0
-    """Numbers of a vector in an aspect's space; 0 = as many as the encoder's."""
+    """Dimension of an aspect's space; 0 = the encoder's."""
 
     head_start: str = "random"
-    """How heads begin: `random`, as any linear layer, or `identity`, every space as the encoder's own."""
+    """Initial heads: `random`, like any linear layer, or `identity`, so that every space is the encoder's own."""
 
     def __post_init__(self) -> None:
         choose(self.pooling, POOLINGS, "encoder.pooling")
         TextRecipe(parts=self.text)
         choose(self.heads, HEADS, "encoder.heads")
         choose(self.head_start, HEAD_STARTS, "encoder.head_start")
-        _at_least(self, "encoder", max_tokens=4, head_size=0)
+        _check_minimum(self, "encoder", max_tokens=4, head_size=0)
 
     @property
     def text_recipe(self) -> TextRecipe:
@@ -157,31 +150,30 @@ class EncoderOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How samples become weights: the `[training]` table."""
+    """Losses, batches, optimizer and schedule of training: the `[training]` table."""
 
     losses: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"triplet": {}})
     """Losses by name with their settings; several are summed by their weights."""
 
     batch: int = 32
-    """Size of a step, over all processes, in units."""
+    """Size of a batch in units, over all processes."""
 
     unit: str = "triplets"
     """What a batch counts: `triplets`, or `groups` of an anchor with all its positives and negatives."""
 
     block: int = 0
-    """Triplets of one anchor that stay together, the rest goes elsewhere; 0 = all. With groups whose negatives are the
-    batch's: positives."""
+    """Maximum number of triplets of one anchor per batch; 0 = all. For groups with the batch's negatives: positives."""
 
     epochs: float = 2.0
     steps: int = 0
-    """Stop after so many steps; 0 = when the epochs are over. The schedule then ends there too."""
+    """Maximum number of steps, where the schedule ends too; 0 = those of the epochs."""
 
     share: float = 1.0
-    """Share of the samples that is trained on, drawn by the seed."""
+    """Share of the samples to train on, drawn by the seed."""
 
     learning_rate: float = 2e-5
     head_rate: float = 1.0
-    """Aspect heads learn so many times as fast as the encoder."""
+    """Factor on the learning rate for aspect heads."""
 
     optimizer: str = "adamw"
     """`adam` or `adamw`; they differ in how weight decay acts."""
@@ -189,65 +181,65 @@ class TrainingOptions:
     weight_decay: float = 0.0
     epsilon: float = 1e-8
     clip: float = 0.0
-    """Longest gradient; 0 = never cut."""
+    """Maximum norm of the gradient; 0 = no clipping."""
 
     schedule: str = "linear"
-    """`slanted` (triangular), `linear`, `cosine` or `constant`, after the warm-up; see `schedules.py`."""
+    """`slanted` (triangular), `linear`, `cosine` or `constant`, after the warmup; see `trainer.learning_rate_factor`."""
 
     warmup: float = 0.0
-    """Share of the steps below 1, a number of steps from 1 on."""
+    """Share of the steps if below 1, otherwise a number of steps."""
 
     parts: str = "all"
     """What is trained: `all`, `layers` (not the embeddings), `bias` (BitFit), `lora`, or `heads`: only the aspect heads,
-    of an encoder that reads every paper once."""
+    with an encoder that reads every paper once."""
 
     frozen_layers: int = 0
-    """So many layers, and the word embeddings below them, stay as they are."""
+    """Number of lowest layers that are not trained, together with the word embeddings."""
 
     lora_rank: int = 8
     precision: str = "auto"
-    """What the network computes in: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
+    """Precision of the network: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
 
     compiled: bool = False
-    """Compile the layers of a BERT-like network on a GPU: long runs are a tenth to a half faster, after a minute."""
+    """Compile the layers of a BERT-like network on a GPU: takes a minute, and makes long runs 10 to 50% faster."""
 
     micro_tokens: int = 0
-    """Tokens encoded at a time; larger steps go in parts with the same result. 0 = by the device."""
+    """Tokens encoded at a time; larger batches are encoded in parts with the same result. 0 = by the device."""
 
     parallel: str = "ddp"
-    """What each of several processes holds: `ddp`, the whole model; `fsdp`, its share of every weight, see `sharding.py`."""
+    """What each of several processes holds: `ddp`, the complete model; `fsdp`, a shard of every weight."""
 
     dropout: float | None = None
-    """Of the network; None = what its own configuration says."""
+    """Dropout of the network; None = as in its own configuration."""
 
     validation: float = 0.05
-    """Share of the anchors whose samples are kept for validation."""
+    """Share of the anchors whose samples are held out for validation."""
 
     check_every: int = 0
-    """Steps between validations; 0 = once an epoch."""
+    """Steps between validations; 0 = once per epoch."""
 
     checkpoint_every: int = 0
-    """Steps between checkpoints, from which an interrupted training goes on; 0 = twenty in all, fewer where writing them
+    """Steps between checkpoints, from which an interrupted run resumes; 0 = twenty in all, fewer where writing them
     would take more than a tenth of the time."""
 
     patience: int = 0
-    """Validations without gain after which training stops; 0 = never. The best weights are kept where it is set."""
+    """Validations without improvement after which training stops; 0 = never. If set, the best weights are saved."""
 
     watch: str = ACCURACY
-    """What validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
+    """Metric that validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
 
     start_share: float = 0.0
-    """So much of the start model's weights is in the saved ones, the rest are the trained ones; see `finishing.py`."""
+    """Share of the start model in the saved weights, which interpolate between start and trained ones."""
 
     track: str = ""
-    """Where the log goes too: `tensorboard` or `wandb`, where they are installed."""
+    """Where to send the log as well: `tensorboard` or `wandb`, if installed."""
 
     seed: int = 0
     seeds: int = 1
-    """So many models are trained, with the seeds from `seed` on."""
+    """Number of models to train, with the seeds `seed`, `seed` + 1, ..."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "losses", _losses(self.losses))
+        object.__setattr__(self, "losses", _fill_losses(self.losses))
         choose(self.unit, UNITS, "training.unit")
         choose(self.optimizer, OPTIMIZERS, "training.optimizer")
         choose(self.schedule, SCHEDULES, "training.schedule")
@@ -255,18 +247,20 @@ class TrainingOptions:
         choose(self.precision, PRECISIONS, "training.precision")
         choose(self.track, TRACKERS, "training.track")
         choose(self.parallel, PARALLEL, "training.parallel")
-        _at_least(self, "training", batch=1, seeds=1, lora_rank=1)
+        _check_minimum(self, "training", batch=1, seeds=1, lora_rank=1)
         for name in ("block", "steps", "weight_decay", "epsilon", "clip", "warmup", "frozen_layers", "micro_tokens"):
-            _at_least(self, "training", **{name: 0})
+            _check_minimum(self, "training", **{name: 0})
         for name in ("check_every", "checkpoint_every", "patience"):
-            _at_least(self, "training", **{name: 0})
+            _check_minimum(self, "training", **{name: 0})
         _check_above(self, epochs=0.0, learning_rate=0.0, share=0.0, head_rate=0.0)
         shares = (("share", 1.0), ("validation", 0.5), ("start_share", 1.0))
-        for name, value, top in ((name, getattr(self, name), top) for name, top in shares):
-            if not 0 <= value <= top:
-                raise UserError(f"training.{name} is {value}; it must be between 0 and {top}")
+        for name, maximum in shares:
+            if not 0 <= getattr(self, name) <= maximum:
+                raise UserError(f"training.{name} is {getattr(self, name)}; it must be between 0 and {maximum}")
         if self.start_share and self.parts == "lora":
-            raise UserError("training.start_share mixes whole weights, and training.parts is 'lora'; leave one out")
+            raise UserError(
+                "training.start_share interpolates complete weights, and training.parts is 'lora'; leave one out"
+            )
         for name, settings in self.losses.items():
             if "negatives" in settings:
                 choose(settings["negatives"], NEGATIVES, f"training.losses.{name}.negatives")
@@ -277,14 +271,14 @@ class TrainingOptions:
         if self.parts == "heads" and not all(name.startswith(ASPECT) for name in self.losses):
             raise UserError(
                 f"training.parts is 'heads', and the losses are {', '.join(self.losses)}; only those in aspect spaces, "
-                "such as aspect_in_batch, teach heads: leave the others out"
+                "such as aspect_in_batch, train heads: leave out the others"
             )
         if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise UserError(f"training.dropout is {self.dropout}; it must be from 0 up and below 1")
+            raise UserError(f"training.dropout is {self.dropout}; it must be at least 0 and less than 1")
 
     @property
     def pairs_suffice(self) -> bool:
-        """Whether every loss finds its negatives in the batch, so that samples need none of their own."""
+        """Whether every loss takes its negatives from the batch, so that samples need none of their own."""
         return self.unit == "groups" and all(
             name in BATCH_LOSSES or "batch" in (settings.get("negatives"), settings.get("scope"))
             for name, settings in self.losses.items()
@@ -297,40 +291,41 @@ class TrainingOptions:
 
     @property
     def reads_rules(self) -> bool:
-        """Whether a loss takes the negatives of some rules alone."""
+        """Whether a loss uses only the negatives of some mining rules."""
         return any(settings.get("negatives_by") for settings in self.losses.values())
 
     @property
     def reads_sentences(self) -> bool:
-        """Whether a loss reads a vector of every sentence."""
+        """Whether a loss reads one vector per sentence."""
         return any(name in SENTENCE_LOSSES for name in self.losses)
 
 
 def encoder_options(table: Mapping[str, Any]) -> EncoderOptions:
-    """Read an `[encoder]` table; an unknown key is refused with the nearest known one."""
-    return EncoderOptions(**_checked(table, EncoderOptions, "encoder"))
+    """Read the `[encoder]` table of a recipe; an unknown key is refused with the nearest known one."""
+    return EncoderOptions(**_check_table(table, EncoderOptions, "encoder"))
 
 
 def training_options(table: Mapping[str, Any]) -> TrainingOptions:
-    """Read a `[training]` table; an unknown key is refused with the nearest known one."""
-    return TrainingOptions(**_checked(table, TrainingOptions, "training"))
+    """Read the `[training]` table of a recipe; an unknown key is refused with the nearest known one."""
+    return TrainingOptions(**_check_table(table, TrainingOptions, "training"))
 
 
 _Options = TypeVar("_Options", EncoderOptions, TrainingOptions)
 
 
-def _checked(table: Mapping[str, Any], kind: type[_Options], name: str) -> dict[str, Any]:
-    """The values of a table, each of the type that its option has."""
+def _check_table(table: Mapping[str, Any], kind: type[_Options], name: str) -> dict[str, Any]:
+    """Check keys and types of a recipe's table and return its values."""
     hints, values = get_type_hints(kind), {}
     for key, value in table.items():
         choose(key, [entry.name for entry in dataclasses.fields(kind)], f"{name}: key")
-        values[key] = _typed(value, hints[key], f"{name}.{key}")
+        values[key] = _check_type(value, hints[key], f"{name}.{key}")
     return values
 
 
-def _typed(value: Any, hint: Any, key: str) -> Any:
-    """
-    >>> _typed(2, float, "training.epochs"), _typed(["title"], tuple[str, ...], "encoder.text")
+def _check_type(value: Any, hint: Any, key: str) -> Any:
+    """Return an option's value in its declared type, or raise an error that names its key.
+
+    >>> _check_type(2, float, "training.epochs"), _check_type(["title"], tuple[str, ...], "encoder.text")
     (2.0, ('title',))
     """
     if hint == tuple[str, ...]:
@@ -349,41 +344,41 @@ def _typed(value: Any, hint: Any, key: str) -> Any:
     return value
 
 
-def _losses(given: object) -> dict[str, dict[str, Any]]:
-    """Every loss with all its settings."""
-    if not isinstance(given, Mapping) or not given:
-        raise UserError(f"training.losses is {given!r}; it must name a loss, such as [training.losses.triplet]")
+def _fill_losses(losses: object) -> dict[str, dict[str, Any]]:
+    """Return the losses of a recipe with defaults for the settings that are missing."""
+    if not isinstance(losses, Mapping) or not losses:
+        raise UserError(f"training.losses is {losses!r}; it must name a loss, such as [training.losses.triplet]")
     filled = {}
-    for name, settings in given.items():
+    for name, settings in losses.items():
         choose(name, LOSSES, "training.losses")
         if not isinstance(settings, Mapping):
             raise UserError(f"training.losses.{name} is {settings!r}; it must be a table [training.losses.{name}]")
         defaults = {"weight": 1.0, **LOSSES[name]}
         for key, value in settings.items():
             choose(key, defaults, f"training.losses.{name}: key")
-            _typed(value, type(defaults[key]), f"training.losses.{name}.{key}")
+            _check_type(value, type(defaults[key]), f"training.losses.{name}.{key}")
         filled[name] = {**defaults, **settings}
     return filled
 
 
-def _at_least(options: object, table: str, **least: float) -> None:
-    for name, value in least.items():
+def _check_minimum(options: object, table: str, **minimum: float) -> None:
+    for name, value in minimum.items():
         if getattr(options, name) < value:
             raise UserError(f"{table}.{name} is {getattr(options, name)}; it must be at least {value}")
 
 
-def _check_above(options: object, **floor: float) -> None:
-    for name, value in floor.items():
+def _check_above(options: object, **bound: float) -> None:
+    for name, value in bound.items():
         if not getattr(options, name) > value:
-            raise UserError(f"training.{name} is {getattr(options, name)}; it must be above {value:g}")
+            raise UserError(f"training.{name} is {getattr(options, name)}; it must be greater than {value:g}")
 
 
-# The plan of a training run: what is trained, how, and what its card says beside that. Needs no torch.
+# The plan of a training run
 
 
 @dataclass(frozen=True, slots=True)
 class CardNotes:
-    """What the model's card says beside what training knows itself."""
+    """Notes for the trained model's card: recipe, its tables, held-out data, audit."""
 
     recipe: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -393,7 +388,7 @@ class CardNotes:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What is trained, and how."""
+    """Plan of a training run: encoder, training options, and notes for the model's card."""
 
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)

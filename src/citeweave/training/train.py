@@ -1,21 +1,29 @@
-"""The verb: train an encoder on samples, from a start model to a folder that any sentence-transformers user can load.
+"""Train an encoder on samples: load the start model, run the training loop, save a sentence-transformers folder.
 
-    plan = Plan(EncoderOptions(init="minilm"), TrainingOptions(batch=32))
+    plan = TrainingPlan(EncoderOptions(init="minilm"), TrainingOptions(batch=32))
     run = train_encoder(corpus, samples, "model/", plan)
     run.before["accuracy"], run.after["accuracy"]
 
     model/ README.md modules.json model.safetensors ...    the trained encoder, see `encoders/save.py`
-    model/delta/                                           what was trained alone, where that is not everything
+    model/delta/                                           the trained weights alone, where not all were trained
     model/training/log.jsonl                               losses and validations by step
-    model/manifest.json                                    what it was made of and how it went
+    model/manifest.json                                    inputs, options and results
 
-The same inputs and options again open the folder and train nothing; an interrupted run goes on from its last
-checkpoint. With torchrun every process calls it and shares the work.
+The same inputs and options again open the folder and train nothing; an interrupted run resumes from its last checkpoint.
+With torchrun every process calls it and shares the work.
+
+With training.parts = "heads" only the aspect heads are trained, and a frozen encoder reads every paper once: minutes on
+two cores instead of hours. It uses the fastest runtime of this processor, whose int8 vectors differ a little from the
+float32 ones with which the model is used later.
+
+With `training.start_share` the saved weights are between those of the start model and the trained ones, so that the
+model forgets less about other texts (Wortsman et al. 2022, robust fine-tuning). Validation is of the trained ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,51 +32,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artifact, read_manifest
-from citeweave.core.files import output_place
+import numpy as np
+import torch
+from torch import Tensor
+
+from citeweave.core.artifact import ArtifactWriter, Manifest, artifact_matches, check_files, new_artifact, read_manifest
+from citeweave.core.errors import UserError
+from citeweave.core.files import resolve_output
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import find_heads, save_heads
-from citeweave.encoders.encoder import TorchEncoder
+from citeweave.encoders.delta import save_delta
+from citeweave.encoders.encoder import BATCH_TOKENS, WINDOW, TorchEncoder, batch_kind, load_encoder
+from citeweave.encoders.fastest_runtime import fastest
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.network import speed_up
+from citeweave.encoders.save import save_encoder
 from citeweave.training.data import TrainingData
 from citeweave.training.distributed import (
-    Processes,
+    ProcessGroup,
     check_agreement,
-    check_shards,
-    check_shared,
-    ending_at_once,
+    check_shardable,
+    check_shared_folder,
+    exiting_without_peers,
+    gather_full,
     join_processes,
     local_device,
+    shard_model,
 )
-from citeweave.training.objective import as_arrays
-from citeweave.training.options import EncoderOptions, TrainingPlan
-from citeweave.training.trained_model import (
-    hardware,
-    load_start,
-    make_run,
-    mix_with_start,
-    remember,
-    whole_encoder,
-    write_encoder,
-)
-from citeweave.training.trainer import train_network
+from citeweave.training.objective import LossInputs, MaskedLanguage, Objective, find_mask_token
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
+from citeweave.training.partial import HEADS_PREFIX, TrainedHeads, choose_parts, heads_to_arrays, make_heads
+from citeweave.training.step import Stepper
+from citeweave.training.trainer import TrainingProgress, TrainingRun, train_network
+from citeweave.version import __version__
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.samples import Samples
-    from citeweave.training.load_data import Sources
+    from citeweave.training.load_data import DataSources
 
 KIND, VERSION = "encoder", 1
 
-_NO_CHANGE = ("checkpoint_every", "compiled", "micro_tokens", "parallel", "track")
-"""Options that a run may be resumed with other values of."""
+_RESUMABLE = ("checkpoint_every", "compiled", "micro_tokens", "parallel", "track")
+"""Options that may change when a run is resumed."""
 
-Gather = Callable[[TorchEncoder, Path], TrainingData]
-"""Makes the data for a start model; the path is a folder for its tokens."""
+LoadData = Callable[[TorchEncoder, Path], TrainingData]
+"""Function that loads the training data for a start model; the path is a folder for its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderRun:
-    """A trained encoder's folder and how its training went."""
+    """Folder of a trained encoder, with the manifest of its training."""
 
     folder: Path
     manifest: Manifest
@@ -81,12 +95,12 @@ class EncoderRun:
 
     @property
     def before(self) -> dict[str, float]:
-        """Validation of the start model, each number between 0 and 1."""
+        """Validation metrics of the start model, each between 0 and 1."""
         return dict(self.manifest.facts["before"])
 
     @property
     def after(self) -> dict[str, float]:
-        """Validation of the trained one."""
+        """Validation metrics of the trained encoder."""
         return dict(self.manifest.facts["after"])
 
 
@@ -96,94 +110,101 @@ def train_encoder(
     folder: str | Path,
     plan: TrainingPlan | None = None,
     *,
-    sources: Sources | None = None,
+    sources: DataSources | None = None,
     device: str = "auto",
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> EncoderRun:
-    """Train an encoder on the samples of a corpus."""
-    from citeweave.training.load_data import Sources, gather
+    """Train an encoder on samples of a corpus and save it; an existing one of the same inputs is opened."""
+    from citeweave.training.load_data import DataSources, load_training_data
 
-    plan, sources = plan or TrainingPlan(), sources or Sources()
+    plan, sources = plan or TrainingPlan(), sources or DataSources()
     samples.check_corpus(corpus.hash, corpus.folder)
 
-    def gathered(start: TorchEncoder, tokens: Path) -> TrainingData:
-        return gather(corpus, samples, start.reader, plan.encoder, plan.training, tokens, sources, reporter=reporter)
+    def load(start: TorchEncoder, tokens: Path) -> TrainingData:
+        return load_training_data(
+            corpus, samples, start.reader, plan.encoder, plan.training, tokens, sources, reporter=reporter
+        )
 
-    made_of = {"corpus": corpus.hash, "samples": samples.hash, **sources.hashes()}
-    training = Training(Path(folder), plan, made_of)
-    return training.run(gathered, device=device, overwrite=overwrite, reporter=reporter)
+    hashes = {"corpus": corpus.hash, "samples": samples.hash, **sources.hashes()}
+    training = TrainingJob(Path(folder), plan, hashes)
+    return training.run(load, device=device, overwrite=overwrite, reporter=reporter)
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """A training run that is to become a folder."""
+class TrainingJob:
+    """Training run that writes one model folder: plan, hashes of its inputs, start model."""
 
     folder: Path
     plan: TrainingPlan
-    made_of: Mapping[str, Any]
-    """Hashes of everything that the data come from."""
+    hashes: Mapping[str, Any]
+    """Hashes of the inputs of the training data."""
 
     start: str = ""
-    """Where the start model lies, if it is a copy of the one that the plan names."""
+    """Folder of the start model, if it is a copy of the one that the plan names."""
 
     @property
     def _encoder(self) -> EncoderOptions:
-        """The start model where it lies."""
-        found = self.plan.encoder
-        return dataclasses.replace(found, init=self.start) if self.start else found
+        """Options of the encoder, with the folder of the start model."""
+        options = self.plan.encoder
+        return dataclasses.replace(options, init=self.start) if self.start else options
 
-    def run(self, gathered: Gather, *, device: str, overwrite: bool, reporter: Reporter) -> EncoderRun:
-        """Train, or open what was trained of the same."""
+    def run(self, load: LoadData, *, device: str, overwrite: bool, reporter: Reporter) -> EncoderRun:
+        """Train the encoder in this process or in all that torchrun started, or open an existing result."""
         device = local_device(device)
         processes = join_processes(device)
-        with ending_at_once(processes):
-            return self._run(gathered, processes, device=device, overwrite=overwrite, reporter=reporter)
+        with exiting_without_peers(processes):
+            return self._run(load, processes, device=device, overwrite=overwrite, reporter=reporter)
 
     def _run(
-        self, gathered: Gather, processes: Processes, *, device: str, overwrite: bool, reporter: Reporter
+        self, load: LoadData, processes: ProcessGroup, *, device: str, overwrite: bool, reporter: Reporter
     ) -> EncoderRun:
-        start = load_start(self._encoder, device)
+        start = load_start_model(self._encoder, device)
         recipe = self._recipe(start)
-        is_there = matches(self.folder, KIND, VERSION, recipe)
+        exists = artifact_matches(self.folder, KIND, VERSION, recipe)
         parallel = self.plan.training.parallel
-        check_agreement(processes, {**recipe, "-o": str(self.folder), "parallel": parallel, "finished": is_there})
+        check_agreement(processes, {**recipe, "-o": str(self.folder), "parallel": parallel, "finished": exists})
         if processes.count > 1 and parallel == "fsdp":
-            check_shards(self.plan.training, start.settings.pooling)
-        if is_there:
-            reporter.say(f"{self.folder} is there already: same samples, start model and options")
+            check_shardable(self.plan.training, start.settings.pooling)
+        if exists:
+            reporter.say(f"{self.folder} already exists: same samples, start model and options")
             return EncoderRun.open(self.folder)
         reporter = reporter if processes.is_first else QUIET
         with _writer(self.folder, recipe, processes, overwrite=overwrite) as writer:
-            check_shared(processes, writer.work("data"))
+            check_shared_folder(processes, writer.scratch_folder("data"))
             if not processes.is_first:
                 processes.wait()  # the first one tokenizes
-            data = gathered(start, writer.work("data") / "tokens")
+            data = load(start, writer.scratch_folder("data") / "tokens")
             if processes.is_first:
                 processes.wait()
             self._train(start, data, writer, processes, reporter)
-            del data  # its tokens are mapped, and Windows gives no name to a folder that is in use
+            del data  # unmaps its tokens, since Windows cannot rename a folder in use
             manifest = writer.finish() if processes.is_first else None
         processes.wait()
         return EncoderRun(self.folder, manifest) if manifest else EncoderRun.open(self.folder)
 
     def _train(
-        self, start: TorchEncoder, data: TrainingData, writer: ArtifactWriter, processes: Processes, reporter: Reporter
+        self,
+        start: TorchEncoder,
+        data: TrainingData,
+        writer: ArtifactWriter,
+        processes: ProcessGroup,
+        reporter: Reporter,
     ) -> None:
-        """Train and fill the folder; only the first process writes."""
-        begun, work = time.monotonic(), writer.work("training")
+        """Train and write the model folder; only the first process writes."""
+        begun, work = time.monotonic(), writer.scratch_folder("training")
         plan = dataclasses.replace(self.plan, encoder=self._encoder)
-        run = make_run(start, data, plan, processes, reporter)
-        before = remember(run.weights, self.plan.training.start_share)
+        run = prepare_run(start, data, plan, processes, reporter)
+        before = copy_start_weights(run.weights, self.plan.training.start_share)
         progress = train_network(run, work)
         mix_with_start(run.weights, before, self.plan.training.start_share)
-        start = whole_encoder(start, run, plan) if run.stepper.sharded else start
+        start = gather_encoder(start, run, plan) if run.stepper.sharded else start
         if not processes.is_first:
             return
         name = self.folder.resolve().name
         write_encoder(writer.folder, name, self.plan, start, data, progress, list(run.weights))
-        if (heads := run.stepper.objective.material.heads) is not None:
-            save_heads(writer.folder, as_arrays(heads))
+        if (heads := run.stepper.objective.inputs.heads) is not None:
+            save_heads(writer.folder, heads_to_arrays(heads))
         (writer.folder / "training").mkdir()
         shutil.copyfile(work / "log.jsonl", writer.folder / "training" / "log.jsonl")
         writer.facts = {
@@ -195,30 +216,266 @@ class Training:
             "kept step": progress.best_step if self.plan.training.patience else progress.step,
             "before": progress.before,
             "after": progress.last,
-            "data": dict(data.facts),
+            "data": dict(data.metadata),
             "trained weights": sum(weight.numel() for weight in run.weights.values()),
             "processes": processes.count,
-            "device": hardware(run.stepper.network.device),
+            "device": describe_hardware(run.stepper.network.device),
             "seconds": round(time.monotonic() - begun, 1),
         }
 
     def _recipe(self, start: TorchEncoder) -> dict[str, Any]:
         encoder, training = dataclasses.asdict(self.plan.encoder), dataclasses.asdict(self.plan.training)
-        training = {name: value for name, value in training.items() if name not in _NO_CHANGE}
+        training = {name: value for name, value in training.items() if name not in _RESUMABLE}
         encoder = {name: value for name, value in encoder.items() if name != "init"}
         encoder["text"] = list(self.plan.encoder.text)
         heads = find_heads(self._encoder.init) if self.plan.encoder.heads else None
-        begun_with = {} if heads is None else {"heads": heads.hash}
-        return {**self.made_of, "start": start.revision, **begun_with, "encoder": encoder, "training": training}
+        initial_heads = {} if heads is None else {"heads": heads.hash}
+        return {**self.hashes, "start": start.revision, **initial_heads, "encoder": encoder, "training": training}
 
 
 @contextmanager
-def _writer(folder: Path, recipe: dict[str, Any], processes: Processes, *, overwrite: bool) -> Iterator[ArtifactWriter]:
-    """The folder that is being made; only the first process may make and name it."""
+def _writer(
+    folder: Path, recipe: dict[str, Any], processes: ProcessGroup, *, overwrite: bool
+) -> Iterator[ArtifactWriter]:
+    """Open the partial folder of the model; only the first process creates and publishes it."""
     if processes.is_first:
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            processes.tell(writer.place.name)
+            processes.exchange(writer.place.name)
             yield writer
     else:
-        folder = output_place(folder)
-        yield ArtifactWriter(folder, KIND, VERSION, recipe, place=folder.with_name(processes.tell("")[0]))
+        folder = resolve_output(folder)
+        yield ArtifactWriter(folder, KIND, VERSION, recipe, place=folder.with_name(processes.exchange("")[0]))
+
+
+# The start model and the run
+
+MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
+"""Default number of tokens encoded at a time, by device."""
+
+
+def frozen_vectors(start: TorchEncoder, data: TrainingData, reporter: Reporter) -> Tensor:
+    """Encode all papers once with the frozen start model, (papers, dimension), on its device."""
+    encoder, papers = _in_fastest_runtime(start), len(data.tokens)
+    vectors = np.zeros((papers, start.dimension), np.float32)
+    for first in range(0, papers, WINDOW):
+        rows = np.arange(first, min(first + WINDOW, papers))
+        vectors[rows] = encoder.encode_tokens(data.tokens.take(rows), reporter=reporter)
+    return torch.from_numpy(vectors).to(start.network.device)
+
+
+def _in_fastest_runtime(start: TorchEncoder) -> TorchEncoder:
+    """Return the start model in the fastest runtime of this processor."""
+    start.network.model.eval()
+    chosen = fastest(start.network, start.reader, start.settings, start.name)
+    if chosen.runtime.name == "torch":
+        return start
+    return dataclasses.replace(start, network=chosen.network, batch_tokens=BATCH_TOKENS[batch_kind(chosen.network)])
+
+
+def load_start_model(options: EncoderOptions, device: str) -> TorchEncoder:
+    """Load the start model with the recipe's pooling and length; a pooling it did not have starts untrained."""
+    if options.init.startswith("recipe:"):
+        raise UserError(
+            f"encoder.init is {options.init!r}, the model of another recipe; `citeweave run` trains that one first. "
+            "Give its folder here with --init"
+        )
+    start = load_encoder(options.init, pooling=options.pooling or None, normalize=options.normalize, device=device)
+    limit = start.network.longest
+    length = options.max_tokens if limit is None else min(options.max_tokens, limit)
+    settings = dataclasses.replace(start.settings, max_tokens=length)
+    return dataclasses.replace(start, settings=settings, reader=dataclasses.replace(start.reader, max_tokens=length))
+
+
+def prepare_run(
+    start: TorchEncoder, data: TrainingData, plan: TrainingPlan, processes: ProcessGroup, reporter: Reporter
+) -> TrainingRun:
+    """Prepare the training loop: choose the trained weights, make heads and objective, shard the network."""
+    options = plan.training
+    network = speed_up(start.network) if options.compiled else start.network
+    if options.reads_sentences and start.settings.pooling not in ("cls", "mean"):
+        raise UserError(
+            f"encoder.pooling is {start.settings.pooling!r}, and losses on sentences read only the last layer; use cls or mean"
+        )
+    kind = network.device.partition(":")[0]
+    chosen = choose_parts(
+        network.model,
+        options.parts,
+        frozen_layers=options.frozen_layers,
+        lora_rank=options.lora_rank,
+        seed=options.seed,
+    )
+    if options.dropout is not None:
+        set_dropout(network.model, options.dropout)
+    language, heads = _make_language(start, data, options), _make_aspect_heads(start, data, plan)
+    sharded = options.parallel == "fsdp" and processes.count > 1
+    if sharded:
+        shard_model(network.model, processes, network.device)
+        sharded_parameters = dict(network.model.named_parameters())
+        chosen = [(name, sharded_parameters[name]) for name, _ in chosen]
+    weights = dict(chosen)
+    if heads is not None:
+        weights |= heads.weights()
+    if language is not None:
+        weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
+    teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
+    frozen = frozen_vectors(start, data, reporter) if options.parts == "heads" else None
+    stepper = Stepper(
+        data,
+        network,
+        start.settings,
+        Objective(options.losses, LossInputs(data.related, teacher, data.sentences, data.alignment, heads, data.rules)),
+        options.micro_tokens or MICRO_TOKENS[kind],
+        _uses_half(options.precision, kind),
+        options.seed,
+        processes,
+        language,
+        frozen,
+        sharded,
+    )
+    return TrainingRun(stepper, options, weights, reporter)
+
+
+def gather_encoder(start: TorchEncoder, run: TrainingRun, plan: TrainingPlan) -> TorchEncoder:
+    """Gather the trained encoder of a sharded run: the start model, loaded again, with the trained weights.
+
+    All processes must call it; only the first one gets the trained encoder.
+    """
+    processes, options = run.stepper.processes, plan.training
+    trained = gather_full(run.weights, keep=processes.is_first)
+    if not processes.is_first:
+        return start
+    gathered = load_start_model(plan.encoder, "cpu")
+    model = gathered.network.model
+    choose_parts(
+        model, options.parts, frozen_layers=options.frozen_layers, lora_rank=options.lora_rank, seed=options.seed
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name in trained:
+                weight.copy_(trained[name])
+    # the card names the device of the training
+    network = dataclasses.replace(gathered.network, device=start.network.device)
+    return dataclasses.replace(gathered, network=network)
+
+
+def _make_aspect_heads(start: TorchEncoder, data: TrainingData, plan: TrainingPlan) -> TrainedHeads | None:
+    """Make heads for the aspects of the samples, where the recipe has heads."""
+    if bool(plan.encoder.heads) != plan.training.reads_aspects:
+        raise UserError(
+            f"encoder.heads is {plan.encoder.heads!r} and the losses are {', '.join(plan.training.losses)}; heads are "
+            "trained by losses such as aspect_supcon, and these losses need heads: set both or neither"
+        )
+    if not plan.encoder.heads:
+        return None
+    initial = find_heads(plan.encoder.init)
+    heads = make_heads(data.aspects, start.dimension, plan.encoder, seed=plan.training.seed, start=initial)
+    return heads.to(start.network.device)
+
+
+def set_dropout(model: Any, rate: float) -> None:
+    """Set the rate of every dropout of the start model's network."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = rate
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = rate
+
+
+def _make_language(start: TorchEncoder, data: TrainingData, options: TrainingOptions) -> MaskedLanguage | None:
+    """Make the masked-language loss of the start model, where the recipe has it."""
+    if "mlm" not in options.losses:
+        return None
+    tokenizer, settings = start.reader.tokenizer, options.losses["mlm"]
+    return MaskedLanguage(
+        data,
+        start.network,
+        special=list(tokenizer.all_special_ids),
+        mask=find_mask_token(tokenizer, start.name),
+        weight=settings["weight"],
+        share=settings["share"],
+        seed=options.seed,
+    )
+
+
+def _uses_half(precision: str, kind: str) -> bool:
+    """Return whether training computes in bfloat16 on this kind of device."""
+    if precision == "bfloat16" and kind == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UserError("training.precision is bfloat16, for which this processor has no fast arithmetic; use float32")
+    return precision == "bfloat16" or (precision == "auto" and kind == "cuda")
+
+
+# The saved folder
+
+
+def write_encoder(
+    folder: Path,
+    name: str,
+    plan: TrainingPlan,
+    start: TorchEncoder,
+    data: TrainingData,
+    progress: TrainingProgress,
+    trained: list[str],
+) -> None:
+    """Write the trained encoder with its card, and the weights named by `trained` alone where not all were trained."""
+    encoder, options, about = plan.encoder, plan.training, plan.about
+    card = ModelCard(
+        name=name,
+        base=encoder.init,
+        base_revision=start.revision,
+        recipe=about.recipe,
+        tables=about.tables,
+        data={
+            **{name: value for name, value in data.metadata.items() if name != "left out"},
+            **data.metadata["left out"],
+        },
+        held_out=about.held_out,
+        seeds=[options.seed],
+        options=dataclasses.asdict(options),
+        audit=about.audit,
+        results={name: (100 * progress.before[name], 100 * value) for name, value in progress.last.items()},
+        hardware=describe_hardware(start.network.device),
+        versions={"citeweave": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    )
+    model, tokenizer = start.network.model, start.reader.tokenizer
+    model.eval()
+    save_encoder(folder, start.network, tokenizer, start.settings, card=card)
+    if options.parts != "heads" and (options.parts != "all" or options.frozen_layers):
+        (folder / "delta").mkdir()
+        own = [name for name in trained if not name.startswith(("language.", HEADS_PREFIX))]
+        save_delta(
+            folder / "delta",
+            model,
+            start.settings,
+            base=encoder.init,
+            changed=own,
+            kind=options.parts,
+            card=card,
+        )
+
+
+def copy_start_weights(weights: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Copy the start model's weights, where a share of them goes into the saved ones; none for a share of 0."""
+    own = {
+        name: weight for name, weight in weights.items() if not name.startswith(HEADS_PREFIX)
+    }  # heads start at random
+    return {name: weight.detach().clone() for name, weight in own.items()} if share else {}
+
+
+def mix_with_start(weights: Mapping[str, Tensor], before: Mapping[str, Tensor], share: float) -> None:
+    """Interpolate the saved weights in place: share * start + (1 - share) * trained.
+
+    >>> weights = {"w": torch.tensor([4.0])}
+    >>> mix_with_start(weights, {"w": torch.tensor([2.0])}, 0.25)
+    >>> weights["w"].item()
+    3.5
+    """
+    with torch.no_grad():
+        for name, start in before.items():
+            weights[name].mul_(1 - share).add_(start, alpha=share)
+
+
+def describe_hardware(device: str) -> str:
+    """Describe the device of a training run for its card."""
+    if device.startswith("cuda"):
+        return str(torch.cuda.get_device_name(device))
+    return f"CPU, {platform.machine()}, {torch.get_num_threads()} threads"

@@ -1,35 +1,23 @@
-"""Learning rates over the steps, as shares of the highest one.
+"""The training loop: learning-rate schedules, optimizer steps, validation, early stopping, checkpoints and the log.
 
-    >>> [round(factor("linear", step, 10, warmup=2), 3) for step in (0, 1, 2, 6, 9)]
+    progress = train_network(run, Path("work/"))
+
+An interrupted run ends as an uninterrupted one would. One plain loop over torch rather than a library's trainer: a
+step's papers are shared by its samples and its gradients may be cached, every random number is a function of seed and
+step, and a run needs only torch, transformers and safetensors. Does not load or save encoders: `train.py` does.
+
+Every learning-rate schedule warms up linearly; they differ in what follows:
+
+    >>> [round(learning_rate_factor("linear", step, 10, warmup=2), 3) for step in (0, 1, 2, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.125]
 
-Every schedule warms up in a straight line; they differ in what follows.
+The first Ctrl-C is deferred until a step is finished and saved; the second is not. Threads other than the main one, and
+processes that ignore Ctrl-C, are left as they are.
 
-Ctrl-C that waits for a good moment: a step of training is finished and saved before the run ends.
-
-    with held_interrupts() as interrupt:
-        while ...:
-            step()
-            if interrupt.is_waiting:
-                save()
-                interrupt.end()         as Ctrl-C would have ended it at once
-
-The second Ctrl-C does not wait. Other threads than the main one, and processes that ignore Ctrl-C, are left as they are.
-
-The log of a run in TensorBoard or Weights & Biases, for those who have them installed.
+The log, log.jsonl, is always written; TensorBoard and Weights & Biases get a copy where they are installed:
 
     --set training.track=tensorboard        events in the work folder, training/tensorboard, while it runs
     --set training.track=wandb              a run of its own; project and key come from the environment
-
-The log itself, log.jsonl, is always written; this is a second reader of it and changes nothing.
-
-The loop: batches, steps, validations and checkpoints, so that an interrupted run ends as an uninterrupted one.
-
-    trained = train_network(run, Path("work/"))
-
-One plain loop over torch rather than a trainer of a library: a step's papers are shared by its samples and its
-gradients may be cached, every random number is a function of seed and step, and all that a run needs beside torch,
-transformers and safetensors is here. Does not load or save encoders: `train.py` does.
 """
 
 from __future__ import annotations
@@ -56,18 +44,18 @@ from citeweave.core.files import move, sync
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
-from citeweave.training.distributed import clip_gradients, is_shard, like, take_whole
-from citeweave.training.objective import PREFIX
+from citeweave.training.distributed import clip_gradients, gather_full, is_shard, place_like
 from citeweave.training.options import TrainingOptions
+from citeweave.training.partial import HEADS_PREFIX
 from citeweave.training.step import Stepper
 from citeweave.training.validation import Validation
 
 _RATIO = 32
-"""How much smaller the slanted triangle's lowest rate is than its highest (Howard and Ruder 2018)."""
+"""Ratio of the slanted triangle's highest to its lowest rate (Howard and Ruder 2018)."""
 
 
 def warmup_steps(warmup: float, steps: int) -> int:
-    """A share of the steps, or a number of them.
+    """Return the number of warmup steps, given as a share of the steps if below 1, else as a number.
 
     >>> warmup_steps(0.1, 500), warmup_steps(100, 500), warmup_steps(1, 500)
     (50, 100, 1)
@@ -75,8 +63,8 @@ def warmup_steps(warmup: float, steps: int) -> int:
     return min(steps, round(warmup * steps) if warmup < 1 else round(warmup))
 
 
-def factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
-    """The share of the highest rate that a step uses; steps count from 0."""
+def learning_rate_factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
+    """Return the learning rate of a step as a share of the peak rate; steps count from 0."""
     if schedule == "slanted":
         return slanted_triangle(step, steps, warmup)
     if step < warmup:
@@ -88,7 +76,7 @@ def factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
 
 
 def slanted_triangle(step: int, steps: int, cut: int) -> float:
-    """Straight up to the cut, straight down behind it, never below 1/32 (Howard and Ruder 2018, ULMFiT, equation 3).
+    """Return the slanted triangular rate: linear up to the cut, linear down to 1/32 (Howard and Ruder 2018, equation 3).
 
     >>> [round(slanted_triangle(step, 11, 1), 4) for step in (0, 1, 6, 11)]
     [0.0312, 1.0, 0.5156, 0.0312]
@@ -97,51 +85,52 @@ def slanted_triangle(step: int, steps: int, cut: int) -> float:
     return (1 + part * (_RATIO - 1)) / _RATIO
 
 
-# Ctrl-C that waits for a good moment: a step of training is finished and saved before the run ends.
+# Deferred Ctrl-C
 
 
 @dataclass
-class Interrupt:
-    """Whether the user has asked for the end."""
+class DeferredInterrupt:
+    """Ctrl-C that is deferred to the end of a training step."""
 
-    before: Any
-    """What Ctrl-C does without us."""
+    handler: Any
+    """Handler of SIGINT outside training."""
 
-    is_waiting: bool = False
+    is_pending: bool = False
 
-    def end(self) -> None:
-        """Do what was put off."""
-        self.before(signal.SIGINT, None)
+    def deliver(self) -> None:
+        """Call the original handler of Ctrl-C."""
+        self.handler(signal.SIGINT, None)
 
-    def hold(self, number: int, frame: FrameType | None) -> None:
-        if self.is_waiting:
-            self.before(number, frame)
-        self.is_waiting = True
+    def defer(self, number: int, frame: FrameType | None) -> None:
+        """Remember the first Ctrl-C, and deliver the second at once."""
+        if self.is_pending:
+            self.handler(number, frame)
+        self.is_pending = True
 
 
 @contextmanager
-def held_interrupts() -> Iterator[Interrupt]:
-    """Put off the first Ctrl-C inside."""
-    held = Interrupt(signal.getsignal(signal.SIGINT))
-    if threading.current_thread() is not threading.main_thread() or not callable(held.before):
-        yield held
+def deferred_interrupts() -> Iterator[DeferredInterrupt]:
+    """Defer the first Ctrl-C while training steps run."""
+    deferred = DeferredInterrupt(signal.getsignal(signal.SIGINT))
+    if threading.current_thread() is not threading.main_thread() or not callable(deferred.handler):
+        yield deferred
         return
-    signal.signal(signal.SIGINT, held.hold)
+    signal.signal(signal.SIGINT, deferred.defer)
     try:
-        yield held
+        yield deferred
     finally:
-        signal.signal(signal.SIGINT, held.before)
+        signal.signal(signal.SIGINT, deferred.handler)
 
 
-# The log of a run in TensorBoard or Weights & Biases, for those who have them installed.
+# TensorBoard and Weights & Biases
 
 Write = Callable[[Mapping[str, Any]], None]
 
 
 def open_tracker(name: str, folder: Path) -> Write:
-    """A function that takes the lines of the log."""
+    """Return a function that sends lines of the training log to TensorBoard or Weights & Biases, or nowhere."""
     if name == "tensorboard":
-        writer = _load("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
+        writer = _import_tracker("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
 
         def to_tensorboard(line: Mapping[str, Any]) -> None:
             for key, value in line.items():
@@ -151,48 +140,48 @@ def open_tracker(name: str, folder: Path) -> Write:
 
         return to_tensorboard
     if name == "wandb":
-        run = _load("wandb", "wandb").init(dir=str(folder))
+        run = _import_tracker("wandb", "wandb").init(dir=str(folder))
         return lambda line: run.log({key: value for key, value in line.items() if key != "step"}, step=line["step"])
     return lambda line: None
 
 
-def _load(module: str, package: str) -> Any:
+def _import_tracker(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
         raise MissingExtraError(
-            f"training.track is {package!r}, which is not installed; pip install {package}, or leave it out"
+            f"training.track is {package!r}, which is not installed; pip install {package}, or leave out training.track"
         ) from None
 
 
-# The loop: batches, steps, validations and checkpoints, so that an interrupted run ends as an uninterrupted one.
+# The loop
 
 LOG_EVERY = 10
-"""Steps between two lines of the log; losses are fetched from the device as seldom."""
+"""Steps between two lines of the log, where losses are fetched from the device."""
 
 CHECKPOINTS = 20
-"""In all, where the options do not say."""
+"""Default number of checkpoints of a run."""
 
-SHARE = 9
-"""They are written only after so many times the time that writing the last one took."""
+SAVE_INTERVAL = 9
+"""Minimum time between checkpoints, as a multiple of the time that writing the last one took."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """All that a training run needs."""
+class TrainingRun:
+    """Everything the training loop needs: stepper, options, trained weights."""
 
     stepper: Stepper
     options: TrainingOptions
     weights: Mapping[str, Tensor]
-    """What is trained, by name."""
+    """Trained weights by name."""
 
     reporter: Reporter = field(default_factory=lambda: QUIET)
     clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
-class Progress:
-    """Where a run stands; what a checkpoint keeps beside the weights."""
+class TrainingProgress:
+    """Progress of a training run: step, validation results and log, saved in checkpoints besides the weights."""
 
     step: int = 0
     log_bytes: int = 0
@@ -205,47 +194,48 @@ class Progress:
     without_gain: int = 0
     stopped: bool = False
     pending: list[float] = field(default_factory=list)
-    """Losses that are not in the log yet; where checkpoints are written does not show there."""
+    """Losses that are not in the log yet, so that the log does not depend on checkpoints."""
 
     def as_json(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in self.__slots__ if name != "step"}
         return {**state, "best": None if self.best == -math.inf else self.best}
 
 
-def train_network(run: Run, work: Path) -> Progress:
-    """Train the weights of a run in place; `work` keeps checkpoints and the log, log.jsonl."""
-    return _Loop(run, work).finish()
+def train_network(run: TrainingRun, work: Path) -> TrainingProgress:
+    """Train the weights of a run in place, resuming from its last checkpoint; `work` has checkpoints and log.jsonl."""
+    return _TrainingLoop(run, work).finish()
 
 
-class _Loop:
-    def __init__(self, run: Run, work: Path) -> None:
+class _TrainingLoop:
+    """State of the training loop between steps: batches, optimizer, progress and log."""
+
+    def __init__(self, run: TrainingRun, work: Path) -> None:
         options, stepper = run.options, run.stepper
         self.run, self.work = run, work
         self.batches = Batches(stepper.data.groups, options)
         if not self.batches.units:
             raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
-        whole = max(1, round(options.epochs * self.batches.per_epoch))
-        self.steps = options.steps or whole
+        self.steps = options.steps or max(1, round(options.epochs * self.batches.per_epoch))
         self.warmup = warmup_steps(options.warmup, self.steps)
         self.check_every = options.check_every or self.batches.per_epoch
         self.checkpoint_every = options.checkpoint_every or -(-self.steps // CHECKPOINTS)
         self.saved_step, self.saved_at, self.saving = -1, run.clock(), 0.0
-        self.optimizer = _optimizer(run)
+        self.optimizer = _make_optimizer(run)
         self.validation = Validation(stepper)
         self.pending: list[Tensor] = []
         self.track = open_tracker(options.track if stepper.processes.is_first else "", work)
         work.mkdir(parents=True, exist_ok=True)
 
-    def finish(self) -> Progress:
-        """Train to the end and leave the weights that are to be kept."""
+    def finish(self) -> TrainingProgress:
+        """Train to the last step, and leave the last or the best weights in place."""
         state = load_checkpoint(self.work / "checkpoints", self.run.weights, self.optimizer)
-        self.progress = _read(state) if state else Progress()
-        self._check_together()
-        self._cut_log()
+        self.progress = _read_progress(state) if state else TrainingProgress()
+        self._check_same_step()
+        self._truncate_log()
         if state:
-            self.run.reporter.say(f"going on after step {self.progress.step:,} of {self.steps:,}")
+            self.run.reporter.say(f"resuming after step {self.progress.step:,} of {self.steps:,}")
         else:
-            self._check()
+            self._validate()
             self.progress.before = dict(self.progress.last)
         with self.run.reporter.task("training", self.steps, "steps") as advance, self._interrupts() as interrupt:
             advance(self.progress.step)
@@ -254,40 +244,42 @@ class _Loop:
                 self.progress.step += 1
                 self._after_step()
                 advance(1)
-                if interrupt.is_waiting:
-                    self._end(interrupt)
+                if interrupt.is_pending:
+                    self._save_and_stop(interrupt)
         if self.run.options.patience and self.progress.best_step < self.progress.step:
-            self._take_best()
+            self._load_best()
         return self.progress
 
-    def _interrupts(self) -> AbstractContextManager[Interrupt]:
-        """Several processes do not hear of Ctrl-C at the same step, and each needs the others to finish one."""
-        alone = self.run.stepper.processes.count == 1
-        return held_interrupts() if alone else nullcontext(Interrupt(None))
+    def _interrupts(self) -> AbstractContextManager[DeferredInterrupt]:
+        """Defer Ctrl-C in a single process; several would see it at different steps and wait for each other."""
+        single = self.run.stepper.processes.count == 1
+        return deferred_interrupts() if single else nullcontext(DeferredInterrupt(None))
 
-    def _end(self, interrupt: Interrupt) -> None:
+    def _save_and_stop(self, interrupt: DeferredInterrupt) -> None:
+        """Save a checkpoint, then deliver the deferred Ctrl-C."""
         if self.saved_step != self.progress.step:
             self._save()
         self.run.reporter.say(f"step {self.progress.step:,} is saved")
-        interrupt.end()
+        interrupt.deliver()
 
-    def _check_together(self) -> None:
-        """All processes must go on from the same step."""
-        steps = self.run.stepper.processes.tell(self.progress.step)
+    def _check_same_step(self) -> None:
+        """Check that all processes resume from the same step."""
+        steps = self.run.stepper.processes.exchange(self.progress.step)
         if len(set(steps)) > 1:
             other = next(rank for rank, step in enumerate(steps) if step != steps[0])
             raise UserError(
                 f"process {other} found the checkpoint of step {steps[other]} in {self.work}, and process 0 that of step "
-                f"{steps[0]}; -o must be one folder that all machines see as it is"
+                f"{steps[0]}; -o must be one folder that all machines share"
             )
 
     def _step(self, step: int) -> None:
+        """Take one optimizer step on the batch of this step."""
         run, rate = self.run, self._rate(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["times"]
+            group["lr"] = rate * group["factor"]
         batch = self.batches.at(step)
         run.stepper.network.model.train()
-        with self._within_memory():
+        with self._explaining_memory():
             self.pending.append(run.stepper.backward(batch, step))
         parameters = list(run.weights.values())
         run.stepper.processes.sum_gradients(parameters)
@@ -297,6 +289,7 @@ class _Loop:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _after_step(self) -> None:
+        """Log, validate and save a checkpoint, each when it is due."""
         step, options = self.progress.step, self.run.options
         is_last = step == self.steps
         checks = step % self.check_every == 0 or is_last
@@ -304,21 +297,21 @@ class _Loop:
         if checks or len(self.progress.pending) + len(self.pending) >= LOG_EVERY:
             self._write_losses()
         if checks:
-            self._check()
+            self._validate()
             self.progress.stopped = bool(options.patience and self.progress.without_gain >= options.patience)
         if saves:
             self._save()
 
     def _is_worth_saving(self) -> bool:
-        """Whether a checkpoint costs little beside the steps since the last one; who names a number gets that."""
+        """Return whether a checkpoint is cheap compared to the steps since the last one, or the user set the interval."""
         if self.run.options.checkpoint_every or self.run.stepper.processes.count > 1:
             return True
-        return self.run.clock() - self.saved_at >= SHARE * self.saving
+        return self.run.clock() - self.saved_at >= SAVE_INTERVAL * self.saving
 
     def _save(self) -> None:
-        """Write a checkpoint, once what it speaks of is on the disk: the log and the best weights."""
+        """Write a checkpoint, after the log and the best weights that it refers to are on disk."""
         begun = self.run.clock()
-        self.progress.pending = self._losses()
+        self.progress.pending = self._fetch_losses()
         self.pending.clear()
         first, state = self.run.stepper.processes.is_first, self.progress.as_json()
         for path in (self.work / "log.jsonl", self.work / "best.safetensors"):
@@ -329,77 +322,80 @@ class _Loop:
         self.saved_step, self.saved_at = self.progress.step, self.run.clock()
         self.saving = self.saved_at - begun
 
-    def _losses(self) -> list[float]:
-        """Fetch the losses since the last line of the log; one that is no number ends the run."""
+    def _fetch_losses(self) -> list[float]:
+        """Fetch the losses since the last line of the log; one that is not finite ends the run."""
         fetched = torch.stack(self.pending).cpu().double().tolist() if self.pending else []
         losses, step = [*self.progress.pending, *fetched], self.progress.step
         for number, loss in enumerate(losses, step - len(losses)):
             if not math.isfinite(loss):
                 raise CiteweaveError(
-                    f"the loss of step {number} is {loss:g}, not a number to learn from; {self._kept()} "
+                    f"the loss of step {number} is {loss:g}, which cannot be trained on; {self._describe_checkpoint()} "
                     "Try a lower training.learning_rate, training.clip=1.0 or training.precision=float32"
                 )
         return losses
 
     def _write_losses(self) -> None:
-        """Write the mean of the losses since the last line."""
-        losses, step = torch.tensor(self._losses(), dtype=torch.float64), self.progress.step
+        """Write the mean of the losses since the last line to the log."""
+        losses, step = torch.tensor(self._fetch_losses(), dtype=torch.float64), self.progress.step
         self.progress.pending = []
         self.pending.clear()
         self._log({"step": step, "loss": float(losses.mean()), "learning_rate": self._rate(step - 1)})
 
-    def _check(self) -> None:
-        """Judge the network as it is, and remember whether it gained."""
-        with self._within_memory():
-            found = self.validation.judge()
+    def _validate(self) -> None:
+        """Validate the network, log its metrics, and keep the best weights where early stopping is on."""
+        with self._explaining_memory():
+            metrics = self.validation.evaluate()
         options, progress = self.run.options, self.progress
-        progress.last = found
-        if not found:
+        progress.last = metrics
+        if not metrics:
             if options.patience:
-                raise UserError("training.patience needs a validation; set training.validation above 0")
+                raise UserError("training.patience needs validation; set training.validation to more than 0")
             return
-        watched = found[choose(options.watch, found, "training.watch")]
+        watched = metrics[choose(options.watch, metrics, "training.watch")]
         if watched > progress.best:
             progress.best, progress.best_step, progress.without_gain = watched, progress.step, 0
             if options.patience:
-                self._keep_best()
+                self._save_best()
         else:
             progress.without_gain += 1
-        self._log({"step": progress.step, **found})
-        told = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
-        self.run.reporter.say(f"step {progress.step:,}: {told}")
+        self._log({"step": progress.step, **metrics})
+        line = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics.items())
+        self.run.reporter.say(f"step {progress.step:,}: {line}")
 
     @contextmanager
-    def _within_memory(self) -> Iterator[None]:
+    def _explaining_memory(self) -> Iterator[None]:
+        """Turn an out-of-memory error into one that names a smaller training.micro_tokens."""
         try:
             yield
         except torch.OutOfMemoryError:
             tokens = self.run.stepper.micro_tokens
             raise CiteweaveError(
                 f"out of memory at step {self.progress.step} with {tokens:,} tokens at a time; "
-                f"{self._kept()} Go on with --set training.micro_tokens={tokens // 2}"
+                f"{self._describe_checkpoint()} Resume with --set training.micro_tokens={tokens // 2}"
             ) from None
 
     def _rate(self, step: int) -> float:
         options = self.run.options
-        return options.learning_rate * factor(options.schedule, step, self.steps, warmup=self.warmup)
+        return options.learning_rate * learning_rate_factor(options.schedule, step, self.steps, warmup=self.warmup)
 
-    def _kept(self) -> str:
-        found = sorted((self.work / "checkpoints").glob("step-????????"))
-        return f"the checkpoint of step {int(found[-1].name[5:])} is kept." if found else "there is no checkpoint yet."
+    def _describe_checkpoint(self) -> str:
+        """Return a sentence on the last checkpoint, for errors."""
+        paths = sorted((self.work / "checkpoints").glob("step-????????"))
+        return f"the checkpoint of step {int(paths[-1].name[5:])} is kept." if paths else "there is no checkpoint yet."
 
-    def _keep_best(self) -> None:
+    def _save_best(self) -> None:
+        """Save the weights of the best validation so far."""
         path, first = self.work / "best.safetensors", self.run.stepper.processes.is_first
-        kept = take_whole(self.run.weights, keep=first)
+        weights = gather_full(self.run.weights, keep=first)
         if first:
-            save_file(kept, path.with_suffix(".new"))
+            save_file(weights, path.with_suffix(".new"))
             move(path.with_suffix(".new"), path)
 
-    def _take_best(self) -> None:
+    def _load_best(self) -> None:
         self.run.stepper.processes.wait()
         with torch.no_grad():
             for name, weight in load_file(self.work / "best.safetensors").items():
-                self.run.weights[name].copy_(like(self.run.weights[name], weight))
+                self.run.weights[name].copy_(place_like(self.run.weights[name], weight))
 
     def _log(self, line: Mapping[str, Any]) -> None:
         if not self.run.stepper.processes.is_first:
@@ -410,32 +406,34 @@ class _Loop:
             self.progress.log_bytes = file.tell()
         self.track(line)
 
-    def _cut_log(self) -> None:
-        """Lines written after the checkpoint will be written again."""
+    def _truncate_log(self) -> None:
+        """Truncate the log to the checkpoint, since later lines will be written again."""
         path = self.work / "log.jsonl"
         if self.run.stepper.processes.is_first and path.exists():
             with path.open("r+b") as file:
-                file.truncate(
-                    min(self.progress.log_bytes, path.stat().st_size)
-                )  # a longer one would be filled with zeros
+                # truncating to more than its size would fill it with zeros
+                file.truncate(min(self.progress.log_bytes, path.stat().st_size))
 
 
-def _optimizer(run: Run) -> torch.optim.Optimizer:
+def _make_optimizer(run: TrainingRun) -> torch.optim.Optimizer:
+    """Make the optimizer, with parameter groups for shards, other weights and aspect heads."""
     options = run.options
     kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
     groups = []
-    for of_heads, sharded in ((False, True), (False, False), (True, False)):  # one kind of tensor a group
+    for of_heads, sharded in ((False, True), (False, False), (True, False)):  # one kind of tensor per group
         own = [
             weight
             for name, weight in run.weights.items()
-            if (name.startswith(PREFIX), is_shard(weight)) == (of_heads, sharded)
+            if (name.startswith(HEADS_PREFIX), is_shard(weight)) == (of_heads, sharded)
         ]
-        groups.append({"params": own, "times": options.head_rate if of_heads else 1.0})
+        groups.append({"params": own, "factor": options.head_rate if of_heads else 1.0})
     groups = [group for group in groups if group["params"]]
     fused = next(iter(run.weights.values())).is_cuda
     return kind(groups, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=fused)
 
 
-def _read(state: Mapping[str, Any]) -> Progress:
+def _read_progress(state: Mapping[str, Any]) -> TrainingProgress:
     best = -math.inf if state["best"] is None else float(state["best"])
-    return Progress(**{name: state[name] for name in Progress.__slots__ if name in state} | {"best": best})
+    return TrainingProgress(
+        **{name: state[name] for name in TrainingProgress.__slots__ if name in state} | {"best": best}
+    )

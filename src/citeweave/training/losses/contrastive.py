@@ -1,13 +1,6 @@
-"""What the losses share: cosines in full precision, means over what counts. Knows no loss.
+"""Contrastive softmax losses: a positive against the negatives of its anchor, or against all papers of the batch.
 
->>> cosines(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0], [-3.0, -4.0], [0.0, 0.0]])).tolist()
-[[1.0, -1.0, 0.0]]
->>> mean_of(torch.tensor([2.0, 4.0, 9.0]), torch.tensor([True, True, False])).item()
-3.0
-
-Softmax losses: a positive against candidates, which are the anchor's own or those of the whole batch.
-
-With one positive an anchor and the same candidates, all of them are the same number:
+With one positive per anchor and the same candidates, all of them are equal:
 
 >>> import math
 >>> anchor, positive = torch.tensor([[1.0, 0.0]]), torch.tensor([[[1.0, 0.0]]])
@@ -20,10 +13,16 @@ With one positive an anchor and the same candidates, all of them are the same nu
 >>> round(n_pairs(anchor, positive[:, 0], negatives, temperature=1.0).item(), 4)
 0.5514
 
-In-batch losses that look from both sides of a pair.
+Symmetric in-batch losses (`gte`, `pairs_in_batch`) contrast both sides of a pair. Their `allowed` is about all texts of
+the batch: first the left sides, then the right sides of the pairs, then the negatives. It is False where two texts must
+not be contrasted: the same paper, or related papers.
 
-`allowed` speaks of all texts of the batch at once: first the left sides, then the right sides of the pairs, then the
-negatives. It is False where two texts must not be contrasted: the same paper, or known relatives.
+All losses share cosines in full precision and masked means:
+
+>>> cosines(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0], [-3.0, -4.0], [0.0, 0.0]])).tolist()
+[[1.0, -1.0, 0.0]]
+>>> masked_mean(torch.tensor([2.0, 4.0, 9.0]), torch.tensor([True, True, False])).item()
+3.0
 """
 
 from __future__ import annotations
@@ -34,66 +33,66 @@ from torch import Tensor
 from citeweave.core.errors import UserError, choose
 
 
-def wide(x: Tensor) -> Tensor:
-    """Half precision as float32; anything else as it is."""
+def widen(x: Tensor) -> Tensor:
+    """Convert half precision to float32, and leave other precisions as they are."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def unit(x: Tensor) -> Tensor:
-    """Vectors of length 1, (..., d); a vector of zeros stays one, with a gradient that is not huge."""
-    x = wide(x)
+    """Normalize vectors to length 1, (..., d); zeros stay zeros, with a bounded gradient."""
+    x = widen(x)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # (..., 1)
     return x / torch.where(length > 0, length, 1)
 
 
 def products(x: Tensor, y: Tensor) -> Tensor:
-    """Inner products of the rows, (..., a, d) and (..., b, d) -> (..., a, b), never in half precision."""
-    # autocast would turn the factors into half precision again, and a temperature of 0.05 would show it
+    """Compute inner products of all rows, (..., a, d) and (..., b, d) -> (..., a, b), never in half precision."""
+    # autocast would use half precision, whose error a temperature of 0.05 would magnify
     with torch.autocast(x.device.type, enabled=False):
-        return wide(x) @ wide(y).transpose(-1, -2)
+        return widen(x) @ widen(y).transpose(-1, -2)
 
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """Cosines of all rows with all rows, (..., a, d) and (..., b, d) -> (..., a, b); 0 for a vector of zeros."""
+    """Compute cosines of all rows with all rows, (..., a, d) and (..., b, d) -> (..., a, b); 0 for zeros."""
     return products(unit(x), unit(y))
 
 
 def own_cosines(anchors: Tensor, candidates: Tensor) -> Tensor:
-    """Cosines of each anchor with its own candidates, (G, d) and (G, n, d) -> (G, n)."""
+    """Compute cosines of each anchor with its own candidates, (G, d) and (G, n, d) -> (G, n)."""
     return cosines(anchors[:, None], candidates)[:, 0]
 
 
 def pair_cosines(x: Tensor, y: Tensor) -> Tensor:
-    """Cosines of row i with row i, (..., d) each -> (...)."""
+    """Compute cosines of row i with row i, (..., d) each -> (...)."""
     return (unit(x) * unit(y)).sum(-1)
 
 
-def mean_of(values: Tensor, counted: Tensor) -> Tensor:
-    """The mean of the values that count, 0 where none does; the others get no gradient."""
+def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Return the mean of the counted values, 0 where there is none; the others get no gradient."""
     return torch.where(counted, values, 0).sum() / counted.sum().clamp(min=1)
 
 
-def log_sum(scores: Tensor, counted: Tensor) -> Tensor:
-    """log of the sum of exp of the scores that count, (..., n) -> (...); -inf where none does."""
+def masked_logsumexp(scores: Tensor, counted: Tensor) -> Tensor:
+    """Return log-sum-exp of the counted scores, (..., n) -> (...); -inf where there is none."""
     return scores.masked_fill(~counted, -torch.inf).logsumexp(-1)
 
 
-def everywhere(mask: Tensor | None, like: Tensor) -> Tensor:
-    """The mask, or True in the shape of `like` where there is none."""
+def full_mask(mask: Tensor | None, like: Tensor) -> Tensor:
+    """Return the mask of a loss, or all True in the shape of `like` where there is none."""
     return torch.ones_like(like, dtype=torch.bool) if mask is None else mask
 
 
 def check_temperature(temperature: float) -> None:
     if not 0 < temperature < float("inf"):
-        raise UserError(f"temperature is {temperature}; it must be above 0 and finite, such as 0.05")
+        raise UserError(f"temperature is {temperature}; it must be greater than 0 and finite, such as 0.05")
 
 
 def check_scale(scale: float) -> None:
     if not 0 < scale < float("inf"):
-        raise UserError(f"scale is {scale}; it must be above 0 and finite, such as 20")
+        raise UserError(f"scale is {scale}; it must be greater than 0 and finite, such as 20")
 
 
-# Softmax losses: a positive against candidates, which are the anchor's own or those of the whole batch.
+# Losses of one positive against candidates
 
 SIMILARITIES = ("cosine", "product")
 
@@ -107,11 +106,11 @@ def n_pairs(
     temperature: float = 0.05,
     similarity: str = "cosine",
 ) -> Tensor:
-    """log(1 + sum over n of exp((s(a, n) - s(a, p)) / t)), mean over the anchors; Sohn 2016, equation 6.
+    """Compute the N-pair loss log(1 + sum over n of exp((s(a, n) - s(a, p)) / t)); Sohn 2016, equation 6.
 
-    anchors and positives (G, d), negatives (G, n, d). Without negatives they are the positives of the other anchors
-    (Sohn's N-pair-mc, equation 7), and negative_mask is (G, G). The cosine with a temperature is the form of the
-    SPECTER-CL text; Sohn's own is similarity="product", temperature=1.
+    Mean over the anchors. anchors and positives (G, d), negatives (G, n, d); by default the positives of other anchors
+    (Sohn's N-pair-mc, equation 7), and negative_mask is (G, G). The cosine with a temperature is the form in the
+    SPECTER-CL paper; Sohn's own is similarity="product", temperature=1.
 
     >>> x = torch.eye(3)
     >>> round(n_pairs(x, x, temperature=1.0).item(), 4)  # the negatives are the two other rows
@@ -119,16 +118,16 @@ def n_pairs(
     """
     check_temperature(temperature)
     choose(similarity, SIMILARITIES, "similarity of the n_pairs loss")
-    every = cosines if similarity == "cosine" else products
-    positive = every(anchors[:, None], positives[:, None])[:, 0] / temperature  # (G, 1)
+    similarities = cosines if similarity == "cosine" else products
+    positive = similarities(anchors[:, None], positives[:, None])[:, 0] / temperature  # (G, 1)
     if negatives is None:
-        negative = every(anchors, positives) / temperature  # (G, G)
+        negative = similarities(anchors, positives) / temperature  # (G, G)
         own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
-        counted = everywhere(negative_mask, negative) & ~own  # (G, G)
+        counted = full_mask(negative_mask, negative) & ~own  # (G, G)
     else:
-        negative = every(anchors[:, None], negatives)[:, 0] / temperature  # (G, n)
-        counted = everywhere(negative_mask, negative)
-    return mean_of(_against(positive, negative, counted), counted.any(1, keepdim=True))
+        negative = similarities(anchors[:, None], negatives)[:, 0] / temperature  # (G, n)
+        counted = full_mask(negative_mask, negative)
+    return masked_mean(_softplus_excess(positive, negative, counted), counted.any(1, keepdim=True))
 
 
 def info_nce(
@@ -140,9 +139,9 @@ def info_nce(
     negative_mask: Tensor | None = None,
     temperature: float = 0.1,
 ) -> Tensor:
-    """-log(e^(s(a, p)/t) / (e^(s(a, p)/t) + sum over n of e^(s(a, n)/t))), mean over the positives; van den Oord et al. 2018.
+    """Compute InfoNCE, -log(e^(s(a, p)/t) / (e^(s(a, p)/t) + sum over n of e^(s(a, n)/t))); van den Oord et al. 2018.
 
-    anchors (G, d), positives (G, d) or (G, m, d), negatives (G, n, d): blocks of triplets that share their anchor, in
+    Mean over the positives. anchors (G, d), positives (G, d) or (G, m, d), negatives (G, n, d): blocks of triplets that share their anchor, in
     which each positive meets all the negatives of the block and no other positive.
 
     >>> anchor, negatives = torch.tensor([[1.0, 0.0]]), torch.tensor([[[1.0, 0.0]]])
@@ -154,9 +153,9 @@ def info_nce(
     positives = positives[:, None] if positives.dim() == 2 else positives
     positive = own_cosines(anchors, positives) / temperature  # (G, m)
     negative = own_cosines(anchors, negatives) / temperature  # (G, n)
-    opposed = everywhere(negative_mask, negative)  # (G, n)
-    counted = everywhere(positive_mask, positive) & opposed.any(1, keepdim=True)  # (G, m)
-    return mean_of(_against(positive, negative, opposed), counted)
+    opposed = full_mask(negative_mask, negative)  # (G, n)
+    counted = full_mask(positive_mask, positive) & opposed.any(1, keepdim=True)  # (G, m)
+    return masked_mean(_softplus_excess(positive, negative, opposed), counted)
 
 
 def supcon(
@@ -168,9 +167,9 @@ def supcon(
     negative_mask: Tensor | None = None,
     temperature: float = 0.05,
 ) -> Tensor:
-    """Mean over p of -log(e^(s(a, p)/t) / sum over the anchor's candidates c of e^(s(a, c)/t)); Khosla et al. 2020, L_out.
+    """Compute SupCon, the mean over p of -log(e^(s(a, p)/t) / sum over candidates c of e^(s(a, c)/t)); Khosla et al. 2020.
 
-    anchors (G, d), positives (G, m, d), negatives (G, n, d); the candidates are the anchor's own, positives included.
+    L_out: anchors (G, d), positives (G, m, d), negatives (G, n, d); candidates are the anchor's own, positives included.
     Mean over the positives of an anchor, then over the anchors that have a positive and a negative.
 
     >>> anchor, negatives = torch.tensor([[1.0, 0.0]]), torch.tensor([[[1.0, 0.0]]])
@@ -181,7 +180,7 @@ def supcon(
     check_temperature(temperature)
     positive = own_cosines(anchors, positives)  # (G, m)
     negative = own_cosines(anchors, negatives)  # (G, n)
-    wanted, opposed = everywhere(positive_mask, positive), everywhere(negative_mask, negative)
+    wanted, opposed = full_mask(positive_mask, positive), full_mask(negative_mask, negative)
     scores = torch.cat([positive, negative], 1) / temperature  # (G, m + n)
     targets = torch.cat([wanted, torch.zeros_like(opposed)], 1)  # (G, m + n)
     return _mean_over_targets(scores, targets, torch.cat([wanted, opposed], 1))
@@ -195,10 +194,10 @@ def supcon_in_batch(
     allowed: Tensor | None = None,
     temperature: float = 0.05,
 ) -> Tensor:
-    """`supcon` with every candidate of the batch in the denominator; Khosla et al. 2020, L_out.
+    """Compute SupCon with every candidate of the batch in the denominator; Khosla et al. 2020, L_out.
 
     anchors (G, d), candidates (C, d), targets (G, C) True at the anchor's positives. `allowed` (G, C) is False at
-    relatives that must not count as negatives, and at the anchor itself; a target counts whatever it says.
+    related papers, which must not be negatives, and at the anchor itself; targets always count.
 
     >>> x, targets = torch.eye(3), torch.eye(3, dtype=torch.bool)
     >>> round(supcon_in_batch(x, x, targets, temperature=1.0).item(), 4)  # log(1 + 2 / e)
@@ -210,14 +209,14 @@ def supcon_in_batch(
 def scores_in_batch(
     scores: Tensor, targets: Tensor, *, allowed: Tensor | None = None, temperature: float = 0.05
 ) -> Tensor:
-    """`supcon_in_batch` of scores that are not cosines of single vectors, such as `match_scores`; (G, C) each.
+    """Compute `supcon_in_batch` from precomputed scores such as `match_scores`; (G, C) each.
 
     >>> scores, targets = torch.eye(3), torch.eye(3, dtype=torch.bool)
     >>> round(scores_in_batch(scores, targets, temperature=1.0).item(), 4)  # log(1 + 2 / e)
     0.5514
     """
     check_temperature(temperature)
-    return _mean_over_targets(scores / temperature, targets, everywhere(allowed, scores) | targets)
+    return _mean_over_targets(scores / temperature, targets, full_mask(allowed, scores) | targets)
 
 
 def in_batch(
@@ -228,12 +227,11 @@ def in_batch(
     allowed: Tensor | None = None,
     temperature: float = 0.05,
 ) -> Tensor:
-    """-log softmax of the target among the candidates of the batch, mean over the anchors; Henderson et al. 2017.
+    """Compute in-batch softmax, -log softmax of the target among all candidates of the batch; Henderson et al. 2017.
 
-    anchors (G, d), candidates (C, d), target (G,) the place of the anchor's positive, -1 for an anchor that has none.
-    `allowed` (G, C) is False at known relatives (cited, co-cited, duplicates, other positives of the anchor, the anchor
-    itself), which are then no negatives; the target counts whatever it says. 1 / temperature is
-    sentence-transformers' scale.
+    Mean over the anchors. anchors (G, d), candidates (C, d), target (G,) the index of the anchor's positive, -1 for
+    none. `allowed` (G, C) is False at related papers (cited, co-cited, duplicates, other positives of the anchor, the
+    anchor itself), which are not negatives; the target always counts. 1 / temperature is sentence-transformers' scale.
 
     >>> x = torch.eye(3)
     >>> round(in_batch(x, x, torch.arange(3), temperature=1.0).item(), 4)  # log(1 + 2 / e)
@@ -247,21 +245,21 @@ def in_batch(
     return supcon_in_batch(anchors, candidates, targets, allowed=allowed, temperature=temperature)
 
 
-def _against(positive: Tensor, negative: Tensor, opposed: Tensor) -> Tensor:
-    """log(1 + sum over n of exp(negative - positive)), (G, m) and (G, n) -> (G, m)."""
-    excess = log_sum(negative, opposed)[:, None] - positive  # (G, m)
+def _softplus_excess(positive: Tensor, negative: Tensor, opposed: Tensor) -> Tensor:
+    """Return log(1 + sum over n of exp(negative - positive)), (G, m) and (G, n) -> (G, m)."""
+    excess = masked_logsumexp(negative, opposed)[:, None] - positive  # (G, m)
     return torch.logaddexp(excess, torch.zeros_like(excess))
 
 
 def _mean_over_targets(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-    """Mean over rows of the mean over their targets of -log softmax among the counted, (G, C) each."""
-    total = log_sum(scores, counted)  # (G,)
+    """Return the mean over rows of the mean over targets of -log softmax among the counted, (G, C) each."""
+    total = masked_logsumexp(scores, counted)  # (G,)
     hits = torch.where(targets, scores, 0).sum(1) / targets.sum(1).clamp(min=1)  # (G,)
     contrasted = targets.any(1) & (counted & ~targets).any(1)  # (G,)
-    return mean_of(total - hits, contrasted)
+    return masked_mean(total - hits, contrasted)
 
 
-# In-batch losses that look from both sides of a pair.
+# Symmetric in-batch losses
 
 
 def gte(
@@ -273,13 +271,15 @@ def gte(
     allowed: Tensor | None = None,
     temperature: float = 0.01,
 ) -> Tensor:
-    """-log(e^(s(q_i, d_i)/t) / Z_i), mean over the pairs; Li et al. 2023 (GTE), with Z_i the sum of e^(s/t) over
+    """Compute GTE's loss, the mean over pairs of -log(e^(s(q_i, d_i)/t) / Z_i); Li et al. 2023.
+
+    Z_i is the sum of e^(s/t) over
 
         (q_i, d_j) all j      (q_i, q_j) j != i      (q_j, d_i) all j      (d_j, d_i) j != i
 
-    anchors q and positives d (B, d); (q_i, d_i) stands in Z_i twice, as in the text. `negatives` (B, n, d) are further
+    anchors q and positives d (B, d); (q_i, d_i) occurs in Z_i twice, as in the paper. `negatives` (B, n, d) are further
     d_j, those of pair i not against d_i. `allowed` (2B, 2B + Bn) holds for anchors, positives, negatives in this
-    order; the pair itself counts whatever it says. 0.01 is the text's temperature.
+    order; the pair itself always counts. 0.01 is the paper's temperature.
 
     >>> x = torch.eye(2)
     >>> round(gte(x, x, temperature=1.0).item(), 4)  # log((2e + 4) / e): own pair twice, four zeros
@@ -291,17 +291,17 @@ def gte(
     candidates = texts
     if negatives is not None:
         candidates = torch.cat([texts, negatives.flatten(0, 1)])  # (2B + Bn, d)
-        real = torch.cat([real, everywhere(negative_mask, negatives[..., 0]).flatten()])  # (2B + Bn,)
+        real = torch.cat([real, full_mask(negative_mask, negatives[..., 0]).flatten()])  # (2B + Bn,)
     scores = cosines(texts, candidates) / temperature  # (2B, 2B + Bn)
-    pair, others = _opposites(count, 0 if negatives is None else negatives.shape[1], anchors.device)
-    others = others & real & everywhere(allowed, scores)  # (2B, 2B + Bn)
-    sides = log_sum(scores, pair | others).reshape(2, count)  # from q_i, from d_i
+    pair, others = _pair_masks(count, 0 if negatives is None else negatives.shape[1], anchors.device)
+    others = others & real & full_mask(allowed, scores)  # (2B, 2B + Bn)
+    sides = masked_logsumexp(scores, pair | others).reshape(2, count)  # from q_i, from d_i
     hits = scores[:count, count : 2 * count].diagonal()  # (B,)
-    return mean_of(torch.logaddexp(sides[0], sides[1]) - hits, others.any(1).reshape(2, count).any(0))
+    return masked_mean(torch.logaddexp(sides[0], sides[1]) - hits, others.any(1).reshape(2, count).any(0))
 
 
-def _opposites(count: int, rivals: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where a text meets its partner, and where it meets what it should be unlike: (2B, 2B + Bn) each."""
+def _pair_masks(count: int, rivals: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return masks of each text's partner and of the texts to contrast it with: (2B, 2B + Bn) each."""
     pairs = torch.arange(count, device=device)
     owner = torch.cat([pairs, pairs, pairs.repeat_interleave(rivals)])  # (2B + Bn,) the pair a text belongs to
     side = torch.cat([pairs * 0, pairs * 0 + 1, owner[2 * count :] * 0 + 2])  # 0 anchor, 1 positive, 2 negative
@@ -313,7 +313,7 @@ def _opposites(count: int, rivals: int, device: torch.device) -> tuple[Tensor, T
 def pairs_in_batch(
     x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0, allowed: Tensor | None = None
 ) -> Tensor:
-    """AnglE's in-batch term: each text of a pair labeled 1 finds its partner among all texts of the batch; Li & Li 2023.
+    """Compute AnglE's in-batch term: each text of a pair labeled 1 against all texts of the batch; Li & Li 2023.
 
     x and y (P, d), labels (P,), allowed (2P, 2P) over x and then y. A text is never its own candidate. The sum is
     divided by 2P, texts of pairs labeled below 1 included, as in the released code.
@@ -330,6 +330,6 @@ def pairs_in_batch(
     wanted = (labels >= 1).repeat(2)  # (2P,)
     partner = same.roll(count, 1) & wanted[:, None]  # (2P, 2P)
     allowed = ~same if allowed is None else allowed & ~same
-    found = supcon_in_batch(texts, texts, partner, allowed=allowed, temperature=1 / scale)
+    loss = supcon_in_batch(texts, texts, partner, allowed=allowed, temperature=1 / scale)
     contrasted = wanted & (allowed & ~partner).any(1)
-    return found * contrasted.sum() / max(2 * count, 1)
+    return loss * contrasted.sum() / max(2 * count, 1)

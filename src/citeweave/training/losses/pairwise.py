@@ -1,14 +1,7 @@
-"""Several losses as one.
+"""Losses on distances and pairs: triplet margin, CoSENT, AnglE, student-teacher, masked words, sentence matching.
 
-The margin between an anchor's two distances.
-
-Losses over the order of labeled pairs: a pair with a higher label should be more alike.
-
-One log-sum-exp over the batch, not a mean: the value grows with the batch. Pairs with equal labels are not compared.
-
-Losses that imitate something given: another model's likeness of papers, or the words of a text.
-
-How well the sentences of an anchor match those of every candidate of a batch, as scores that losses can contrast.
+CoSENT and AnglE order labeled pairs: a pair with a higher label should be more similar. They are one log-sum-exp over
+the batch, not a mean, so their value grows with the batch. Pairs with equal labels are not compared.
 """
 
 from __future__ import annotations
@@ -24,18 +17,18 @@ from citeweave.training.losses.contrastive import (
     check_scale,
     check_temperature,
     cosines,
-    everywhere,
-    mean_of,
+    full_mask,
+    masked_mean,
     pair_cosines,
     pairs_in_batch,
     products,
     unit,
-    wide,
+    widen,
 )
 
 
 def weighted_sum(terms: Mapping[str, tuple[float, Tensor]]) -> Tensor:
-    """The sum of weight x loss; a term of weight 0 is left out, so that not even its NaN can be felt.
+    """Sum losses by their weights; a term of weight 0 is left out, even if it is NaN.
 
     >>> terms = {"triplet": (1.0, torch.tensor(0.5)), "student_teacher": (2.0, torch.tensor(0.25))}
     >>> weighted_sum(terms).item()
@@ -43,11 +36,13 @@ def weighted_sum(terms: Mapping[str, tuple[float, Tensor]]) -> Tensor:
     """
     parts = [weight * loss for weight, loss in terms.values() if weight]
     if not parts:
-        raise UserError(f"the losses {', '.join(terms) or 'are none'}: no weight is above 0; give one of them a weight")
+        raise UserError(
+            f"the losses {', '.join(terms) or 'are none'}: no weight is greater than 0; give one of them a weight"
+        )
     return torch.stack(parts).sum()
 
 
-# The margin between an anchor's two distances.
+# Margin losses
 
 DISTANCES = ("l2", "cosine")
 REDUCTIONS = ("mean", "sum")
@@ -64,10 +59,10 @@ def triplet(
     reduction: str = "mean",
     mask: Tensor | None = None,
 ) -> Tensor:
-    """max(d(a, p) - d(a, n) + margin, 0); Schroff et al. 2015, with L2 and margin 1 as in SPECTER (Cohan et al. 2020).
+    """Compute the triplet loss max(d(a, p) - d(a, n) + margin, 0); Schroff et al. 2015, by default as in SPECTER.
 
     (B, d) each, or shapes that broadcast, such as (G, 1, d), (G, 1, d), (G, n, d) for groups with the mask (G, n).
-    `distance`: l2, or cosine for 1 - cosine. `epsilon` is added to every coordinate difference of l2:
+    `distance`: l2, or cosine for 1 - cosine; SPECTER (Cohan et al. 2020) has l2 and margin 1. `epsilon` is added to every coordinate difference of l2:
     torch's TripletMarginLoss has 1e-6, sentence-transformers 0. Where two papers coincide the gradient is 0.
 
     >>> anchor, positive = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])
@@ -81,26 +76,26 @@ def triplet(
     between = _l2 if distance == "l2" else _cosine_distance
     near, far = between(anchors, positives, epsilon), between(anchors, negatives, epsilon)  # (B,) each
     losses = torch.relu(near - far + margin)  # (B,)
-    counted = everywhere(mask, losses).expand_as(losses)
-    return mean_of(losses, counted) if reduction == "mean" else torch.where(counted, losses, 0).sum()
+    counted = full_mask(mask, losses).expand_as(losses)
+    return masked_mean(losses, counted) if reduction == "mean" else torch.where(counted, losses, 0).sum()
 
 
 def distance_margin(near: Tensor, far: Tensor, *, margin: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """`triplet` of distances that are not those of single vectors; Mysore et al. 2022 (ASPIRE), section 3.1.
+    """Compute the triplet loss of precomputed distances; Mysore et al. 2022 (ASPIRE), section 3.1.
 
-    near and far (B,), mask (B,); one that is infinite, of a paper without sentences, must be masked.
+    near and far (B,), mask (B,); infinite distances, of papers without sentences, must be masked.
 
     >>> distance_margin(torch.tensor([5.0, 2.0]), torch.tensor([5.5, 9.0])).item()  # mean of 0.5 and 0
     0.25
     """
-    counted = everywhere(mask, near)
-    near, far = (torch.where(counted, values, 0) for values in (near, far))  # what is masked may be infinite
-    return mean_of(torch.relu(near - far + margin), counted)
+    counted = full_mask(mask, near)
+    near, far = (torch.where(counted, values, 0) for values in (near, far))  # masked distances may be infinite
+    return masked_mean(torch.relu(near - far + margin), counted)
 
 
 def _l2(x: Tensor, y: Tensor, epsilon: float) -> Tensor:
-    # vector_norm has gradient 0 at 0, which the root of a sum of squares has not
-    lengths: Tensor = torch.linalg.vector_norm(wide(x) - wide(y) + epsilon, dim=-1)  # (B,)
+    # unlike the square root of a sum of squares, vector_norm has gradient 0 at 0
+    lengths: Tensor = torch.linalg.vector_norm(widen(x) - widen(y) + epsilon, dim=-1)  # (B,)
     return lengths
 
 
@@ -108,11 +103,11 @@ def _cosine_distance(x: Tensor, y: Tensor, epsilon: float) -> Tensor:
     return 1 - pair_cosines(x, y)
 
 
-# Losses over the order of labeled pairs: a pair with a higher label should be more alike.
+# Losses on the order of labeled pairs
 
 
 class LabeledPairs(NamedTuple):
-    """Labeled pairs of texts."""
+    """Pairs of text vectors with labels of their similarity."""
 
     x: Tensor
     """(P, d)"""
@@ -121,11 +116,11 @@ class LabeledPairs(NamedTuple):
     """(P, d)"""
 
     labels: Tensor
-    """(P,) how alike; only their order matters."""
+    """(P,) similarity; only its order matters."""
 
 
 def triplets_as_pairs(anchors: Tensor, positives: Tensor, negatives: Tensor) -> LabeledPairs:
-    """(anchor, positive) labeled 1, then (anchor, negative) labeled 0: (B, d) each -> 2B pairs; as in the loss study.
+    """Turn triplets into pairs: (anchor, positive) labeled 1, then (anchor, negative) labeled 0; (B, d) -> 2B pairs.
 
     >>> x = torch.eye(2)
     >>> triplets_as_pairs(x, x, x).labels.tolist()
@@ -136,7 +131,7 @@ def triplets_as_pairs(anchors: Tensor, positives: Tensor, negatives: Tensor) -> 
 
 
 def cosent(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tensor:
-    """log(1 + sum over pairs i above pairs k of e^(scale (cos_k - cos_i))); Huang et al. 2024 (CoSENT).
+    """Compute CoSENT, log(1 + sum over pairs i above pairs k of e^(scale (cos_k - cos_i))); Huang et al. 2024.
 
     x and y (P, d), labels (P,).
 
@@ -147,27 +142,27 @@ def cosent(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tens
     1.3133
     """
     check_scale(scale)
-    return _out_of_order(pair_cosines(x, y) * scale, labels)
+    return _order_loss(pair_cosines(x, y) * scale, labels)
 
 
 def angle(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tensor:
-    """`cosent` with the likeness of `angle_likeness` in place of the cosine; Li & Li 2023 (AnglE).
+    """Compute AnglE: `cosent` with `angle_similarity` in place of the cosine; Li & Li 2023.
 
     >>> x, y = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
-    >>> round(angle(x, y, torch.tensor([1.0, 0.0]), scale=1.0).item(), 4)  # likeness 1 and 1.4: log(1 + e^0.4)
+    >>> round(angle(x, y, torch.tensor([1.0, 0.0]), scale=1.0).item(), 4)  # similarity 1 and 1.4: log(1 + e^0.4)
     0.913
     """
     check_scale(scale)
-    return _out_of_order(angle_likeness(x, y) * scale, labels)
+    return _order_loss(angle_similarity(x, y) * scale, labels)
 
 
-def angle_likeness(x: Tensor, y: Tensor) -> Tensor:
-    """|sum of the real and imaginary parts of x / y|, (P, d) each -> (P,); Li & Li 2023, as in the released code.
+def angle_similarity(x: Tensor, y: Tensor) -> Tensor:
+    """Return AnglE's similarity, |sum of the real and imaginary parts of x / y|, (P, d) each -> (P,); Li & Li 2023.
 
-    The first half of a vector is real, the second imaginary, both on unit vectors; an odd dimension gets one zero.
+    As in the released code: the first half of a unit vector is real, the second imaginary; an odd dimension gets a zero.
 
-    >>> likeness = angle_likeness(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.6, 0.8]]))  # i / (0.6 + 0.8i) = 0.8 + 0.6i
-    >>> round(likeness.item(), 4)
+    >>> similarity = angle_similarity(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.6, 0.8]]))  # i / (0.6 + 0.8i) = 0.8 + 0.6i
+    >>> round(similarity.item(), 4)
     1.4
     """
     if x.shape[-1] % 2:
@@ -185,10 +180,10 @@ def angle_sum(
     scales: tuple[float, float, float] = (20.0, 20.0, 20.0),
     allowed: Tensor | None = None,
 ) -> Tensor:
-    """w1 cosent + w2 pairs_in_batch + w3 angle; Li & Li 2023, equation 7.
+    """Compute AnglE's full loss, w1 cosent + w2 pairs_in_batch + w3 angle; Li & Li 2023, equation 7.
 
-    `weights` and `scales` in this order; a term of weight 0 is left out. `allowed` (2P, 2P) is of the in-batch
-    term: pairs made of triplets hold each anchor twice, which must not be contrasted with itself.
+    `weights` and `scales` in this order; a term of weight 0 is left out. `allowed` (2P, 2P) is for the in-batch
+    term: pairs made of triplets contain each anchor twice, which must not be contrasted with itself.
 
     >>> x, y = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
     >>> labels = torch.tensor([1.0, 0.0])
@@ -202,43 +197,43 @@ def angle_sum(
     return weighted_sum({f"{name} term of angle_sum": (weight, loss) for name, weight, loss in terms})
 
 
-def _out_of_order(scores: Tensor, labels: Tensor) -> Tensor:
-    """log(1 + sum over label_i > label_k of e^(score_k - score_i)), (P,) each -> scalar."""
+def _order_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return log(1 + sum over label_i > label_k of e^(score_k - score_i)), (P,) each -> scalar."""
     above = labels[:, None] > labels  # (P, P)
     excess = (scores - scores[:, None]).masked_fill(~above, -torch.inf)  # (P, P)
     return torch.cat([scores.new_zeros(1), excess.flatten()]).logsumexp(0)
 
 
-# Losses that imitate something given: another model's likeness of papers, or the words of a text.
+# Imitating a teacher, and predicting masked words
 
 
 def student_teacher(student: Tensor, teacher: Tensor, *, known: Tensor | None = None) -> Tensor:
-    """Mean of (cos of the student - cos of the teacher)^2 over all pairs of the batch; Ostendorff et al. 2022, F.9.
+    """Compute the mean of (student cosine - teacher cosine)^2 over all pairs of the batch; Ostendorff et al. 2022, F.9.
 
-    student (B, d), teacher (B, k) of any dimension; `known` (B,) is False at papers the teacher has no vector of.
-    The pair of a paper with itself counts, and gives 0. Sums with the triplet loss are `weighted_sum`'s.
+    student (B, d), teacher (B, k) of any dimension; `known` (B,) is False at papers without a teacher's vector.
+    The pair of a paper with itself counts, and gives 0.
 
-    >>> student_teacher(torch.eye(2), torch.ones(2, 4)).item()  # the teacher's cosines are 1: two of four are missed
+    >>> student_teacher(torch.eye(2), torch.ones(2, 4)).item()  # the teacher's cosines are 1: two of four differ
     0.5
     """
-    missed = (cosines(student, student) - cosines(teacher, teacher).to(wide(student).dtype)) ** 2  # (B, B)
-    both = everywhere(known, missed[:, 0])  # (B,)
-    return mean_of(missed, both[:, None] & both)
+    errors = (cosines(student, student) - cosines(teacher, teacher).to(widen(student).dtype)) ** 2  # (B, B)
+    both = full_mask(known, errors[:, 0])  # (B,)
+    return masked_mean(errors, both[:, None] & both)
 
 
 def masked_language(logits: Tensor, targets: Tensor) -> Tensor:
-    """-log softmax of the hidden token, mean over the masked places; Devlin et al. 2019 (BERT).
+    """Compute the masked-language loss, the mean over masked tokens of -log softmax; Devlin et al. 2019 (BERT).
 
-    logits (T, V) at the masked places only, targets (T,); 0 where T is 0.
+    logits (T, V) of the masked tokens only, targets (T,); 0 where T is 0.
 
     >>> round(masked_language(torch.tensor([[0.0, 0.0]]), torch.tensor([1])).item(), 4)  # log 2
     0.6931
     """
-    losses = torch.nn.functional.cross_entropy(wide(logits), targets, reduction="none")  # (T,)
+    losses = torch.nn.functional.cross_entropy(widen(logits), targets, reduction="none")  # (T,)
     return losses.sum() / max(len(losses), 1)
 
 
-# How well the sentences of an anchor match those of every candidate of a batch, as scores that losses can contrast.
+# Scores of papers by their sentences
 
 MATCHES = ("mean_best", "single", "attention")
 
@@ -252,10 +247,10 @@ def match_scores(
     match: str = "mean_best",
     sharpness: float = 0.05,
 ) -> Tensor:
-    """Scores (A, C) of all queries with all candidates, from cosines of their sentences.
+    """Score all queries against all candidates by cosines of their sentences, (A, C).
 
-    queries (A, n, d) and candidates (C, m, d) with masks (A, n) and (C, m), True at a sentence; every paper has one.
-    mean_best: mean over the query's sentences of the best match, ColBERT's late interaction with sentences for words
+    queries (A, n, d) and candidates (C, m, d) with masks (A, n) and (C, m), True at a sentence; every paper must have one.
+    mean_best: mean over the query's sentences of the best match, ColBERT's late interaction on sentences
     (Khattab and Zaharia 2020); single: the best pair; attention: the mean of all pairs by softmax(cosine / sharpness),
     Mysore et al. 2022, section 5 (att).
 
