@@ -307,14 +307,14 @@ def read_members(source: Source) -> Iterator[tuple[str, object]]:
     """Yield key and value of every member of a large JSON object; raise `InputError` if the file is not one."""
     try:
         with source.open() as stream:
-            yield from _members(_JsonWindow(stream))
+            yield from _members(_MemberWindow(stream))
     except BadRecordError as error:
         raise InputError(
             f"{source.path} is not one JSON object ({error}); get the file again if it is truncated"
         ) from None
 
 
-def _members(window: _JsonWindow) -> Iterator[tuple[str, object]]:
+def _members(window: _MemberWindow) -> Iterator[tuple[str, object]]:
     """Yield the members of the JSON object in a window, one after the other."""
     window.expect("{")
     end = "}" if window.peek() == "}" else ","
@@ -332,7 +332,7 @@ def _members(window: _JsonWindow) -> Iterator[tuple[str, object]]:
         raise BadRecordError("something follows the object")
 
 
-class _JsonWindow:
+class _MemberWindow:
     """The part of a JSON text that is being read; it grows until it holds a complete value."""
 
     def __init__(self, stream: BinaryIO) -> None:
