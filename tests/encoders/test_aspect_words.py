@@ -187,7 +187,7 @@ def test_files_of_strangers_are_compared_first(bert, tmp_path):
         ({**right, "version": 2}, numbers, "is citeweave-aspect-words of format version 2; .* Update citeweave"),
         ({**right, "words": ["a"] * 10**5}, numbers, "words is .*; it must be background, method"),
         (right, {**numbers, "bias": torch.zeros(33)}, "bias is F32 of shape [(]33,[)]; it must be"),
-        (right, {**numbers, "more": torch.zeros(1)}, "'more' is no tensor that belongs here"),
+        (right, {**numbers, "more": torch.zeros(1)}, "'more' is not an expected tensor"),
         (right, {"queries": numbers["queries"]}, "lacks 2 tensors"),
         (right, {**numbers, "weight": torch.full((32, 32), torch.nan)}, "not finite"),
         (right, {**numbers, "queries": torch.zeros(4, 32)}, "a row of queries is all zero"),
@@ -207,13 +207,13 @@ def test_what_cannot_be_done_is_said(bert, tmp_path):
     from citeweave.encoders.full_text import chunk_maker
     from citeweave.encoders.sentence_encoder import encode_sentences
 
-    with pytest.raises(UserError, match="pooling aspect_words needs weights on top of it; take torch"):
+    with pytest.raises(UserError, match="pooling aspect_words needs weights on top of it; use torch"):
         load(bert, runtime="openvino")
     encoder = load(bert)
     with pytest.raises(UserError, match="full texts are cut into chunks"):
         chunk_maker(None, None, encoder, "float32", several=False)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="beside its sentences is cls or mean"):
-        encode_sentences(encoder, ["The cell"], [["We learn."]], whole=True)
+    with pytest.raises(UserError, match="with its sentences needs cls or mean"):
+        encode_sentences(encoder, ["The cell"], [["We learn."]], with_paper=True)
     folder = save(drawn(bert), tmp_path / "model")
     pooling = json.loads((folder / "1_Pooling/config.json").read_text())
     (folder / "1_Pooling/config.json").write_text(

@@ -99,13 +99,13 @@ def test_what_is_asked_wrongly_is_told(model: Path, bert: Path) -> None:
     ("change", "told"),
     [
         ({"version": 2}, "version 1"),
-        ({"names": ["all"]}, "different aspects"),
-        ({"names": ["method", "method"]}, "different aspects"),
-        ({"names": "method"}, "different aspects"),
+        ({"names": ["all"]}, "distinct aspects"),
+        ({"names": ["method", "method"]}, "distinct aspects"),
+        ({"names": "method"}, "distinct aspects"),
         ({"sizes": [32]}, "whole numbers"),
         ({"sizes": [32, 10**9]}, "whole numbers"),
         ({"sizes": [32, 4]}, "shape"),
-        ({"names": ["method", "other"]}, "no tensor that belongs here"),
+        ({"names": ["method", "other"]}, "not an expected tensor"),
     ],
 )
 def test_a_foreign_config_is_refused(model: Path, change: dict[str, object], told: str) -> None:

@@ -137,7 +137,7 @@ def test_options_are_checked(bert):
         ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
         ({"device": "cuda:99"}, "torch sees"),
         ({"dtype": "int8"}, "--dtype is 'int8'"),
-        ({"dtype": "float16", "device": "cpu"}, "take float32"),
+        ({"dtype": "float16", "device": "cpu"}, "use float32"),
         ({"batch_tokens": 0}, "--batch-tokens is 0"),
     ):
         with pytest.raises(UserError, match=message):

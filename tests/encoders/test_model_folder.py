@@ -92,7 +92,7 @@ def test_a_default_prompt_stands_before_every_text(model):
 def test_unknown_modules_are_refused_by_name(model):
     write_modules(model, [*MODULES, "sentence_transformers.models.Dense", "evil.Normalize"], {"pooling_mode": "mean"})
     with pytest.raises(
-        UserError, match="does not support: sentence_transformers.models.Dense, evil.Normalize; it knows"
+        UserError, match="does not support: sentence_transformers.models.Dense, evil.Normalize; it supports"
     ):
         load_encoder(model)
     write_modules(model, MODULES[:1], {"pooling_mode": "mean"})

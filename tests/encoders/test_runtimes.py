@@ -69,7 +69,7 @@ def test_int8_is_near_and_has_a_revision_of_its_own(bert, cache):
 def test_half_precision_where_the_processor_has_it(bert, cache):
     for precision in ("float16", "bfloat16"):
         if precision not in supported_precisions():
-            with pytest.raises(UserError, match=f"--precision is {precision}, in which this processor does not"):
+            with pytest.raises(UserError, match=f"--precision is {precision}, which this processor does not support"):
                 load_encoder(bert, runtime=openvino(cache, precision))
         else:
             found = load_encoder(bert, runtime=openvino(cache), dtype=precision).encode(TEXTS[:2])
@@ -103,7 +103,7 @@ def test_what_a_runtime_cannot_do_is_refused(bert):
         ("torch-int8", {}, "the precision of --runtime torch is 'int8'"),
         ("openvino", {"dtype": "float64"}, "--precision with openvino is 'float64'"),
         ("openvino", {"pooling": "layers"}, "gives the last layer only, and pooling layers needs all"),
-        ("openvino", {"device": "cuda"}, "runs on the processor, and --device is cuda"),
+        ("openvino", {"device": "cuda"}, "runs on the CPU, and --device is cuda"),
     ):
         with pytest.raises(UserError, match=message):
             load_encoder(bert, runtime=runtime, **options)

@@ -168,7 +168,7 @@ def test_opening_needs_numpy_alone(reader, texts, tmp_path):
 import sys
 for name in ("numba", "torch", "transformers", "tokenizers", "pyarrow", "orjson", "scipy"):
     sys.modules[name] = None
-from citeweave.encoders.token_store import TokenStore
+from citeweave.encoders.tokens import TokenStore
 print(len(TokenStore.open({str(tmp_path / "t")!r}).take([0, 1])))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

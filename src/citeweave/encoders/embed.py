@@ -223,7 +223,7 @@ def embed_compressed(
         reporter.say(f"{folder} already exists: same papers, texts and model")
         return existing
     if folder.exists() and not overwrite:  # before embedding, not after it
-        raise UserError(f"{folder} exists and was built from other inputs or options; choose another -o or --overwrite")
+        raise UserError(f"{folder} exists and was made from other inputs or options; choose another -o or --overwrite")
     work = early_scratch_folder(folder, recipe, "whole")
     try:
         embed_papers(corpus, encoders, work / "vectors", options, reporter=reporter)

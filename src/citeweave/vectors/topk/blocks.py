@@ -364,7 +364,8 @@ class TorchScan:
             columns = self._ranks.columns_around(self._beside)
             if 2 * int(columns.count(np.int64(width))) <= width:
                 return self._narrowed(best, where, counts, cuts, block, columns)
-        return KeptCandidates(*(values.contiguous().cpu().numpy() for values in (best, where, counts)), cuts)
+        kept_scores, kept_positions, kept = (values.contiguous().cpu().numpy() for values in (best, where, counts))
+        return KeptCandidates(kept_scores, kept_positions, kept, cuts)
 
     def _narrowed(
         self, best: Any, where: Any, counts: Any, cuts: Floats, block: QueryBlock, columns: CandidateColumns
