@@ -239,8 +239,8 @@ def test_any_damage_to_an_array(tmp_path, at, junk):
 def test_texts_that_a_damaged_dictionary_does_not_hold_are_refused(indices):
     damaged = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(["a"]), safe=False)
     for column in (damaged, pa.ListArray.from_arrays(pa.array([0, len(indices)], pa.int32()), damaged)):
-        with pytest.raises(InputError, match=r"x.parquet is damaged: a column names texts that it does not hold"):
-            inputs._spelled_out(column, Path("x.parquet"))
+        with pytest.raises(InputError, match=r"x.parquet is damaged: a column refers to texts that it does not hold"):
+            inputs._expanded_size(column, Path("x.parquet"))
 
 
 @SETTINGS

@@ -32,14 +32,16 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeGuard, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from citeweave.core.errors import ArtifactError
 from citeweave.core.files import open_input
-from citeweave.core.randomness import Keys, hash_spans
+
+if TYPE_CHECKING:
+    from citeweave.core.randomness import Keys
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # NumPy's own limit
@@ -345,6 +347,8 @@ class TextColumn(Sequence[str]):
         # compiled code follows the offsets unchecked
         if not offsets_fit(self.offsets, len(self), len(self._data)):
             raise self._damage()
+        from citeweave.core.randomness import hash_spans  # needs numba, which opening columns does not
+
         return hash_spans(self.data, self.offsets[:-1], self.offsets[1:])
 
     def _text(self, start: int, end: int) -> str:
