@@ -34,7 +34,7 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", ":": "&#58;"}
 _MARKS = re.compile(r"([\\`*_\[\]|#~$!])")
 
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licenses"), dict),
+    **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licences"), dict),
     **dict.fromkeys(("seeds", "limits"), list),
 }
 """Fields of a card that are not text."""
@@ -75,7 +75,7 @@ class ModelCard:
     about: str = ""
     """What the model is, in a sentence or two."""
 
-    licenses: Mapping[str, str] = field(default_factory=dict)
+    licences: Mapping[str, str] = field(default_factory=dict)
     """Licenses of the data and the start model."""
 
     limits: Sequence[str] = ()
@@ -216,7 +216,7 @@ def _training(card: ModelCard) -> list[str]:
     if not any(parts):
         parts.append("Nothing was recorded about its training.")
     parts.append(NO_AUDIT if card.audit is None else _section("leakage audit", card.audit))
-    parts.append(_section("licenses", card.licenses))
+    parts.append(_section("licences", card.licences))
     parts.append(_section("versions", card.versions))
     return parts
 
@@ -259,7 +259,7 @@ def card_from_metadata(metadata: Mapping[str, Any]) -> ModelCard:
     >>> card_from_metadata({"name": "tiny", "licens": "MIT"})
     Traceback (most recent call last):
     citeweave.core.errors.UserError: a field of a model card is 'licens'; it must be one of about, audit, base, base_revision, \
-called, data, hardware, held_out, license, licenses, limits, name, options, recipe, results, seeds, tables, versions. \
+called, data, hardware, held_out, licences, license, limits, name, options, recipe, results, seeds, tables, versions. \
 Did you mean 'license'?
     """
     known = [each.name for each in fields(ModelCard)]

@@ -176,7 +176,7 @@ _SENTENCES = {
         An independent replication agrees with this outcome
     """),
     "x": _lines("""
-        Neighboring work looks at {0}
+        Neighbouring work looks at {0}
         This differs from {0}, which we leave aside
         Others have turned to {0}
         We do not consider {0}

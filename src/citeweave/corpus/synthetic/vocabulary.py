@@ -10,7 +10,7 @@ result into `frame` at its star; a frame may also take the head itself, at the h
     spell("leaf blight", "spotting *", "* with few labels")     -> "spotting leaf blight with few labels"
     spell("sample size", "accuracy", "* grows with #")          -> "accuracy grows with sample size"
 
-Nothing here is drawn at random and nothing is quoted: every phrase is our own. No phrase holds a period, so the sentences
+The spelling of the phrases is British and stays: it is data. Nothing here is drawn at random and nothing is quoted: every phrase is our own. No phrase holds a period, so the sentences
 of an abstract are what lies between periods. `literature.py` decides which paper says what.
 """
 
@@ -79,7 +79,7 @@ ecology
 species decline|vanishing wildlife|shrinking animal populations|biodiversity loss
 river pollution|contaminated streams|nutrients washed downstream|dirty freshwater
 forest fire risk|woodland burning|ignition in dry timber|where blazes start
-bird migration|seasonal journeys of flocks|flyways|winged travelers
+bird migration|seasonal journeys of flocks|flyways|winged travellers
 coral bleaching|reefs turning pale|symbiont loss in warm seas
 invasive shellfish|foreign mussels|molluscs that displace natives
 
@@ -126,7 +126,7 @@ early arithmetic|counting in kindergarten|first sums|number sense of small child
 climate science
 rainfall extremes|cloudbursts|torrential downpours|days of exceptional precipitation
 sea-ice extent|frozen polar cover|how far the pack reaches|Arctic floes
-urban heat|hot city centers|warm built-up districts|temperature islands
+urban heat|hot city centres|warm built-up districts|temperature islands
 carbon uptake|absorption of greenhouse gas|sinks that draw down emissions
 monsoon timing|when the wet season begins|onset of summer rains
 coastal erosion|beaches washed away|retreating shorelines|cliffs lost to waves
@@ -166,29 +166,29 @@ CONDITIONS = _parts("""
 
 FAMILIES = _parts("""
 graph neural encoders|networks that pass messages along edges|relational deep models over nodes
-decision forests|ensembles of randomized trees|bagged if-then splitters|many shallow partitioners that vote
+decision forests|ensembles of randomised trees|bagged if-then splitters|many shallow partitioners that vote
 Gaussian processes|kriging surfaces|priors over smooth functions|kernel-based probabilistic interpolation
 agent-based simulations|virtual populations of interacting actors|bottom-up computational societies
 structured interviews|guided conversations with practitioners|qualitative questioning by protocol
 genetic algorithms|evolutionary search|populations of candidate solutions that mate and mutate
-spectral decompositions|eigenvector analyses|projections on principal modes|factorized matrices
-reinforcement learners|policies trained by reward|trial-and-error controllers|agents that maximize return
-randomized trials|controlled experiments with chance assignment|treatment and placebo arms
+spectral decompositions|eigenvector analyses|projections on principal modes|factorised matrices
+reinforcement learners|policies trained by reward|trial-and-error controllers|agents that maximise return
+randomised trials|controlled experiments with chance assignment|treatment and placebo arms
 self-attention models|transformers|architectures in which every token looks at every other
-finite-element solvers|meshes of small cells|discretized partial differential equations
+finite-element solvers|meshes of small cells|discretised partial differential equations
 survey panels|repeated questionnaires|the same respondents asked year after year
-wavelet filters|multi-scale oscillating bases|localized frequency transforms
+wavelet filters|multi-scale oscillating bases|localised frequency transforms
 causal diagrams|directed acyclic assumptions|do-calculus|structural equations of cause
-nearest-neighbor matching|lookalike retrieval|pairing each case with its closest peers
+nearest-neighbour matching|lookalike retrieval|pairing each case with its closest peers
 convolutional networks|stacked local filters|learned image kernels with pooling
 Markov chains|memoryless state transitions|stochastic steps that forget their past
 rule mining|extraction of frequent if-then patterns|association discovery
 support-vector machines|maximum-margin separators|wide-street linear boundaries
-isotope tracers|labeled atoms|tagged chemical markers followed downstream
+isotope tracers|labelled atoms|tagged chemical markers followed downstream
 diffusion models|iterative denoisers|generators that undo added noise
 mixed-effects regressions|hierarchical linear fits|multilevel models with random intercepts
 eye-tracking sessions|gaze recordings|where subjects look, logged by camera
-integer programs|combinatorial optimization with exact branching|discrete solvers
+integer programs|combinatorial optimisation with exact branching|discrete solvers
 variational autoencoders|latent bottlenecks with sampling|probabilistic compressors
 change-point tests|breaks in a series|detectors of shifted regimes
 remote-sensing composites|stacks of satellite scenes|multispectral pictures from orbit
@@ -243,7 +243,7 @@ social status|standing in the group|rank among peers
 model depth|layer count|how many stages are stacked
 seasonal cycle|time of year|winter against summer
 spatial resolution|pixel size|fineness of the grid
-annotator skill|competence of the raters|how expert the labelers are
+annotator skill|competence of the raters|how expert the labellers are
 feedback delay|lag of the response|late information
 financial incentive|payment offered|monetary reward
 age of the subjects|how old participants are|years lived
@@ -267,7 +267,7 @@ nutrient supply|available food|feeding rate
 parental schooling|education of mother and father|learned households
 hardware precision|number of bits|numerical accuracy of the device
 crowd size|how many people attend|attendance
-ethnic segregation|separate neighborhoods|divided settlement
+ethnic segregation|separate neighbourhoods|divided settlement
 ocean salinity|salt content|brine concentration
 memory budget|available storage|space for state
 task difficulty|how hard the job is|challenge posed
@@ -282,7 +282,7 @@ user trust|confidence of those involved|willingness to rely on it
 processing speed|throughput|turnaround|items handled a minute
 energy use|power consumption|joules spent|electric demand
 fairness|equal treatment|even outcomes between groups|parity
-generalization|transfer to new settings|success outside the original domain
+generalisation|transfer to new settings|success outside the original domain
 error variance|scatter of the mistakes|spread of residuals
 survival|persistence|remaining alive or in service|longevity
 agreement|consensus|concordance of judges|unanimity
