@@ -4,7 +4,7 @@ python benchmarks/sentence_search.py recall --vectors sentences/ --data csfcube/
 python benchmarks/sentence_search.py speed --sentences 1000000                         made-up vectors on disk, float16
 
 The vectors are of `citeweave embed --sentences`; the data is a CSFCube folder. Prints Markdown tables, those of
-docs/similarity.md.
+docs/vectors.md.
 """
 
 from __future__ import annotations
