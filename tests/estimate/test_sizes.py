@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
-from citeweave.pipeline.cost import corpus_sizes, given_sizes, parse_count
+from citeweave.pipeline.cost import parse_count, sizes_from_corpus, sizes_from_counts
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,21 @@ def test_what_is_no_count(text: str) -> None:
 
 
 def test_zero_where_it_may_be() -> None:
-    assert parse_count("0", "--citations", least=0) == 0
+    assert parse_count("0", "--citations", minimum=0) == 0
 
 
 def test_impossible_sizes() -> None:
     with pytest.raises(UserError, match="--texts is 11"):
-        given_sizes(10, 5, texts=11)
+        sizes_from_counts(10, 5, texts=11)
     with pytest.raises(UserError, match="at most 90"):
-        given_sizes(10, 91)
+        sizes_from_counts(10, 91)
     with pytest.raises(UserError, match="--tokens is 1"):
-        given_sizes(10, 5, tokens=1)
+        sizes_from_counts(10, 5, tokens=1)
 
 
 def test_a_corpus_is_counted(tmp_path: Path) -> None:
-    corpus = synthesize(tmp_path / "corpus", Synthetic(papers=300))
-    sizes = corpus_sizes(corpus)
+    corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=300))
+    sizes = sizes_from_corpus(corpus)
     assert (sizes.papers, sizes.citations, sizes.contexts) == (300, len(corpus.citing), len(corpus.contexts))
     assert sizes.texts == sum(bool(corpus.titles[row] and corpus.abstracts[row]) for row in range(300))
     citing, cited = np.asarray(corpus.citing), np.asarray(corpus.cited)

@@ -11,9 +11,9 @@ import pytest
 
 from citeweave import Corpus, Samples, synthesize
 from citeweave.core.progress import QUIET
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.pipeline.recipe import Recipe, load_recipe
-from citeweave.pipeline.run import RunResult, identity_of, prepare, run_recipe
+from citeweave.pipeline.run import RunResult, prepare_recipe, run_identity, run_recipe
 from citeweave.pipeline.run_folder import RunFolder, RunOptions
 from citeweave.pipeline.stages import DataStages
 from citeweave.pipeline.suites import Suites
@@ -42,7 +42,7 @@ class Place:
 @pytest.fixture(scope="session")
 def place(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("pipeline")
-    corpus = synthesize(folder / "corpus", Synthetic(papers=300))
+    corpus = synthesize(folder / "corpus", SyntheticOptions(papers=300))
     draw = np.random.default_rng(0)
     for name in ("coviews", "coreads"):
         pairs = [(row, int(other)) for row in range(len(corpus)) for other in draw.integers(0, len(corpus), 6)]
@@ -68,8 +68,8 @@ def options_for(place: Place, recipe: Recipe) -> RunOptions:
 
 def mined(place: Place, recipe: Recipe, output: Path, options: RunOptions) -> tuple[Samples, RunFolder]:
     """The stages before training."""
-    recipe, read = prepare(recipe, options)
-    run = RunFolder(output, identity_of(recipe, place.corpus, options), QUIET, options.shared)
+    recipe, read = prepare_recipe(recipe, options)
+    run = RunFolder(output, run_identity(recipe, place.corpus, options), QUIET, options.shared)
     run.open()
     stages = DataStages(run, recipe, read, options, QUIET)
     return stages.make(place.corpus, Suites(place.corpus, options)).samples, run

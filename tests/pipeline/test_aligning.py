@@ -10,12 +10,12 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.pipeline.plan import plan_run
 from citeweave.pipeline.recipe import load_recipe, read_recipe
-from citeweave.pipeline.run import prepare, run_recipe
+from citeweave.pipeline.run import prepare_recipe, run_recipe
 from citeweave.pipeline.run_folder import RunOptions
-from citeweave.pipeline.training_stages import chained, options_of
+from citeweave.pipeline.training_stages import chained_options, chained_recipes
 
 TRAINING = """
 [encoder]
@@ -35,7 +35,7 @@ ALIGNED = '[recipe]\nbase = "aspire"\n[alignment]\nby = "contexts"\nencoder = "r
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("aligned") / "corpus", Synthetic(papers=200))
+    return synthesize(tmp_path_factory.mktemp("aligned") / "corpus", SyntheticOptions(papers=200))
 
 
 @pytest.fixture
@@ -59,11 +59,11 @@ def test_the_aligner_is_trained_first(corpus: Corpus, here: Path, options: RunOp
     assert all(stage.seconds > 0 for stage in planned.stages if stage.name.startswith("align"))
     result = run_recipe(recipe, corpus.folder, here / "run", options)
     assert result.samples.alignment is not None and result.samples.alignment.aligned.any()
-    assert {"aligner-first", "samples", "aligned", "model"} <= set(result.made)
+    assert {"aligner-first", "samples", "aligned", "model"} <= set(result.executed)
     facts = result.record["stages"]["aligned"]["facts"]
     assert facts["model"] == "model" and facts["pairs"]["kept"] == len(result.samples)
     again = run_recipe(recipe, corpus.folder, here / "run", options)
-    assert again.made == () and "aligned" in again.skipped
+    assert again.executed == () and "aligned" in again.skipped
     assert all(stage.is_there for stage in plan_run(recipe, corpus.folder, here / "run", options).stages)
 
 
@@ -72,10 +72,10 @@ def test_an_aligner_can_be_given(
 ) -> None:
     other = save_bert(here / "other", seed=3)
     given = replace(options, aligner=str(other))
-    recipe, read = prepare(load_recipe("aligned.toml"), given)
-    assert read.alignment is not None and read.alignment.encoder == str(other) and not chained(recipe)
+    recipe, read = prepare_recipe(load_recipe("aligned.toml"), given)
+    assert read.alignment is not None and read.alignment.encoder == str(other) and not chained_recipes(recipe)
     result = run_recipe(load_recipe("aligned.toml"), corpus.folder, here / "run", given)
-    assert not any(stage.startswith("aligner") for stage in result.made)
+    assert not any(stage.startswith("aligner") for stage in result.executed)
     assert result.record["stages"]["aligned"]["facts"]["model"] == "other"
     with pytest.raises(UserError, match=r"holds another run \(recipe.alignment.encoder is "):
         run_recipe(load_recipe("aligned.toml"), corpus.folder, here / "run", options)
@@ -84,18 +84,18 @@ def test_an_aligner_can_be_given(
 def test_an_aligner_is_passed_to_recipes_that_align(here: Path, options: RunOptions) -> None:
     (here / "chain.toml").write_text('[recipe]\nbase = "specter"\n[encoder]\ninit = "recipe:aligned.toml"\n')
     given = replace(options, aligner="minilm")
-    recipe, _ = prepare(load_recipe("chain.toml"), given)
-    [inner] = chained(recipe).values()
-    assert options_of(inner, given).aligner == "minilm"
-    assert options_of(load_recipe("first.toml"), given).aligner == ""
-    with pytest.raises(UserError, match="--aligner is 'minilm', and recipe first.toml aligns no sentences"):
-        prepare(load_recipe("first.toml"), given)
+    recipe, _ = prepare_recipe(load_recipe("chain.toml"), given)
+    [inner] = chained_recipes(recipe).values()
+    assert chained_options(inner, given).aligner == "minilm"
+    assert chained_options(load_recipe("first.toml"), given).aligner == ""
+    with pytest.raises(UserError, match="--aligner is 'minilm', but recipe first.toml aligns no sentences"):
+        prepare_recipe(load_recipe("first.toml"), given)
 
 
 def test_a_circle_through_the_aligner_is_refused(here: Path, options: RunOptions) -> None:
     (here / "first.toml").write_text('[recipe]\nbase = "specter"\n[encoder]\ninit = "recipe:aligned.toml"\n')
     with pytest.raises(UserError, match=r"in a circle: aligned.toml -> first.toml -> aligned.toml"):
-        prepare(load_recipe("aligned.toml"), options)
+        prepare_recipe(load_recipe("aligned.toml"), options)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_the_table_is_checked(entry: str, message: str, here: Path) -> None:
 
 
 def test_a_model_that_is_not_there_is_told_first(corpus: Corpus, here: Path, options: RunOptions) -> None:
-    with pytest.raises(UserError, match="the encoder 'nowhere' is no folder"):
+    with pytest.raises(UserError, match="the encoder 'nowhere' is not a folder"):
         run_recipe(load_recipe("aligned.toml"), corpus.folder, here / "run", replace(options, aligner="nowhere"))
     assert not (here / "run" / "samples").exists()

@@ -11,18 +11,18 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.graph.build import graph_options
-from citeweave.graph.walks import Panels
-from citeweave.pipeline.cost import Estimate, given_sizes, panel_of
-from citeweave.pipeline.cost_constants import BERT_BASE, CONSTANTS, MINILM, machine_of
-from citeweave.pipeline.plan import estimate_recipe, shape_of
+from citeweave.graph.walk_powers import Panels
+from citeweave.pipeline.cost import Estimate, plan_panel, sizes_from_counts
+from citeweave.pipeline.cost_constants import BERT_BASE, CONSTANTS, MINILM, parse_machine
+from citeweave.pipeline.plan import estimate_recipe, network_shape
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 
 def estimated(
     recipe: str = "scincl", papers: int = 10**6, *, machine: str = "cpu:8", texts: int | None = None, init: str = ""
 ) -> Estimate:
-    sizes = given_sizes(papers, 10 * papers, texts=texts)
-    return estimate_recipe(load_recipe(recipe), sizes, machine_of(machine), init=init)
+    sizes = sizes_from_counts(papers, 10 * papers, texts=texts)
+    return estimate_recipe(load_recipe(recipe), sizes, parse_machine(machine), init=init)
 
 
 @pytest.mark.parametrize("recipe", shipped_recipes())
@@ -66,8 +66,8 @@ WHOLE = {
 
 def test_what_was_measured_of_52_million_papers_is_foretold_within_two_times() -> None:
     changes = ["graph.dimension=128", "graph.dtype=float16", f"graph.memory={11 << 30}"]
-    sizes = dataclasses.replace(given_sizes(52_000_000, 470_424_860, texts=0), only_edges=True)
-    found = estimate_recipe(load_recipe("scincl", changes), sizes, machine_of("cpu:2"))
+    sizes = dataclasses.replace(sizes_from_counts(52_000_000, 470_424_860, texts=0), only_edges=True)
+    found = estimate_recipe(load_recipe("scincl", changes), sizes, parse_machine("cpu:2"))
     stages = {stage.name: stage for stage in found.stages}
     for name, (seconds, gibibytes) in WHOLE.items():
         assert all(0.5 < stages[name].cpu / measured < 2 for measured in seconds), name
@@ -76,8 +76,8 @@ def test_what_was_measured_of_52_million_papers_is_foretold_within_two_times() -
 
 
 def test_memory_that_walks_need_is_named() -> None:
-    sizes = given_sizes(52_000_000, 463_000_000, texts=0)
-    by_default = estimate_recipe(load_recipe("scincl", ["graph.dimension=128"]), sizes, machine_of("server"))
+    sizes = sizes_from_counts(52_000_000, 463_000_000, texts=0)
+    by_default = estimate_recipe(load_recipe("scincl", ["graph.dimension=128"]), sizes, parse_machine("server"))
     vectors = next(stage for stage in by_default.stages if stage.name == "node vectors")
     assert vectors.size.endswith(", --memory 14GB")
     assert "--memory" not in str(estimated(papers=10**5))
@@ -88,10 +88,10 @@ def test_memory_that_walks_need_is_named() -> None:
 )
 def test_panels_are_those_that_are_walked_with(papers: int, dimension: int, dtype: str, memory: int) -> None:
     options = graph_options({"dimension": dimension, "dtype": dtype, "memory": memory})
-    foretold, kept = panel_of(papers, options), 16 * papers
-    walked = Panels(papers, dimension, memory, np.uint16, taken=kept, beside=np.dtype(dtype).itemsize)
-    assert 0.5 < foretold.columns / walked.width < 2
-    assert kept < foretold.held <= memory
+    estimate, kept = plan_panel(papers, options), 16 * papers
+    walked = Panels(papers, dimension, memory, np.uint16, reserved=kept, extra=np.dtype(dtype).itemsize)
+    assert 0.5 < estimate.columns / walked.width < 2
+    assert kept < estimate.held <= memory
 
 
 def test_more_cores_are_faster_and_gpus_faster_still() -> None:
@@ -103,7 +103,7 @@ def test_more_cores_are_faster_and_gpus_faster_still() -> None:
 def test_specter_on_one_h200_takes_a_quarter_of_an_hour() -> None:
     """684,000 triplets twice: 15.0 to 17.4 minutes were measured by rate (docs/performance.md)."""
     recipe = load_recipe("specter", ["mining.anchors=136800"])
-    found = estimate_recipe(recipe, given_sizes(680_967, 5_000_000), machine_of("h200"))
+    found = estimate_recipe(recipe, sizes_from_counts(680_967, 5_000_000), parse_machine("h200"))
     training = next(stage for stage in found.stages if stage.name == "training")
     assert 10 < training.seconds(found.machine) / 60 < 30
 
@@ -115,8 +115,8 @@ def test_minilm_reads_ten_abstracts_a_second_on_two_cores() -> None:
 
 
 def test_memory_that_does_not_fit_is_told_with_a_way_out() -> None:
-    recipe, sizes = load_recipe("scincl", ["graph.method=prone"]), given_sizes(52 * 10**6, 463 * 10**6)
-    found = estimate_recipe(recipe, sizes, machine_of("laptop"))
+    recipe, sizes = load_recipe("scincl", ["graph.method=prone"]), sizes_from_counts(52 * 10**6, 463 * 10**6)
+    found = estimate_recipe(recipe, sizes, parse_machine("laptop"))
     assert any(line.startswith("node vectors needs") and "fastrp" in line for line in found.warnings)
     assert "does not fit: node vectors" in str(found)
     assert not estimated("scincl", 10**4, machine="server").warnings
@@ -138,24 +138,24 @@ def test_seeds_are_trained_one_after_the_other() -> None:
 
 def test_fewer_anchors_need_less_mining() -> None:
     few = estimate_recipe(
-        load_recipe("scincl", ["mining.anchors=1000"]), given_sizes(10**5, 10**6), machine_of("cpu:8")
+        load_recipe("scincl", ["mining.anchors=1000"]), sizes_from_counts(10**5, 10**6), parse_machine("cpu:8")
     )
-    all_of_them = estimate_recipe(load_recipe("scincl"), given_sizes(10**5, 10**6), machine_of("cpu:8"))
+    all_of_them = estimate_recipe(load_recipe("scincl"), sizes_from_counts(10**5, 10**6), parse_machine("cpu:8"))
     cpu = [{stage.name: stage.cpu for stage in found.stages} for found in (few, all_of_them)]
     assert cpu[0]["bands"] == pytest.approx(cpu[1]["bands"] / 100)
     assert cpu[0]["training"] == pytest.approx(cpu[1]["training"] / 100, rel=0.02)
 
 
 def test_start_models(tmp_path: Path) -> None:
-    assert shape_of("minilm") == shape_of("weave") == MINILM
-    assert shape_of("bert-base") == shape_of("allenai/scibert_scivocab_uncased") == BERT_BASE
+    assert network_shape("minilm") == network_shape("weave") == MINILM
+    assert network_shape("bert-base") == network_shape("allenai/scibert_scivocab_uncased") == BERT_BASE
     assert estimated(init="minilm").seconds < estimated(init="bert-base").seconds / 3
     with pytest.raises(UserError, match="--init is 'bertbase'.*minilm, weave, bert-base"):
-        shape_of("bertbase")
+        network_shape("bertbase")
 
 
 def test_a_paper_alone() -> None:
-    found = estimate_recipe(load_recipe("scincl"), given_sizes(1, 0), machine_of("cpu:1"))
+    found = estimate_recipe(load_recipe("scincl"), sizes_from_counts(1, 0), parse_machine("cpu:1"))
     assert found.seconds < 3600
     assert "1 papers" in str(found)
 
@@ -175,6 +175,6 @@ def test_bands_of_a_small_and_a_large_pool_are_foretold_within_two_times() -> No
     # benchmarks/literature.py: pool, anchors, CPU seconds of bands and triplets
     for pool, anchors, measured in ((20_000, 20_000, 14.15), (680_967, 136_820, 961.0)):
         recipe = load_recipe("scincl", ["graph.dimension=128", f"mining.anchors={anchors}"])
-        found = estimate_recipe(recipe, given_sizes(52_000_000, 470_424_860, texts=pool), machine_of("cpu:2"))
+        found = estimate_recipe(recipe, sizes_from_counts(52_000_000, 470_424_860, texts=pool), parse_machine("cpu:2"))
         bands = next(stage for stage in found.stages if stage.name == "bands")
         assert 0.5 < bands.cpu / measured < 2, pool

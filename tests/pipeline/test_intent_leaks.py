@@ -19,10 +19,10 @@ from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.intent_overlay import LABELS, IntentOverlay
 from citeweave.intents.annotate import annotate_intents
 from citeweave.intents.citances import Citance
-from citeweave.mining.inputs import GivenIntents
+from citeweave.mining.inputs import IntentSource
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run_folder import RunFolder, RunOptions
-from citeweave.pipeline.stages import DataStages, TrainingMaterial
+from citeweave.pipeline.stages import DataStages, TrainingInputs
 from citeweave.pipeline.suites import Suites
 
 PAPERS = 90
@@ -82,7 +82,7 @@ class Run:
     """What a run made of a corpus and an overlay of it."""
 
     audited: Corpus
-    material: TrainingMaterial
+    material: TrainingInputs
     asked: Suite
 
 
@@ -189,5 +189,5 @@ def test_an_overlay_of_the_smaller_corpus_alone_is_refused(made: Run, tmp_path: 
     overlay = annotate_intents(made.audited, tmp_path / "intents", ByWord())
     corpus = made.material.corpus
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
-    with pytest.raises(UserError, match="an overlay fits the corpus it was made of"):
-        GivenIntents(str(overlay.folder)).put(graph, corpus)
+    with pytest.raises(UserError, match="an overlay fits only the corpus it was made from"):
+        IntentSource(str(overlay.folder)).annotate(graph, corpus)

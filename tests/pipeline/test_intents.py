@@ -13,22 +13,22 @@ from citeweave import Corpus, synthesize
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.evaluation.suites.from_corpus import held_out_rows
 from citeweave.graph.citations import build_graph
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.intents.annotate import annotate_intents
 from citeweave.intents.citances import Citance
-from citeweave.mining.inputs import GivenIntents
+from citeweave.mining.inputs import IntentSource
 from citeweave.pipeline.recipe import Recipe, load_recipe, read_recipe
 from citeweave.pipeline.run_folder import RunFolder, RunOptions
 from citeweave.pipeline.stages import (
     DataStages,
-    TrainingMaterial,
+    TrainingInputs,
     annotate_stage,
-    intents_of,
-    key_of_intents,
-    must_be_found,
+    find_intents,
+    intents_key,
+    needs_classifier,
 )
 from citeweave.pipeline.suites import Suites
 
@@ -47,16 +47,16 @@ class ByWord:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("intents") / "corpus", Synthetic(papers=300))
+    return synthesize(tmp_path_factory.mktemp("intents") / "corpus", SyntheticOptions(papers=300))
 
 
 def stages(corpus: Corpus, recipe: Recipe, folder: Path, options: RunOptions) -> DataStages:
     run = RunFolder(folder, {}, QUIET)
     run.open()
-    return DataStages(run, recipe, read_recipe(recipe), options, QUIET, given=corpus)
+    return DataStages(run, recipe, read_recipe(recipe), options, QUIET, original=corpus)
 
 
-def made(found: DataStages, corpus: Corpus) -> TrainingMaterial:
+def made(found: DataStages, corpus: Corpus) -> TrainingInputs:
     return found.make(corpus, Suites(corpus, found.options))
 
 
@@ -80,25 +80,25 @@ def test_an_overlay_is_mapped_to_what_is_trained_on(corpus: Corpus, tmp_path: Pa
     assert options.suite_options is not None
     held = set(np.flatnonzero(held_out_rows(corpus, options.suite_options)).tolist())
     assert held and not held & {a for a, _ in pairs} and not held & set(material.samples.anchors.tolist())
-    facts = found.run.facts("samples")
+    facts = found.run.stage_metadata("samples")
     assert set(facts["bands"]["aspects"]) == {"background", "method", "result"}
     assert facts["bands"]["aspects"]["method"]["written"] == {"positives": [20, 25], "far": 4000}
     # the same again makes nothing
     again = stages(corpus, recipe, tmp_path / "run", options)
     made(again, corpus)
-    assert again.run.made == []
-    assert key_of_intents(options) == {"intents": overlay.hash} and key_of_intents(RunOptions()) == {}
+    assert again.run.executed == []
+    assert intents_key(options) == {"intents": overlay.hash} and intents_key(RunOptions()) == {}
 
 
 def test_an_overlay_of_another_corpus_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    stranger = synthesize(tmp_path / "stranger", Synthetic(papers=300, seed=5))
+    stranger = synthesize(tmp_path / "stranger", SyntheticOptions(papers=300, seed=5))
     annotate_intents(stranger, tmp_path / "intents", None)
     found = stages(
         corpus, load_recipe("sciaspect", SMALL), tmp_path / "run", RunOptions(intents=str(tmp_path / "intents"))
     )
-    with pytest.raises(UserError, match="an overlay fits the corpus it was made of"):
+    with pytest.raises(UserError, match="an overlay fits only the corpus it was made from"):
         made(found, corpus)
-    with pytest.raises(UserError, match="--classifier finds intents, and --intents corpus gives them"):
+    with pytest.raises(UserError, match="--classifier finds intents, but --intents corpus provides them"):
         RunOptions(intents="corpus", classifier=tmp_path)
 
 
@@ -122,19 +122,19 @@ def told(folder: Path) -> Corpus:
 def test_intents_are_found_where_there_are_none(corpus: Corpus, tmp_path: Path) -> None:
     plain = told(tmp_path / "in")
     rules = read_recipe(load_recipe("sciaspect")).rules
-    assert must_be_found(rules, plain) and not must_be_found(rules, corpus)
-    assert not must_be_found(read_recipe(load_recipe("sciaspect_relations")).rules, plain)
+    assert needs_classifier(rules, plain) and not needs_classifier(rules, corpus)
+    assert not needs_classifier(read_recipe(load_recipe("sciaspect_relations")).rules, plain)
     run = RunFolder(tmp_path / "run", {}, QUIET)
     run.open()
     folder = annotate_stage(run, plain, ByWord(), RunOptions(), QUIET)
     overlay = IntentOverlay.open(folder)
     assert (folder, overlay.corpus) == (tmp_path / "run" / "intents", plain.hash)
-    graph = GivenIntents(str(folder)).put(build_graph(plain, tmp_path / "graph"), plain)
+    graph = IntentSource(str(folder)).annotate(build_graph(plain, tmp_path / "graph"), plain)
     ids = [int(name) for name in plain.ids]
     bits = [1 << ((ids[a] + ids[b]) % 3) for a, b in zip(graph.sources(), graph.cited.targets, strict=True)]
     assert graph.intents.tolist() == bits
     annotate_stage(run, plain, ByWord(), RunOptions(), QUIET)
-    assert (run.made, run.skipped) == (["intents"], ["intents"])
+    assert (run.executed, run.skipped) == (["intents"], ["intents"])
     # a corpus that has intents, or rules that need none, are left alone
-    assert intents_of(run, rules, corpus, corpus, RunOptions(), QUIET) == GivenIntents()
-    assert run.made == ["intents"]
+    assert find_intents(run, rules, corpus, corpus, RunOptions(), QUIET) == IntentSource()
+    assert run.executed == ["intents"]

@@ -8,11 +8,11 @@ import pytest
 
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import load_encoder
-from citeweave.evaluation.encoder_systems import Encoded
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.pipeline.run import run_recipe
 from citeweave.pipeline.suites import Suites
-from citeweave.pipeline.training_stages import Narrowed, needed_rows
+from citeweave.pipeline.training_stages import TaskPapersEncoder, needed_rows
 
 from .conftest import Place, tiny
 
@@ -28,10 +28,10 @@ def test_reading_only_what_is_asked_changes_nothing(place: Place, bert: Path, tm
     suite = Suites(place.corpus, place.options).read("corpus")
     encoder = load_encoder(bert, device="cpu")
     chosen = suite.choose(["cite", "field", "title"])
-    narrowed = Narrowed(encoder, chosen, cache=tmp_path / "cache", text_recipe=TextRecipe())
+    narrowed = TaskPapersEncoder(encoder, chosen, cache=tmp_path / "cache", text_recipe=TextRecipe())
     tasks = [task.name for task in chosen.tasks]
     few = evaluate(narrowed, suite, tmp_path / "few", tasks=tasks)
-    all_ = evaluate(Encoded(encoder), suite, tmp_path / "all", tasks=tasks)
+    all_ = evaluate(EncoderSystem(encoder), suite, tmp_path / "all", tasks=tasks)
     assert few.metrics == pytest.approx(all_.metrics)
     assert few.value["coverage"] == all_.value["coverage"]
     rows = needed_rows(suite.choose(["cite"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from citeweave.pipeline.cost import picks_of, triplets_of
+from citeweave.pipeline.cost import count_picks, count_triplets
 from citeweave.pipeline.plan import plan_run
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run import RunResult
@@ -25,4 +25,4 @@ def test_a_plan_makes_nothing(place: Place, ran: RunResult, tmp_path: Path) -> N
     chained = plan_run(load_recipe("specter_cocite"), place.corpus.folder, tmp_path / "run", place.options)
     assert chained.stages[0].name == "init-specter"
     rules = read_recipe(load_recipe("specter")).rules
-    assert (picks_of(rules), triplets_of(rules)) == (10, 5)
+    assert (count_picks(rules), count_triplets(rules)) == (10, 5)

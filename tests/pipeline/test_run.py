@@ -19,10 +19,10 @@ from .conftest import Place, mined, tiny
 
 
 def test_the_same_run_again_makes_nothing(place: Place, ran: RunResult) -> None:
-    assert set(ran.made) == {"corpus", "graph", "samples", "model", "report-start/corpus", "report/corpus"}
+    assert set(ran.executed) == {"corpus", "graph", "samples", "model", "report-start/corpus", "report/corpus"}
     before = {path: path.stat().st_mtime_ns for path in ran.folder.rglob("manifest.json")}
     again = run_recipe(tiny("scincl"), place.corpus.folder, ran.folder, replace(place.options, shared=None))
-    assert again.made == () and set(again.skipped) == set(ran.made)
+    assert again.executed == () and set(again.skipped) == set(ran.executed)
     assert {path: path.stat().st_mtime_ns for path in ran.folder.rglob("manifest.json")} == before
     assert again.record["metrics"] == ran.record["metrics"]
 
@@ -42,25 +42,25 @@ def test_bad_options_are_told_first(place: Place, tmp_path: Path) -> None:
         run_recipe(tiny("specter"), folder, out, replace(place.options, tasks=("cote",)))
     with pytest.raises(UserError, match="--suite is 'csfcub'.*Did you mean 'csfcube'"):
         run_recipe(tiny("specter"), folder, out, replace(place.options, suites={"csfcub": tmp_path}))
-    with pytest.raises(UserError, match="no known name"):
+    with pytest.raises(UserError, match="not a known name"):
         run_recipe(tiny("specter"), folder, tmp_path / "run3", replace(place.options, init="no/such/model/here"))
     assert not (tmp_path / "run3" / "samples").exists()
-    with pytest.raises(UserError, match="leaves nothing to judge by"):
+    with pytest.raises(UserError, match="leaves nothing to evaluate on"):
         RunOptions(held_out="none")
     with pytest.raises(UserError, match="--suite corpus="):
         RunOptions(suites={"corpus": tmp_path})
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match="no such file"):
         run_recipe(tiny("signal_table"), folder, out, replace(place.options, tables={"coviews": tmp_path / "no.tsv"}))
     with pytest.raises(UserError, match="table 'coviews', which is not given"):
         run_recipe(tiny("signal_table"), folder, tmp_path / "run2", place.options)
 
 
 def test_titles_that_the_suite_asks_with_are_not_learned_from(place: Place, tmp_path: Path) -> None:
-    asked = Suites(place.corpus, place.options).asked_titles()
+    asked = Suites(place.corpus, place.options).queried_titles()
     assert len(asked) == place.options.queries and (place.corpus.rows(asked) >= 0).all()
     own = replace(place.options, shared=None)
     _, run = mined(place, tiny("weave"), tmp_path / "run", own)
     texts = Corpus.open(tmp_path / "run" / "texts")
     told = {json.loads(texts.extras[row])["paper"] for row in range(len(texts)) if texts.ids[row].startswith("title:")}
     assert told and not told & set(asked)
-    assert run.facts("texts")["rejected"]["title: a question of a suite"] == len(asked)
+    assert run.stage_metadata("texts")["rejected"]["title: a question of a suite"] == len(asked)

@@ -10,9 +10,9 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.open_system import OpeningOptions, open_system
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.suites.from_corpus import make_intent_suite
 from citeweave.evaluation.tasks import RankingTask
@@ -26,7 +26,7 @@ NAMES = ("background", "method", "result")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("made") / "corpus", Synthetic(papers=200, sharers=12), workers=1)
+    return synthesize(tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=200, sharers=12), workers=1)
 
 
 def test_every_space_has_a_report_and_stands_in_the_comparison(bert: Path, corpus: Corpus, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_every_space_has_a_report_and_stands_in_the_comparison(bert: Path, corpu
     layers = {name: ((rng.normal(size=(4, 32)).astype(np.float32), np.zeros(4, np.float32)),) for name in NAMES}
     save_heads(first.models[0], AspectHeads(NAMES, layers))
     result = run_recipe(recipe, corpus.folder, tmp_path / "run", options)
-    assert set(result.made) == {
+    assert set(result.executed) == {
         *(f"report/corpus ({space})" for space in (*NAMES, "all")),
         *(f"report/intents ({space})" for space in (*NAMES, "all", "matching")),
     }
@@ -57,13 +57,13 @@ def test_every_space_has_a_report_and_stands_in_the_comparison(bert: Path, corpu
     suite = make_intent_suite(corpus, options.suite_options)
     task = next(task for task in suite.tasks if task.name == "method")
     assert isinstance(task, RankingTask)
-    alone = open_judged(str(first.models[0]), OpeningOptions(device="cpu", aspect="method"))
+    alone = open_system(str(first.models[0]), OpeningOptions(device="cpu", aspect="method"))
     assert run_ranking(task, alone, "", "wrong").metrics["map"] == pytest.approx(own["method.map"])
-    assert run_recipe(recipe, corpus.folder, tmp_path / "run", options).made == ()
+    assert run_recipe(recipe, corpus.folder, tmp_path / "run", options).executed == ()
 
 
 def test_intents_of_another_corpus_are_refused(bert: Path, corpus: Corpus, tmp_path: Path) -> None:
-    other = synthesize(tmp_path / "other", Synthetic(papers=30, sharers=3), workers=1)
+    other = synthesize(tmp_path / "other", SyntheticOptions(papers=30, sharers=3), workers=1)
     with pytest.raises(UserError, match="is another corpus than"):
         Suites(corpus, RunOptions(intent_suite=other.folder)).read("intents")
     # before anything is trained
@@ -71,7 +71,7 @@ def test_intents_of_another_corpus_are_refused(bert: Path, corpus: Corpus, tmp_p
     with pytest.raises(UserError, match="is another corpus than"):
         run_recipe(load_recipe("specter"), corpus.folder, tmp_path / "run", options)
     assert not (tmp_path / "run" / "samples").exists()
-    with pytest.raises(UserError, match="--suite intents=.*there is no such folder"):
+    with pytest.raises(UserError, match="--suite intents=.*no such folder"):
         check_suites(RunOptions(intent_suite=tmp_path / "none"))
-    with pytest.raises(UserError, match="asks for held-out references"):
+    with pytest.raises(UserError, match="needs held-out references"):
         RunOptions(intent_suite=corpus.folder, held_out="none", suites={"csfcube": tmp_path})

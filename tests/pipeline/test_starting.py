@@ -13,7 +13,7 @@ from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
 from citeweave.pipeline.recipe import as_toml, load_recipe
 from citeweave.pipeline.run import RunResult, run_recipe
-from citeweave.pipeline.training_stages import with_start
+from citeweave.pipeline.training_stages import with_start_model
 
 from .conftest import Place, tiny
 
@@ -49,7 +49,7 @@ def test_an_aligner_can_be_another_recipe(
     aligner = load_encoder(Path(stages["aligner-first"]["folder"]) / "model", device="cpu")
     found = Samples.open(stages["aligned"]["folder"]).manifest.facts["alignment"]
     assert (found["by"], found["revision"]) == ("contexts", aligner.revision) and found["pairs"]["kept"] > 10
-    with pytest.raises(UserError, match="--aligner is .*, and recipe specter aligns no sentences"):
+    with pytest.raises(UserError, match="--aligner is .*, but recipe specter aligns no sentences"):
         run_recipe(tiny("specter"), place.corpus.folder, tmp_path / "no", replace(options, aligner="minilm"))
 
 
@@ -64,9 +64,9 @@ def test_a_circle_of_start_models_is_refused(place: Place, tmp_path: Path, monke
 
 def test_a_start_model_that_says_how_it_pools_keeps_it(place: Place, ran: RunResult, bert: Path) -> None:
     trained = str(ran.models[0])  # a sentence-transformers folder
-    assert "pooling" not in with_start(load_recipe("loss_study_angle_mean"), trained).table("encoder")
-    assert with_start(load_recipe("loss_study_angle_mean"), str(bert)).table("encoder")["pooling"] == "mean"
+    assert "pooling" not in with_start_model(load_recipe("loss_study_angle_mean"), trained).table("encoder")
+    assert with_start_model(load_recipe("loss_study_angle_mean"), str(bert)).table("encoder")["pooling"] == "mean"
     told = load_recipe("specter", ["encoder.pooling=mean"])
-    assert with_start(told, trained).table("encoder")["pooling"] == "mean"
-    assert with_start(load_recipe("specter_cocite"), trained).table("encoder")["init"] == "recipe:specter"
-    assert with_start(load_recipe("specter"), "a/b", download=False).table("encoder")["init"] == "a/b"
+    assert with_start_model(told, trained).table("encoder")["pooling"] == "mean"
+    assert with_start_model(load_recipe("specter_cocite"), trained).table("encoder")["init"] == "recipe:specter"
+    assert with_start_model(load_recipe("specter"), "a/b", download=False).table("encoder")["init"] == "a/b"

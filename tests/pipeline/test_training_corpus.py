@@ -12,7 +12,7 @@ import pytest
 from citeweave import Corpus
 from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, training_graph
 from citeweave.graph.citations import build_graph
-from citeweave.pipeline.fit_bands import without_references
+from citeweave.pipeline.held_out import without_references
 from citeweave.pipeline.run import run_recipe
 from citeweave.pipeline.suites import Suites
 

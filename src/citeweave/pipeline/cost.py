@@ -1,49 +1,23 @@
-"""How large a literature is: what estimates are computed from.
+"""Cost estimates of a recipe: the size of a literature, the work of a stage, and time, memory and disk on a machine.
+
+    print(Estimate("scincl", machine, "52,000,000 papers", works))
+    Estimate(...).as_json()["total"]["seconds"]
 
     >>> parse_count("52e6", "--papers"), parse_count("52_000_000", "--papers"), parse_count("52M", "--papers")
     (52000000, 52000000, 52000000)
     >>> parse_count("-3", "--papers")
     Traceback (most recent call last):
     citeweave.core.errors.UserError: --papers is '-3'; it must be a whole number of 1 or more, such as 52e6, 52M or 52_000_000
-
-Reads of a corpus its columns alone, no text.
-
-How many papers and triplets the rules of a recipe ask for, as if every one found what it asks for.
-
-    picks_of(rules)       papers chosen for an anchor
-    triplets_of(rules)    triplets made of them
-
-Chooses nothing: `mining/` does.
-
-What walks over a graph hold and gather: `citeweave graph` with `fastrp`.
-
-    panel = panel_of(52_000_000, options)      as many columns at a time as --memory allows
-    panel.gathered_at                          the constant of what a gathered number costs
-
-A number costs by where its row lies. Rows of a panel are fetched in the order of citations, here and there. While a panel is
-small, pages and caches have most of them; of 52 million papers they have almost none. Two constants, one border:
-
-    papers x columns     panel       CPU s a number
-    560,000 x 128        143 MB      0.7e-9
-    5,600,000 x 32       358 MB      1.0e-9
-    --- FAR: 1 GiB, in the middle of what was measured ---
-    52,000,000 x 32      3.3 GB      2.2e-9
-
-One stage's work, told by sizes alone, and what it comes to on a machine.
-
-    >>> from citeweave.pipeline.cost_constants import machine_of
+    >>> from citeweave.pipeline.cost_constants import parse_machine
     >>> work = StageWork("graph", "10 citations", cpu=8.0, parallel=0.5)
-    >>> work.seconds(machine_of("cpu:1")), work.seconds(machine_of("cpu:4"))
+    >>> work.seconds(parse_machine("cpu:1")), work.seconds(parse_machine("cpu:4"))
     (8.0, 5.0)
 
-Knows no recipe. The part that only one core can do does not become faster by more cores (Amdahl, 1967).
+The part of a stage that only one core can do does not get faster with more cores (Amdahl, 1967). How many papers and
+triplets the rules of a recipe ask for is counted as if every rule found all that it asks for.
 
-The estimate of a recipe: its stages on one machine, in all, and what does not fit; as text and as plain data.
-
-    print(Estimate("scincl", machine, "52,000,000 papers", works))
-    Estimate(...).as_json()["total"]["seconds"]
-
-Computes sums alone.
+Of a corpus only the columns are read, no text. `stage_costs.py` estimates the work of each stage, `plan.py` puts the
+stages of a recipe together.
 """
 
 from __future__ import annotations
@@ -60,7 +34,7 @@ from citeweave.core.errors import UserError
 from citeweave.graph.kernels import LINE
 from citeweave.graph.signals import TWO_HOPS
 from citeweave.graph.walk_powers import MIN_PANEL_WIDTH
-from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, tokens_of, value
+from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, estimate_tokens, get_constant
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -68,8 +42,11 @@ if TYPE_CHECKING:
     from citeweave.mining.rules import MiningRules
 
 
+# --- the size of a literature ---
+
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 LARGEST = 10**13
+"""The largest count that is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +59,16 @@ class Sizes:
     """Papers with a title and an abstract: those that are read and mined."""
 
     tokens: float = 230.0
-    """Of such a text, in the mean."""
+    """Mean number of tokens of such a text."""
 
     contexts: int = 0
-    """Sentences that cite."""
+    """Number of citing sentences."""
 
     only_edges: bool = False
     """Whether citations come as a table of edges, not as records in JSON."""
 
     paths: dict[str, float] = field(default_factory=dict)
-    """Signal over two hops -> papers met on the way from one paper, in the mean; guessed where it is missing."""
+    """Two-hop signal -> mean number of paths from one paper; estimated from the references where it is missing."""
 
     @property
     def references(self) -> float:
@@ -99,31 +76,33 @@ class Sizes:
         return self.citations / self.papers
 
     def paths_of(self, signal: str) -> float:
-        """Return how many papers two hops reach: references squared, times a factor for uneven list lengths."""
+        """Return the mean number of two-hop paths from a paper: references squared, times a factor for uneven lists."""
         known = self.paths.get(signal)
-        return self.references**2 * value(f"unevenness.{_KIND.get(signal, 'coupled')}") if known is None else known
+        if known is not None:
+            return known
+        return self.references**2 * get_constant(f"unevenness.{_PATH_KINDS.get(signal, 'coupled')}")
 
 
-_KIND = {"cocited": "cocited", "cocited_nearby": "cocited", "second_hop": "second_hop"}
-"""Two lists of references, one and one of citing papers, or (all others) two of citing papers."""
+_PATH_KINDS = {"cocited": "cocited", "cocited_nearby": "cocited", "second_hop": "second_hop"}
+"""Two-hop signal -> which lists it crosses: two of references, one of each, or (all others) two of citing papers."""
 
 
-def parse_count(text: str, option: str, *, least: int = 1) -> int:
+def parse_count(text: str, option: str, *, minimum: int = 1) -> int:
     """Parse a count written as a whole number, with K, M or B, or with an exponent."""
-    rule = f"it must be a whole number of {least} or more, such as 52e6, 52M or 52_000_000"
-    found = re.fullmatch(r"([0-9_.,]+(?:e\+?\d{1,2})?)([KMBG]?)", text.strip(), re.IGNORECASE)
+    rule = f"it must be a whole number of {minimum} or more, such as 52e6, 52M or 52_000_000"
+    match = re.fullmatch(r"([0-9_.,]+(?:e\+?\d{1,2})?)([KMBG]?)", text.strip(), re.IGNORECASE)
     try:
-        number = Decimal(found[1].replace("_", "").replace(",", "")) * _UNITS[found[2].upper()] if found else None
+        number = Decimal(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2].upper()] if match else None
     except InvalidOperation:
         number = None
-    if number is None or number != number.to_integral_value() or number < least:
+    if number is None or number != number.to_integral_value() or number < minimum:
         raise UserError(f"{option} is {text!r}; {rule}")
     if number > LARGEST:
         raise UserError(f"{option} is {text!r}; no literature is that large: give at most 1e13")
     return int(number)
 
 
-def given_sizes(papers: int, citations: int, *, texts: int | None = None, tokens: float = 230.0) -> Sizes:
+def sizes_from_counts(papers: int, citations: int, *, texts: int | None = None, tokens: float = 230.0) -> Sizes:
     """Return the sizes of a literature from a few counts; three in ten citations have a context, as in Semantic Scholar."""
     texts = papers if texts is None else texts
     if texts > papers:
@@ -135,12 +114,12 @@ def given_sizes(papers: int, citations: int, *, texts: int | None = None, tokens
     return Sizes(papers, citations, texts, tokens, round(0.3 * citations))
 
 
-def corpus_sizes(corpus: Corpus) -> Sizes:
+def sizes_from_corpus(corpus: Corpus) -> Sizes:
     """Count the sizes of an existing corpus for a cost estimate."""
     lengths = corpus.titles.lengths() + corpus.abstracts.lengths()  # (papers,)
     has_text = (corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)
     texts = int(has_text.sum())
-    tokens = tokens_of(float(lengths[has_text].mean()), 100_000) if texts else 3.0
+    tokens = estimate_tokens(float(lengths[has_text].mean()), 100_000) if texts else 3.0
     papers, citations = max(1, len(corpus)), len(corpus.citing)
     citing = np.bincount(np.asarray(corpus.citing), minlength=papers).astype(float)  # (papers,)
     cited = np.bincount(np.asarray(corpus.cited), minlength=papers).astype(float)  # (papers,)
@@ -150,50 +129,49 @@ def corpus_sizes(corpus: Corpus) -> Sizes:
         "second_hop": float((citing * cited).sum()) / papers,
     }
     names = ("cocited", "cocited_nearby", "coupled", "second_hop", "connected_of_connected")
-    paths = {name: kinds[_KIND.get(name, "coupled")] for name in names}
+    paths = {name: kinds[_PATH_KINDS.get(name, "coupled")] for name in names}
     return Sizes(papers, citations, texts, tokens, len(corpus.contexts), paths=paths)
 
 
-# How many papers and triplets the rules of a recipe ask for, as if every one found what it asks for.
+# --- what the rules of a recipe ask for ---
 
 
-def picks_of(rules: MiningRules) -> int:
+def count_picks(rules: MiningRules) -> int:
     """Return the maximum number of papers that mining rules select per anchor, for a cost estimate."""
     if rules.tasks:
-        return max(picks_of(inner) for _, _, inner in rules.tasks)
+        return max(count_picks(inner) for _, _, inner in rules.tasks)
     return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
 
 
-def triplets_of(rules: MiningRules) -> int:
+def count_triplets(rules: MiningRules) -> int:
     """Return the estimated number of triplets per anchor; the shorter list of samples is repeated."""
     if rules.tasks:
-        return max(triplets_of(inner) for _, _, inner in rules.tasks)
+        return max(count_triplets(inner) for _, _, inner in rules.tasks)
     sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
     return max(1, *sides)
 
 
-def groups_of(rules: MiningRules) -> int:
+def count_sample_groups(rules: MiningRules) -> int:
     """Return the number of samples per anchor: one per aspect."""
     return max(1, len(rules.aspects))
 
 
-def hops_of(rules: MiningRules) -> list[str]:
+def two_hop_signals(rules: MiningRules) -> list[str]:
     """List the two-hop signals that mining has to count, each once, for a cost estimate."""
-    found = [name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS]
-    return sorted(set(found))
+    return sorted({name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS})
 
 
-def searches_of(rules: MiningRules) -> list[str]:
+def vector_searches(rules: MiningRules) -> list[str]:
     """List the vector searches that mining needs, each once per aspect, for a cost estimate."""
-    found = set()
+    searches = set()
     for rule in _all_rules(rules):
         if rule.source in ("neighbors", "similar"):
             aspects = rules.aspects if rule.vectors == "aspect" else ("",)
-            found |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
-    return sorted(found)
+            searches |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
+    return sorted(searches)
 
 
-def deepest_of(rules: MiningRules, pool: int) -> int:
+def deepest_rank(rules: MiningRules, pool: int) -> int:
     """Return the deepest neighbor rank that any mining rule asks for."""
     ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbors"]
     return min(max(ends, default=1), pool)
@@ -211,13 +189,22 @@ def _all_rules(rules: MiningRules) -> Iterator[Any]:
         yield from _all_rules(inner)
 
 
-# What walks over a graph hold and gather: `citeweave graph` with `fastrp`.
+# --- panels of FastRP: as many columns at a time as --memory allows ---
+#
+# Gathering a number costs more when the panel is large: rows are fetched in the order of citations, and caches and pages
+# hold most rows of a small panel but almost none of 52 million papers. Two constants, with one border between them:
+#
+#     papers x columns     panel       CPU s per number
+#     560,000 x 128        143 MB      0.7e-9
+#     5,600,000 x 32       358 MB      1.0e-9
+#     --- LARGE_PANEL: 1 GiB ---
+#     52,000,000 x 32      3.3 GB      2.2e-9
 
-FAR = 1 << 30
-"""Bytes of a panel beyond which its rows lie far apart."""
+LARGE_PANEL = 1 << 30
+"""Bytes of a panel beyond which gathering a number costs more."""
 
-_NUMBER = 2
-"""Bytes of a number that is walked with."""
+_NUMBER_BYTES = 2
+"""Bytes per number while walking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,72 +214,72 @@ class WalkPanel:
     papers: int
     columns: int
     held: int
-    """Bytes of the panels and of what is kept beside them: what --memory must allow."""
+    """Bytes of the panels and of the scales beside them: what --memory must allow."""
 
     @property
-    def gathered_at(self) -> str:
-        """Return the cost constant of gathering one number of this width.
+    def gather_constant(self) -> str:
+        """Return the name of the constant for gathering one number of this panel.
 
-        >>> WalkPanel(560_000, 128, 0).gathered_at, WalkPanel(52_000_000, 32, 0).gathered_at
+        >>> WalkPanel(560_000, 128, 0).gather_constant, WalkPanel(52_000_000, 32, 0).gather_constant
         ('fastrp.gather', 'fastrp.gather.far')
         """
-        return "fastrp.gather.far" if self.papers * self.columns * _NUMBER > FAR else "fastrp.gather"
+        return "fastrp.gather.far" if self.papers * self.columns * _NUMBER_BYTES > LARGE_PANEL else "fastrp.gather"
 
 
-def panel_of(papers: int, options: GraphOptions) -> WalkPanel:
+def plan_panel(papers: int, options: GraphOptions) -> WalkPanel:
     """Return the FastRP columns that a memory limit allows, at least one cache line of them."""
-    chosen = options.vectors
-    kept = 4 * papers * (2 + sum(map(bool, chosen.fastrp.weights)))  # two scales, and gains of every power
-    column = papers * (2 * _NUMBER + (2 if options.dtype == "float16" else 4))  # two panels, and what goes to files
-    fitting = max(0, chosen.memory - kept) // column // MIN_PANEL_WIDTH * MIN_PANEL_WIDTH
-    columns = min(chosen.dimension, max(fitting, LINE // _NUMBER))
-    return WalkPanel(papers, columns, kept + columns * column)
+    vectors = options.vectors
+    scales = 4 * papers * (2 + sum(map(bool, vectors.fastrp.weights)))  # two scales, and gains of every power
+    column = papers * (2 * _NUMBER_BYTES + (2 if options.dtype == "float16" else 4))  # two panels and the result
+    fitting = max(0, vectors.memory - scales) // column // MIN_PANEL_WIDTH * MIN_PANEL_WIDTH
+    columns = min(vectors.dimension, max(fitting, LINE // _NUMBER_BYTES))
+    return WalkPanel(papers, columns, scales + columns * column)
 
 
-def memory_asked(papers: int, options: GraphOptions) -> int:
-    """Return the --memory that `citeweave graph` needs: the given one, or the minimum for full cache lines."""
-    given = options.vectors.memory
-    return max(given, panel_of(papers, options).held) if options.vectors.method == "fastrp" else given
+def required_memory(papers: int, options: GraphOptions) -> int:
+    """Return the --memory that `citeweave graph` needs: the configured one, or the minimum for full cache lines."""
+    memory = options.vectors.memory
+    return max(memory, plan_panel(papers, options).held) if options.vectors.method == "fastrp" else memory
 
 
-# One stage's work, told by sizes alone, and what it comes to on a machine.
+# --- the work of a stage, and a whole estimate ---
 
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """The estimated work of one stage: operations, bytes and memory, before a machine is known."""
+    """The estimated work of one stage: seconds of a core or GPU, memory and disk, before a machine is known."""
 
     name: str
     size: str
-    """What it is made of, in words."""
+    """What it works on, in words."""
 
     cpu: float = 0.0
     """Seconds of one core."""
 
     parallel: float = 1.0
-    """Share of these that several cores can do at once."""
+    """Share of them that several cores can do at once."""
 
     moved: float = 0.0
-    """Bytes gathered here and there from memory, which no number of cores makes faster than the memory is."""
+    """Bytes gathered from scattered places in memory; they take at least as long as the memory bandwidth says."""
 
     on_gpu: float | None = None
     """Seconds of one H200 in place of the cores; None = it runs on cores only."""
 
     gpus: int = 0
-    """At most so many cards at once; 0 = any number."""
+    """Maximum number of GPUs at once; 0 = any number."""
 
     memory: float = 0.0
-    """Bytes resident at the peak, with the pages of mapped files that are read again and again."""
+    """Bytes resident at the peak, including pages of mapped files that are read repeatedly."""
 
     gpu_memory: float = 0.0
     disk: float = 0.0
-    """Bytes that stay when it is done."""
+    """Bytes on disk when it is done."""
 
     constants: tuple[str, ...] = ()
-    """Names of the constants that the figures come from."""
+    """Names of the constants that the estimate uses."""
 
     fits_by: str = ""
-    """What makes it fit where memory is short."""
+    """How to make it fit where memory is short."""
 
     def seconds(self, machine: Machine) -> float:
         """Estimate the wall-clock seconds of a stage on a machine."""
@@ -302,21 +289,22 @@ class StageWork:
         cores = self.cpu * (1 - self.parallel + self.parallel / machine.cores)
         return max(cores, self.moved / machine.bandwidth)
 
-    def lacks(self, machine: Machine) -> str:
-        """Say which memory or disk a machine lacks for a stage; empty if it fits."""
-        found = []
+    def missing_memory(self, machine: Machine) -> str:
+        """Describe the memory that a machine lacks for a stage; empty if it fits."""
+        missing = []
         if self.memory > machine.memory:
-            found.append(f"{as_bytes(self.memory)} of memory, and the machine has {as_bytes(machine.memory)}")
+            missing.append(f"{as_bytes(self.memory)} of memory, and the machine has {as_bytes(machine.memory)}")
         if machine.gpus and self.on_gpu is not None and self.gpu_memory > GPUS[machine.gpu].memory:
-            found.append(
+            missing.append(
                 f"{as_bytes(self.gpu_memory)} of GPU memory, and a {machine.gpu} has "
                 f"{as_bytes(GPUS[machine.gpu].memory)}"
             )
-        return "; ".join(found)
+        return "; ".join(missing)
 
 
 def as_bytes(number: float) -> str:
-    """
+    """Format a number of bytes of an estimate.
+
     >>> as_bytes(3e6), as_bytes(24 * 2**30), as_bytes(3.3e12)
     ('3 MB', '24 GB', '3 TB')
     """
@@ -327,7 +315,8 @@ def as_bytes(number: float) -> str:
 
 
 def as_time(seconds: float) -> str:
-    """
+    """Format the seconds of an estimate.
+
     >>> as_time(0.4), as_time(42), as_time(400), as_time(9000), as_time(400_000)
     ('under 1 s', '42 s', '6.67 min', '2.5 h', '4.6 days')
     """
@@ -339,10 +328,8 @@ def as_time(seconds: float) -> str:
     return f"{seconds / 86_400:,.1f} days"
 
 
-# The estimate of a recipe: its stages on one machine, in all, and what does not fit; as text and as plain data.
-
 WITHIN = 2
-"""Stages that were run at small sizes were foretold within this factor; see docs/estimate.md."""
+"""Factor within which stages run at small sizes were estimated; see docs/estimate.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +358,9 @@ class Estimate:
         """List one line for every stage that does not fit the machine."""
         lines = []
         for stage in self.stages:
-            if lacking := stage.lacks(self.machine):
-                way = f": {stage.fits_by}" if stage.fits_by else ""
-                lines.append(f"{stage.name} needs {lacking}{way}")
+            if missing := stage.missing_memory(self.machine):
+                advice = f": {stage.fits_by}" if stage.fits_by else ""
+                lines.append(f"{stage.name} needs {missing}{advice}")
         return lines
 
     def as_json(self) -> dict[str, Any]:
@@ -419,7 +406,7 @@ class Estimate:
                     stage.size,
                 )
             )
-        rows.append(("in all", as_time(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
+        rows.append(("total", as_time(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [f"{self.recipe} of {self.size}, on {self.machine}"]
         for row in rows:

@@ -1,26 +1,14 @@
-"""Measured constants: what one citation, paper, token or operation costs. Every estimate is made of these alone.
+"""What estimates are computed from: measured costs per unit of work, machines by name, the arithmetic of networks.
 
-    >>> value("tokens.token")
+    >>> get_constant("tokens.token")
     4.2e-06
     >>> print(CONSTANTS["tokens.token"])
-    4.2e-06 CPU s a token (benchmarks/estimates.py, two Neoverse-N1 cores, November 2026)
-
-CPU seconds are of one Neoverse-N1 core, user and system, of all threads. To bring a constant up to date, run the command
-that its source names and replace the number; nothing else has to be changed.
-
-Machines that estimates are for: cores, memory, graphics cards.
-
-    >>> machine_of("8xh200").gpus, machine_of("cpu:16").cores
+    4.2e-06 CPU s per token (benchmarks/estimates.py, two Neoverse-N1 cores, November 2026)
+    >>> parse_machine("8xh200").gpus, parse_machine("cpu:16").cores
     (8, 16)
-    >>> machine_of("latop")
+    >>> parse_machine("latop")
     Traceback (most recent call last):
     citeweave.core.errors.UserError: --machine is 'latop'; it must be one of 8xh200, cpu:16, h200, here, laptop, server. Did you mean 'laptop'?
-
-A core counts as one of the machine that the constants were measured on: many are up to twice as fast. Looks at no
-network and runs nothing; `here` counts the cores, the memory and the NVIDIA cards of this machine.
-
-What a network costs by its shape: operations, seconds, bytes; within a factor of two or three, not better.
-
     >>> base = NetworkShape(hidden=768, layers=12, parameters=110_000_000)
     >>> round(forward_flops(base, tokens=230) / 1e6)
     178
@@ -28,7 +16,11 @@ What a network costs by its shape: operations, seconds, bytes; within a factor o
     >>> 10 < seconds / 60 < 30
     True
 
-Arithmetic is what counts, so one measured rate a device stands for all models. Knows no recipes and reads no corpus.
+CPU seconds are those of one Neoverse-N1 core, user and system, summed over all threads; many cores are up to twice as
+fast. To update a constant, run the command that its source names and replace the number. A network costs what its
+arithmetic costs: one measured rate per device stands for all models, within a factor of two or three.
+
+Knows no recipes and reads no corpus. Only the machine `here` is looked at: its cores, memory and NVIDIA cards.
 """
 
 from __future__ import annotations
@@ -45,9 +37,11 @@ from citeweave.core.files import read_input
 _N1 = "two Neoverse-N1 cores, November 2026"
 _STAGES = f"benchmarks/estimates.py, {_N1}"
 _GRAPH = f"benchmarks/graph.py --papers 500000 --queries 50000 --peers --growth, {_N1}"
-_SEARCH = f"benchmarks/search.py, 100,000 real papers and a million made-up ones, {_N1}"
+_SEARCH = f"benchmarks/search.py, 100,000 real papers and a million synthetic ones, {_N1}"
 _LITERATURE = f"benchmarks/literature.py --papers 560000 --citations 5000000, {_N1}"
-_WHOLE = "benchmarks/literature.py, 52 million papers and 470 million citations, two Neoverse-N1 cores, November 2026"
+_FULL_SIZE = (
+    "benchmarks/literature.py, 52 million papers and 470 million citations, two Neoverse-N1 cores, November 2026"
+)
 _BANDS = f"benchmarks/literature.py, pools of 20,000 and of 681,000 papers, 128 dimensions, {_N1}"
 _ROUNDED = "a rounded guess from runs on two cores"
 _GUESS = "a guess, not measured"
@@ -71,99 +65,106 @@ CONSTANTS = {
     "process.memory": Constant(200e6, "bytes of a Python process with numpy and numba", _STAGES),
     "torch.memory": Constant(350e6, "bytes more with torch and a tokenizer", _STAGES),
     # import
-    "import.citation": Constant(4.5e-6, "CPU s a citation, a third of them with sentences", _STAGES),
-    "import.paper": Constant(2.0e-5, "CPU s a paper", _STAGES),
-    "import.text": Constant(3e-8, "CPU s a byte of text", _STAGES),
+    "import.citation": Constant(4.5e-6, "CPU s per citation, a third of them with sentences", _STAGES),
+    "import.paper": Constant(2.0e-5, "CPU s per paper", _STAGES),
+    "import.text": Constant(3e-8, "CPU s per byte of text", _STAGES),
     "import.edge": Constant(
         3.3e-7,
-        "CPU s a citation of a Parquet table of edges, its papers included",
-        f"between 2.9e-7 ({_LITERATURE}) and 3.6e-7 to 3.8e-7 ({_WHOLE})",
+        "CPU s per citation of a Parquet table of edges, its papers included",
+        f"between 2.9e-7 ({_LITERATURE}) and 3.6e-7 to 3.8e-7 ({_FULL_SIZE})",
     ),
-    "import.edge.parallel": Constant(0.5, "of it on all cores", f"167 CPU s in 153 s beside other work ({_WHOLE})"),
-    "import.parallel": Constant(0.9, "of it on all cores", _ROUNDED),
+    "import.edge.parallel": Constant(
+        0.5, "share that runs on all cores", f"167 CPU s in 153 s while other work ran ({_FULL_SIZE})"
+    ),
+    "import.parallel": Constant(0.9, "share that runs on all cores", _ROUNDED),
     "import.memory": Constant(300e6, "bytes", _STAGES),
-    "import.memory.worker": Constant(80e6, "bytes a worker", _STAGES),
-    "import.memory.paper": Constant(16.0, "bytes a paper", _GUESS),
-    "import.disk.citation": Constant(113.0, "bytes a citation, a third of them with sentences", _STAGES),
-    "import.disk.paper": Constant(183.0, "bytes a paper, texts aside", _STAGES),
-    "import.disk.edge": Constant(15.0, "bytes a citation, its papers included", _LITERATURE),
+    "import.memory.worker": Constant(80e6, "bytes per worker", _STAGES),
+    "import.memory.paper": Constant(16.0, "bytes per paper", _GUESS),
+    "import.disk.citation": Constant(113.0, "bytes per citation, a third of them with sentences", _STAGES),
+    "import.disk.paper": Constant(183.0, "bytes per paper, texts aside", _STAGES),
+    "import.disk.edge": Constant(15.0, "bytes per citation, its papers included", _LITERATURE),
     # graph
     "graph.citation": Constant(
-        1.2e-7, "CPU s a citation", f"between 0.9e-7 to 1.2e-7 ({_GRAPH}) and 1.4e-7 to 1.6e-7 ({_WHOLE})"
+        1.2e-7, "CPU s per citation", f"between 0.9e-7 to 1.2e-7 ({_GRAPH}) and 1.4e-7 to 1.6e-7 ({_FULL_SIZE})"
     ),
-    "graph.parallel": Constant(0.0, "of it on all cores", _ROUNDED),
-    "graph.disk.citation": Constant(16.0, "bytes a citation, both directions", _STAGES),
+    "graph.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
+    "graph.disk.citation": Constant(16.0, "bytes per citation, both directions", _STAGES),
     "fastrp.gather": Constant(
-        8.0e-10, "CPU s a number gathered, entry x dimension x step, of panels of at most 1 GiB", _GRAPH
+        8.0e-10, "CPU s per number gathered, entry x dimension x step, of panels of at most 1 GiB", _GRAPH
     ),
-    "fastrp.gather.far": Constant(2.2e-9, "CPU s a number gathered of larger panels, whose rows lie far apart", _WHOLE),
-    "fastrp.number": Constant(2.0e-9, "CPU s a number of the result and step", _GRAPH),
-    "fastrp.parallel": Constant(0.9, "of it on all cores", _ROUNDED),
-    "prone.gather": Constant(6.4e-9, "CPU s an entry and dimension", _GRAPH),
-    "prone.number": Constant(1.27e-7, "CPU s a number of the result", _GRAPH),
-    "prone.parallel": Constant(0.8, "of it on all cores", _ROUNDED),
-    "edges.number": Constant(2.5e-8, "CPU s an edge, dimension and epoch", _GUESS),
-    "edges.parallel": Constant(0.7, "of it on all cores", _ROUNDED),
-    "vectors.disk.id": Constant(30.0, "bytes of a paper's id", _STAGES),
+    "fastrp.gather.far": Constant(
+        2.2e-9, "CPU s per number gathered of larger panels, whose rows lie far apart", _FULL_SIZE
+    ),
+    "fastrp.number": Constant(2.0e-9, "CPU s per number of the result and step", _GRAPH),
+    "fastrp.parallel": Constant(0.9, "share that runs on all cores", _ROUNDED),
+    "prone.gather": Constant(6.4e-9, "CPU s per entry and dimension", _GRAPH),
+    "prone.number": Constant(1.27e-7, "CPU s per number of the result", _GRAPH),
+    "prone.parallel": Constant(0.8, "share that runs on all cores", _ROUNDED),
+    "edges.number": Constant(2.5e-8, "CPU s per edge, dimension and epoch", _GUESS),
+    "edges.parallel": Constant(0.7, "share that runs on all cores", _ROUNDED),
+    "vectors.disk.id": Constant(30.0, "bytes per paper id", _STAGES),
     # mining
-    "relatives.path": Constant(6.6e-8, "CPU s a paper met over two hops", _GRAPH),
-    "relatives.parallel": Constant(0.9, "of it on all cores", _ROUNDED),
-    "union.entry": Constant(2.0e-7, "CPU s an entry of a union of signals", _GUESS),
+    "relatives.path": Constant(6.6e-8, "CPU s per paper met over two hops", _GRAPH),
+    "relatives.parallel": Constant(0.9, "share that runs on all cores", _ROUNDED),
+    "union.entry": Constant(2.0e-7, "CPU s per entry of a union of signals", _GUESS),
     "unevenness.cocited": Constant(
-        4.0, "mean square of list lengths over the square of their mean", "made-up 1.3, PeerRead+ 8"
+        4.0, "mean square over squared mean of the lengths of reference lists", "synthetic literature 1.3, PeerRead+ 8"
     ),
-    "unevenness.coupled": Constant(9.0, "the same of citing papers", "made-up 2.6, PeerRead+ 19"),
-    "unevenness.second_hop": Constant(1.2, "the same of both", "made-up 0.7, PeerRead+ 1.5"),
-    "bands.number": Constant(7.0e-11, "CPU s an anchor, paper of the pool and dimension", _BANDS),
-    "bands.pair": Constant(6.0e-10, "CPU s an anchor and paper of the pool", _BANDS),
-    "bands.rank": Constant(1.25e-7, "CPU s an anchor and rank of its deepest band", _BANDS),
+    "unevenness.coupled": Constant(
+        9.0, "the same ratio for lists of citing papers", "synthetic literature 2.6, PeerRead+ 19"
+    ),
+    "unevenness.second_hop": Constant(
+        1.2, "the same ratio for one list of each kind", "synthetic literature 0.7, PeerRead+ 1.5"
+    ),
+    "bands.number": Constant(7.0e-11, "CPU s per anchor, paper of the pool and dimension", _BANDS),
+    "bands.pair": Constant(6.0e-10, "CPU s per anchor and paper of the pool", _BANDS),
+    "bands.rank": Constant(1.25e-7, "CPU s per anchor and rank of its deepest band", _BANDS),
     "bands.number.gpu": Constant(
         2.1e-13,
-        "s an anchor, paper of the pool and dimension",
+        "s per anchor, paper of the pool and dimension",
         "benchmarks/gpu_bands.py on one H200: 3.6 s for 137,000 x 1M x 128",
     ),
-    "bands.parallel": Constant(0.95, "of it on all cores", _ROUNDED),
-    "samples.pick": Constant(8e-7, "CPU s a paper chosen", _STAGES),
-    "samples.parallel": Constant(0.7, "of it on all cores", _ROUNDED),
-    "samples.disk.pick": Constant(11.0, "bytes a paper chosen", _STAGES),
-    "contexts.sentence": Constant(2.2e-5, "CPU s a citing sentence looked through for pairs", _STAGES),
-    "contexts.pair": Constant(0.28, "pairs of papers of a citing sentence that are kept", _STAGES),
+    "bands.parallel": Constant(0.95, "share that runs on all cores", _ROUNDED),
+    "samples.pick": Constant(8e-7, "CPU s per paper chosen", _STAGES),
+    "samples.parallel": Constant(0.7, "share that runs on all cores", _ROUNDED),
+    "samples.disk.pick": Constant(11.0, "bytes per paper chosen", _STAGES),
+    "contexts.sentence": Constant(2.2e-5, "CPU s per citing sentence looked through for pairs", _STAGES),
+    "contexts.pair": Constant(0.28, "pairs of papers per citing sentence that are kept", _STAGES),
     # texts and networks
-    "tokens.token": Constant(4.2e-6, "CPU s a token", _STAGES),
-    "tokens.parallel": Constant(0.0, "of it on all cores", _ROUNDED),
+    "tokens.token": Constant(4.2e-6, "CPU s per token", _STAGES),
+    "tokens.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
     "network.core": Constant(
         2.7e10,
-        "operations a second and core, real tokens alone, float32",
+        "operations per second and core, counting real tokens only, float32",
         "benchmarks/cpu_embedding.py, MiniLM, 230 tokens",
     ),
-    "network.parallel": Constant(0.95, "of it on all cores", "benchmarks/cpu_embedding.py"),
-    "network.gpu.embedding": Constant(3.8e14, "operations a second and H200, packed, bfloat16", _GPU),
-    "network.gpu.training": Constant(2.6e14, "operations a second and H200, packed, steps of 32 triplets", _GPU),
-    "sentences.paper": Constant(6.1, "sentences of a paper", "606,000 of 100,000 real papers, docs/performance.md"),
+    "network.parallel": Constant(0.95, "share that runs on all cores", "benchmarks/cpu_embedding.py"),
+    "network.gpu.embedding": Constant(3.8e14, "operations per second and H200, packed, bfloat16", _GPU),
+    "network.gpu.training": Constant(2.6e14, "operations per second and H200, packed, steps of 32 triplets", _GPU),
+    "sentences.paper": Constant(6.1, "sentences per paper", "606,000 of 100,000 real papers, docs/performance.md"),
     "intents.sentence": Constant(
-        8.4e-3, "CPU s a citing sentence", f"239 a second on two cores, docs/intents.md; {_N1}"
+        8.4e-3, "CPU s per citing sentence", f"239 per second on two cores, docs/intents.md; {_N1}"
     ),
-    "intents.sentence.gpu": Constant(2.0e-5, "s a citing sentence", "arithmetic of MiniLM at 40 tokens; not measured"),
-    "index.token": Constant(4.5e-7, "CPU s a token of text: words", _SEARCH),
-    "index.number": Constant(2.2e-8, "CPU s a number of a vector that is given", _SEARCH),
-    "index.parallel": Constant(0.0, "of it on all cores", _ROUNDED),
-    "index.disk.token": Constant(8.0, "bytes a token of text", _SEARCH),
-    "index.memory.paper": Constant(1500.0, "bytes a paper", _SEARCH),
-    "index.memory.number": Constant(3.0, "bytes a number of a vector, pages of mapped files included", _SEARCH),
-    "evaluation.paper": Constant(2e-3, "CPU s a paper of a suite, beside reading it", _GUESS),
+    "intents.sentence.gpu": Constant(
+        2.0e-5, "s per citing sentence", "arithmetic of MiniLM at 40 tokens; not measured"
+    ),
+    "index.token": Constant(4.5e-7, "CPU s per token of text: words", _SEARCH),
+    "index.number": Constant(2.2e-8, "CPU s per number of a vector that is given", _SEARCH),
+    "index.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
+    "index.disk.token": Constant(8.0, "bytes per token of text", _SEARCH),
+    "index.memory.paper": Constant(1500.0, "bytes per paper", _SEARCH),
+    "index.memory.number": Constant(3.0, "bytes per number of a vector, pages of mapped files included", _SEARCH),
+    "evaluation.paper": Constant(2e-3, "CPU s per paper of a suite, beside reading it", _GUESS),
 }
-"""Name -> what was measured. `.gpu` in a name: used where there is a card."""
+"""Name -> measured constant; those with `.gpu` in their name are used on machines with a GPU."""
 
 
-def value(name: str) -> float:
-    """
-    >>> value("fastrp.parallel")
-    0.9
-    """
+def get_constant(name: str) -> float:
+    """Return the value of a measured cost constant by its name."""
     return CONSTANTS[name].value
 
 
-# Machines that estimates are for: cores, memory, graphics cards.
+# --- machines ---
 
 GIB = 2**30
 HERE = "here"
@@ -174,9 +175,9 @@ class Gpu:
     """A GPU model, its memory and its speed relative to an H200."""
 
     peak: float
-    """Operations a second in bfloat16, dense, by its maker."""
+    """Operations per second in bfloat16, dense, as its maker says."""
 
-    total_memory: float
+    memory: float
     """Bytes."""
 
 
@@ -188,16 +189,16 @@ GPUS = {
     "rtx4090": Gpu(165e12, 24e9),
     "l4": Gpu(121e12, 24e9),
 }
-"""Measured is the H200 alone; others are taken to be slower in proportion to the makers' peaks."""
+"""Only the H200 was measured; the speed of the others is scaled by the peaks that their makers name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine to estimate costs for: cores, memory, GPUs."""
+    """A machine with its constants for cost estimates: cores, memory, GPUs."""
 
     name: str
-    available_cores: int
-    total_memory: float
+    cores: int
+    memory: float
     """Bytes."""
 
     gpus: int = 0
@@ -206,7 +207,7 @@ class Machine:
     def __post_init__(self) -> None:
         if self.cores < 1 or self.memory <= 0 or self.gpus < 0:
             raise UserError(
-                f"a machine has at least 1 core, some memory and 0 or more GPUs; asked for are {self.cores} cores, "
+                f"a machine has at least 1 core, some memory and 0 or more GPUs, not {self.cores} cores, "
                 f"{self.memory:,.0f} bytes and {self.gpus} GPUs"
             )
         if self.gpus:
@@ -234,57 +235,58 @@ MACHINES = {
     "h200": Machine("h200", 16, 128 * GIB, 1, "h200"),
     "8xh200": Machine("8xh200", 128, 1024 * GIB, 8, "h200"),
 }
-"""Machines with a name; `cpu:N` has any number of cores, `NxGPU` any number of known cards."""
+"""Named machines; besides these, `cpu:N` has N cores and `NxGPU` has N cards of a known GPU."""
 
 
-def machine_of(
+def parse_machine(
     name: str, *, cores: int | None = None, memory: float | None = None, gpu: str = "", gpus: int | None = None
 ) -> Machine:
     """Return the machine of a name such as laptop or 8xh200, with single parts replaced.
 
-    >>> machine_of("laptop", gpu="rtx4090").gpus, machine_of("8xh200", gpus=2).cores
+    >>> parse_machine("laptop", gpu="rtx4090").gpus, parse_machine("8xh200", gpus=2).cores
     (1, 128)
     """
-    found = _named(name)
+    machine = _find_by_name(name)
     if cores is not None:
-        found = replace(found, cores=cores)
+        machine = replace(machine, cores=cores)
     if memory is not None:
-        found = replace(found, memory=memory)
+        machine = replace(machine, memory=memory)
     if gpu or gpus is not None:
         if gpu:
             choose(gpu, GPUS, "--gpu")
-        found = replace(found, gpus=(found.gpus or 1) if gpus is None else gpus, gpu=gpu or found.gpu or "h200")
+        gpus = (machine.gpus or 1) if gpus is None else gpus
+        machine = replace(machine, gpus=gpus, gpu=gpu or machine.gpu or "h200")
     changed = cores is not None or memory is not None or gpu or gpus is not None
-    return replace(found, name=f"{found.name}, changed") if changed and name != HERE else found
+    return replace(machine, name=f"{machine.name}, changed") if changed and name != HERE else machine
 
 
-def _named(name: str) -> Machine:
+def _find_by_name(name: str) -> Machine:
     if name == HERE:
-        return here()
+        return describe_this_machine()
     if name in MACHINES:
         return MACHINES[name]
-    if found := re.fullmatch(r"cpu:([1-9]\d{0,4})", name):
-        return Machine(name, int(found[1]), int(found[1]) * 4 * GIB)
-    found = re.fullmatch(r"(?:([1-9]\d{0,3})x)?(\w+)", name)
-    if found and found[2] in GPUS:
-        gpus = int(found[1] or 1)
-        return Machine(name, 16 * gpus, 128 * GIB * gpus, gpus, found[2])
+    if match := re.fullmatch(r"cpu:([1-9]\d{0,4})", name):
+        return Machine(name, int(match[1]), int(match[1]) * 4 * GIB)
+    match = re.fullmatch(r"(?:([1-9]\d{0,3})x)?(\w+)", name)
+    if match and match[2] in GPUS:
+        gpus = int(match[1] or 1)
+        return Machine(name, 16 * gpus, 128 * GIB * gpus, gpus, match[2])
     choose(name, [HERE, *MACHINES], "--machine")
     raise AssertionError(name)
 
 
-def here() -> Machine:
+def describe_this_machine() -> Machine:
     """Describe this machine for a cost estimate; its GPUs count as H200s, since their model is not looked up."""
     cards = len(list(Path("/dev").glob("nvidia[0-9]*")))
     return Machine(HERE, available_cores(), float(total_memory() or 16 * GIB), cards, "h200" if cards else "")
 
 
-# What a network costs by its shape: operations, seconds, bytes; within a factor of two or three, not better.
+# --- networks ---
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkShape:
-    """The sizes of a transformer that determine its cost: layers, width, vocabulary."""
+    """The sizes of a transformer that determine its cost: width, layers, parameters."""
 
     hidden: int
     layers: int
@@ -292,10 +294,10 @@ class NetworkShape:
 
 
 BERT_BASE = NetworkShape(768, 12, 110_000_000)
-"""SciBERT's and GTE-base's too."""
+"""The shape of BERT-base, SciBERT and GTE-base."""
 
 MINILM = NetworkShape(384, 6, 22_700_000)
-"""all-MiniLM-L6-v2."""
+"""The shape of all-MiniLM-L6-v2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,16 +310,20 @@ class Rate:
 
 
 RATES = {
-    "cpu": Rate(value("network.core"), value("network.core"), str(CONSTANTS["network.core"])),
-    "cuda": Rate(value("network.gpu.embedding"), value("network.gpu.training"), str(CONSTANTS["network.gpu.training"])),
+    "cpu": Rate(get_constant("network.core"), get_constant("network.core"), str(CONSTANTS["network.core"])),
+    "cuda": Rate(
+        get_constant("network.gpu.embedding"),
+        get_constant("network.gpu.training"),
+        str(CONSTANTS["network.gpu.training"]),
+    ),
 }
-"""Device -> its rate; that of `cpu` is for one core."""
+"""Device -> its rate; `cpu` means one core."""
 
 BYTES_PER_TOKEN = 5.0
-"""Of English abstracts under BERT's vocabulary."""
+"""Bytes per token of English abstracts with the vocabulary of BERT."""
 
-AROUND = 3
-"""Special tokens of a text: first, between title and abstract, last."""
+SPECIAL_TOKENS = 3
+"""Special tokens per text: first, between title and abstract, last."""
 
 
 def forward_flops(shape: NetworkShape, tokens: float) -> float:
@@ -325,13 +331,13 @@ def forward_flops(shape: NetworkShape, tokens: float) -> float:
     return 24 * shape.hidden**2 * shape.layers + 4 * shape.hidden * shape.layers * tokens
 
 
-def tokens_of(mean_bytes: float, max_tokens: int) -> float:
+def estimate_tokens(mean_bytes: float, max_tokens: int) -> float:
     """Estimate the tokens of a text from its bytes, up to a maximum length.
 
-    >>> tokens_of(1000, 512), tokens_of(9000, 512)
+    >>> estimate_tokens(1000, 512), estimate_tokens(9000, 512)
     (203.0, 512.0)
     """
-    return min(mean_bytes / BYTES_PER_TOKEN + AROUND, float(max_tokens))
+    return min(mean_bytes / BYTES_PER_TOKEN + SPECIAL_TOKENS, float(max_tokens))
 
 
 def embed_seconds(shape: NetworkShape, texts: float, tokens: float, device: str, cores: int = 1) -> float:
@@ -345,22 +351,25 @@ def train_seconds(shape: NetworkShape, texts: float, tokens: float, device: str,
 
 
 def train_bytes(shape: NetworkShape, micro_tokens: int, tokens: float, *, half: bool, trained: float = 1.0) -> float:
-    """Estimate the memory of training: weights, gradients and Adam's two moments of the trained share, in float32; and
-    activations, 34 h bytes a token and layer beside attention in half precision (Korthikanti et al., 2022)."""
+    """Estimate the memory of training a network: weights, gradients, optimizer state and activations.
+
+    Gradients and Adam's two moments are float32 and exist for the `trained` share of the weights. Activations take 34 h
+    bytes per token and layer besides attention in half precision (Korthikanti et al., 2022).
+    """
     states = shape.parameters * (4 + 12 * trained)
     per_token = shape.layers * (34 * shape.hidden + 5 * shape.hidden / 64 * tokens)
     return states + micro_tokens * per_token * (1 if half else 2)
 
 
 def read_shape(folder: Path) -> NetworkShape:
-    """Read the shape of a network from its config.json; BERT-base's where it says nothing."""
+    """Read the shape of a network from its config.json; BERT-base's if the file does not say."""
     try:
         config = json.loads(read_input(folder / "config.json"))
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
-        words = int(config["vocab_size"])
+        vocabulary = int(config["vocab_size"])
     except (OSError, ValueError, KeyError, TypeError):
         return BERT_BASE
-    return NetworkShape(hidden, layers, 12 * hidden**2 * layers + hidden * words)
+    return NetworkShape(hidden, layers, 12 * hidden**2 * layers + hidden * vocabulary)
 
 
 def _rate(device: str, cores: int, *, training: bool) -> float:

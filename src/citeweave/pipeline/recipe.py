@@ -1,28 +1,23 @@
-"""What may stand in a recipe at all, whatever its keys mean: checked before any of them is read.
+"""Recipes: TOML files that say what is embedded, which rules choose samples, and how a model is trained.
+
+    [recipe]     about, source; base and remove: see below
+    [texts]      texts that are trained on in place of papers: see `corpus/derived_texts.py`
+    [graph]      how node vectors are computed: see `graph/build.py`
+    [mining]     the rules: see `mining/rules.py`
+    [alignment]  which sentences of a pair belong together: see `mining/align.py`
+    [encoder]    the start model and how it reads a paper: see `training/options.py`
+    [training]   losses, batches, optimizer: see `training/options.py`
+
+A shipped recipe is given by name (`scincl`), any other by path (`my.toml`). `base = "scincl"` inherits the keys of another
+recipe; own keys replace single ones, and `remove = ["mining.negatives.hard"]` drops some. Overrides set single values
+(`mining.positives.band=200`) or remove them (`mining.negatives.hard=`). A recipe is untrusted input: numbers are finite
+and fit into 64 bits, texts are short and printable, tables are not deep. Unknown keys are refused by `read_recipe`.
 
     >>> check_values({"training": {"steps": 10**30}}, "my.toml")
     Traceback (most recent call last):
     citeweave.core.errors.UserError: my.toml: training.steps is 1000000000000000000000000000000; it must be between -2**63 and 2**63
 
-A recipe may come from anybody. Numbers are finite and fit into 64 bits, texts are short and printable, tables are not
-deep. Does not know which keys there are: each table's own reader does.
-
-Recipes: one TOML file names what is embedded, which rules choose samples, and what is trained.
-
-    [recipe]     about, source; base and remove: see below
-    [texts]      texts that are trained on in place of papers: see `corpus/derived_texts.py`
-    [graph]      what node vectors are made of: see `graph/build.py`
-    [mining]     the rules: see `mining/rules.py`
-    [alignment]  which sentences of a pair belong together: see `mining/align.py`
-    [encoder]    the start model and how it reads a paper: see `training/options.py`
-    [training]   losses, batches, optimizer: the same file
-
-A shipped recipe is named (`scincl`), another is a path (`my.toml`). `base = "scincl"` takes over the keys of another
-recipe; keys of one's own replace single ones, `remove = ["mining.negatives.hard"]` drops some. From outside, single
-values are set by `mining.positives.band=200` and removed by `mining.negatives.hard=`. A key that no part of citeweave
-knows is refused when the table is read, by `read_recipe` for all tables at once. Runs nothing.
-
-A recipe's tables as TOML, as a run keeps them beside its results; what is written reads back the same.
+A run keeps its recipe as TOML next to its results, and what is written reads back the same. Runs nothing.
 
     >>> print(as_toml({"mining": {"text": "title", "positives": {"count": 5, "band": [0, 25]}}}), end="")
     [mining]
@@ -31,8 +26,6 @@ A recipe's tables as TOML, as a run keeps them beside its results; what is writt
     [mining.positives]
     count = 5
     band = [0, 25]
-
-Knows what recipes hold: texts, numbers, truth values, lists and tables; no dates.
 """
 
 from __future__ import annotations
@@ -61,76 +54,25 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 1 << 20
-"""Of a recipe's file."""
+"""Maximum size of a recipe file."""
 
 MAX_BASES = 16
-"""Recipes that build on each other."""
+"""Maximum number of recipes that build on each other."""
 
 MAX_NAME = 1000
-"""Characters of a recipe's name."""
+"""Maximum characters of the name of a base recipe."""
 
 PROSE = ("about", "source")
-"""Keys of [recipe] for people, in which lines may end."""
+"""Keys of [recipe] written for people, whose texts may have several lines."""
 
 _MAX_TEXT, _MAX_KEY, _MAX_LIST, _MAX_DEPTH = 4000, 100, 1000, 8
-
-
-def check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
-    """Refuse the first recipe value that cannot be intended, such as a date or an infinite number."""
-    if path.count(".") >= _MAX_DEPTH:
-        raise UserError(f"{name}: {path} is deeper than {_MAX_DEPTH} tables; a recipe has no tables so deep")
-    for key, value in table.items():
-        if not 1 <= len(key) <= _MAX_KEY or not key.isprintable():
-            raise UserError(
-                f"{name}: {path or 'the recipe'} has the key {shown(key)}; a key has 1 to {_MAX_KEY} printable characters"
-            )
-        inner = f"{path}.{key}" if path else key
-        if isinstance(value, dict):
-            check_values(value, name, inner)
-        elif rule := _broken(value, inner, 0):
-            raise UserError(f"{name}: {inner} is {shown(value)}; it must be {rule}")
-
-
-def _broken(value: Any, path: str, depth: int) -> str:
-    """Return the rule that a recipe value breaks; empty if it breaks none."""
-    if isinstance(value, list | tuple):
-        if len(value) > _MAX_LIST or depth >= _MAX_DEPTH:
-            return f"a list of at most {_MAX_LIST:,} values, and at most {_MAX_DEPTH} lists deep"
-        return next((rule for entry in value if (rule := _broken(entry, path, depth + 1))), "")
-    if isinstance(value, bool):
-        return ""
-    if isinstance(value, int):
-        return "" if -(2**63) < value < 2**63 else "between -2**63 and 2**63"
-    if isinstance(value, float):
-        return "" if is_finite(value) else "a finite number"
-    if isinstance(value, str):
-        lines = value.split("\n") if path in [f"recipe.{key}" for key in PROSE] else [value]
-        is_sound = len(value) <= _MAX_TEXT and all(line.isprintable() for line in lines)
-        return "" if is_sound else f"a text of at most {_MAX_TEXT:,} printable characters"
-    return "a text, a number, true or false, a list, or a table"
-
-
-def shown(value: object, most: int = 60) -> str:
-    """Format a recipe value for an error message, on one line of limited length.
-
-    >>> shown("a\\nb"), shown([1] * 100)[-12:], shown(16**5000)
-    ("'a\\\\nb'", ' 1, 1, 1,...', 'a number of 20,001 bits')
-    """
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits
-        return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__
-    return text if len(text) <= most else text[:most] + "..."
-
-
-# Recipes: one TOML file names what is embedded, which rules choose samples, and what is trained.
 
 TABLES = ("recipe", "texts", "graph", "mining", "alignment", "encoder", "training")
 ABOUT = ("about", "source", "base", "remove")
 """Keys of [recipe]."""
 
 RENAMED = {"table3": "signal_table"}
-"""Old name -> name."""
+"""Old name of a shipped recipe -> its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +82,10 @@ class Recipe:
     name: str
     tables: dict[str, Any]
     bases: tuple[str, ...] = ()
-    """The recipes that it builds on, the nearest first."""
+    """Names of the recipes that it builds on, the nearest first."""
 
     overrides: tuple[str, ...] = ()
-    """What was set from outside, as KEY=VALUE."""
+    """Values set by overrides, as KEY=VALUE."""
 
     def table(self, name: str) -> dict[str, Any]:
         """Return a table of the recipe; empty if it has none of that name."""
@@ -168,20 +110,20 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRecipe:
+class RecipeOptions:
     """The tables of a recipe as options objects, with all keys and values checked."""
 
     rules: MiningRules
     graph: GraphOptions
     encoder: EncoderOptions
     training: TrainingOptions | None
-    """None where the recipe says nothing of training."""
+    """None if the recipe has no [training] table."""
 
     alignment: AlignmentOptions | None = None
-    """None where sentences are not aligned."""
+    """None if sentences are not aligned."""
 
     texts: DerivedTexts | None = None
-    """None where papers are trained on."""
+    """None if papers are trained on."""
 
 
 def shipped_recipes() -> list[str]:
@@ -201,7 +143,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     tables, bases = _resolve(RENAMED.get(name, name), "the recipe", ())
     for entry in overrides:
         _override(tables, entry)
-    check_values(tables, f"recipe {shown(name)[1:-1]}")
+    check_values(tables, f"recipe {format_value(name)[1:-1]}")
     for key in tables:
         choose(key, TABLES, f"recipe {name}: table")
     return Recipe(RENAMED.get(name, name), tables, bases, tuple(overrides))
@@ -222,7 +164,7 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
     return tables
 
 
-def read_recipe(recipe: Recipe) -> ReadRecipe:
+def read_recipe(recipe: Recipe) -> RecipeOptions:
     """Parse and check every table of a recipe; an unknown key is refused with the nearest known one."""
     from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
     from citeweave.graph.build import graph_options
@@ -234,7 +176,7 @@ def read_recipe(recipe: Recipe) -> ReadRecipe:
         choose(key, ABOUT, f"recipe {recipe.name}: key of [recipe]")
     training, alignment = recipe.table("training"), recipe.table("alignment")
     texts = parse_texts_options(recipe.table("texts"))
-    read = ReadRecipe(
+    read = RecipeOptions(
         parse_rules(recipe.table("mining")),
         graph_options(recipe.table("graph")),
         encoder_options(recipe.table("encoder")),
@@ -257,14 +199,14 @@ def read_recipe(recipe: Recipe) -> ReadRecipe:
 
 def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Merge the tables of a recipe over those of its base recipes; return the bases' names too."""
-    own = _read(name, option)
+    own = _read_toml(name, option)
     about = own.get("recipe", {})
     if not isinstance(about, dict):
         raise UserError(f"recipe {name}: recipe is {about!r}; it must be a table [recipe]")
     for key, value in about.items():
         choose(key, ABOUT, f"recipe {name}: key of [recipe]")
         if key in PROSE and not isinstance(value, str):
-            raise UserError(f"recipe {name}: {key} is {shown(value)}; it must be a text")
+            raise UserError(f"recipe {name}: {key} is {format_value(value)}; it must be a text")
     base, remove = about.pop("base", ""), about.pop("remove", [])
     if not base:
         return own, ()
@@ -274,22 +216,22 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
     if base in seen:
         raise UserError(f"recipe {base} builds on itself: {' -> '.join([*seen, base])}; give one of them no base")
     tables, bases = _resolve(base, f"recipe {name}: base", seen)
-    for path in _names(remove, name):
+    for path in _removed_keys(remove, name):
         _remove(tables, path, name)
-    return _merged(tables, own), (base, *bases)
+    return _merge(tables, own), (base, *bases)
 
 
 def _base_name(base: Any, name: str) -> str:
     """Return the name of a base recipe: a shipped one, or a file next to the recipe that names it."""
     if not isinstance(base, str) or not base.isprintable() or len(base) > MAX_NAME:
-        raise UserError(f"recipe {name}: base is {shown(base)}; it must be the name of a recipe or a TOML file")
+        raise UserError(f"recipe {name}: base is {format_value(base)}; it must be the name of a recipe or a TOML file")
     return str(Path(name).parent / base) if _is_path(base) else RENAMED.get(base, base)
 
 
-def _names(remove: Any, name: str) -> list[str]:
+def _removed_keys(remove: Any, name: str) -> list[str]:
     if not isinstance(remove, list) or not all(isinstance(path, str) and path for path in remove):
         raise UserError(
-            f"recipe {name}: remove is {shown(remove)}; it must be a list such as ['mining.negatives.hard']"
+            f"recipe {name}: remove is {format_value(remove)}; it must be a list such as ['mining.negatives.hard']"
         )
     return remove
 
@@ -298,19 +240,21 @@ def _is_path(name: str) -> bool:
     return "." in name or "/" in name
 
 
-def _read(name: str, option: str) -> dict[str, Any]:
+def _read_toml(name: str, option: str) -> dict[str, Any]:
     if _is_path(name):
-        text = _content(Path(name), option)
+        text = _read_file(Path(name), option)
     else:
         choose(name, shipped_recipes(), option)
         text = (resources.files("citeweave") / "recipes" / f"{name}.toml").read_bytes()
     try:
         return tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise UserError(f"recipe {name} is not TOML ({shown(str(error), 200)[1:-1]}); repair that line") from None
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number with thousands of digits
+        raise UserError(
+            f"recipe {name} is not TOML ({format_value(str(error), 200)[1:-1]}); repair that line"
+        ) from None
 
 
-def _content(path: Path, option: str) -> bytes:
+def _read_file(path: Path, option: str) -> bytes:
     try:
         if path.is_file():
             with open_input(path) as file:
@@ -319,21 +263,23 @@ def _content(path: Path, option: str) -> bytes:
                 raise UserError(f"recipe {path} has more than {MAX_BYTES:,} bytes; no recipe is that long")
             return text
     except OSError as error:
-        raise UserError(f"{option} {shown(str(path))} cannot be read ({error.strerror}); check its name") from None
-    raise UserError(f"{option} {path} does not exist; shipped are {', '.join(shipped_recipes())}")
+        raise UserError(
+            f"{option} {format_value(str(path))} cannot be read ({error.strerror}); check its name"
+        ) from None
+    raise UserError(f"{option} {path} does not exist; the shipped recipes are {', '.join(shipped_recipes())}")
 
 
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two recipe tables key by key; other values of `over` replace.
+def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two recipe tables key by key; a value of `over` replaces one of `under`.
 
-    >>> _merged({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}, "b": [1]})
+    >>> _merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}, "b": [1]})
     {'a': {'x': 1, 'y': 3}, 'b': [1]}
     """
-    found = copy.deepcopy(dict(under))
+    merged = copy.deepcopy(dict(under))
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = _merged(found[key], value) if both else copy.deepcopy(value)
-    return found
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else copy.deepcopy(value)
+    return merged
 
 
 def _remove(tables: dict[str, Any], path: str, name: str) -> None:
@@ -359,15 +305,15 @@ def _override(tables: dict[str, Any], entry: str) -> None:
         if not isinstance(at, dict):
             raise UserError(f"--set is {entry!r}, but {key} is a value and has no keys of its own")
     if text.strip():
-        at[keys[-1]] = _checked_value(text.strip())
+        at[keys[-1]] = _parse_value(text.strip())
     else:
         at.pop(keys[-1], None)
 
 
-def _checked_value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Parse an override as a TOML value, or keep it as text.
 
-    >>> _checked_value("200"), _checked_value("0.6%"), _checked_value("[1, 2]"), _checked_value("true")
+    >>> _parse_value("200"), _parse_value("0.6%"), _parse_value("[1, 2]"), _parse_value("true")
     (200, '0.6%', [1, 2], True)
     """
     try:
@@ -376,7 +322,58 @@ def _checked_value(text: str) -> Any:
         return text
 
 
-# A recipe's tables as TOML, as a run keeps them beside its results; what is written reads back the same.
+# --- checks of values ---
+
+
+def check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
+    """Refuse the first recipe value that cannot be intended, such as a date or an infinite number."""
+    if path.count(".") >= _MAX_DEPTH:
+        raise UserError(f"{name}: {path} is nested deeper than {_MAX_DEPTH} tables; no key of a recipe is that deep")
+    for key, value in table.items():
+        if not 1 <= len(key) <= _MAX_KEY or not key.isprintable():
+            raise UserError(
+                f"{name}: {path or 'the recipe'} has the key {format_value(key)}; a key has 1 to {_MAX_KEY} printable characters"
+            )
+        inner = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            check_values(value, name, inner)
+        elif rule := _broken_rule(value, inner, 0):
+            raise UserError(f"{name}: {inner} is {format_value(value)}; it must be {rule}")
+
+
+def _broken_rule(value: Any, path: str, depth: int) -> str:
+    """Return the rule that a recipe value breaks; empty if it breaks none."""
+    if isinstance(value, list | tuple):
+        if len(value) > _MAX_LIST or depth >= _MAX_DEPTH:
+            return f"a list of at most {_MAX_LIST:,} values, and at most {_MAX_DEPTH} lists deep"
+        return next((rule for entry in value if (rule := _broken_rule(entry, path, depth + 1))), "")
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, int):
+        return "" if -(2**63) < value < 2**63 else "between -2**63 and 2**63"
+    if isinstance(value, float):
+        return "" if is_finite(value) else "a finite number"
+    if isinstance(value, str):
+        lines = value.split("\n") if path in [f"recipe.{key}" for key in PROSE] else [value]
+        is_sound = len(value) <= _MAX_TEXT and all(line.isprintable() for line in lines)
+        return "" if is_sound else f"a text of at most {_MAX_TEXT:,} printable characters"
+    return "a text, a number, true or false, a list, or a table"
+
+
+def format_value(value: object, max_length: int = 60) -> str:
+    """Format a recipe value for an error message, on one line of limited length.
+
+    >>> format_value("a\\nb"), format_value([1] * 100)[-12:], format_value(16**5000)
+    ("'a\\\\nb'", ' 1, 1, 1,...', 'a number of 20,001 bits')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python formats no number of more than 4,300 digits
+        return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__
+    return text if len(text) <= max_length else text[:max_length] + "..."
+
+
+# --- recipes as TOML ---
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -402,7 +399,8 @@ def _key(key: str) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """
+    """Format a value of a recipe as TOML.
+
     >>> _toml_value([1, "a", {"b": 2e-5}]), _toml_value(True), _toml_value(float("inf"))
     ('[1, "a", {b = 2e-05}]', 'true', 'inf')
     """
@@ -416,10 +414,10 @@ def _toml_value(value: Any) -> str:
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    assert isinstance(value, int | float), f"{value!r} has no place in a recipe"
+    assert isinstance(value, int | float), f"{value!r} cannot be in a recipe"
     return repr(value)
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's, except that DEL needs one there
+    # TOML has the escapes of JSON, and needs one for DEL too
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,24 +1,21 @@
-"""The verb: run a whole recipe, from a corpus to trained models and their reports.
+"""Run a recipe from a corpus to trained models and reports, and sweeps: a recipe run once for every value of one key.
 
     result = run_recipe(load_recipe("specter"), "corpus/", "run/", RunOptions(init="minilm"))
     result.models, result.comparisons["corpus"].sentences
 
-Stages: papers of published suites leave the corpus; the references that the corpus suite asks for leave it too;
-intents of citations where rules need them and nobody gave any; graph and node vectors; samples, their sentences aligned
-where the recipe says so; one model a seed; reports of the start model and of the trained ones. A stage whose inputs did
-not change is skipped, an interrupted run goes on. A recipe whose start model or aligner is `recipe:NAME` runs that one
-first.
+The stages of a run: papers of published suites and held-out references are removed from the corpus; citation intents are
+classified if rules need them; then graph and node vectors, samples with aligned sentences if the recipe aligns them, one
+model per seed, and reports of the start model and of the trained ones. A stage whose inputs did not change is skipped, and
+an interrupted run resumes. A recipe whose start model or aligner is `recipe:NAME` runs that one first.
 
-Sweeps: a recipe run once for every value of one key, and what the reports say of each value.
-
-    sweep_recipe("scincl", Over("mining.positives.band", ("5", "25", "100")), "corpus/", "sweep/", RunOptions(...))
+    sweep_recipe("scincl", SweptKey("mining.positives.band", ("5", "25", "100")), "corpus/", "sweep/", RunOptions(...))
 
     sweep/shared/                    stages that the runs have in common: corpus, graph, samples, start reports
-    sweep/KEY-VALUE/                 one run a value, such as band-25
-    sweep/curves/SUITE.TASK.png      a curve a task and one of all tasks together, also as .svg
+    sweep/KEY-VALUE/                 one run per value, such as band-25
+    sweep/curves/SUITE.TASK.png      one curve per task and one of all tasks together, also as .svg
     sweep/sweep.json, sweep.md       all numbers
 
-SciNCL's figures 2, 3 and 5 to 7 are such curves (Ostendorff et al., EMNLP 2022). A sweep that was interrupted goes on.
+SciNCL's figures 2, 3 and 5 to 7 are such curves (Ostendorff et al., EMNLP 2022). An interrupted sweep resumes.
 """
 
 from __future__ import annotations
@@ -45,23 +42,23 @@ from citeweave.evaluation.encoder_systems import ENCODER
 from citeweave.evaluation.report import Report, file_names
 from citeweave.mining.align import AlignmentOptions
 from citeweave.mining.samples import Samples
-from citeweave.pipeline.recipe import ReadRecipe, Recipe, as_toml, load_recipe, read_recipe
+from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe
 from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder, RunOptions
-from citeweave.pipeline.stages import ALIGN_STAGE, DataStages, align_stage, key_of_intents
+from citeweave.pipeline.stages import ALIGN_STAGE, DataStages, align_stage, intents_key
 from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.pipeline.training_stages import (
-    Judge,
+    EvaluationSettings,
+    ModelEvaluation,
     ModelStages,
     SpaceReports,
-    SystemSettings,
-    chained,
+    chained_options,
+    chained_recipes,
     check_chain,
     compare_runs,
     comparison_page,
     keeps_pooling,
-    options_of,
     with_aligner,
-    with_start,
+    with_start_model,
 )
 from citeweave.training.options import EncoderOptions
 from citeweave.training.sentence_objective import trained_distance
@@ -71,13 +68,13 @@ COMPARISON = "comparison.md"
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The outcome of a recipe run: models, reports, comparisons, and which stages were made or skipped."""
+    """The outcome of a recipe run: models, reports, comparisons, and which stages ran or were skipped."""
 
     folder: Path
     recipe: Recipe
     samples: Samples
     models: tuple[Path, ...]
-    """One folder a seed."""
+    """One folder per seed."""
 
     start: Mapping[str, Report]
     """Suite -> report on the start model."""
@@ -87,14 +84,16 @@ class RunResult:
 
     comparisons: Mapping[str, Comparison]
     record: Mapping[str, Any]
-    """What run.json says."""
+    """The content of run.json."""
 
-    made: tuple[str, ...]
+    executed: tuple[str, ...]
+    """Stages that ran."""
+
     skipped: tuple[str, ...]
-    """Stages that were there already."""
+    """Stages that were already done."""
 
     spaces: SpaceReports = field(default_factory=dict)
-    """Suite -> aspect space -> reports on the trained models, where they have aspect heads."""
+    """Suite -> aspect space -> reports on the trained models, if they have aspect heads."""
 
 
 def run_recipe(
@@ -108,11 +107,11 @@ def run_recipe(
     """Run a complete recipe into a folder: data, training, evaluation; finished stages are skipped."""
     options, output = options or RunOptions(), Path(output)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("a run is one process, and torchrun started several; train its samples with `citeweave train`")
+        raise UserError("a run is one process, but torchrun started several; train its samples with `citeweave train`")
     check_suites(options)
-    recipe, read = prepare(recipe, options)
+    recipe, read = prepare_recipe(recipe, options)
     opened = Corpus.open(corpus)
-    run = RunFolder(output, identity_of(recipe, opened, options), reporter, options.shared, options.overwrite)
+    run = RunFolder(output, run_identity(recipe, opened, options), reporter, options.shared, options.overwrite)
     run.open()
     _check_models(run, read)
     (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
@@ -120,58 +119,69 @@ def run_recipe(
     audited = data.audit(opened)
     suites = Suites(audited, options, reporter, opened)
     if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
-        suites.check()  # what is wrong is told before hours of training
-    first = {
-        stage: _run_first(run, stage, inner, corpus, options, reporter) for stage, inner in chained(recipe).items()
+        suites.check()  # before hours of training
+    earlier = {
+        stage: _run_earlier(run, stage, inner, corpus, options, reporter)
+        for stage, inner in chained_recipes(recipe).items()
     }
-    encoder = _start_of(recipe, read, first)
-    found = data.make(audited, suites)
-    if (alignment := _alignment_of(read, first)) is not None:
-        found = align_stage(run, found, alignment, options, reporter)
-    models = ModelStages(run, recipe, read, options, reporter).train(found, encoder)
-    reading = SystemSettings(encoder.text_recipe, trained_distance(read.training.losses) if read.training else None)
-    start, reports, spaces = _judge(run, recipe, encoder, models, suites, reading, reporter)
+    encoder = _start_options(recipe, read, earlier)
+    inputs = data.make(audited, suites)
+    if (alignment := _alignment_options(read, earlier)) is not None:
+        inputs = align_stage(run, inputs, alignment, options, reporter)
+    models = ModelStages(run, recipe, read, options, reporter).train(inputs, encoder)
+    distance = trained_distance(read.training.losses) if read.training else None
+    settings = EvaluationSettings(encoder.text_recipe, distance)
+    start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings, reporter)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
     (output / COMPARISON).write_text(comparison_page(comparisons, spaces), encoding="utf-8")
-    run.keep(
-        bands=run.facts("samples").get("bands", {}),
+    run.record_values(
+        bands=run.stage_metadata("samples").get("bands", {}),
         metrics={
             "start": {suite: report.metrics for suite, report in start.items()},
-            "trained": {suite: [each.metrics for each in several] for suite, several in reports.items()},
+            "trained": {suite: [report.metrics for report in trained] for suite, trained in reports.items()},
             **_space_metrics(spaces),
         },
         result=hash_json([run.record["stages"][stage]["mark"] for stage in sorted(run.record["stages"])]),
     )
-    made, skipped = tuple(run.made), tuple(run.skipped)
-    reporter.say(
-        f"{output}: nothing to do, all {len(skipped)} stages are there" if not made else f"made: {', '.join(made)}"
-    )
+    executed, skipped = tuple(run.executed), tuple(run.skipped)
+    done = f"{output}: nothing to do, all {len(skipped)} stages are already done"
+    reporter.say(f"stages that ran: {', '.join(executed)}" if executed else done)
     return RunResult(
-        output, recipe, found.samples, tuple(models), start, reports, comparisons, run.record, made, skipped, spaces
+        output,
+        recipe,
+        inputs.samples,
+        tuple(models),
+        start,
+        reports,
+        comparisons,
+        run.record,
+        executed,
+        skipped,
+        spaces,
     )
 
 
 def _space_metrics(spaces: SpaceReports) -> dict[str, Any]:
     """Return the metrics in aspect spaces for the run record; empty if the models have no aspect heads."""
-    found = {
-        suite: {space: [each.metrics for each in reports] for space, reports in own.items()}
-        for suite, own in spaces.items()
-        if own
+    metrics = {
+        suite: {space: [report.metrics for report in reports] for space, reports in by_space.items()}
+        for suite, by_space in spaces.items()
+        if by_space
     }
-    return {"spaces": found} if found else {}
+    return {"spaces": metrics} if metrics else {}
 
 
-def prepare(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tuple[Recipe, ReadRecipe]:
+def prepare_recipe(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tuple[Recipe, RecipeOptions]:
     """Resolve a recipe's start model and check its tables; a recipe that trains nothing is refused."""
     check_chain(recipe)
     read = read_recipe(recipe)
     if read.training is None:
         raise UserError(f"recipe {recipe.name} has no [training] table; mine its samples with `citeweave mine`")
-    recipe = with_aligner(with_start(recipe, options.init, download=download), options.aligner)
+    recipe = with_aligner(with_start_model(recipe, options.init, download=download), options.aligner)
     return recipe, read_recipe(recipe)
 
 
-def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str, Any]:
+def run_identity(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str, Any]:
     """Return what identifies a run; more seeds, suites and tasks can be added without changing it."""
     tables = {name: dict(table) for name, table in recipe.tables.items() if name != "recipe"}
     if "training" in tables:
@@ -184,21 +194,21 @@ def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str
         "held_out": options.held_out,
         "bands": options.bands,
         "tables": {
-            name: _hash_given(path, f"--table {name}=", "a file of pairs")
+            name: _hash_option_file(path, f"--table {name}=", "a file of pairs")
             for name, path in sorted(options.tables.items())
         },
-        **({} if options.pool is None else {"pool": _hash_given(options.pool, "--pool ", "one id a line")}),
-        **key_of_intents(options),
+        **({} if options.pool is None else {"pool": _hash_option_file(options.pool, "--pool ", "one id per line")}),
+        **intents_key(options),
     }
 
 
-def _hash_given(path: Path, option: str, what: str) -> str:
+def _hash_option_file(path: Path, option: str, content: str) -> str:
     if not path.is_file():
-        raise UserError(f"{option}{path}: there is no such file; give {what}")
+        raise UserError(f"{option}{path}: no such file; give {content}")
     return hash_file(path)
 
 
-def _check_models(run: RunFolder, read: ReadRecipe) -> None:
+def _check_models(run: RunFolder, read: RecipeOptions) -> None:
     """Check that the models of a run can be found, before samples are mined."""
     wanted = {"model": read.encoder.init, ALIGN_STAGE: read.alignment.encoder if read.alignment else ""}
     for stage, name in wanted.items():
@@ -206,88 +216,89 @@ def _check_models(run: RunFolder, read: ReadRecipe) -> None:
             locate(name)
 
 
-def _run_first(
+def _run_earlier(
     run: RunFolder, stage: str, inner: Recipe, corpus: str | Path, options: RunOptions, reporter: Reporter
 ) -> Path:
     """Run a recipe whose model this run starts from; return the folder of that model."""
-    own = options_of(inner, options)
-    inputs = [identity_of(inner, Corpus.open(corpus), own), sorted(options.suites)]
+    inner_options = chained_options(inner, options)
+    inputs = [run_identity(inner, Corpus.open(corpus), inner_options), sorted(options.suites)]
 
     def make(folder: Path) -> None:
-        use = "is where this recipe starts" if stage.startswith("init-") else "aligns the sentences"
-        reporter.say(f"{inner.name} comes first: its model {use}")
-        run_recipe(inner, corpus, folder, own, reporter=reporter)
+        use = "is the start model" if stage.startswith("init-") else "aligns the sentences"
+        reporter.say(f"{inner.name} runs first: its model {use}")
+        run_recipe(inner, corpus, folder, inner_options, reporter=reporter)
 
     return run.run(stage, inputs, make) / "model"
 
 
-def _start_of(recipe: Recipe, read: ReadRecipe, first: Mapping[str, Path]) -> EncoderOptions:
-    """Return the encoder options of the start model; `first` holds the models of earlier recipes by stage."""
-    found = [folder for stage, folder in first.items() if stage.startswith("init-")]
-    if not found:
+def _start_options(recipe: Recipe, read: RecipeOptions, earlier: Mapping[str, Path]) -> EncoderOptions:
+    """Return the encoder options of the start model; `earlier` holds the models of earlier recipes by stage."""
+    models = [folder for stage, folder in earlier.items() if stage.startswith("init-")]
+    if not models:
         return read.encoder
-    # the model of the first recipe knows how it is pooled
+    # the folder of an earlier model defines its pooling
     pooling = read.encoder.pooling if keeps_pooling(recipe) else ""
-    return dataclasses.replace(read.encoder, init=str(found[0]), pooling=pooling)
+    return dataclasses.replace(read.encoder, init=str(models[0]), pooling=pooling)
 
 
-def _alignment_of(read: ReadRecipe, first: Mapping[str, Path]) -> AlignmentOptions | None:
+def _alignment_options(read: RecipeOptions, earlier: Mapping[str, Path]) -> AlignmentOptions | None:
     """Return how sentences are aligned, with a local aligner model; None if the recipe aligns nothing."""
-    found = [folder for stage, folder in first.items() if stage.startswith("aligner-")]
-    if read.alignment is None or not found:
+    models = [folder for stage, folder in earlier.items() if stage.startswith("aligner-")]
+    if read.alignment is None or not models:
         return read.alignment
-    return dataclasses.replace(read.alignment, encoder=str(found[0]))
+    return dataclasses.replace(read.alignment, encoder=str(models[0]))
 
 
-def _judge(
+def _evaluate_models(
     run: RunFolder,
     recipe: Recipe,
     encoder: EncoderOptions,
     models: list[Path],
     suites: Suites,
-    reading: SystemSettings,
+    settings: EvaluationSettings,
     reporter: Reporter,
 ) -> tuple[dict[str, Report], dict[str, tuple[Report, ...]], SpaceReports]:
-    """Reports of the start model and of every trained one, by suite; those in aspect spaces apart."""
+    """Evaluate the start model and every trained one on every suite; reports in aspect spaces are apart."""
     start: dict[str, Report] = {}
     trained: dict[str, list[Report]] = {name: [] for name in suites.names}
     spaces: dict[str, dict[str, list[Report]]] = {name: {} for name in suites.names}
     wanted = sorted(suites.options.tasks)
-    settings = ModelStages.start_key(encoder)
-    judged: list[tuple[str, Path | EncoderOptions, str, Any]] = [("report-start", encoder, encoder.init, settings)]
-    for number, model in enumerate(models):
+    start_key = ModelStages.start_key(encoder)
+    systems: list[tuple[str, Path | EncoderOptions, str, Any]] = [("report-start", encoder, encoder.init, start_key)]
+    for number, folder in enumerate(models):
         suffix = f"-{number}" if number else ""
-        judged.append((f"report{suffix}", model, recipe.label, run.record["stages"][f"model{suffix}"]["mark"]))
-    for place, model_, name, key in judged:
+        systems.append((f"report{suffix}", folder, recipe.label, run.record["stages"][f"model{suffix}"]["mark"]))
+    for place, model, name, key in systems:
         for suite in suites.names:
-            judge = Judge(model_, name, suites, suite, reading, reporter)
-            inputs = [key, suites.key(suite), wanted, *reading.key]
-            folder = run.run(f"{place}/{suite}", inputs, _maker(judge))
+            evaluation = ModelEvaluation(model, name, suites, suite, settings, reporter)
+            inputs = [key, suites.key(suite), wanted, *settings.key]
+            report = Report.open(run.run(f"{place}/{suite}", inputs, _report_maker(evaluation)))
             if place == "report-start":
-                start[suite] = Report.open(folder)
+                start[suite] = report
             else:
-                trained[suite].append(Report.open(folder))
-            for space in judge.spaces():
-                folder = run.run(f"{place}/{suite} ({space})", [*inputs, space], _maker(judge, space))
-                spaces[suite].setdefault(space, []).append(Report.open(folder))
-    return start, {suite: tuple(several) for suite, several in trained.items()}, spaces
+                trained[suite].append(report)
+            for space in evaluation.spaces():
+                maker = _report_maker(evaluation, space)
+                report = Report.open(run.run(f"{place}/{suite} ({space})", [*inputs, space], maker))
+                spaces[suite].setdefault(space, []).append(report)
+    return start, {suite: tuple(reports) for suite, reports in trained.items()}, spaces
 
 
-def _maker(judge: Judge, space: str = ENCODER) -> Callable[[Path], None]:
+def _report_maker(evaluation: ModelEvaluation, space: str = ENCODER) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        judge.judge(folder, space)
+        evaluation.write_report(folder, space)
 
     return make
 
 
-# Sweeps: a recipe run once for every value of one key, and what the reports say of each value.
+# --- sweeps ---
 
 RECORD, PAGE, CURVES = "sweep.json", "sweep.md", "curves"
 MEAN = "mean of the tasks"
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class SweptKey:
     """The recipe key that a sweep varies, and its values."""
 
     key: str
@@ -307,22 +318,22 @@ class SweepResult:
     """The outcome of a sweep: its runs, and metrics by value with curves."""
 
     folder: Path
-    over: Over
+    over: SweptKey
     runs: tuple[RunResult, ...]
     values: Mapping[str, NDArray[np.float64]]
-    """`suite.task.metric` -> (values, 3): mean, least and largest over the seeds, in percent."""
+    """`suite.task.metric` -> (values, 3): mean, minimum and maximum over the seeds, in percent."""
 
     start: Mapping[str, NDArray[np.float64]]
-    """The same of the start model, (values,); it depends on the value where that is about how texts are read."""
+    """`suite.task.metric` -> (values,) of the start model; they differ if the swept key changes how texts are read."""
 
-    pictures: tuple[Path, ...]
+    figures: tuple[Path, ...]
 
 
-def parse_over(text: str) -> Over:
+def parse_swept_key(text: str) -> SweptKey:
     """Parse --over KEY=VALUE,VALUE,...; commas inside brackets do not separate.
 
-    >>> parse_over("mining.positives.band=5,25,[0, 25]")
-    Over(key='mining.positives.band', values=('5', '25', '[0, 25]'))
+    >>> parse_swept_key("mining.positives.band=5,25,[0, 25]")
+    SweptKey(key='mining.positives.band', values=('5', '25', '[0, 25]'))
     """
     key, equals, values = text.partition("=")
     parts = [part.strip() for part in re.split(r",(?![^\[{]*[\]}])", values)]
@@ -330,12 +341,12 @@ def parse_over(text: str) -> Over:
         raise UserError(
             f"--over is {text!r}; it must be TABLE.KEY=VALUE,VALUE,..., such as mining.positives.band=5,25,100"
         )
-    return Over(key.strip(), tuple(parts))
+    return SweptKey(key.strip(), tuple(parts))
 
 
 def sweep_recipe(
     name: str,
-    over: Over,
+    over: SweptKey,
     corpus: str | Path,
     output: str | Path,
     options: RunOptions | None = None,
@@ -346,10 +357,10 @@ def sweep_recipe(
     """Run a recipe once for every value of one key, then plot the metrics over the values."""
     options, output = options or RunOptions(), Path(output)
     recipes = [load_recipe(name, [*overrides, f"{over.key}={value}"]) for value in over.values]
-    for recipe in recipes:  # a value that is wrong is told before the first run
-        prepare(recipe, options)
+    for recipe in recipes:  # a wrong value is refused before the first run
+        prepare_recipe(recipe, options)
     if output.exists() and not (output / "shared").is_dir() and any(output.iterdir()):
-        raise UserError(f"{output} exists and is no sweep of citeweave; choose another -o")
+        raise UserError(f"{output} exists and is not a sweep of citeweave; choose another -o")
     (output / "shared").mkdir(parents=True, exist_ok=True)
     options = dataclasses.replace(options, shared=output / "shared")
     runs = []
@@ -358,16 +369,18 @@ def sweep_recipe(
     for recipe, value in zip(recipes, over.values, strict=True):
         reporter.say(f"{over.key} = {value}")
         runs.append(run_recipe(recipe, corpus, output / folders[value], options, reporter=reporter))
-    found = _values(runs)
-    before = [_start(run) for run in runs]
-    start = {metric: np.array([each[metric] for each in before]) for metric in found}  # each (values,)
-    pictures = _draw(output / CURVES, over, found, start)
-    write_json(output / RECORD, _record(name, over, runs, found, start))
-    (output / PAGE).write_text(as_table(over, found, start) + "\n", encoding="utf-8")
-    return SweepResult(output, over, tuple(runs), found, start, tuple(pictures))
+    values = _trained_metrics(runs)
+    start_rows = [_start_metrics(run) for run in runs]
+    start = {metric: np.array([row[metric] for row in start_rows]) for metric in values}  # each (values,)
+    figures = _plot_sweep(output / CURVES, over, values, start)
+    write_json(output / RECORD, _sweep_record(name, over, runs, values, start))
+    (output / PAGE).write_text(as_table(over, values, start) + "\n", encoding="utf-8")
+    return SweepResult(output, over, tuple(runs), values, start, tuple(figures))
 
 
-def as_table(over: Over, values: Mapping[str, NDArray[np.float64]], start: Mapping[str, NDArray[np.float64]]) -> str:
+def as_table(
+    over: SweptKey, values: Mapping[str, NDArray[np.float64]], start: Mapping[str, NDArray[np.float64]]
+) -> str:
     """Format a sweep as a Markdown table: one row per value, one column per metric, and the start model."""
     head = [over.key, *values]
     rows = [[value, *(f"{values[metric][at, 0]:.2f}" for metric in values)] for at, value in enumerate(over.values)]
@@ -383,35 +396,36 @@ def _headline(report: Report) -> dict[str, float]:
     return {name: report.metrics[name] for name in names if name in report.metrics}
 
 
-def _start(run: RunResult) -> dict[str, float]:
-    found = {
+def _start_metrics(run: RunResult) -> dict[str, float]:
+    """Return the headline metrics of the start model of a sweep's run, and their mean."""
+    metrics = {
         f"{suite}.{metric}": value for suite, report in run.start.items() for metric, value in _headline(report).items()
     }
-    return {**found, MEAN: float(np.mean(list(found.values())))}
+    return {**metrics, MEAN: float(np.mean(list(metrics.values())))}
 
 
-def _values(runs: Sequence[RunResult]) -> dict[str, NDArray[np.float64]]:
+def _trained_metrics(runs: Sequence[RunResult]) -> dict[str, NDArray[np.float64]]:
     """Collect the metrics that all runs of a sweep share."""
     rows: list[dict[str, NDArray[np.float64]]] = []
     for run in runs:
-        of_seeds: dict[str, list[float]] = {}
+        by_seed: dict[str, list[float]] = {}
         for suite, reports in run.reports.items():
             for report in reports:
                 for metric, value in _headline(report).items():
-                    of_seeds.setdefault(f"{suite}.{metric}", []).append(value)
-        mean = np.mean(list(of_seeds.values()), axis=0)  # (seeds,)
-        of_seeds[MEAN] = list(mean)
-        rows.append({metric: np.array([np.mean(x), np.min(x), np.max(x)]) for metric, x in of_seeds.items()})
+                    by_seed.setdefault(f"{suite}.{metric}", []).append(value)
+        mean = np.mean(list(by_seed.values()), axis=0)  # (seeds,)
+        by_seed[MEAN] = list(mean)
+        rows.append({metric: np.array([np.mean(x), np.min(x), np.max(x)]) for metric, x in by_seed.items()})
     shared = [metric for metric in rows[0] if all(metric in row for row in rows)]
     return {metric: np.stack([row[metric] for row in rows]) for metric in shared}  # each (values, 3)
 
 
-def _draw(
-    folder: Path, over: Over, values: Mapping[str, NDArray[np.float64]], start: Mapping[str, NDArray[np.float64]]
+def _plot_sweep(
+    folder: Path, over: SweptKey, values: Mapping[str, NDArray[np.float64]], start: Mapping[str, NDArray[np.float64]]
 ) -> list[Path]:
     """Plot one figure per metric of a sweep, as .png and .svg."""
     folder.mkdir(exist_ok=True)
-    names, drawn = file_names(values), []
+    names, paths = file_names(values), []
     numbers = over.numbers
     for metric, line in values.items():
         for suffix in (".png", ".svg"):
@@ -425,13 +439,13 @@ def _draw(
                 series = {"trained": line[order], "start model": start[metric][order]}
                 log = bool(across[0] > 0 and across[-1] / across[0] >= 20)
                 plots.draw_curves(path, across, series, title=metric, x_label=over.key, y_label="percent", log_x=log)
-            drawn.append(path)
-    return drawn
+            paths.append(path)
+    return paths
 
 
-def _record(
+def _sweep_record(
     name: str,
-    over: Over,
+    over: SweptKey,
     runs: Sequence[RunResult],
     values: Mapping[str, NDArray[np.float64]],
     start: Mapping[str, NDArray[np.float64]],

@@ -1,28 +1,23 @@
-"""The stage of intents: a run whose rules need them finds them in the citing sentences where nobody gave any.
+"""The data stages of a run, before training: corpus without held-out data, texts, intents, graph, samples, alignment.
 
-    auto         those that the corpus has; where it has none but has citing sentences, a classifier reads these
-    corpus       those that the corpus has
-    sections     also those that headings of citing sentences tell
-    FOLDER       an overlay of the corpus that the run is given
+    audited    the corpus without the papers of published suites, if it holds some
+    corpus     without the references that the corpus suite asks for; papers and rows stay
+    texts      a corpus of derived texts, if the recipe trains on those; from here on they are the papers
+    intents    of citations, found by a classifier, if rules need them and the corpus has none
+    graph      citations, with node vectors if rules or a teacher need them
+    samples    drawn by the rules; held-out papers are no anchors
+    aligned    samples with the sentences in which the papers of a pair are alike, if the recipe has [alignment]
 
-What is annotated is the corpus that is trained on: the sentences of held-out papers are gone from it.
+Where intents come from (`--intents`):
 
-The stages before training: the corpus without what must not be learned, its graph, and the samples.
+    auto         those of the corpus; if it has none but has citing sentences, a classifier reads these
+    corpus       those of the corpus
+    sections     also those that the section headings of citing sentences imply
+    FOLDER       an overlay of the corpus
 
-    audited    the corpus without the papers of published suites, where it holds some
-    corpus     without the references that the suite of the corpus asks for; papers and rows stay
-    texts      a corpus of other texts of it, where the recipe trains on those; from here on they are the papers
-    intents    of citations, found by a classifier, where rules need them and the corpus has none
-    graph      citations, with node vectors where rules or a teacher need them
-    samples    what the rules chose; held-out papers are no anchors
-
-The oracle learns from the very answers, so nothing is kept from it. A recipe that watches a ranking while it trains
-(`training.watch`) gets one of its own: the references of a twentieth of the remaining papers, kept from training too.
-
-The stage of alignment: samples whose pairs know the sentences in which they are alike, in aligned/.
-
-Only where the recipe has an `[alignment]` table; see `mining/align.py`. The encoder is frozen: one that a recipe
-trains is ready before this stage.
+What is annotated is the corpus that is trained on, so sentences of held-out papers are not read. The oracle learns from
+the labels of the suites themselves, so nothing is held out from it. A recipe that watches a ranking during training
+(`training.watch`) gets a suite of its own: the references of a twentieth of the remaining papers, held out too.
 """
 
 from __future__ import annotations
@@ -60,10 +55,11 @@ from citeweave.mining.inputs import (
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.rules import NODES, MiningRules
 from citeweave.mining.samples import Samples
-from citeweave.pipeline.fit_bands import fit_bands, without_references
-from citeweave.pipeline.recipe import ReadRecipe, Recipe
+from citeweave.pipeline.fit_bands import fit_bands
+from citeweave.pipeline.held_out import find_leaks, without_references
+from citeweave.pipeline.recipe import Recipe, RecipeOptions
 from citeweave.pipeline.run_folder import AUTO, RunFolder, RunOptions
-from citeweave.pipeline.suites import LABELS, Suites, find_leaks, label_table
+from citeweave.pipeline.suites import LABELS, Suites, label_table
 from citeweave.training.options import ACCURACY
 
 if TYPE_CHECKING:
@@ -71,78 +67,23 @@ if TYPE_CHECKING:
     from citeweave.intents.classifier import IntentClassifier
 
 
-INTENTS_STAGE = "intents"
-
-
-def intents_of(
-    run: RunFolder, rules: MiningRules, corpus: Corpus, given: Corpus, options: RunOptions, reporter: Reporter
-) -> IntentSource:
-    """Return where a run's citation intents come from; they are classified if needed. `given` is the user's corpus."""
-    if not rules.needs_intents:
-        return IntentSource()
-    if options.intents != AUTO:
-        return IntentSource(options.intents, given)
-    if not must_be_found(rules, corpus):
-        return IntentSource()
-    return IntentSource(str(annotate_stage(run, corpus, _classifier(options), options, reporter)))
-
-
-def must_be_found(rules: MiningRules, corpus: Corpus) -> bool:
-    """Return whether the rules need intents that the corpus lacks but its contexts can provide."""
-    known = corpus.intents.any() or corpus.contexts.intents.any()
-    return rules.needs_intents and not known and len(corpus.contexts) > 0
-
-
-def key_of_intents(options: RunOptions) -> dict[str, Any]:
-    """Return what a run's intents depend on besides its corpus; empty by default."""
-    found: dict[str, Any] = {}
-    if options.intents != AUTO:
-        found["intents"] = IntentSource(options.intents).source
-    if options.classifier is not None:
-        found["classifier"] = _classifier(options).hash
-    return found
-
-
-def annotate_stage(
-    run: RunFolder, corpus: Corpus, classifier: Classifier, options: RunOptions, reporter: Reporter
-) -> Path:
-    """Run the annotation stage: classify the intents of a corpus into an overlay folder."""
-    from citeweave.intents.annotate import annotate_intents
-
-    def make(folder: Path) -> Mapping[str, Any]:
-        number = f"{len(corpus.contexts):,} citing sentences"
-        reporter.say(f"no citation has an intent: the classifier {classifier.name} reads {number}")
-        made = annotate_intents(corpus, folder, classifier, overwrite=options.overwrite, reporter=reporter)
-        return dict(made.manifest.facts)
-
-    return run.run(INTENTS_STAGE, [corpus.hash, classifier.hash], make)
-
-
-def _classifier(options: RunOptions) -> IntentClassifier:
-    from citeweave.intents.classifier import IntentClassifier, default_classifier
-
-    if options.classifier is None:
-        return default_classifier()
-    return IntentClassifier.open(options.classifier, device=options.device)
-
-
-# The stages before training: the corpus without what must not be learned, its graph, and the samples.
+INTENTS_STAGE, ALIGN_STAGE = "intents", "aligned"
 
 WATCHED = CorpusSuiteOptions(held_out="share:0.05", queries=200, seed=1)
-"""What is held out for watching a ranking during training."""
+"""Options of the suite that is watched during training."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingMaterial:
-    """What training reads."""
+class TrainingInputs:
+    """The corpus, samples and graph that the models of a run are trained on."""
 
     corpus: Corpus
     samples: Samples
     inputs: MiningInputs
-    """The graph and its vectors, where they were needed."""
+    """The graph and its vectors, if they are needed."""
 
     watched: Suite | None = None
-    """Rankings for validation."""
+    """Suite whose rankings are watched during training."""
 
 
 @dataclass
@@ -151,19 +92,19 @@ class DataStages:
 
     run: RunFolder
     recipe: Recipe
-    read: ReadRecipe
+    read: RecipeOptions
     options: RunOptions
     reporter: Reporter
-    before: Corpus | None = None
-    """The corpus before papers of suites left it; what these wrote is not learned from."""
+    unaudited: Corpus | None = None
+    """The corpus before papers of suites were removed; what these wrote is not trained on."""
 
-    given: Corpus | None = None
-    """The corpus as the user gave it; an overlay of intents is of this one."""
+    original: Corpus | None = None
+    """The user's corpus; an overlay of intents belongs to this one."""
 
     @property
     def is_oracle(self) -> bool:
         """Return whether the recipe learns from the labels of the evaluation suites."""
-        return uses_labels(self.read.rules) and LABELS not in self.options.tables
+        return draws_from_labels(self.read.rules) and LABELS not in self.options.tables
 
     @property
     def _seed(self) -> int:
@@ -172,107 +113,109 @@ class DataStages:
 
     def audit(self, corpus: Corpus) -> Corpus:
         """Remove the papers of the published suites from the corpus of a run."""
-        self.given = corpus
+        self.original = corpus
         if not self.options.suites or self.is_oracle:
             return corpus
-        self.before = corpus
+        self.unaudited = corpus
         suites = Suites(corpus, self.options, self.reporter)
 
         def make(folder: Path) -> Mapping[str, Any]:
             report = find_leaks(corpus, {name: suites.read(name) for name in self.options.suites}, self.reporter)
             rows = report.rows_to_exclude()
             names = ", ".join(self.options.suites)
-            self.reporter.say(f"audit: {len(rows):,} papers of {names} are in the corpus and leave it")
+            self.reporter.say(f"audit: {len(rows):,} papers of {names} are in the corpus and are removed")
             if len(rows):
                 exclude_papers(corpus, rows, folder, why=f"papers of {names}", overwrite=self.options.overwrite)
             return report.as_json()
 
         folder = self.run.run("audited", [corpus.hash, {name: suites.key(name) for name in self.options.suites}], make)
-        return Corpus.open(folder) if folder.is_dir() and self.run.facts("audited").get("exclude") else corpus
+        return Corpus.open(folder) if folder.is_dir() and self.run.stage_metadata("audited").get("exclude") else corpus
 
-    def make(self, audited: Corpus, suites: Suites) -> TrainingMaterial:
+    def make(self, audited: Corpus, suites: Suites) -> TrainingInputs:
         """Make the corpus, graph and samples that a run trains on."""
         held = np.zeros(len(audited), bool)  # (papers,)
         corpus, watched = audited, None
         if self.options.suite_options is not None and not self.is_oracle:
             held = held_out_rows(audited, self.options.suite_options)
-            corpus = self._without(audited, held, "corpus", self.options.held_out)
+            corpus = self._hold_out(audited, held, "corpus", self.options.held_out)
         assert self.read.training is not None
         if self.read.training.watch != ACCURACY:
             watched = make_suite(corpus, WATCHED, reporter=self.reporter)
-            also = held_out_rows(corpus, WATCHED)
-            corpus, held = self._without(corpus, also, "corpus-watched", WATCHED.held_out), held | also
+            held_for_watching = held_out_rows(corpus, WATCHED)
+            corpus = self._hold_out(corpus, held_for_watching, "corpus-watched", WATCHED.held_out)
+            held = held | held_for_watching
         if self.read.texts is not None:
-            corpus = self._texts(corpus, suites.asked_titles() if self.read.texts.of == TITLES else [])
-            held = np.zeros(len(corpus), bool)  # what held-out papers cite, and the sentences, are gone already
-        intents = intents_of(self.run, self.read.rules, corpus, self.given or audited, self.options, self.reporter)
-        inputs, graph_hash = self._graph(corpus, intents)
-        samples = self._samples(corpus, intents, inputs, graph_hash, held, suites)
-        return TrainingMaterial(corpus, samples, inputs, watched)
+            corpus = self._derive_texts(corpus, suites.queried_titles() if self.read.texts.of == TITLES else [])
+            held = np.zeros(len(corpus), bool)  # references and sentences of held-out papers are already removed
+        original = self.original or audited
+        intents = find_intents(self.run, self.read.rules, corpus, original, self.options, self.reporter)
+        inputs, graph_hash = self._build_graph(corpus, intents)
+        samples = self._mine(corpus, intents, inputs, graph_hash, held, suites)
+        return TrainingInputs(corpus, samples, inputs, watched)
 
-    def _without(self, corpus: Corpus, held: NDArray[np.bool_], stage: str, why: str) -> Corpus:
+    def _hold_out(self, corpus: Corpus, held: NDArray[np.bool_], stage: str, why: str) -> Corpus:
         def make(folder: Path) -> Mapping[str, Any]:
-            made = without_references(corpus, held, folder, why=why, overwrite=self.options.overwrite)
-            return dict(made.manifest.facts["held out"])
+            result = without_references(corpus, held, folder, why=why, overwrite=self.options.overwrite)
+            return dict(result.manifest.facts["held out"])
 
         return Corpus.open(self.run.run(stage, [corpus.hash, why], make))
 
-    def _texts(self, corpus: Corpus, asked: Sequence[str]) -> Corpus:
-        """Derive the texts to train on as a corpus with its own rows, without the titles that the suites ask for."""
-        options, before = self.read.texts, self.before
+    def _derive_texts(self, corpus: Corpus, excluded_titles: Sequence[str]) -> Corpus:
+        """Derive the texts to train on as a corpus with its own rows, without the titles that are queries."""
+        options, unaudited = self.read.texts, self.unaudited
         assert options is not None
 
         def make(folder: Path) -> Mapping[str, Any]:
-            made = derive_corpus(
+            derived = derive_corpus(
                 corpus,
                 folder,
                 options,
-                before=before,
-                excluded_titles=asked,
+                before=unaudited,
+                excluded_titles=excluded_titles,
                 overwrite=self.options.overwrite,
                 reporter=self.reporter,
             )
-            return dict(made.manifest.facts["derived"])
+            return dict(derived.manifest.facts["derived"])
 
-        key: list[Any] = [corpus.hash, options.as_recipe(), None if before is None else before.hash]
-        key += [list(asked)] if asked else []
+        key: list[Any] = [corpus.hash, options.as_recipe(), None if unaudited is None else unaudited.hash]
+        key += [list(excluded_titles)] if excluded_titles else []
         return Corpus.open(self.run.run("texts", key, make))
 
-    def _graph(self, corpus: Corpus, given: IntentSource) -> tuple[MiningInputs, str]:
-        """Make the graph if rules or losses need it; return the mining inputs and the hash of its folder."""
+    def _build_graph(self, corpus: Corpus, intents: IntentSource) -> tuple[MiningInputs, str]:
+        """Build the graph if rules or losses need it; return the mining inputs and the hash of its folder."""
         assert self.read.training is not None
         losses, rules = self.read.training.losses, self.read.rules
-        apart = rules.aspect_graphs
-        with_vectors = rules.needs_vectors(NODES) or bool(apart) or "student_teacher" in losses
-        asked = any(settings.get("relatives") for settings in losses.values())
-        if not (with_vectors or asked or needs_graph(rules)):
+        aspects = rules.aspect_graphs
+        with_vectors = rules.needs_vectors(NODES) or bool(aspects) or "student_teacher" in losses
+        for_losses = any(settings.get("relatives") for settings in losses.values())
+        if not (with_vectors or for_losses or needs_graph(rules)):
             return MiningInputs(), ""
         table = self.recipe.table("graph")
-        making = {"seed": self._seed, "device": self.options.device}
+        settings = {"seed": self._seed, "device": self.options.device}
 
         def make(folder: Path) -> Mapping[str, Any]:
             graph = build_mining_graph(
                 corpus,
                 folder,
                 table,
-                making,
+                settings,
                 with_vectors=with_vectors,
-                intents=graph_intents(given, corpus, apart),
+                intents=graph_intents(intents, corpus, aspects),
                 overwrite=self.options.overwrite,
                 reporter=self.reporter,
             )
             return asdict(graph.counts)
 
         key: list[Any] = [corpus.hash, asdict(self.read.graph) if with_vectors else None, self._seed]
-        key += [[given.source, apart]] if apart else []
+        key += [[intents.source, aspects]] if aspects else []
         folder = self.run.run("graph", key, make)
-        inputs = graph_inputs(folder, table, with_vectors=with_vectors, aspects=apart)
+        inputs = graph_inputs(folder, table, with_vectors=with_vectors, aspects=aspects)
         return inputs, str(self.run.record["stages"]["graph"]["mark"])
 
-    def _samples(
+    def _mine(
         self,
         corpus: Corpus,
-        given: IntentSource,
+        intents: IntentSource,
         inputs: MiningInputs,
         graph_hash: str,
         held: NDArray[np.bool_],
@@ -280,33 +223,33 @@ class DataStages:
     ) -> Samples:
         options = self.options
         pool = None if options.pool is None else read_rows(options.pool, corpus, "--pool", self.reporter)
-        learned = np.arange(len(corpus)) if pool is None else pool
-        anchors = learned[~held[learned]] if held.any() else None
+        candidates = np.arange(len(corpus)) if pool is None else pool
+        anchors = candidates[~held[candidates]] if held.any() else None
 
         def make(folder: Path) -> Mapping[str, Any]:
-            gathered = annotate_inputs(inputs, corpus, given)
-            check_intents(gathered, self.read.rules, corpus)
+            annotated = annotate_inputs(inputs, corpus, intents)
+            check_intents(annotated, self.read.rules, corpus)
             tables = read_tables(options.tables, corpus, reporter=self.reporter)
             if self.is_oracle:
                 tables[LABELS] = label_table(
                     corpus, {name: suites.read(name) for name in suites.names}, seed=self._seed
                 )
-            before = None if self.read.texts is not None else self.before
-            gathered = dataclasses.replace(gathered, tables=tables, anchors=anchors, pool=pool, before=before)
+            before = None if self.read.texts is not None else self.unaudited
+            complete = dataclasses.replace(annotated, tables=tables, anchors=anchors, pool=pool, before=before)
             fitted = fit_bands(
-                self.recipe, self.read.rules, corpus, gathered, how=options.bands, reporter=self.reporter
+                self.recipe, self.read.rules, corpus, complete, mode=options.bands, reporter=self.reporter
             )
             device = options.device if options.device in ("cpu", "cuda") else "auto"
             samples = mine_samples(
                 corpus,
                 fitted.rules,
                 folder,
-                gathered,
+                complete,
                 MiningOptions(seed=self._seed, device=device),
                 overwrite=options.overwrite,
                 reporter=self.reporter,
             )
-            return {**sample_counts(samples), "bands": fitted.facts}
+            return {**sample_counts(samples), "bands": fitted.summary}
 
         key = [
             corpus.hash,
@@ -317,7 +260,7 @@ class DataStages:
             {name: suites.key(name) for name in suites.names} if self.is_oracle else None,
             [options.held_out, self._seed],
             *([] if options.pool is None else [{"pool": hash_file(options.pool)}]),
-            *([given.source] if self.read.rules.needs_intents else []),
+            *([intents.source] if self.read.rules.needs_intents else []),
         ]
         return Samples.open(self.run.run("samples", key, make))
 
@@ -332,20 +275,73 @@ def sample_counts(samples: Samples) -> dict[str, int]:
     }
 
 
-def uses_labels(rules: MiningRules) -> bool:
-    """Return whether any rule draws from the labels of the suites."""
-    inner = any(uses_labels(each) for _, _, each in rules.tasks)
+def draws_from_labels(rules: MiningRules) -> bool:
+    """Return whether any mining rule draws from the labels of the suites."""
+    inner = any(draws_from_labels(each) for _, _, each in rules.tasks)
     return inner or any(rule.table == LABELS for rule in rules.rules)
 
 
-# The stage of alignment: samples whose pairs know the sentences in which they are alike, in aligned/.
+# --- intents ---
 
-ALIGN_STAGE = "aligned"
+
+def find_intents(
+    run: RunFolder, rules: MiningRules, corpus: Corpus, original: Corpus, options: RunOptions, reporter: Reporter
+) -> IntentSource:
+    """Return where a run's citation intents come from; they are classified if needed. `original` is the user's corpus."""
+    if not rules.needs_intents:
+        return IntentSource()
+    if options.intents != AUTO:
+        return IntentSource(options.intents, original)
+    if not needs_classifier(rules, corpus):
+        return IntentSource()
+    return IntentSource(str(annotate_stage(run, corpus, _load_classifier(options), options, reporter)))
+
+
+def needs_classifier(rules: MiningRules, corpus: Corpus) -> bool:
+    """Return whether the rules need intents that the corpus lacks but its contexts can provide."""
+    known = corpus.intents.any() or corpus.contexts.intents.any()
+    return rules.needs_intents and not known and len(corpus.contexts) > 0
+
+
+def intents_key(options: RunOptions) -> dict[str, Any]:
+    """Return what a run's intents depend on besides its corpus; empty by default."""
+    key: dict[str, Any] = {}
+    if options.intents != AUTO:
+        key["intents"] = IntentSource(options.intents).source
+    if options.classifier is not None:
+        key["classifier"] = _load_classifier(options).hash
+    return key
+
+
+def annotate_stage(
+    run: RunFolder, corpus: Corpus, classifier: Classifier, options: RunOptions, reporter: Reporter
+) -> Path:
+    """Run the annotation stage: classify the intents of a corpus into an overlay folder."""
+    from citeweave.intents.annotate import annotate_intents
+
+    def make(folder: Path) -> Mapping[str, Any]:
+        number = f"{len(corpus.contexts):,} citing sentences"
+        reporter.say(f"no citation has an intent, so the classifier {classifier.name} reads {number}")
+        overlay = annotate_intents(corpus, folder, classifier, overwrite=options.overwrite, reporter=reporter)
+        return dict(overlay.manifest.facts)
+
+    return run.run(INTENTS_STAGE, [corpus.hash, classifier.hash], make)
+
+
+def _load_classifier(options: RunOptions) -> IntentClassifier:
+    from citeweave.intents.classifier import IntentClassifier, default_classifier
+
+    if options.classifier is None:
+        return default_classifier()
+    return IntentClassifier.open(options.classifier, device=options.device)
+
+
+# --- alignment ---
 
 
 def align_stage(
-    run: RunFolder, material: TrainingMaterial, alignment: AlignmentOptions, options: RunOptions, reporter: Reporter
-) -> TrainingMaterial:
+    run: RunFolder, data: TrainingInputs, alignment: AlignmentOptions, options: RunOptions, reporter: Reporter
+) -> TrainingInputs:
     """Run the alignment stage: replace samples by samples with aligned sentences."""
 
     def make(folder: Path) -> Mapping[str, Any]:
@@ -354,8 +350,8 @@ def align_stage(
 
         encoder = load_encoder(alignment.encoder, device=options.device)
         aligned = align_samples(
-            material.corpus,
-            material.samples,
+            data.corpus,
+            data.samples,
             encoder,
             folder,
             alignment,
@@ -364,8 +360,8 @@ def align_stage(
         )
         return dict(aligned.manifest.facts["alignment"])
 
-    key = [material.samples.hash, alignment.by, _model_key(alignment.encoder)]
-    return dataclasses.replace(material, samples=Samples.open(run.run(ALIGN_STAGE, key, make)))
+    key = [data.samples.hash, alignment.by, _model_key(alignment.encoder)]
+    return dataclasses.replace(data, samples=Samples.open(run.run(ALIGN_STAGE, key, make)))
 
 
 def _model_key(name: str) -> str:
