@@ -18,7 +18,7 @@ from citeweave.baselines.sgc import SgcOptions
 from citeweave.baselines.tfidf import TfidfOptions
 from citeweave.baselines.word_sums import FasttextOptions, SifOptions
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.encoders.encoder import Encoder
 from citeweave.graph.citations import CitationGraph, build_graph
 
@@ -40,7 +40,7 @@ Fit = Callable[..., Encoder]
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("baselines") / "corpus", Synthetic(papers=240, references=8))
+    return synthesize(tmp_path_factory.mktemp("baselines") / "corpus", SyntheticOptions(papers=240, references=8))
 
 
 @pytest.fixture(scope="session")

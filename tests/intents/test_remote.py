@@ -12,7 +12,7 @@ import pytest
 from citeweave import Corpus, synthesize
 from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents
 from citeweave.intents.citances import Citance
 from citeweave.intents.examples import LabeledSet, TrainingSets
@@ -28,7 +28,7 @@ from ..conftest import Told, content
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("remote") / "corpus", Synthetic(papers=80))
+    return synthesize(tmp_path_factory.mktemp("remote") / "corpus", SyntheticOptions(papers=80))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_failed_blocks_are_read_by_the_next_run(
 
 
 def test_blocks_in_which_nothing_is_read_are_not_sent(classifier: IntentClassifier, tmp_path: Path) -> None:
-    corpus = synthesize(tmp_path / "corpus", Synthetic(papers=25))
+    corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=25))
     options, executor = AnnotateOptions(keep_given=False, max_contexts=1, block=1), Told()
     overlay = annotate_intents(corpus, tmp_path / "a", classifier, options, executor=executor)
     read = np.flatnonzero(overlay.context_confidence.any(axis=1))

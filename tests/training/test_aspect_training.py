@@ -132,7 +132,7 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects: Literature, tmp_
         papers = np.unique(
             np.concatenate([validation.anchors, validation.positives.papers, validation.negatives.papers])
         )
-        vectors = Validation(run.stepper)._rows(papers)
+        vectors = Validation(run.stepper)._encode(papers)
         spaces = [heads_to_arrays(heads).project(vectors, name) for name in heads.names]
         unit = [space / np.linalg.norm(space, axis=1, keepdims=True) for space in spaces]
         right = total = 0

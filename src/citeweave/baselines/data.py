@@ -91,7 +91,7 @@ def read_training_texts(corpus: Corpus, rows: NDArray[np.int64]) -> list[str]:
 
 
 def split_fields(text: str) -> tuple[str, str]:
-    """Split a paper's text at its separator into title and abstract; a text without one is a title.
+    """Split the text of a paper into title and abstract for training a baseline; a text without a separator is a title.
 
     >>> split_fields("A title[SEP]An abstract."), split_fields("A question"), split_fields("")
     (('A title', 'An abstract.'), ('A question', ''), ('', ''))

@@ -36,7 +36,7 @@ from citeweave.intents.classifier import measure_predictions, softmax
 from citeweave.intents.examples import LabeledSet, TrainingSets
 from citeweave.intents.network import IntentNetwork, build_network, load_base, predict_logits
 from citeweave.intents.options import ClassifierOptions
-from citeweave.training.trainer import factor, warmup_steps
+from citeweave.training.trainer import learning_rate_factor, warmup_steps
 
 _CLIP = 1.0
 """Largest norm of the gradient."""
@@ -153,7 +153,7 @@ def fit_network(
         for step, (epoch, is_last, batch) in zip(range(steps), _batches(network, sets, options), strict=False):
             network.train()
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * factor("linear", step, steps, warmup=warmup)
+                group["lr"] = rate * learning_rate_factor("linear", step, steps, warmup=warmup)
             losses.append(_step(network, batch, optimizer, options))
             advance(1)
             if is_last or step + 1 == steps:

@@ -40,7 +40,7 @@ from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.files import hash_file
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
-from citeweave.encoders.batches import NOT_SAVED, Results, SavedBatches, run_batches
+from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
 from citeweave.encoders.compact_delta import from_int8, to_int8
 from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import load_encoder
@@ -398,7 +398,7 @@ def _predict_window(
             logits = network.logits([tokens[row] for row in rows.tolist()], task)
         out[rows] = logits.float().cpu().numpy()  # (texts of a batch, labels)
 
-    lengths, results = np.array([len(row.ids) for row in tokens], np.int64), Results([out], lambda rows: [rows])
+    lengths, results = np.array([len(row.ids) for row in tokens], np.int64), BatchResults([out], lambda rows: [rows])
     run_batches(lengths, budget, run, results=results, saved=saved, reporter=reporter)
 
 

@@ -74,7 +74,7 @@ def read_data(folder: Path) -> TrainingData:
         alignment=_read_alignment(folder / "alignment"),
         teacher=_read_array(teacher, "float32") if teacher.is_file() else None,
         pools=pools,
-        facts=json.loads(read_input(folder / "facts.json")),
+        metadata=json.loads(read_input(folder / "facts.json")),
         **_read_names(folder / "names.json"),
     )
     _check_data(folder, data)

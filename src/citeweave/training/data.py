@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from citeweave.core.randomness import hash_texts
 from citeweave.encoders.tokens import TokenStore
-from citeweave.graph.signals import Signal, related
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -272,17 +271,17 @@ def make_groups(
 
 # Related papers
 
-RELATED_SIGNALS = (Signal("connected"), Signal("cocited"), Signal("coupled", least=3))
-"""Signals of the citation graph by which papers are related; two shared references may be chance."""
-
 
 def find_related_papers(corpus: Corpus, graph: CitationGraph, rows: Numbers) -> PaperLists:
     """Find related papers among the training papers, which must not be in-batch negatives of each other.
 
     Related are papers by citation, co-citation, shared references, or equal titles.
     """
+    from citeweave.graph.signals import Signal, related  # not on machines that train from a bundle
+
     owners, others = _find_same_titles(corpus, rows)
-    for signal in RELATED_SIGNALS:
+    # two shared references may be chance
+    for signal in (Signal("connected"), Signal("cocited"), Signal("coupled", least=3)):
         neighbors = related(graph, signal, rows)
         owner = np.repeat(np.arange(len(rows)), np.diff(neighbors.offsets))
         place = np.minimum(np.searchsorted(rows, neighbors.targets), len(rows) - 1)

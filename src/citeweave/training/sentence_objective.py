@@ -37,7 +37,7 @@ from citeweave.vectors.sentence_distances import PaperPairs
 
 @dataclass(frozen=True, slots=True)
 class TrainedDistance:
-    """Distance between papers by their sentences that a loss trains: name, metric and settings."""
+    """The sentence-level distance that a training objective optimizes: name, metric and settings."""
 
     name: str
     metric: str
