@@ -147,7 +147,7 @@ class _Annotation:
         if classifier is not None:
             label_columns(classifier)  # fails before anything is read
         own = self._table.intents if options.keep_given else np.zeros(len(self._table), np.uint8)
-        self._given: NDArray[np.uint8] = own  # (contexts,)
+        self._from_source: NDArray[np.uint8] = own  # (contexts,)
         self._selected, self._linked = self._select()
 
     def _select(self) -> tuple[NDArray[np.bool_], int]:
@@ -156,19 +156,19 @@ class _Annotation:
         for block in self._blocks(_SCAN):
             selected[block.contexts] = True
             linked += len(np.unique(block.contexts[block.citations >= 0]))
-        selected &= (self._given == 0) & (self._table.texts.lengths() > 0)
+        selected &= (self._from_source == 0) & (self._table.texts.lengths() > 0)
         return selected & (self._classifier is not None), linked
 
     def check(self) -> None:
         """Refuse a corpus without citations, citing sentences or intents to annotate."""
-        corpus, given = self._corpus, self._options.keep_given and bool(self._corpus.intents.any())
+        corpus, from_source = self._corpus, self._options.keep_given and bool(self._corpus.intents.any())
         instead = "recipes such as specter_cl and scincl need no intents"
         if not len(corpus.citing):
             raise EmptyResultError(
                 f"{corpus.folder} has no citations between its papers, so there is nothing to annotate; import the "
                 "citing and the cited papers together, or add cited ones with --outside keep"
             )
-        if given or (self._linked and (self._classifier is not None or self._given.any())):
+        if from_source or (self._linked and (self._classifier is not None or self._from_source.any())):
             return
         if self._linked:
             raise EmptyResultError(
@@ -199,16 +199,16 @@ class _Annotation:
                 counts.add(predicted.counts)
         finally:
             out.close()
-        mask, confidence, given = self._decide(intents)
-        out.write_citations(mask, confidence, intents.contexts, given)
+        mask, confidence, from_source = self._decide(intents)
+        out.write_citations(mask, confidence, intents.contexts, from_source)
         statistics = {
             "corpus": self._corpus.hash,
             "corpus_folder": str(self._corpus.folder),
             "classifier": "" if self._classifier is None else self._classifier.name,
             "classifier_hash": "" if self._classifier is None else self._classifier.hash,
             "least": self._options.min_confidence,
-            "contexts": describe_contexts(self._table, self._given, self._linked, counts),
-            **describe_citations(mask, confidence, given, intents.contexts, intents.top_counts),
+            "contexts": describe_contexts(self._table, self._from_source, self._linked, counts),
+            **describe_citations(mask, confidence, from_source, intents.contexts, intents.top_counts),
         }
         if not self._options.keep_given and self._corpus.intents.any():
             statistics["agrees_with_source"] = _agreement_with_source(self._corpus.intents, confidence)
@@ -263,27 +263,27 @@ class _Annotation:
         """Combine the predictions in a block's file with the source's intents."""
         path, numbers = self._block_file(work, block.first)
         predicted, counts = read_block_file(path)
-        given = np.array(self._given[block.first : block.last])
-        confidence = confidence_from_mask(given)  # (contexts of the block, 3)
+        from_source = np.array(self._from_source[block.first : block.last])
+        confidence = confidence_from_mask(from_source)  # (contexts of the block, 3)
         confidence[numbers - block.first] = predicted
-        mask = np.where(given > 0, given, mask_from_confidence(confidence, self._options.min_confidence))
-        return BlockIntents(block.first, mask, confidence, given, counts)
+        mask = np.where(from_source > 0, from_source, mask_from_confidence(confidence, self._options.min_confidence))
+        return BlockIntents(block.first, mask, confidence, from_source, counts)
 
     def _decide(self, intents: CitationIntents) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.bool_]]:
         """Return mask and confidence of every citation's intents, and whether they come from the source."""
-        own = intents.given | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
-        given = own > 0
-        confidence = np.where(given[:, None], confidence_from_mask(own), intents.confidence)
+        own = intents.from_source | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
+        from_source = own > 0
+        confidence = np.where(from_source[:, None], confidence_from_mask(own), intents.confidence)
         return (
-            np.where(given, own, mask_from_confidence(intents.confidence, self._options.min_confidence)),
+            np.where(from_source, own, mask_from_confidence(intents.confidence, self._options.min_confidence)),
             confidence,
-            given,
+            from_source,
         )
 
 
-def _agreement_with_source(given: NDArray[np.uint8], confidence: NDArray[np.float16]) -> dict[str, Any]:
+def _agreement_with_source(from_source: NDArray[np.uint8], confidence: NDArray[np.float16]) -> dict[str, Any]:
     """Measure how often a citation's likeliest predicted intent is one that the source names."""
-    named = confidence_from_mask(np.asarray(given)) > 0  # (citations, 3)
+    named = confidence_from_mask(np.asarray(from_source)) > 0  # (citations, 3)
     both = np.flatnonzero(named.any(axis=1) & confidence.any(axis=1))
     agree = named[both, confidence[both].argmax(axis=1)]
     return {"citations": len(both), "share": round(float(agree.mean()), 4) if len(both) else None}
@@ -293,7 +293,7 @@ def _agreement_with_source(given: NDArray[np.uint8], confidence: NDArray[np.floa
 
 
 def describe_contexts(
-    table: Contexts, given: NDArray[np.uint8], linked: int, counts: AnnotationCounts
+    table: Contexts, from_source: NDArray[np.uint8], linked: int, counts: AnnotationCounts
 ) -> dict[str, int]:
     """Count the contexts of a corpus: annotated, with the source's intents, empty, in another language, unmarked."""
     return {
@@ -301,7 +301,7 @@ def describe_contexts(
         "of_a_citation": linked,
         "cite_no_paper_of_the_corpus": int((np.diff(table.cited_offsets) == 0).sum()),
         "annotated": counts.annotated,
-        "given": int((given > 0).sum()),
+        "given": int((from_source > 0).sum()),
         "empty": int((table.texts.lengths() == 0).sum()) + counts.blank,
         "another_language": counts.foreign,
         "without_mark": counts.unmarked,
@@ -311,13 +311,13 @@ def describe_contexts(
 def describe_citations(
     mask: NDArray[np.uint8],
     confidence: NDArray[np.float16],
-    given: NDArray[np.bool_],
+    from_source: NDArray[np.bool_],
     contexts: NDArray[np.int64],
     top_counts: NDArray[np.uint32],
 ) -> dict[str, Any]:
     """Return coverage, distribution, agreement and mean confidence of citations' intents; shares of nothing are None."""
     has_intent, has_context = mask > 0, contexts > 0
-    classified = top_counts.any(axis=1) & ~given
+    classified = top_counts.any(axis=1) & ~from_source
     sizes = np.bincount(sum(((mask >> bit) & 1 for bit in range(8)), np.zeros(len(mask), np.int64)), minlength=4)
     return {
         "citations": {
@@ -326,7 +326,7 @@ def describe_citations(
             "with_intent": int(has_intent.sum()),
             "share": _share(has_intent.sum(), len(mask)),
             "share_of_those_with_contexts": _share((has_intent & has_context).sum(), has_context.sum()),
-            "given": int(given.sum()),
+            "given": int(from_source.sum()),
             "unknown": int((classified & ~has_intent).sum()),
             "unknown_share": _share((classified & ~has_intent).sum(), classified.sum()),
         },

@@ -94,7 +94,7 @@ class BlockIntents:
     first: int
     mask: NDArray[np.uint8]
     confidence: NDArray[np.float16]
-    given: NDArray[np.uint8]
+    from_source: NDArray[np.uint8]
     counts: AnnotationCounts
 
 
@@ -106,7 +106,7 @@ class CitationIntents:
     confidence: NDArray[np.float16] = field(init=False)
     """Largest confidence of the classifier, (citations, 3)."""
 
-    given: NDArray[np.uint8] = field(init=False)
+    from_source: NDArray[np.uint8] = field(init=False)
     """Intents that the source gives for contexts, (citations,)."""
 
     contexts: NDArray[np.int64] = field(init=False)
@@ -117,7 +117,7 @@ class CitationIntents:
 
     def __post_init__(self) -> None:
         self.confidence = np.zeros((self.citations, len(LABELS)), np.float16)
-        self.given = np.zeros(self.citations, np.uint8)
+        self.from_source = np.zeros(self.citations, np.uint8)
         self.contexts = np.zeros(self.citations, np.int64)
         self.top_counts = np.zeros((self.citations, len(LABELS)), np.uint32)
 
@@ -125,11 +125,11 @@ class CitationIntents:
         """Add the intents of a block's contexts to the citations they belong to."""
         linked = block.citations >= 0
         citations, at = block.citations[linked], block.contexts[linked] - intents.first
-        has_intent = intents.confidence[at].any(axis=1) | (intents.given[at] > 0)
+        has_intent = intents.confidence[at].any(axis=1) | (intents.from_source[at] > 0)
         citations, at = citations[has_intent], at[has_intent]
         np.add.at(self.contexts, citations, 1)
-        np.bitwise_or.at(self.given, citations, intents.given[at])
-        predicted = intents.given[at] == 0
+        np.bitwise_or.at(self.from_source, citations, intents.from_source[at])
+        predicted = intents.from_source[at] == 0
         citations, confidence = citations[predicted], intents.confidence[at[predicted]]  # (mentions, 3)
         np.maximum.at(self.confidence, citations, confidence)
         np.add.at(self.top_counts, (citations, confidence.argmax(axis=1)), 1)

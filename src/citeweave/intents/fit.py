@@ -4,7 +4,7 @@
 
 The loss of a labeled sentence is (1 - a) * cross-entropy + a * divergence from the teachers where there are any (Hinton
 et al. 2015), of an unlabeled one the divergence alone, of an auxiliary one its cross-entropy times its weight. A batch
-has sentences of one task and of similar length; each epoch draws anew which sentences hide their section or span.
+has sentences of one task and of similar length; each epoch draws again which sentences hide their section or span.
 
 Teachers are fully trained networks whose mean probabilities are distilled into the small classifier:
 

@@ -1,4 +1,4 @@
-"""Bundles: a training run as plain files, to train on a machine with torch and transformers but without the corpus.
+"""Bundles: a training run as plain files, to train on a machine with torch but without the corpus.
 
     bundle/
       bundle.json                        the plan: encoder, training, notes for the model's card

@@ -1,4 +1,4 @@
-"""What is trained of an encoder: all of it, its biases, LoRA updates, aspect heads; with the lowest layers frozen.
+"""Which parameters are trained: the complete encoder, some layers, biases, LoRA updates, or aspect heads.
 
     choose_parts(model, "all")                       everything that a vector depends on
     choose_parts(model, "layers")                    everything but the embeddings, which are half of a small model

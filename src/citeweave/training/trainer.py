@@ -1,4 +1,4 @@
-"""The training loop: learning-rate schedules, optimizer steps, validation, early stopping, checkpoints and the log.
+"""The training loop: learning-rate schedule, optimizer steps, validation, early stopping, checkpoints, log.
 
     progress = train_network(run, Path("work/"))
 

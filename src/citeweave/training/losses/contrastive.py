@@ -1,4 +1,4 @@
-"""Contrastive softmax losses: a positive against the negatives of its anchor, or against all papers of the batch.
+"""Contrastive softmax losses: a positive against the negatives of its anchor, or against the complete batch.
 
 With one positive per anchor and the same candidates, all of them are equal:
 

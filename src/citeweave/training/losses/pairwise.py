@@ -1,4 +1,4 @@
-"""Losses on distances and pairs: triplet margin, CoSENT, AnglE, student-teacher, masked words, sentence matching.
+"""Losses on distances and pairs: triplet margin, CoSENT, AnglE, student-teacher, masked words, sentence scores.
 
 CoSENT and AnglE order labeled pairs: a pair with a higher label should be more similar. They are one log-sum-exp over
 the batch, not a mean, so their value grows with the batch. Pairs with equal labels are not compared.
