@@ -1,4 +1,4 @@
-"""The training objective: a recipe's losses on the vectors of a batch, summed by weight; masked language modeling.
+"""The training objective: a recipe's losses on a batch's vectors, summed by weight; masked language modeling.
 
     objective = Objective(options.losses, LossInputs(related))
     loss = objective(vectors, batch, batch)
