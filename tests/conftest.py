@@ -123,14 +123,14 @@ def bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactor
 
 
 class Told(LocalExecutor):
-    """A crew that takes work as text, as it travels; it makes the last number first, and some not at all."""
+    """An executor that takes work as text, as it travels; it makes the last number first, and some not at all."""
 
     def __init__(self, failing: Sequence[int] = ()) -> None:
         self.failing, self.made, self.works = failing, list[int](), list[ShardTask]()
 
     def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         self.works.append(work)
-        heard = ShardTask(work.maker, json.loads(json.dumps(dict(work.given))), work.label, work.unit, work.gpu)
+        heard = ShardTask(work.maker, json.loads(json.dumps(dict(work.arguments))), work.label, work.unit, work.gpu)
         for number, made in super().make(heard, [n for n in reversed(numbers) if n not in self.failing]):
             self.made.append(number)
             yield number, made

@@ -16,7 +16,7 @@ from citeweave.core.columns import (
     write_numbers,
 )
 from citeweave.core.errors import ArtifactError
-from citeweave.core.randomness import hash_numbers, hash_text, hash_texts
+from citeweave.core.hash_keys import hash_numbers, hash_text, hash_texts
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 

@@ -37,7 +37,7 @@ def written(path: Path, facts: object) -> Path:
         ({"provenance": "here"}, "its provenance is none"),
         ({"name": "mine"}, "gives name, which is not to be chosen"),
         ({"licnse": "MIT"}, "Did you mean 'license'"),
-        ({"seeds": 3}, "the fact seeds of a model card is '3'; it must be a list"),
+        ({"seeds": 3}, "the field seeds of a model card is '3'; it must be a list"),
         ({"results": {"MAP": [1]}}, "the result 'MAP' is .1.; it must be two numbers"),
         ({"results": {"MAP": ["1", 2]}}, "must be two numbers"),
     ],

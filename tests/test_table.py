@@ -243,17 +243,18 @@ def test_the_section_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         reports.write_run(tmp_path, run)
     (tmp_path / "page.md").write_text("before\n")
     text = page.write_section(tmp_path, tmp_path / "page.md", ["elife"], resamples=200)
-    main, _, others = text.partition("#### Against `minilm`")
-    assert "| 1 | weave | 3 | **" in main and "| 2 | specter | 3 |" in main
+    main, _, claims = text.partition("### Published claims")
+    assert "| 1 | weave | **" in main and "| 2 | specter |" in main
     assert "not ranked: scincl: seed 2 is missing" in main
     assert "not shown: cocite: seed 0 was made with the data version old" in main
-    assert "not possible here: aspire_ts: no citing sentence" in main and "not run: specter_undirected" in main
+    assert "not possible here: aspire_ts: no citing sentence" in main
     assert "weave, plain" not in main and "scincl, prone" not in main
-    behind = next(line for line in others.splitlines() if line.startswith("| specter |"))
-    assert behind.endswith("| cite.map, cocite.map, C, S | - |")
-    variants, _, graphs = others.partition("#### Variants of weave")[2].partition("#### SciNCL with other graphs")
-    assert "| weave, plain |" in variants and "| scincl, prone |" in graphs
-    assert "| scincl > specter | mean | elife |" in text and "cannot be told: scincl is not ranked" in text
+    assert "| scincl > specter | mean | inconclusive: scincl is not ranked |" in claims
+    details = (tmp_path / "history" / "page.md").read_text()
+    assert all(
+        f"| {name} | +" in details or f"| {name} | -" in details
+        for name in ("specter", "weave, plain", "scincl, prone")
+    )
     written = (tmp_path / "page.md").read_text()
     assert written.startswith("before\n") and page.replace_section(written, text) == written
 
@@ -273,7 +274,7 @@ def test_verdicts_come_from_the_test() -> None:
     ]
     claims = [Claim(better, worse, "a text") for better, worse in names]
     found = ask_claims({"elife": {"corpus": standing}}, {"elife": {"aspire_ts": "no sentence"}}, claims)
-    assert [each.verdict for each in found] == ["holds", "does not hold", *["cannot be told"] * 3]
+    assert [each.verdict for each in found] == ["holds", "reversed", *["inconclusive"] * 3]
     assert [each.why_not for each in found[3:]] == ["sgc was not run", "aspire_ts is not possible here"]
     assert found[0].lead.corrected == pytest.approx(3 * found[0].lead.p), "three tests were made"
 
@@ -317,10 +318,10 @@ def test_reports_travel_packed(tmp_path: Path) -> None:
 
 def test_steps_follow_from_the_budget() -> None:
     from benchmarks.table.worker import budgeted
-    from citeweave.training.data import groups_of
+    from citeweave.training.data import make_groups
     from citeweave.training.options import TrainingOptions
 
-    groups = groups_of(range(8), [[8 + n] for n in range(8)], [[16 + n] for n in range(8)])
+    groups = make_groups(range(8), [[8 + n] for n in range(8)], [[16 + n] for n in range(8)])
     options, length = budgeted(TrainingOptions(batch=4, warmup=2000), groups, 1200)
     assert (options.steps, options.warmup) == (100, 10) and length == {"steps": 100, "papers": 1200, "epochs": 50.0}
 

@@ -27,14 +27,14 @@ class Site:
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> Site:
-        from citeweave.serve.app import server_of
+        from citeweave.serve.app import create_server
         from citeweave.serve.options import ServeOptions
 
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
-        self._server = server_of(self.app(), "127.0.0.1", self.port, ServeOptions())
+        self._server = create_server(self.app(), "127.0.0.1", self.port, ServeOptions())
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
         while not self._server.started:

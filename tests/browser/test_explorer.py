@@ -139,13 +139,13 @@ def loading(
     index: Path, site_of: type[Any], reader_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Any, threading.Event]]:
     """A tab on a server whose model is loaded once the event is set."""
-    may_load, load = threading.Event(), indexes.load_reader_encoder
+    may_load, load = threading.Event(), indexes.load_query_encoder
 
     def late(*arguments: Any, **options: Any) -> Any:
         assert may_load.wait(600)
         return load(*arguments, **options)
 
-    monkeypatch.setattr(indexes, "load_reader_encoder", late)
+    monkeypatch.setattr(indexes, "load_query_encoder", late)
     app = create_app({"main": index}, ServeOptions(device="cpu", time_limit=600))
     site = site_of(lambda: app).start()
     reader = reader_of(site)

@@ -9,7 +9,7 @@ import pytest
 
 from citeweave import Samples, synthesize
 from citeweave.cli import main
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 
 from .conftest import run
 
@@ -18,8 +18,8 @@ from .conftest import run
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, samples of citing sentences and samples without any."""
     place = tmp_path_factory.mktemp("align")
-    synthesize(place / "corpus", Synthetic(papers=200))
-    synthesize(place / "other", Synthetic(papers=50))
+    synthesize(place / "corpus", SyntheticOptions(papers=200))
+    synthesize(place / "other", SyntheticOptions(papers=50))
     for recipe in ("aspire", "specter"):
         words = ["--recipe", recipe, "--set", "mining.anchors=20", "-o", str(place / recipe), "--quiet"]
         with pytest.raises(SystemExit) as end:
@@ -37,7 +37,7 @@ def test_align(by: str, folder: Path, bert: Path, tmp_path: Path, capsys: pytest
     found = Samples.open(tmp_path / "a")
     assert found.alignment is not None and found.alignment.aligned.all()
     code, out, err = run(capsys, "align", *words, "-o", tmp_path / "a")
-    assert code == 0 and "is there already" in err
+    assert code == 0 and "already exists" in err
     code, out, _ = run(capsys, "align", *words, "-o", tmp_path / "a", "--json")
     value = json.loads(out)
     assert value["by"] == by and value["samples"] == 20
@@ -52,7 +52,7 @@ def test_align(by: str, folder: Path, bert: Path, tmp_path: Path, capsys: pytest
         ("corpus", "corpus", [], "holds corpus, not samples"),
         ("corpus", "nowhere", [], "does not exist; give a folder that holds samples"),
         ("corpus", "specter", [], "pairs: no citing sentence); mine with a recipe whose samples come from citing"),
-        ("corpus", "aspire", ["--model", "nowhere"], "the encoder 'nowhere' is no folder and no known name"),
+        ("corpus", "aspire", ["--model", "nowhere"], "the encoder 'nowhere' is not a folder and not a known name"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.intent_overlay import IntentOverlay
 
 from .conftest import run
@@ -17,7 +17,7 @@ from .conftest import run
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("annotate")
-    synthesize(place / "corpus", Synthetic(papers=200))
+    synthesize(place / "corpus", SyntheticOptions(papers=200))
     return place
 
 
@@ -45,7 +45,7 @@ def test_annotate_and_info(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["corpus", "--least", "7"], "--least is 7.0; it must be a confidence"),
+        (["corpus", "--min-confidence", "7"], "--min-confidence is 7.0; it must be a confidence"),
         (["corpus", "--classifier", "nowhere", "--no-keep-given"], "nowhere does not exist"),
         (["intents"], "holds intents, not corpus"),
     ],

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 
 from .conftest import run
 
 
 def test_derive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    synthesize(tmp_path / "corpus", Synthetic(papers=300))
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=300))
     code, out, err = run(capsys, "derive", tmp_path / "corpus", "--texts", "contexts", "-o", tmp_path / "contexts")
     assert code == 0, err
     assert "pairs" in out and "left out: fewer than 2 papers cited" in out
@@ -45,6 +45,6 @@ def test_derive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes_are_one_line(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    synthesize(tmp_path / "corpus", Synthetic(papers=20, contexts=0.0))
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=20, contexts=0.0))
     code, _, err = run(capsys, "derive", tmp_path / "corpus", "-o", tmp_path / "texts", *words)
     assert code == 2 and message in err and err.count("\n") == 1

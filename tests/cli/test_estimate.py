@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from citeweave import synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 
 from .conftest import run
 
@@ -29,7 +29,7 @@ def test_a_literature_by_its_numbers(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_corpus_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    synthesize(tmp_path / "corpus", Synthetic(papers=100))
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=100))
     code, out, err = run(capsys, "estimate", "tiny", "--corpus", tmp_path / "corpus", "--json")
     assert code == 0, err
     assert json.loads(out)["stages"][0]["size"].endswith("100 papers, 99 with text")

@@ -10,7 +10,7 @@ import pytest
 
 from citeweave import Corpus, Samples, synthesize
 from citeweave.cli import main
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.intents.annotate import annotate_intents
 
 from .conftest import run
@@ -19,7 +19,7 @@ from .conftest import run
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cli")
-    synthesize(place / "corpus", Synthetic(papers=700))
+    synthesize(place / "corpus", SyntheticOptions(papers=700))
     return place
 
 
@@ -177,7 +177,7 @@ def test_graphs_of_intents_and_what_is_mined_by_them(folder: Path, capsys: pytes
         (["mine", "@corpus", "-o", "@s1", "--recipe", "cocite", "--graph", "@graph"], "the recipe asks for 'cocited'"),
         (["mine", "@corpus", "-o", "@corpus", "--recipe", "specter", "--overwrite"], "which samples must not replace"),
         (["graph", "@corpus", "-o", "@corpus", "--overwrite"], "which graph must not replace"),
-        (["graph", "@corpus", "-o", "@g1", "--method", "none", "--held-out", "0.1"], "--held-out judges node vectors"),
+        (["graph", "@corpus", "-o", "@g1", "--method", "none", "--held-out", "0.1"], "--held-out evaluates node vectors"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--graph", "@nowhere"], "nowhere does not exist"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--workers", "-2"], "--workers is -2"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "mine.tml"], "mine.tml does not exist"),

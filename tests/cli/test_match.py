@@ -60,7 +60,7 @@ def test_two_corpora(place, capsys, tmp_path):
     (place / "conflicts.csv").write_text("submission,person\ns:0,bo\n")
     code, out, _ = run(
         capsys, *command, "--model", place / "tiny", "-o", tmp_path / "c.csv", "--device", "cpu", "--json",
-        "--conflicts", place / "conflicts.csv", "--best", 1, "--rule", "max",
+        "--conflicts", place / "conflicts.csv", "--top", 1, "--rule", "max",
     )  # fmt: skip
     told = json.loads(out)
     assert code == 0 and told["people"] == 2 and told["left_out"] == 1 and told["unknown_papers"] == 1
@@ -92,9 +92,9 @@ def test_vectors(place, capsys, tmp_path):
     ("arguments", "said"),
     [
         (["--rule", "best"], "--rule is 'best'"),
-        (["--fewest", "9", "--model", "MODEL"], "none of 3 people has 9 papers"),
-        (["--best", "-1"], "--best is -1"),
-        (["--model", "nowhere-and-no-name"], "is no folder and no known name"),
+        (["--min-papers", "9", "--model", "MODEL"], "none of 3 people has 9 papers"),
+        (["--top", "-1"], "--top is -1"),
+        (["--model", "nowhere-and-no-name"], "is not a folder and not a known name"),
         (["--papers", "people.jsonl"], "holds neither a corpus nor vectors"),
     ],
 )

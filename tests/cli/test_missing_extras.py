@@ -87,7 +87,7 @@ def commands(place: Path, bert: Path) -> dict[str, str]:
         "import": f"import {place}/library.bib {out}/import",
         "info": f"info {corpus}",
         "derive": f"derive {corpus} --texts titles {out}/derive",
-        "annotate": f"annotate {corpus} {out}/annotate --no-keep-given --most-contexts 1 {cpu}",
+        "annotate": f"annotate {corpus} {out}/annotate --no-keep-given --max-contexts 1 {cpu}",
         "annotate given": f"annotate {corpus} --classifier none {out}/annotate-none",
         "intents train": f"intents train {place}/labeled.jsonl {out}/intents-train --base {bert} {cpu}",
         "intents evaluate": f"intents evaluate default --data {place}/labeled.jsonl {cpu}",

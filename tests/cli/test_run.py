@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from citeweave import synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 
 from .conftest import run
 
@@ -21,7 +21,7 @@ SMALL = [
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "corpus"
-    synthesize(folder, Synthetic(papers=200))
+    synthesize(folder, SyntheticOptions(papers=200))
     return folder
 
 
@@ -31,7 +31,7 @@ def test_run_and_run_again(corpus: Path, bert: Path, tmp_path: Path, capsys: pyt
     assert code == 0 and "2 steps of 4 triplets" in out and not (tmp_path / "run").exists()
     code, out, err = run(capsys, "run", *words)
     assert code == 0, err
-    assert "| start |" in out and "## corpus" in out and "made: corpus, graph" in err
+    assert "| start |" in out and "## corpus" in out and "stages that ran: corpus, graph" in err
     code, out, err = run(capsys, "run", *words)
     assert code == 0 and "all of it was there already" in out and "nothing to do" in err
     code, out, _ = run(capsys, "run", *words, "--json")
@@ -52,10 +52,10 @@ def test_run_and_run_again(corpus: Path, bert: Path, tmp_path: Path, capsys: pyt
         (["tiny", "--set", "training.bacth=3"], "Did you mean 'batch'"),
         (["tiny", "--bands", "atuo"], "--bands is 'atuo'"),
         (["tiny", "--suite", "csfcube"], "--suite is 'csfcube'; it must be NAME=PATH"),
-        (["tiny", "--suite", "csfcube=nowhere"], "there is no such folder"),
-        (["tiny", "--held-out", "none"], "leaves nothing to judge by"),
+        (["tiny", "--suite", "csfcube=nowhere"], "no such folder"),
+        (["tiny", "--held-out", "none"], "leaves nothing to evaluate on"),
         (["tiny", "--seeds", "-1"], "--seeds is -1"),
-        (["tiny", "--init", "no/where/at/all"], "no known name"),
+        (["tiny", "--init", "no/where/at/all"], "not a known name"),
     ],
 )
 def test_mistakes_are_one_line(

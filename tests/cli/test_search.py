@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.cli import main
-from citeweave.core.artifact import MANIFEST, Manifest, sealed
+from citeweave.core.artifact import MANIFEST, Manifest, seal_payload
 from citeweave.core.files import hash_file, write_json
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
@@ -66,7 +66,7 @@ def seal_again(path: Path) -> None:
     state = json.loads((folder.parent.parent / STATE).read_bytes())
     state["segments"][0]["hash"] = manifest.hash
     state.pop("seal")
-    write_json(folder.parent.parent / STATE, sealed(state))
+    write_json(folder.parent.parent / STATE, seal_payload(state))
 
 
 def test_an_index_of_a_stranger(index, capsys, tmp_path):
@@ -121,9 +121,9 @@ def test_mistakes_of_index(index, capsys, tmp_path):
     code, _, err = run(capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--intents", tmp_path)
     assert code == 2 and "is not an artifact of citeweave" in err
     code, _, err = run(
-        capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--contexts", "--most-contexts", 0
+        capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--contexts", "--max-contexts", 0
     )
-    assert code == 2 and "--most-contexts is 0" in err
+    assert code == 2 and "--max-contexts is 0" in err
     code, _, err = run(capsys, "search", corpus, "words")
     assert code == 2 and "holds corpus, not index" in err
 

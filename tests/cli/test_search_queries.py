@@ -110,11 +110,11 @@ def test_reasons(indexes, capsys):
 def test_cite_each(indexes, capsys):
     index, _ = indexes
     text = "We find a cell [CIT]. Models grow. Data learn (?)."
-    code, out, _ = run(capsys, "search", index, "--cite", text, "--each", "--count", 1, "--device", "cpu")
+    code, out, _ = run(capsys, "search", index, "--cite", text, "--each-sentence", "--count", 1, "--device", "cpu")
     lines = out.splitlines()
     assert code == 0 and lines[0] == "We find a cell [CIT]." and lines[2] == "Data learn (?)."
     assert lines[1].startswith("  1. ") and lines[3].startswith("  1. ")
-    told = found(capsys, index, "--cite", text, "--each")
+    told = found(capsys, index, "--cite", text, "--each-sentence")
     assert {hit["passage"] for hit in told["hits"]} == {0, 2} and told["query"]["cite"] == text
     assert told["sentences"] == 0 and told["passage"][1] == "Models grow."
 
@@ -144,7 +144,7 @@ def test_exports(indexes, capsys, tmp_path):
         (["words", "--by", "word"], "Did you mean 'words'?"),
         (["--like", "p:0", "--by", "words"], "liked needs vectors"),
         (["words", "--diversity", "2"], "--diversity is 2"),
-        (["words", "--each"], "go with --cite"),
+        (["words", "--each-sentence"], "go with --cite"),
         (["words", "--export", "x.xlsx"], "must end in .bib, .csv, .json"),
         (["--paper", "p:0", "--count", "1001"], "--count is 1001"),
     ],

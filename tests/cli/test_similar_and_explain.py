@@ -69,7 +69,7 @@ def test_similar_by_sentences(made, capsys):
     assert code == 0 and found["sentences"] == [0] and found["is_exact"]
     (hit,) = found["hits"]
     assert hit["id"] == "c" and hit["nearest_sentences"]["paper"] == 0 and hit["title"] == ""
-    code, out, _ = run(capsys, "similar", made.sentences, "--paper", "a", "--first", 0, "--json", "--metric", "cosine")
+    code, out, _ = run(capsys, "similar", made.sentences, "--paper", "a", "--rescore", 0, "--json", "--metric", "cosine")
     assert json.loads(out)["temperature"] == 5000 and json.loads(out)["is_exact"]
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from citeweave import synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 
 from .conftest import run
 
 
 def test_sweep(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'citeweave[plots]'")
-    synthesize(tmp_path / "corpus", Synthetic(papers=200))
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=200))
     words = ["tiny", "--corpus", tmp_path / "corpus", "--init", bert, "-o", tmp_path / "sweep", "--task", "cite"]
     words += ["--set", "training.steps=1", "--set", "training.batch=4", "--set", "encoder.max_tokens=24"]
     words += ["--queries", "12", "--device", "cpu", "--cache", tmp_path / "cache"]

@@ -15,7 +15,7 @@ OPENS = 'x","\n'
 
 def read(lines: Iterator[str] | list[str]) -> tuple[list[list[str]], dict[str, int]]:
     tally = Tally()
-    return list(edge_tables.rows_of_lines(lines, ",", tally, "papers")), tally.counts["papers"].rejected
+    return list(edge_tables.read_csv_rows(lines, ",", tally, "papers")), tally.counts["papers"].rejected
 
 
 def test_many_open_quotes_are_read_a_bounded_number_of_times() -> None:
@@ -28,7 +28,7 @@ def test_a_row_that_never_ends_is_not_kept_in_memory(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(edge_tables, "MAX_ROW", 10_000)
     handed_out: list[str] = []
     lines = (handed_out.append(OPENS) or OPENS for _ in range(50_000))
-    found = edge_tables.rows_of_lines(lines, ",", Tally(), "papers")
+    found = edge_tables.read_csv_rows(lines, ",", Tally(), "papers")
     monkeypatch.setattr(Tally, "reject", _refuse)
     with pytest.raises(_RejectedError):
         next(found)

@@ -19,7 +19,7 @@ from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
 from citeweave.mining.mine import MiningInputs, mine_samples
-from citeweave.pipeline.fit_bands import without_references
+from citeweave.pipeline.held_out import without_references
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.training.data import find_related_papers
 

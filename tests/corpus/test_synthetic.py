@@ -18,9 +18,9 @@ from citeweave.corpus.synthetic.literature import (
     Facet,
     LiteratureBlock,
     SyntheticOptions,
+    describe_literature,
     make_block,
     make_blocks,
-    describe_literature,
     wordings,
 )
 

@@ -9,14 +9,14 @@ import pytest
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.corpus.readers import xml_records
-from citeweave.corpus.readers.xml_records import outermost, plain_text, root_name
+from citeweave.corpus.readers.xml_records import element_text, outermost_elements, root_name
 
 
 def titles(tmp_path, content: bytes) -> list[str]:
     path = tmp_path / "set.xml"
     path.write_bytes(content)
     found = xml_records.xml_records(Source(path), roots={"set", "paper"}, records={"paper"}, what="a set")
-    return [plain_text(paper.find("title"), {"fn"}) for paper in found]
+    return [element_text(paper.find("title"), {"fn"}) for paper in found]
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_depth_and_nesting(tmp_path):
     path = tmp_path / "deep.xml"
     path.write_bytes(b"<set><paper>" + b"<a>x" * 100_000 + b"</a>" * 100_000 + b"</paper></set>")
     for paper in xml_records.xml_records(Source(path), roots={"set"}, records={"paper"}, what="a set"):
-        assert plain_text(paper) == "x" * 100_000
-        assert len(list(outermost(paper, "a"))) == 1
+        assert element_text(paper) == "x" * 100_000
+        assert len(list(outermost_elements(paper, "a"))) == 1

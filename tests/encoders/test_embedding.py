@@ -27,7 +27,7 @@ from citeweave.encoders.embed import (
     embed_texts,
 )
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.full_text import FullText, split_chunks, embed_full_text
+from citeweave.encoders.full_text import FullText, embed_full_text, split_chunks
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.encoders.shards import NO_TEXT
 from citeweave.encoders.tokens import TokenStore

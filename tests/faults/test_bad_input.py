@@ -171,7 +171,7 @@ COMPRESS = {
 @pytest.mark.parametrize(("kind", "cut"), [("gz", 1), ("gz", 800), ("bz2", 800), ("xz", 800), ("zst", 800)])
 def test_truncated_compression(imported: Callable[..., Ran], kind: str, cut: int) -> None:
     ran = imported(f"papers.jsonl.{kind}", COMPRESS[kind](PAPERS.encode())[:-cut])
-    ran.assert_refused(f"papers.jsonl.{kind} is damaged or cut off")
+    ran.assert_refused(f"papers.jsonl.{kind} is damaged or truncated")
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
@@ -179,12 +179,12 @@ def test_changed_bytes_in_compression(imported: Callable[..., Ran], kind: str) -
     whole = bytearray(COMPRESS[kind](PAPERS.encode()))
     for place in range(len(whole) // 2, len(whole) // 2 + 20):
         whole[place] ^= 0x55
-    imported(f"papers.jsonl.{kind}", bytes(whole)).assert_refused(f"papers.jsonl.{kind} is damaged or cut off")
+    imported(f"papers.jsonl.{kind}", bytes(whole)).assert_refused(f"papers.jsonl.{kind} is damaged or truncated")
 
 
 def test_garbage_after_a_gzip_stream(imported: Callable[..., Ran]) -> None:
     ran = imported("papers.jsonl.gz", gzip.compress(PAPERS.encode()) + b"\x1f\x8b garbage")
-    ran.assert_refused("papers.jsonl.gz is damaged or cut off")
+    ran.assert_refused("papers.jsonl.gz is damaged or truncated")
 
 
 def test_wrong_encodings(imported: Callable[..., Ran], tmp_path: Path) -> None:

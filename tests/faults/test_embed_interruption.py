@@ -9,7 +9,7 @@ from pathlib import Path
 
 from citeweave import Corpus
 from citeweave.core.publish import work_folder
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.vectors.vectors import Vectors
 
@@ -45,7 +45,7 @@ def run(words: list[str]) -> None:
 
 
 def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Path) -> None:
-    synthesize(tmp_path / "corpus", Synthetic(papers=SHARD * SHARDS))
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=SHARD * SHARDS))
     run(arguments(tmp_path, bert, "whole"))
     out = tmp_path / "broken"
 

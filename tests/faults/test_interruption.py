@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.core.publish import begin_work, work_folder
+from citeweave.core.publish import create_work_folder, work_folder
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.open_system import open_judged
-from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, TaskTexts
 
@@ -148,7 +148,7 @@ def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
 class Counted:
     """Vectors that count how many tasks they are asked to score."""
 
-    def __init__(self, vectors: GivenVectors) -> None:
+    def __init__(self, vectors: PrecomputedVectors) -> None:
         self.tasks, self._vectors = 0, vectors
 
     def __getattr__(self, name: str) -> Any:
@@ -164,7 +164,7 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
     write_benchmark(data)
     command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
     suite = read_suite("mdcr", data)
-    expected = evaluate(open_judged(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
+    expected = evaluate(open_system(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
     half, task = FIELDS // 2, "*/kept/tasks/*/*.json"
     seen: dict[str, tuple[int, bytes]] = {}
     # the second task, the next one after half of them, the whole report
@@ -175,10 +175,10 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
         assert len(kept) == expected_tasks
         seen = kept
         if expected_tasks == half:
-            shutil.copytree(work_folder(out) / "kept", begin_work(copied) / "kept", dirs_exist_ok=True)
+            shutil.copytree(work_folder(out) / "kept", create_work_folder(copied) / "kept", dirs_exist_ok=True)
     for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
-        vectors = open_judged(str(data / "vectors.jsonl"))
-        assert isinstance(vectors, GivenVectors)
+        vectors = open_system(str(data / "vectors.jsonl"))
+        assert isinstance(vectors, PrecomputedVectors)
         counted = Counted(vectors)
         assert evaluate(counted, suite, folder).metrics == expected["metrics"]
         assert counted.tasks == unfinished

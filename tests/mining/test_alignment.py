@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from citeweave import Corpus, import_papers
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import hash_texts
 from citeweave.corpus.text import sentence_texts
 from citeweave.mining import align
 from citeweave.mining.align import REASONS, AlignmentOptions, align_samples, alignment_options, best_match

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from citeweave import paper_text
-from citeweave.corpus.synthetic.literature import Synthetic, block
+from citeweave.corpus.synthetic.literature import SyntheticOptions, make_block
 
 
 def minilm_vectors(texts: list[str]) -> np.ndarray:
@@ -21,7 +21,7 @@ def minilm_vectors(texts: list[str]) -> np.ndarray:
 
 def test_minilm_finds_a_fifth_to_two_fifths_of_every_aspect() -> None:
     """The first fifth of a thousand papers: their nearest two stand for the nearest ten of all."""
-    made = block(Synthetic(papers=1000, seed=0), 0, 200)
+    made = make_block(SyntheticOptions(papers=1000, seed=0), 0, 200)
     vectors = minilm_vectors(
         [paper_text(*pair) for pair in zip(made.papers.titles, made.papers.abstracts, strict=True)]
     )

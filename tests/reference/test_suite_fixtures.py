@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.open_system import OpeningOptions, open_system
 from citeweave.evaluation.suites.registry import read_suite
 
 
@@ -27,7 +27,7 @@ def judge(
     precision: str = "",
     intercept: bool = True,
 ) -> dict[str, float]:
-    judged = open_judged(str(given), OpeningOptions(precision=precision))
+    judged = open_system(str(given), OpeningOptions(precision=precision))
     options = EvaluationOptions(missing="peers", intercept=intercept)
     return evaluate(judged, read_suite(suite, data, split=split), output, options=options).metrics
 

@@ -16,7 +16,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.shards import Loading, RemoteShards
+from citeweave.encoders.shards import EncoderSpec, RemoteShards
 from citeweave.remote.ray_executor import RayExecutor
 from citeweave.remote.ray_workers import ClusterOptions
 
@@ -89,7 +89,7 @@ def test_a_killed_driver_and_a_killed_worker_cost_nothing(
 
     with RayExecutor(ClusterOptions(cluster)) as inner:
         executor = Killing(inner, after=10)
-        options = EmbeddingOptions(shard=SHARD, elsewhere=RemoteShards(executor, Loading(str(bert))))
+        options = EmbeddingOptions(shard=SHARD, remote=RemoteShards(executor, EncoderSpec(str(bert))))
         embed_papers(corpus, encoder, tmp_path / "v", options)
         assert not Path(f"/proc/{executor.killed}").exists() or executor.killed not in workers_of_this_process()
     assert executor.killed and executor.asked == 60 - kept

@@ -12,7 +12,7 @@ from citeweave import Corpus, synthesize
 from citeweave.cli import main
 from citeweave.core.errors import ShardError
 from citeweave.core.publish import work_folder
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import build_graph
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verbs")
-    synthesize(folder / "corpus", Synthetic(papers=240))
+    synthesize(folder / "corpus", SyntheticOptions(papers=240))
     return folder
 
 
@@ -61,7 +61,7 @@ def test_mine(place: Path, on: list[str]) -> None:
 def test_annotate(place: Path, on: list[str]) -> None:
     how = ["--no-keep-given", "--max-contexts", "1", "--block", "15", "--device", "cpu"]
     corpus = place / "few"
-    synthesize(corpus, Synthetic(papers=25))
+    synthesize(corpus, SyntheticOptions(papers=25))
     both(place, "intents", ["annotate", str(corpus), *how], [*on[:1], f"{on[1]},workers=1"])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.core.randomness import hash_text
+from citeweave.core.hash_keys import hash_text
 from citeweave.corpus.paper import Intent
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder

@@ -227,13 +227,13 @@ def test_concurrent_texts_are_encoded_together(serve: Callable[..., TestClient])
         alone = {}
         calls: list[int] = []
         server: Any = client.app.state.server  # type: ignore[attr-defined]
-        while server.shelf.get().reader is None:
+        while server.indexes.get().query_encoder is None:
             threading.Event().wait(0.02)
-        batcher = server.shelf.get().reader.encoder.batcher
+        batcher = server.indexes.get().query_encoder.encoder.batcher
         encoder = batcher.encoder
         for n in range(8):
             alone[n] = encoder.encode([paper_text(f"models learn {'cell ' * n}", "")])[0]
-        batcher._tell = calls.append
+        batcher._on_batch = calls.append
 
         def one(n: int) -> list[float]:
             body = {"texts": [f"models learn {'cell ' * n}"]}

@@ -50,7 +50,7 @@ def test_texts_that_come_while_the_encoder_works_go_together() -> None:
 
 def test_texts_wait_a_moment_for_others() -> None:
     encoder = Lengths()
-    batcher = Batcher(encoder, wait=PATIENCE, most=4)  # ends at the fourth text
+    batcher = Batcher(encoder, wait=PATIENCE, max_texts=4)  # ends at the fourth text
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda n: BatchedEncoder(batcher).encode(["x" * n])[0, 0], range(1, 5)))
     assert found == [1, 2, 3, 4] and len(encoder.calls) == 1
@@ -79,13 +79,13 @@ def test_an_error_reaches_all_that_waited_and_the_next_are_served() -> None:
 
 def test_the_line_is_bounded_and_empties() -> None:
     encoder = Lengths(held=True)
-    batcher = Batcher(encoder, wait=0, waiting=3)
+    batcher = Batcher(encoder, wait=0, max_waiting=3)
     running = batcher.submit(["a"])
     assert encoder.begun.wait(PATIENCE)
     waiting = [batcher.submit(["b"]) for _ in range(3)]
     with pytest.raises(RefusedError) as caught:
         batcher.submit(["one too many"])
-    assert caught.value.status == 503 and caught.value.after == 1
+    assert caught.value.status == 503 and caught.value.retry_after == 1
     encoder.go.set()
     for future in (running, *waiting):
         future.result(PATIENCE)
@@ -105,5 +105,5 @@ def test_closing_serves_what_waits_and_refuses_the_rest() -> None:
 
 def test_batches_are_told() -> None:
     told: list[int] = []
-    Batcher(Lengths(), wait=0, tell=told.append).submit(["a", "b"]).result(PATIENCE)
+    Batcher(Lengths(), wait=0, on_batch=told.append).submit(["a", "b"]).result(PATIENCE)
     assert told == [2]

@@ -10,11 +10,11 @@ LINE = re.compile(r'^[a-z_]+(?:\{[a-z]+="[^"\n]*"(?:,[a-z]+="[^"\n]*")*\})? -?[0
 def filled() -> Metrics:
     metrics = Metrics()
     for seconds in (0.0004, 0.004, 0.004, 99.0):
-        metrics.answered("/search", "GET", 200, seconds)
-    metrics.answered("other", "BREW", 405, 0.1)
-    metrics.refused("rate")
-    metrics.encoded(3)
-    metrics.began()
+        metrics.count_request("/search", "GET", 200, seconds)
+    metrics.count_request("other", "BREW", 405, 0.1)
+    metrics.count_refused("rate")
+    metrics.count_batch(3)
+    metrics.begin_request()
     return metrics
 
 

@@ -18,7 +18,7 @@ from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.update import delete_papers
 from citeweave.serve import indexes
 from citeweave.serve.app import create_app
-from citeweave.serve.indexes import Shelf
+from citeweave.serve.indexes import ServedIndexes
 from citeweave.serve.metrics import Metrics
 from citeweave.serve.options import ServeOptions
 
@@ -32,9 +32,9 @@ def copy(place: Any, tmp_path: Path) -> Path:
     return Path(shutil.copytree(place.index, tmp_path / "index"))
 
 
-def ready(shelf: Shelf) -> Any:
+def ready(shelf: ServedIndexes) -> Any:
     end = time.monotonic() + 600
-    while (opened := shelf.get()).reader is None and not opened.why:
+    while (opened := shelf.get()).query_encoder is None and not opened.no_encoder:
         assert time.monotonic() < end
         time.sleep(0.01)
     return opened
@@ -64,15 +64,15 @@ def test_another_runtime_reads_the_texts(
         pytest.importorskip("openvino", reason="pip install 'citeweave[runtimes]'")
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
     other_options = ServeOptions(device="cpu", runtime=runtime)
-    plain, other = (ready(Shelf({"main": place.index}, how, Metrics())).reader for how in (OPTIONS, other_options))
+    plain, other = (ready(ServedIndexes({"main": place.index}, how, Metrics())).query_encoder for how in (OPTIONS, other_options))
     assert other.encoder.revision == plain.encoder.revision + ("-int8" if runtime == "int8" else "")
-    one, two = (reader.read("models learn from data") for reader in (plain, other))
+    one, two = (reader.encode("models learn from data") for reader in (plain, other))
     assert one @ two / np.linalg.norm(one) / np.linalg.norm(two) > (0.99 if runtime == "int8" else 0.99999)
     assert runtime == "int8" or list((tmp_path / "cache").rglob("model.xml")), "torch read both"
 
 
 def test_running_requests_do_not_wait_for_a_new_state(copy: Path) -> None:
-    shelf = Shelf({"main": copy}, OPTIONS, Metrics())
+    shelf = ServedIndexes({"main": copy}, OPTIONS, Metrics())
     old = shelf.get().index
     delete_papers(copy, ["p:3"])
     with shelf._opening["main"]:  # another thread is opening the new state
@@ -81,7 +81,7 @@ def test_running_requests_do_not_wait_for_a_new_state(copy: Path) -> None:
 
 
 def test_a_state_that_cannot_be_opened_leaves_the_old_one(copy: Path) -> None:
-    shelf = Shelf({"main": copy}, OPTIONS, Metrics())
+    shelf = ServedIndexes({"main": copy}, OPTIONS, Metrics())
     number = shelf.get().index.number
     (copy / "state.json").write_text("{")
     assert shelf.get().index.number == number
@@ -102,13 +102,13 @@ def test_health_is_well_again_once_the_index_is(serve: Callable[..., TestClient]
 def test_an_answer_says_what_it_waits_for(
     serve: Callable[..., TestClient], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_load, load = threading.Event(), indexes.load_reader_encoder
+    may_load, load = threading.Event(), indexes.load_query_encoder
 
     def late(*arguments: Any, **options: Any) -> Any:
         assert may_load.wait(600)
         return load(*arguments, **options)
 
-    monkeypatch.setattr(indexes, "load_reader_encoder", late)
+    monkeypatch.setattr(indexes, "load_query_encoder", late)
     client = serve(copy)
     asked = {"q": "zebras"}
     told = client.get("/search", params=asked).json()
@@ -151,10 +151,10 @@ def test_an_index_deleted_while_served(
 
 
 def test_two_indexes_of_one_model_share_it(place: Any) -> None:
-    shelf = Shelf({"main": place.index, "other": place.index}, OPTIONS, Metrics())
+    shelf = ServedIndexes({"main": place.index, "other": place.index}, OPTIONS, Metrics())
     first = ready(shelf)
     second = shelf.get("other")
-    assert second.reader is not None and second.reader.encoder.batcher is first.reader.encoder.batcher
+    assert second.query_encoder is not None and second.query_encoder.encoder.batcher is first.query_encoder.encoder.batcher
     shelf.close()
 
 
@@ -163,7 +163,7 @@ def test_a_model_that_is_gone_leaves_words(serve: Callable[..., TestClient], tmp
     build_index(Corpus.open(place.corpus), model, tmp_path / "index", IndexOptions(device="cpu"))
     shutil.rmtree(model)
     client = serve(tmp_path / "index")
-    ready(client.app.state.server.shelf)  # type: ignore[attr-defined]
+    ready(client.app.state.server.indexes)  # type: ignore[attr-defined]
     told = client.get("/health").json()
     assert told["status"] == "ok" and not told["reads_texts"] and any("words only" in line for line in told["lacks"])
     assert str(tmp_path) not in str(told), "folders of the server are not told"
@@ -173,14 +173,14 @@ def test_a_model_that_is_gone_leaves_words(serve: Callable[..., TestClient], tmp
     assert client.get("/search", params={"q": "models", "by": "vectors"}).status_code == 503
     assert client.post("/embed", json={"texts": ["a"]}).status_code == 503
     moved = serve(tmp_path / "index", model=str(place.model))
-    assert ready(moved.app.state.server.shelf).reader is not None  # type: ignore[attr-defined]
+    assert ready(moved.app.state.server.indexes).query_encoder is not None  # type: ignore[attr-defined]
 
 
 def test_another_model_is_not_read_with(place: Any, save_bert: Callable[..., Path], tmp_path: Path) -> None:
     other = save_bert(tmp_path / "other", seed=1)
-    shelf = Shelf({"main": place.index}, ServeOptions(device="cpu", model=str(other)), Metrics())
+    shelf = ServedIndexes({"main": place.index}, ServeOptions(device="cpu", model=str(other)), Metrics())
     opened = ready(shelf)
-    assert opened.reader is None and "cannot be compared" in opened.why
+    assert opened.query_encoder is None and "cannot be compared" in opened.no_encoder
 
 
 class Making:
@@ -192,7 +192,7 @@ class Making:
     def working(self) -> Mapping[str, Any] | None:
         return {"what": "reading", "done": 3, "total": 10, "seconds_left": 1.5}
 
-    def lacks(self) -> Sequence[str]:
+    def missing_data(self) -> Sequence[str]:
         return ["there are no citations"]
 
 
@@ -232,7 +232,7 @@ def test_what_is_no_index_is_said_at_the_start(copy: Path, damage: str) -> None:
 
 
 def test_many_threads_open_once(place: Any) -> None:
-    shelf = Shelf({"main": place.index}, OPTIONS, Metrics())
+    shelf = ServedIndexes({"main": place.index}, OPTIONS, Metrics())
     found: list[Any] = []
     threads = [threading.Thread(target=lambda: found.append(shelf.get().index)) for _ in range(8)]
     for thread in threads:

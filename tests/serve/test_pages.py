@@ -31,7 +31,7 @@ def test_files_are_read_once_and_looked_up(tmp_path: Path) -> None:
     plain = client.get("/page/parts/a.js", headers={"accept-encoding": "identity"})
     packed = client.get("/page/parts/a.js", headers={"accept-encoding": "gzip"})
     assert packed.headers["content-encoding"] == "gzip" and packed.text == plain.text
-    assert gzip.decompress(files["/page/parts/a.js"].packed).decode() == plain.text
+    assert gzip.decompress(files["/page/parts/a.js"].compressed).decode() == plain.text
     assert plain.headers["etag"] != packed.headers["etag"] and plain.headers["cache-control"] == "no-cache"
     assert client.head("/").status_code == 200
 

@@ -24,7 +24,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 
 from citeweave.core.randomness import stream
-from citeweave.serve.app import app_from_environment, create_app, server_of
+from citeweave.serve.app import app_from_environment, create_app, create_server
 from citeweave.serve.limits import PromptProtocol
 from citeweave.serve.options import ServeOptions
 
@@ -37,7 +37,7 @@ def port(place: Any) -> Iterator[int]:
     options = ServeOptions(device="cpu", time_limit=600)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         number = int(listening.getsockname()[1])
-        server = server_of(create_app({"main": place.index}, options), "127.0.0.1", number, options)
+        server = create_server(create_app({"main": place.index}, options), "127.0.0.1", number, options)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         end = time.monotonic() + PATIENCE
@@ -157,7 +157,7 @@ def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as first:
         first.sendall(whole)
         assert first.recv(65_536).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(PromptProtocol, "patience", 0.3)
+        monkeypatch.setattr(PromptProtocol, "head_seconds", 0.3)
         many = [first] + [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(299)]
         for number, one in enumerate(many[:200]):  # the first begins a second request that never ends
             with contextlib.suppress(ConnectionError):  # closed already
@@ -171,7 +171,7 @@ def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.
 
 
 def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PromptProtocol, "reading", 0.3)
+    monkeypatch.setattr(PromptProtocol, "read_seconds", 0.3)
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.connect(("127.0.0.1", port))
@@ -187,7 +187,7 @@ def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyP
 
 
 def test_a_body_that_was_refused_is_not_waited_for(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PromptProtocol, "patience", 0.3)
+    monkeypatch.setattr(PromptProtocol, "head_seconds", 0.3)
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         one.sendall(
             b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 9999\r\n\r\n"

@@ -42,7 +42,7 @@ def test_abandoned_threads_are_known_until_they_are_done() -> None:
         waiting.cancel()
         await asyncio.gather(first, waiting, return_exceptions=True)
         seen.append(workers.stuck())
-        seen.append(await workers.run_aside(lambda: "still answered"))
+        seen.append(await workers.run_reserved(lambda: "still answered"))
         go.set()
         seen.append(await workers.run(lambda: "free again"))
         seen.append(workers.stuck())

@@ -143,7 +143,7 @@ def test_vectors_stay_where_they_are_placed():
 
 
 def test_workers_change_no_score():
-    from citeweave.vectors.transport import transport_distances
+    from citeweave.vectors.transport_kernels import transport_distances
 
     rng = np.random.default_rng(2)
     costs, m, n = rng.random((6000, 7)) * 3, rng.integers(1, 9, 1000), rng.integers(1, 8, 1000)
@@ -155,7 +155,7 @@ def test_workers_change_no_score():
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 6), (6, 3), (1, 7)])
 def test_the_compiled_plan_is_that_of_match(n, m):
-    from citeweave.vectors.transport import transport_plan
+    from citeweave.vectors.transport_kernels import transport_plan
 
     rng = np.random.default_rng(4)
     given = [torch.from_numpy(rng.normal(size=(size, 5))) for size in (n, m)]

@@ -41,7 +41,7 @@ from citeweave.core.errors import ArtifactError
 from citeweave.core.files import open_input
 
 if TYPE_CHECKING:
-    from citeweave.core.randomness import Keys
+    from citeweave.core.hash_keys import Keys
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # NumPy's own limit
@@ -347,7 +347,7 @@ class TextColumn(Sequence[str]):
         # compiled code follows the offsets unchecked
         if not offsets_fit(self.offsets, len(self), len(self._data)):
             raise self._damage()
-        from citeweave.core.randomness import hash_spans  # needs numba, which opening columns does not
+        from citeweave.core.hash_keys import hash_spans  # needs numba, which opening columns does not
 
         return hash_spans(self.data, self.offsets[:-1], self.offsets[1:])
 

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.randomness import hash_texts
 from citeweave.encoders.tokens import TokenStore
 
 if TYPE_CHECKING:
@@ -294,6 +293,8 @@ def find_related_papers(corpus: Corpus, graph: CitationGraph, rows: Numbers) -> 
 
 def _find_same_titles(corpus: Corpus, rows: Numbers) -> tuple[Numbers, Numbers]:
     """Find pairs of papers with equal titles up to case and whitespace, in both directions."""
+    from citeweave.core.hash_keys import hash_texts  # needs numba, which training from a bundle does not
+
     titles = [" ".join(title.lower().split()) for title in corpus.titles.take(rows)]
     keys = np.where([bool(title) for title in titles], hash_texts(titles), np.arange(len(rows), dtype=np.uint64))
     order = np.argsort(keys, kind="stable")

@@ -45,7 +45,6 @@ from citeweave.vectors.transport import (
     entropic_plan,
     geomloss_plan,
     sentence_masses,
-    transport_distances,
 )
 from citeweave.vectors.vectors import Provenance
 
@@ -246,6 +245,8 @@ class PlacedSentences:
         starts, is_geomloss = np.cumsum(m) - m, (distance.name, distance.mode) == ("transport", "geomloss")
         if distance.name == "transport" and self.device == "cpu" and not is_geomloss:
             workers = torch.get_num_threads()
+            from citeweave.vectors.transport_kernels import transport_distances  # needs numba, training does not
+
             return transport_distances(costs.numpy(), starts, m, n, temperature=distance.temperature, workers=workers)
         boxes = self._diameters(pool) if is_geomloss else None
         distances = np.empty(len(m))

@@ -33,8 +33,8 @@ from citeweave.core.columns import (
     open_numbers,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
+from citeweave.core.hash_keys import Keys
 from citeweave.core.progress import Count, Tally
-from citeweave.core.randomness import Keys
 from citeweave.vectors.vectors import (
     DTYPES,
     DUPLICATE_ID,

@@ -36,8 +36,8 @@ from citeweave.core.columns import (
     release,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import Count, Tally
-from citeweave.core.randomness import Keys, hash_texts
 
 DTYPES = ("float16", "float32")
 KIND, VERSION = "vectors", 1

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 from citeweave import Corpus, ImportOptions, import_papers
 from citeweave.core.errors import InputError, UserError
+from citeweave.core.hash_keys import hash_text
 from citeweave.core.inputs import Source
 from citeweave.core.progress import RECORD_KINDS, Tally
-from citeweave.core.randomness import hash_text
 from citeweave.corpus.paper import (
     Citation,
     CitationBlock,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.core.hash_keys import hash_texts
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import hash_texts
 from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Intent, Paper
 from citeweave.corpus.readers import s2ag
 

@@ -240,7 +240,7 @@ def _kept(place: Path) -> dict[str, Path]:
         save_checkpoint(place / "checkpoints", step, weights, optimizer, {"note": "x"})
     library = place / "library"
     library.mkdir()
-    LibraryFolder(library).note(place="library.bib", name="library", kind="bibtex")
+    LibraryFolder(library).update_record(place="library.bib", name="library", kind="bibtex")
     ResponseCache(place / "answers").save(REQUEST, 200, b'{"results": [1, 2, 3]}')
     return {name: place / name for name in ("run", "checkpoints", "library", "answers")}
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.core.artifact import any_manifest
+from citeweave.core.artifact import read_any_manifest
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
-from citeweave.corpus.services.service import AnswerCache
+from citeweave.corpus.services.service import ResponseCache
 from citeweave.corpus.summary import list_merges, summarize
 from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.encoder import load_encoder
@@ -28,16 +28,17 @@ from citeweave.encoders.tokens import TokenStore
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.run_tasks import EvaluationFolder
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.graph.intent_overlay import IntentOverlay, mentions_of
+from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.graph.related_files import RelatedFile
-from citeweave.graph.signals import Signal, related
+from citeweave.graph.signals import Signal, collect_mentions, related
 from citeweave.mining.blocks import read_part
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.run_folder import read_record
 from citeweave.search.answer import answer
-from citeweave.search.explain import explain, lacking, neighborhood
+from citeweave.search.explain import explain
 from citeweave.search.index import Index
 from citeweave.search.map import PaperMap
+from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.query import Query
 from citeweave.serve.prepare_library import LibraryFolder
 from citeweave.training.checkpoints import load_checkpoint
@@ -74,7 +75,7 @@ def _plain(value: Any) -> bytes:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    manifest = any_manifest(folder)
+    manifest = read_any_manifest(folder)
     return {"recipe": manifest.recipe, "facts": manifest.facts, "files": manifest.files}
 
 
@@ -95,7 +96,7 @@ def _corpus_as_a_whole(folder: Path) -> Iterator[Any]:
     yield corpus.rows(IDS), corpus.ids.keys(), corpus.titles.gather(np.arange(len(corpus)))
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     yield graph.cited.targets, graph.citing.targets
-    found = mentions_of(corpus)
+    found = collect_mentions(corpus)
     yield found.offsets, found.cited, found.contexts, found.sections
     with tempfile.TemporaryDirectory() as place:
         more = Path(place) / "more.jsonl"
@@ -214,7 +215,7 @@ def _index_asked(folder: Path) -> Iterator[Any]:
     ):
         found = answer(index, None, Query.from_json(said))
         yield [(hit.id, hit.score, hit.matches) for hit in found.hits]
-    yield explain(index, 0, 1), neighborhood(index, 7), lacking(index, fewest=1)
+    yield explain(index, 0, 1), find_neighborhood(index, 7), find_missing_papers(index, min_citing=1)
 
 
 def _map(folder: Path) -> Iterator[Any]:
@@ -250,7 +251,7 @@ def _library(folder: Path) -> Iterator[Any]:
 
 
 def _answers(folder: Path) -> Iterator[Any]:
-    yield AnswerCache(folder).find(REQUEST)
+    yield ResponseCache(folder).load(REQUEST)
 
 
 READERS: dict[str, Callable[[Path], Iterator[Any]]] = {

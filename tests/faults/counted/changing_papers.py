@@ -27,8 +27,8 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.search.precomputed import Given
-from citeweave.search.words import text_of
+from citeweave.search.precomputed import PrecomputedVectors
+from citeweave.search.words import searchable_text
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.vectors import Vectors, new_vectors
 
@@ -101,14 +101,14 @@ class World:
         (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
         return import_papers([place / "papers.jsonl"], place / "corpus", ImportOptions(same_title="never")).corpus
 
-    def write_vectors(self, name: str, papers: Iterable[Paper]) -> Given:
+    def write_vectors(self, name: str, papers: Iterable[Paper]) -> PrecomputedVectors:
         """Their vectors."""
         papers = list(papers)
         made_by = {"model": self.encoder.name, "revision": self.encoder.revision, "text_recipe": TextRecipe().hash}
         with new_vectors(self.folder / name / "vectors", **made_by) as writer:
             writer.append([paper["id"] for paper in papers], np.stack([self.vector(paper) for paper in papers]))
             vectors: Vectors = writer.finish()
-        return Given(vectors)
+        return PrecomputedVectors(vectors)
 
     def vector(self, paper: Paper) -> NDArray[np.float16]:
         return vector_of(paper, self.dimension)
@@ -171,7 +171,7 @@ class Held:
 
 @lru_cache(maxsize=10_000)
 def _words(title: str, abstract: str) -> Counter[str]:
-    return Counter(words_of(text_of(title, abstract)))
+    return Counter(words_of(searchable_text(title, abstract)))
 
 
 def _text(paper: Paper) -> tuple[str, str]:

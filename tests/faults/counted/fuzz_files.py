@@ -25,11 +25,11 @@ from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.evaluation.precomputed import read_scores
 from citeweave.evaluation.suites.benchmark_files import read_csv, read_qrel
 from citeweave.evaluation.suites.registry import SUITES, read_suite
-from citeweave.intents.examples import read_citances, read_labeled
+from citeweave.intents.examples import read_labeled, read_unlabeled
 from citeweave.mining.formats import scincl, scirepeval, sentence_transformers, specter
-from citeweave.mining.formats.convert import IN
+from citeweave.mining.formats.convert import READERS
 from citeweave.search.reviewers import read_conflicts, read_people
-from citeweave.serve.zotero import write_csl_of_rdf
+from citeweave.serve.zotero import write_csl_from_rdf
 from citeweave.vectors.formats import reader_for
 
 from .fuzz_target import TESTS, Target, exhaust, fuzz_file, literals, of_file
@@ -49,7 +49,7 @@ def readers() -> Iterator[Target]:
         yield Target(f"reader {format}", files, of_file("input", read), literals(reader))
     every = tuple(path.read_bytes() for path in sorted(seeds.iterdir()))
     yield Target("format guessing", every, of_file("input", lambda path: guess_format(Source(path))))
-    yield Target("decompression", _compressed(), of_file("input", lambda path: Source(path).whole()))
+    yield Target("decompression", _compressed(), of_file("input", lambda path: Source(path).read_document()))
 
 
 def _compressed() -> tuple[bytes, ...]:
@@ -92,7 +92,7 @@ def other_files() -> Iterator[Target]:
     graph = b'{"a": {"b": {"count": 5}, "c": {"count": 1}}, "b": {}}'
     words = literals(scincl, scirepeval, sentence_transformers, specter)
     yield Target("labeled citing sentences", (citances,), of_file("c.jsonl", lambda path: read_labeled([path])))
-    yield Target("citing sentences", (citances,), of_file("c.jsonl", read_citances))
+    yield Target("citing sentences", (citances,), of_file("c.jsonl", read_unlabeled))
     yield Target("TREC run", (run,), of_file("a.run", lambda path: read_scores([path], name="x")))
     yield Target(
         "scores in JSON",
@@ -106,20 +106,20 @@ def other_files() -> Iterator[Target]:
     yield Target("people in JSON", (people,), of_file("p.jsonl", read_people), (b"person", b"papers"))
     yield Target("people in CSV", (b"person,paper\nada,p1\n",), of_file("p.csv", read_people))
     yield Target("conflicts", (b"submission,person\ns1,ada\n",), of_file("c.csv", read_conflicts))
-    yield Target("Zotero RDF", (rdf,), of_file("a.rdf", lambda path: write_csl_of_rdf(path, path.with_suffix(".json"))))
+    yield Target("Zotero RDF", (rdf,), of_file("a.rdf", lambda path: write_csl_from_rdf(path, path.with_suffix(".json"))))
     for format, seed in (
         ("scincl", tsv),
         ("scirepeval", triplet),
         ("sentence_transformers", pairs),
         ("specter", graph),
     ):
-        yield Target(f"samples of {format}", (seed,), of_file("input", partial(_samples, IN[format])), words)
+        yield Target(f"samples of {format}", (seed,), of_file("input", partial(_samples, READERS[format])), words)
 
 
 def _samples(way: Any, path: Path) -> None:
     tally = Tally({kind: Count() for kind in way.kinds})
     source = Source(path)
-    way.role(source.head())
+    way.recognize(source.head())
     exhaust(way.read([source], [], _FewNames(), tally))
 
 

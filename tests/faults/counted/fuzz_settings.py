@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from safetensors.numpy import save
 
 import citeweave
-from citeweave.core.artifact import any_manifest, check_files
+from citeweave.core.artifact import check_files, read_any_manifest
 from citeweave.corpus import plain_text, text
 from citeweave.corpus.citation_marks import CitationMark, citing_sentences, find_marks
 from citeweave.corpus.plain_text import latex_to_text
@@ -28,15 +28,15 @@ from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.compact_delta import read_compact
 from citeweave.encoders.delta import read_delta
 from citeweave.encoders.model_folder import read_model_folder
-from citeweave.encoders.pooling import read_tensors
+from citeweave.encoders.untrusted_model import read_tensors
 from citeweave.intents.classifier import ClassifierConfig
 from citeweave.pipeline.recipe import load_recipe, read_overrides, read_recipe
 from citeweave.pipeline.run_folder import read_record
-from citeweave.remote import contents as listing
+from citeweave.remote import object_list
 from citeweave.remote.object_storage import Address
+from citeweave.search.citing_sentences import without_marks
 from citeweave.search.filters import Filter
 from citeweave.search.query import Query
-from citeweave.search.segment import without_marks
 from citeweave.search.state import read_state
 from citeweave.serve import schemas
 from citeweave.serve.responses import parse_strictly
@@ -156,7 +156,7 @@ def _answers(service: Any, name: str) -> Callable[[bytes], object]:
         ):
             for record in records:
                 service_here.ids_of(record), service_here.title_of(record), service_here.year_of(record)
-                service_here.references_of(record), service_here.as_paper_of(record, "arxiv:1234.5678", 2001)
+                service_here.references_of(record), service_here.adapt_record(record, "arxiv:1234.5678", 2001)
 
     return ask
 
@@ -180,7 +180,7 @@ def kept_files() -> Iterator[Target]:
         b'[{"name": "000001-0123abcd", "hash": "0", "papers": 7, "deleted": 2, "deleted_in": 1}]}'
     )
     heads = b'{"format": "citeweave-aspects", "version": 1, "names": ["a"], "sizes": [3, 2]}'
-    listed = f'{{"format": "{listing.FORMAT}", "version": {listing.VERSION}, "files": {{"a.txt": {{"bytes": 3, "sha256": "", "at": "a"}}}}}}'.encode()
+    listed = f'{{"format": "{object_list.FORMAT}", "version": {object_list.VERSION}, "files": {{"a.txt": {{"bytes": 3, "sha256": "", "at": "a"}}}}}}'.encode()
     manifest = (weave / "manifest.json").read_bytes()
     run = b'{"version": 1, "stages": {"graph": {"key": "0", "folder": "graph", "mark": "1", "facts": {}}}, "identity": {}}'
     yield Target("manifest", (manifest,), of_file("manifest.json", _manifest))
@@ -193,12 +193,12 @@ def kept_files() -> Iterator[Target]:
     yield Target("aspect heads", (heads,), _heads)
     yield Target("safetensors", (_tensors(),), of_file("a.safetensors", lambda path: read_tensors(path, {"a": (2, 3)})))
     yield Target("config of a classifier", (classifier.read_bytes(),), of_file("config.json", ClassifierConfig.read))
-    yield Target("listing of objects", (listed,), lambda data: listing.decode(Address("s3", "b", "a"), data, "here"))
+    yield Target("listing of objects", (listed,), lambda data: object_list.decode_listing(Address("s3", "b", "a"), data, "here"))
     yield Target("model folder", _MODULES, _model_folder, (b"type", b"path", b"pooling_mode", b"max_seq_length"))
 
 
 def _manifest(path: Path) -> None:
-    check_files(path.parent, any_manifest(path.parent))
+    check_files(path.parent, read_any_manifest(path.parent))
 
 
 def _compact(data: bytes) -> None:

@@ -3,7 +3,7 @@
 service = RedirectingService()
 service.reply = lambda path: b"HTTP/1.1 302 Found\\r\\nLocation: http://127.0.0.1:1/\\r\\n\\r\\n"
 with contacts() as contacted:          a contact with any other address is recorded and prevented
-    client.ask(...)
+    client.fetch(...)
 contacted == {("127.0.0.1", service.port)}
 """
 

@@ -25,8 +25,8 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
 from citeweave.training import checkpoints, train, trainer
-from citeweave.training.distributed import Processes
-from citeweave.training.load_data import Sources
+from citeweave.training.distributed import ProcessGroup
+from citeweave.training.load_data import DataSources
 from citeweave.training.options import TrainingPlan, encoder_options, training_options
 
 IN_CHECKPOINT = ("weights", "moments", "state", "old ones")
@@ -48,7 +48,7 @@ def train_job(job: dict[str, Any], place: Path, cut: tuple[int, str] | None = No
         Samples.open(job["samples"]),
         place / "model",
         TrainingPlan(encoder_options(job["encoder"]), training_options(job["training"])),
-        sources=Sources(CitationGraph.open(job["graph"])),
+        sources=DataSources(CitationGraph.open(job["graph"])),
         device="cpu",
     )
 
@@ -67,14 +67,14 @@ def cuts_of(job: dict[str, Any], whole: Path) -> list[tuple[int, str]]:
 
 def _comes(moment: str, step: int, last_saved: int, every: int) -> bool:
     """Whether a moment comes at a step or later: one in a checkpoint needs a checkpoint, and a removal too many of them."""
-    if moment == "old ones" and last_saved <= checkpoints.KEPT * every:
+    if moment == "old ones" and last_saved <= checkpoints.MAX_CHECKPOINTS * every:
         return False
     return moment not in IN_CHECKPOINT or step < last_saved
 
 
 def _count_steps(path: Path) -> list[int]:
     """The steps that this process makes, which are written down as they begin."""
-    real, steps = trainer._Loop._step, list[int]()
+    real, steps = trainer._TrainingLoop._step, list[int]()
     with path.open("a") as file:
         file.write("\n")
 
@@ -84,7 +84,7 @@ def _count_steps(path: Path) -> list[int]:
         steps.append(number)
         real(loop, number)
 
-    trainer._Loop._step = step  # type: ignore[method-assign]
+    trainer._TrainingLoop._step = step  # type: ignore[method-assign]
     return steps
 
 
@@ -110,9 +110,9 @@ def _arm(at: int, moment: str, steps: list[int]) -> None:
         case "interrupt":
             before(trainer.Batches, "at", _interrupt)
         case "gradients":
-            before(Processes, "sum_gradients", _die)
+            before(ProcessGroup, "sum_gradients", _die)
         case "log":
-            before(trainer._Loop, "_log", _half_a_line, lambda *_: RANK == 0)
+            before(trainer._TrainingLoop, "_log", _half_a_line, lambda *_: RANK == 0)
         case "folder":
             before(train, "write_encoder", _half_a_model)
         case "state":
@@ -187,10 +187,10 @@ def _make_runs(job: dict[str, Any], place: Path) -> None:
 
 def _as_rank(job: dict[str, Any], place: Path) -> None:
     """The same where torchrun starts all ranks again after one has died; `made` remembers cuts that were made."""
-    step = trainer._Loop._step
+    step = trainer._TrainingLoop._step
     if not (place / "whole" / "model").exists():
         train_job(job, place / "whole")
-        trainer._Loop._step = step  # type: ignore[method-assign]
+        trainer._TrainingLoop._step = step  # type: ignore[method-assign]
     made = place / "made"
     done = len(made.read_text().split()) if made.exists() else 0
     cuts = cuts_of(job, place / "whole")
@@ -200,7 +200,7 @@ def _as_rank(job: dict[str, Any], place: Path) -> None:
         train_job(job, place / "cut", cuts[done])
     elif not (place / "cut" / "model").exists():
         train_job(job, place / "cut")
-    trainer._Loop._step = step  # type: ignore[method-assign]
+    trainer._TrainingLoop._step = step  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

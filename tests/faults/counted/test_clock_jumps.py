@@ -17,8 +17,8 @@ import pytest
 from citeweave.core import progress
 from citeweave.core.artifact import new_artifact
 from citeweave.core.files import LockedError, hash_json, take_lock
-from citeweave.encoders.batches import Results, SavedBatches, run_batches
-from citeweave.mining.blocks import BlockPace, Pieces
+from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
+from citeweave.mining.blocks import BlockFiles, BlockPace
 
 from .counting import Trial
 
@@ -69,14 +69,14 @@ def _squares(lengths: np.ndarray, saved: SavedBatches, dies_at: int) -> np.ndarr
         found[rows, 0] = rows**2
 
     try:
-        run_batches(lengths, 16, encode, results=Results([found], lambda rows: [rows]), saved=saved)
+        run_batches(lengths, 16, encode, results=BatchResults([found], lambda rows: [rows]), saved=saved)
     except InterruptedError:
         return None
     return found
 
 
 def test_pieces_of_mining(trial: Trial, tmp_path: Path) -> None:
-    """Pieces whose size a jumping clock decides hold every unit once, also after interruptions."""
+    """BlockFiles whose size a jumping clock decides hold every unit once, also after interruptions."""
     for seed in trial.numbers(quick=40, whole=500):
         with trial.attempt(f"seed {seed}"):
             draw = random.Random(seed)
@@ -85,7 +85,7 @@ def test_pieces_of_mining(trial: Trial, tmp_path: Path) -> None:
             place.mkdir()
             spans = [(0, len(units) // 2), (len(units) // 2, len(units))]
             for most in (draw.randrange(1, 5), 10**9):
-                made = Pieces(place, units).fill(
+                made = BlockFiles(place, units).fill(
                     spans, lambda rows: rows.tobytes(), BlockPace(30.0, jumping(seed)), lambda n: None
                 )
                 paths = list(itertools.islice(made, most))

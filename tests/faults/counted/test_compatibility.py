@@ -21,7 +21,7 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.model_names import WEAVE, locate
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.save import save_encoder, write_whole
+from citeweave.encoders.save import save_encoder, write_merged_model
 
 from .counting import Trial
 
@@ -61,7 +61,7 @@ def folders(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     """Every model as a folder that sentence-transformers reads, by the name of the model."""
     place = tmp_path_factory.mktemp("models")
     found = {"minilm": locate("minilm").folder, "weave": place / "weave", "trained": train_small(bert, place)}
-    write_whole(WEAVE, found["weave"])
+    write_merged_model(WEAVE, found["weave"])
     for pooling in ("cls", "mean"):
         for normalize in (False, True):
             name = f"{pooling} normalized" if normalize else pooling
@@ -75,24 +75,24 @@ def folders(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 def train_small(start: Path, place: Path) -> Path:
     """A few steps of training from the small model, saved as any training saves."""
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
     from citeweave.mining.inputs import parse_rules
     from citeweave.mining.mine import MiningInputs, mine_samples
     from citeweave.pipeline.recipe import load_recipe
-    from citeweave.training.load_data import Sources
+    from citeweave.training.load_data import DataSources
     from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
     from citeweave.training.train import train_encoder
 
-    corpus = synthesize(place / "corpus", Synthetic(papers=150), workers=1)
+    corpus = synthesize(place / "corpus", SyntheticOptions(papers=150), workers=1)
     graph = build_graph(corpus, place / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
     samples = mine_samples(corpus, rules, place / "samples", MiningInputs(graph=graph))
     plan = TrainingPlan(
         EncoderOptions(init=str(start)), TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2)
     )
-    return train_encoder(corpus, samples, place / "trained", plan, sources=Sources(graph=graph), device="cpu").folder
+    return train_encoder(corpus, samples, place / "trained", plan, sources=DataSources(graph=graph), device="cpu").folder
 
 
 Encode = Callable[[list[str]], NDArray[np.float32]]

@@ -29,10 +29,10 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 import torch
 
 from citeweave.core import artifact
-from citeweave.core.artifact import MANIFEST, any_manifest
+from citeweave.core.artifact import MANIFEST, read_any_manifest
 from citeweave.core.errors import ArtifactError, CiteweaveError
 from citeweave.core.inputs import Source
-from citeweave.core.progress import KINDS, Tally
+from citeweave.core.progress import RECORD_KINDS, Tally
 from citeweave.corpus.paper import CitationBlock, ContextBlock, NumberedCitations, NumberedPapers
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.search.build import describe_folder
@@ -92,7 +92,7 @@ def _read(format: str, data: bytes, place: Path) -> str | None:
     except CiteweaveError as error:
         assert str(path) in str(error) and "\n" not in str(error), error
         return None
-    rejected = [sorted(tally.counts[kind].rejected.items()) for kind in KINDS]
+    rejected = [sorted(tally.counts[kind].rejected.items()) for kind in RECORD_KINDS]
     assert all(number > 0 for reasons in rejected for _, number in reasons)
     return f"{told} {rejected}"
 
@@ -219,7 +219,7 @@ def _check_verifying(folder: Path, path: Path, data: bytes, spoiled: bytes, what
         return
     if is_index(folder) and _is_beside_the_index(folder, path):
         return
-    same = path.name == MANIFEST and any_manifest(path.parent).seal == _seal_of(path, data)
+    same = path.name == MANIFEST and read_any_manifest(path.parent).seal == _seal_of(path, data)
     assert same, f"{what}: --verify does not find it"
 
 
@@ -228,7 +228,7 @@ def _seal_of(path: Path, data: bytes) -> str:
     spoiled = path.read_bytes()
     path.write_bytes(data)
     try:
-        return any_manifest(path.parent).seal
+        return read_any_manifest(path.parent).seal
     except ArtifactError:
         return ""
     finally:

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import segment_vectors as vector_writing
 from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index, describe
+from citeweave.search.build import IndexOptions, build_index, describe_index
 from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.filters import Filter, filter_rows
 from citeweave.search.index import Index
-from citeweave.search.nearest import QueryEncoder, nearest_papers
-from citeweave.search.query import Query, suggest
+from citeweave.search.index_model import QueryEncoder
+from citeweave.search.nearest import nearest_papers
+from citeweave.search.query import Query
+from citeweave.search.suggest import suggest
 from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
 from citeweave.search.words import search_words
 
@@ -49,7 +51,7 @@ def change(folder: Path, held: Held, rng: np.random.Generator) -> str:
     corpus, given = world.corpora[version], world.given[version]
     what = str(rng.choice(["add", "add words", "delete", "delete", "update", "compact", "fill"], p=[0.36, 0.1, 0.2, 0.2, 0.02, 0.06, 0.06]))  # fmt: skip
     vectors = what != "add words"
-    how = ChangeOptions(encoder=world.encoder, given=given if vectors else None)
+    how = ChangeOptions(encoder=world.encoder, precomputed=given if vectors else None)
     if what.startswith("add"):
         numbers = rng.choice(NUMBERS, int(rng.integers(1, 60)), replace=False).tolist()
         rows = corpus.rows([f"p:{number}" for number in numbers])
@@ -78,7 +80,7 @@ def _fill(folder: Path, held: Held) -> None:
     name = f"filled {len(list(held.world.folder.glob('filled *')))}"
     if held.papers:
         given = held.world.write_vectors(name, held.papers.values())
-        fill_vectors(folder, model=held.world.encoder, given=given)
+        fill_vectors(folder, model=held.world.encoder, precomputed=given)
         shutil.rmtree(held.world.folder / name)
         (held.world.folder / name).mkdir()
     held.fill()
@@ -154,7 +156,7 @@ def check_as_new(index: Index, held: Held, place: str) -> None:
     """The same papers in an index that never changed: the same answers to the last bit."""
     world = held.world
     corpus, given = world.write(place, held.papers.values()), world.write_vectors(place, held.papers.values())
-    anew = build_index(corpus, index.model, world.folder / place / "index", OPTIONS, given=given)
+    anew = build_index(corpus, index.model, world.folder / place / "index", OPTIONS, precomputed=given)
     rng = np.random.default_rng(len(held.papers))
     queries = np.stack([_draw_query(held, rng) for _ in range(20)])
     texts = [_draw_text(rng) for _ in range(10)]
@@ -179,7 +181,7 @@ def _told(index: Index, encoder: TorchEncoder, queries: NDArray[Any], texts: lis
             index.references(row).tolist(),
             sorted(_names(index, index.citing(index.key_of(row)))),
         )
-    described = describe(index)
+    described = describe_index(index)
     return {**told, **{name: described[name] for name in ("papers", "with_abstract", "references")}}
 
 
@@ -223,7 +225,7 @@ def test_index_after_batches_of_changes(
     monkeypatch.setattr(vector_writing, "CODED", 64)  # small segments are scanned by codes too
     world, folder, recalls, coded = World(tmp_path, encoder), tmp_path / "index", list[float](), 0
     held = Held(world)
-    build_index(world.corpora[0], bert, folder, OPTIONS, given=world.given[0])
+    build_index(world.corpora[0], bert, folder, OPTIONS, precomputed=world.given[0])
     held.add(0, range(NUMBERS), vectors=True)
     for number in trial.numbers(quick=40, whole=1000):
         rng = np.random.default_rng([10, number])

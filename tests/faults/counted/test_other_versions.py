@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from citeweave.core.artifact import matches, new_artifact, read_manifest
+from citeweave.core.artifact import artifact_matches, new_artifact, read_manifest
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.core.files import write_json
 
@@ -92,7 +92,7 @@ def test_artifacts_of_other_versions(trial: Trial, tmp_path: Path) -> None:
             make(folder, kind, found)
             with trial.attempt(f"{kind} of version {found}"):
                 if kind in OF_CACHES:
-                    assert not matches(folder, kind, version, {"made of": "nothing"})
+                    assert not artifact_matches(folder, kind, version, {"made of": "nothing"})
                 else:
                     with pytest.raises(CiteweaveError) as caught:
                         opener_of(kind, version)(folder)
@@ -134,11 +134,11 @@ def _store(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 def _objects(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.remote.contents import decode
+    from citeweave.remote.object_list import decode_listing
     from citeweave.remote.object_storage import Address
 
     path = folder / "citeweave-objects.json"
-    return path, lambda: decode(Address("s3", "bucket", "name"), path.read_bytes(), path)
+    return path, lambda: decode_listing(Address("s3", "bucket", "name"), path.read_bytes(), path)
 
 
 def _heads(folder: Path) -> tuple[Path, Callable[[], Any]]:
@@ -148,9 +148,9 @@ def _heads(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 def _words(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.text_vectors import read_words
+    from citeweave.encoders.pooling import read_aspect_words
 
-    return folder / "config.json", lambda: read_words(folder, None)
+    return folder / "config.json", lambda: read_aspect_words(folder, None)
 
 
 def _delta(folder: Path) -> tuple[Path, Callable[[], Any]]:
@@ -168,7 +168,7 @@ def _compact(folder: Path) -> tuple[Path, Callable[[], Any]]:
 def _library(folder: Path) -> tuple[Path, Callable[[], Any]]:
     from citeweave.serve.prepare_library import LibraryFolder
 
-    return folder / "library.json", lambda: LibraryFolder(folder).note(place="elsewhere")
+    return folder / "library.json", lambda: LibraryFolder(folder).update_record(place="elsewhere")
 
 
 def _run(folder: Path) -> tuple[Path, Callable[[], Any]]:

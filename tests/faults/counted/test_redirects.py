@@ -93,7 +93,7 @@ def client_of(service: Service, base: str) -> Client:
 def ask(client: Client, request: ServiceRequest) -> str:
     """Why a request was refused, empty where an answer came; any error but a user's leaves this function."""
     try:
-        client.ask(request)
+        client.fetch(request)
     except UserError as error:
         message = str(error)
         assert message.isprintable() and len(message) < 600, f"more than one short line: {message[:600]!r}"
@@ -138,7 +138,7 @@ def test_redirections(trial: Trial, service: RedirectingService, other: Redirect
                 message = ask(client_of(SERVICES[name], service.base), request)
             check_alone(contacted, service, other)
             if not is_same_place and message:
-                assert "redirects to another place" in message, message
+                assert "redirects to another address" in message, message
                 assert len(service.received) == 1, f"{len(service.received)} requests"
             refused += bool(message)
     trial.facts |= {"refused": refused, "addresses": len(places)}

@@ -31,7 +31,7 @@ from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.search.build import IndexOptions, build_index, describe
+from citeweave.search.build import IndexOptions, build_index, describe_index
 from citeweave.search.export import to_bibtex, to_csv, to_json
 from citeweave.search.index import Index
 
@@ -116,7 +116,7 @@ def check_graph(corpus: Corpus, graph: CitationGraph) -> None:
     assert counts.edges + counts.to_itself + counts.duplicates + counts.dangling == given
     if graph.edges:
         held = hold_out(graph.sources(), graph.cited.targets, 0.2, 0)
-        assert graph.keep(~held).edges + int(held.sum()) == graph.edges
+        assert graph.keep_edges(~held).edges + int(held.sum()) == graph.edges
 
 
 def check_samples(corpus: Corpus, graph: CitationGraph, place: Path, rng: np.random.Generator) -> Samples | None:
@@ -162,7 +162,7 @@ def check_vectors(corpus: Corpus, place: Path) -> None:
 def check_index(corpus: Corpus, place: Path) -> None:
     """All papers are documents, and each is exported once."""
     index: Index = build_index(corpus, "weave", place / "index", IndexOptions(vectors=False))
-    assert len(index) == describe(index)["papers"] == len(corpus)
+    assert len(index) == describe_index(index)["papers"] == len(corpus)
     assert sum(segment.words.size for segment in index.segments if segment.words is not None) == len(corpus)
     papers = [index.paper(row) for row in np.flatnonzero(index.alive).tolist()]
     assert to_bibtex(papers).count("\n}\n") == len(json.loads(to_json(papers))) == len(corpus)

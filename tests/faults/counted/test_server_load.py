@@ -19,7 +19,7 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.search.build import IndexOptions, build_index
 
@@ -48,7 +48,7 @@ REAL = [
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("load")
-    synthesize(folder / "corpus", Synthetic(papers=200), workers=1)
+    synthesize(folder / "corpus", SyntheticOptions(papers=200), workers=1)
     build_index(
         Corpus.open(folder / "corpus"), save_bert(folder / "model"), folder / "index", IndexOptions(device="cpu")
     )

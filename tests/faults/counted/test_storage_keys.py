@@ -19,11 +19,10 @@ pytest.importorskip("moto.server")
 from botocore.exceptions import BotoCoreError, ClientError
 
 from citeweave.core.errors import UserError
-from citeweave.remote.copy import PendingUpload, copy
 from citeweave.remote.fetch import fetch
-from citeweave.remote.contents import OBJECTS
+from citeweave.remote.object_list import LISTING_NAME
 from citeweave.remote.object_storage import Address
-from citeweave.remote.push import push
+from citeweave.remote.push import PendingUpload, copy, push
 
 from ...cloud.conftest import bucket, content, make_artifact, server
 from .counting import Trial
@@ -38,8 +37,8 @@ NAMES = (
     "a\nb", "a\rb", "a\r\nb", "a\tb", "a\x00b", "\x01", "\x1b[2J", "a\x7fb", "a\x85b", "a\u2028b", "\u202eb", "\ufeffb", "\u200b", "é", "e\u0301", "東京/é", "🦜",
     "\U0010ffff", "\ufffe", "x" * 200, "x" * 250, "x" * 255, "x" * 256, "é" * 127, "é" * 128, "東" * 85, "/".join("x" * 60), "x/" * 300 + "x", "x" * 900,
     "objects.json", "address.txt", "manifest.json", "state.json", "base.json", "pushed.txt", "owner.json", "listing.json", "versions/x", "partial/x", "work/x",
-    "new", "content/x", "parts/x", "files/x", ".lock", ".work.lock", ".x.citeweave-00000000/owner.json", ".plain.txt.part", ".generations/x", f"{OBJECTS}/x",
-    f"sub/{OBJECTS}", "plain.txt/x", "PLAIN.TXT", "plain.txt ", "plain.txt.",
+    "new", "content/x", "parts/x", "files/x", ".lock", ".work.lock", ".x.citeweave-00000000/owner.json", ".plain.txt.part", ".generations/x", f"{LISTING_NAME}/x",
+    f"sub/{LISTING_NAME}", "plain.txt/x", "PLAIN.TXT", "plain.txt ", "plain.txt.",
 )  # fmt: skip
 """Names that lead elsewhere, that another system reads otherwise, or that are those of our own files."""
 
@@ -170,7 +169,7 @@ def test_odd_names_in_a_list_of_objects(
             for file, name in files.items()
         }
         told = {"format": "citeweave-objects", "version": 1, "files": listed}
-        put(bucket, f"{number}/{OBJECTS}", json.dumps(told).encode())
+        put(bucket, f"{number}/{LISTING_NAME}", json.dumps(told).encode())
         with trial.attempt(f"{which}: {reprlib.repr(names)}"):
             wanted = {file: data[name] for file, name in files.items()}
             times = check_fetched(f"s3://{bucket.name}/{number}", wanted, place)
@@ -208,7 +207,7 @@ ADDRESSES = (
     "../x", "a/../x", "a?versionId=1", "a?x", "a#b", "a b", " ", "a%20b", "%2e%2e%2fx", "a%", "a+b", "a&b", "a/", "a//", "//a", "/a", "a//b", ".", "..", "...", "a/.", "*",
     "[a]", "C:\\x", "a\\b", "C:x", "CON", "a.", "a ", "~", "$HOME", "-o", "é", "e\u0301", "a\nb", "a\x00b", "\x1b[2J", "\ud800", "a\u2028b", "x" * 255, "x" * 256, "é" * 120,
     "x/" * 300 + "x", "objects.json", "address.txt", "manifest.json", "state.json", "base.json", "pushed.txt", "listing.json", "content", "parts", "files", "versions",
-    "partial", "work", "new", ".lock", ".work.lock", ".hidden", ".x.citeweave-00000000", ".generations", OBJECTS, f"{OBJECTS}/x", "s3://b/x", "x" * 1100, "a@b:c",
+    "partial", "work", "new", ".lock", ".work.lock", ".hidden", ".x.citeweave-00000000", ".generations", LISTING_NAME, f"{LISTING_NAME}/x", "s3://b/x", "x" * 1100, "a@b:c",
 )  # fmt: skip
 """What a user may write behind the bucket."""
 
@@ -243,10 +242,10 @@ def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: p
 
 def check_round_trip(kind: str, address: str, made: Path, one: Path, place: Path) -> bool:
     if kind == "output":
-        with PendingUpload(Address.parse(address)).working() as out:
+        with PendingUpload(Address.parse(address)).prepare() as out:
             make_artifact(out.folder, {"sub/a.bin": b"bytes of a"})
             out.send()
-        with PendingUpload(Address.parse(address)).working() as out:
+        with PendingUpload(Address.parse(address)).prepare() as out:
             assert content(out.folder).get("sub/a.bin") == b"bytes of a", "the next command does not find it"
     else:
         push(one if kind == "file" else made, address)
@@ -264,13 +263,13 @@ def check_round_trip(kind: str, address: str, made: Path, one: Path, place: Path
     return True
 
 
-LISTED_ITSELF = {"bytes": 1, "sha256": "0" * 64, "at": OBJECTS}
+LISTED_ITSELF = {"bytes": 1, "sha256": "0" * 64, "at": LISTING_NAME}
 BEFORE = {
     "nothing": {},
     "a web page": {"manifest.json": b'{"name": "a page", "icons": []}', "index.html": b"a page"},
     "another program's state": {"state.json": b'{"version": 4}', "deleted/x": b"x", "heads/x": b"x"},
     "a list that names itself": {
-        OBJECTS: json.dumps({"format": "citeweave-objects", "version": 1, "files": {"a": LISTED_ITSELF}}).encode()
+        LISTING_NAME: json.dumps({"format": "citeweave-objects", "version": 1, "files": {"a": LISTED_ITSELF}}).encode()
     },
     "an uploaded artifact": None,
     "an artifact": None,
@@ -293,7 +292,7 @@ def test_objects_of_others_when_pushing(
         base = f"{number:04}"
         monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache" / base))
         address, own = f"s3://{bucket.name}/{base}", BEFORE[before]
-        if own is None and name in content(made[0]) | {OBJECTS: b""}:
+        if own is None and name in content(made[0]) | {LISTING_NAME: b""}:
             continue  # that object is the artifact's own
         if before == "an artifact":
             push(made[0], address)
@@ -306,7 +305,7 @@ def test_objects_of_others_when_pushing(
             f"{base}.txt",
             *(f"{base}/{inner}" for inner in own or {}),
         }
-        others -= {f"{base}/{OBJECTS}"}
+        others -= {f"{base}/{LISTING_NAME}"}
         if not all(put(bucket, key, key.encode()) for key in others if key.removeprefix(f"{base}/") not in (own or {})):
             continue  # the storage refuses it
         with trial.attempt(f"{before}, beside {reprlib.repr(name)}"):

@@ -24,9 +24,8 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.filters import Filter
 from citeweave.search.index import Index
-from citeweave.search.store import VectorStore, sync_store
+from citeweave.search.store import IndexStore, VectorStore, nearest_in_store, open_store, sync_store
 from citeweave.search.store_protocol import Attributes, store_keys
-from citeweave.search.store_search import IndexStore, nearest_in_store, open_store
 from citeweave.vectors.vectors import Provenance
 
 from .counting import Trial

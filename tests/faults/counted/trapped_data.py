@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from citeweave.core.artifact import MANIFEST, check_files
-from citeweave.core.publish import begin_work
+from citeweave.core.publish import create_work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.intents.examples import read_records
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.remote.contents import decode
+from citeweave.remote.object_list import decode_listing
 from citeweave.remote.object_storage import Address
 from citeweave.search.index import Index
 from citeweave.search.update import delete_papers
@@ -196,7 +196,7 @@ def index_with_a_segment_that_leads_up(lab: Lab) -> Trap:
 
 def unfinished_work_that_is_a_link(lab: Lab) -> Trap:
     papers = lab.file("papers.jsonl", json.dumps({"id": "p:1", "title": "A title"}))
-    work = begin_work(lab.out) / "kept"
+    work = create_work_folder(lab.out) / "kept"
     work.rmdir()
     work.symlink_to(lab.folder / "given")
     return Trap(_import(lab, papers))
@@ -319,7 +319,7 @@ def table_with_a_page_of_2_gib(lab: Lab) -> Trap:
 def _listing(lab: Lab, name: str, at: str) -> Trap:
     files = {name: {"bytes": 1, "sha256": "0" * 64, "at": at}}
     data = json.dumps({"format": "citeweave-objects", "version": 1, "files": files}).encode()
-    return Trap(lambda: decode(Address("s3", "lab", "corpus"), data, "s3://lab/corpus"))
+    return Trap(lambda: decode_listing(Address("s3", "lab", "corpus"), data, "s3://lab/corpus"))
 
 
 def listing_with_a_name_that_leads_up(lab: Lab) -> Trap:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.core.randomness import hash_texts
+from citeweave.core.hash_keys import hash_texts
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.search.answer import allowed_rows

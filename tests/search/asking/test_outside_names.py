@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, import_papers
-from citeweave.core.randomness import hash_text, hash_texts
+from citeweave.core.hash_keys import hash_text, hash_texts
 from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index

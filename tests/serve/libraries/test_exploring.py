@@ -84,11 +84,11 @@ def test_words_at_once_and_vectors_after(opened: Callable[..., Any]) -> None:
     with opened() as library:
         assert set(words(library, "cell")) == {"k0", "k1", "k3"}
         assert with_vectors(library) == 0 and library.working() is None
-        assert library.lacks()[:2] == [
+        assert library.missing_data()[:2] == [
             "3 of 4 papers have no abstract",
             "4 of 4 papers have no references, so none in common with others",
         ]
-        assert "--enrich openalex" in library.lacks()[2]
+        assert "--enrich openalex" in library.missing_data()[2]
         library.finish()
         assert with_vectors(library) == 4
 
@@ -134,7 +134,7 @@ def test_the_work_behind_is_a_process_that_tells_how_far_it_is(
         told = library.working()
         assert told is None or set(told) == {"what", "done", "total", "seconds_left"}
         library.wait(1200)
-        assert library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.lacks())
+        assert library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.missing_data())
 
 
 def test_the_work_behind_ends_with_the_process_that_started_it(
@@ -143,7 +143,7 @@ def test_the_work_behind_ends_with_the_process_that_started_it(
     """Its standard input ends then; here it does at once, before there is a vector."""
     asked = [json.dumps(dataclasses.asdict(options))]
     with opened() as library:
-        command = [sys.executable, "-m", "citeweave.serve.library", str(library.places.folder), *asked]
+        command = [sys.executable, "-m", "citeweave.serve.library", str(library.folder.folder), *asked]
         source = {**os.environ, "PYTHONPATH": str(Path(citeweave.__file__).parents[1])}
         subprocess.run(command, env=source, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
         assert with_vectors(library) == 0
@@ -156,14 +156,14 @@ def test_work_that_fails_is_told_with_its_cure(
     with opened(how=LibraryOptions(model=str(model), runtime="torch")):
         pass
     shutil.rmtree(model)
-    cure = f"--model {model} --runtime torch; name another, such as `--model weave --runtime auto`"
+    cure = f"--model {model} --runtime torch; choose another, such as `--model weave --runtime auto`"
     with opened(how=LibraryOptions()) as library:  # it remembers its model
         assert words(library, "models") == ["k0"]  # words need no model
         with pytest.raises(UserError, match=re.escape(cure)):
             library.finish()
         library.start()
         library.wait(1200)
-        assert any(cure in line for line in library.lacks())
+        assert any(cure in line for line in library.missing_data())
         assert cure in capsys.readouterr().err  # although it is quiet
     with opened(how=LibraryOptions(model=str(bert), runtime="torch")) as library:
         library.finish()
@@ -173,7 +173,7 @@ def test_work_that_fails_is_told_with_its_cure(
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (LibraryOptions(model="weav"), "the encoder 'weav' is no folder and no known name"),
+        (LibraryOptions(model="weav"), "the encoder 'weav' is not a folder and not a known name"),
         (LibraryOptions(runtime="trch"), "--runtime is 'trch'"),
         (LibraryOptions(model="@empty", runtime="torch"), "empty"),
         (LibraryOptions(model="@broken", runtime="torch"), "broken"),
@@ -228,12 +228,12 @@ def test_what_was_left_out_is_told(source: Path, opened: Callable[..., Any]) -> 
     damaged = "@article{x, year={2019}}\n@article{y, title={The cell grows, year={2019}\n"
     source.write_text(bibtex(TITLES[:2]) + damaged)
     with opened() as library:
-        assert library.lacks()[0].startswith("2 of 4 entries of the source are left out: ")
-        assert "no title (1)" in library.lacks()[0]
+        assert library.missing_data()[0].startswith("2 of 4 entries of the source are left out: ")
+        assert "no title (1)" in library.missing_data()[0]
 
 
 def test_one_process_at_a_time_and_one_source(opened: Callable[..., Any], tmp_path: Path) -> None:
-    with opened() as _, pytest.raises(UserError, match="being explored already"), opened():
+    with opened() as _, pytest.raises(UserError, match="already being explored"), opened():
         pass
     other = tmp_path / "other.bib"
     other.write_text(bibtex(TITLES))
@@ -282,7 +282,7 @@ def test_a_corpus_and_an_index_are_taken_as_they_are(
         assert not (tmp_path / "library" / "corpus").exists() and words(library, "models") == ["k0"]
     index = tmp_path / "library" / "index"
     with open_library(str(index)) as library:
-        assert library.index_folder == index and library.lacks() == [] and library.working() is None
+        assert library.index_folder == index and library.missing_data() == [] and library.working() is None
         library.start()
         library.finish()
     with (
@@ -362,7 +362,7 @@ def test_enrichment(
     with opened(how=richer, reporter=Reporter()) as library:
         library.finish(Reporter())
         index = Index.open(library.index_folder)
-        assert with_vectors(library) == len(index) == 6 and library.lacks() == []
+        assert with_vectors(library) == len(index) == 6 and library.missing_data() == []
         own = [row for row in range(index.size) if index.alive[row] and not index.paper(row).stub]
         assert sorted(index.id(row) for row in own) == ["k0", "k1", "k2", "k3"]
         assert words(library, "graphs") and index.paper(index.row("k3")).abstract == "Graphs grow"
@@ -400,7 +400,7 @@ def test_an_enrichment_that_fails_is_an_error_of_that_start(
         library.start()
         library.wait(1200)
         assert with_vectors(library) == 4  # the rest is done all the same
-        assert any("allowance is used up" in line for line in library.lacks())
+        assert any("allowance is used up" in line for line in library.missing_data())
     assert "error: --enrich openalex: " in capsys.readouterr().err  # although it is quiet
     words = (source, "--folder", tmp_path / "library", "--enrich", "openalex", "--once")
     for more in ("--quiet", "--json"):
@@ -408,8 +408,8 @@ def test_an_enrichment_that_fails_is_an_error_of_that_start(
         assert code == 1 and "error: --enrich openalex: " in err and "allowance is used up" in err
     assert any("allowance is used up" in line for line in json.loads(out)["lacks"])
     with opened() as library:  # without --enrich it is no matter any more, but can be tried again
-        assert not any("allowance" in line for line in library.lacks())
-        assert "`citeweave explore --enrich openalex` fetches" in library.lacks()[-1]
+        assert not any("allowance" in line for line in library.missing_data())
+        assert "`citeweave explore --enrich openalex` fetches" in library.missing_data()[-1]
 
 
 def test_a_damaged_index_is_made_anew(opened: Callable[..., Any]) -> None:
@@ -428,7 +428,7 @@ def test_a_damaged_index_is_made_anew(opened: Callable[..., Any]) -> None:
 def test_a_query_is_asked_once(opened: Callable[..., Any], options: LibraryOptions, openalex: FakeOpenAlex) -> None:
     with opened("openalex:cells and graphs") as library:
         assert library.name == "cells and graphs" and len(Index.open(library.index_folder)) == 4
-        assert library.lacks() == []
+        assert library.missing_data() == []
     assert [query["search"] for query in openalex.asked] == ["cells and graphs"]
     openalex.is_dry = True
     with opened("openalex:cells and graphs") as library:
@@ -442,5 +442,5 @@ def test_a_query_is_asked_once(opened: Callable[..., Any], options: LibraryOptio
 def test_options_are_checked() -> None:
     with pytest.raises(UserError, match="--enrich is 'openalx'.*Did you mean 'openalex'"):
         LibraryOptions(enrich="openalx")
-    with pytest.raises(UserError, match="--most is 0"):
-        LibraryOptions(most=0)
+    with pytest.raises(UserError, match="--max-papers is 0"):
+        LibraryOptions(max_papers=0)

@@ -44,7 +44,7 @@ def test_queries() -> None:
     assert (source.kind, source.service, source.query) == ("query", "openalex", "citation recommendation")
     assert find_source("s2: moths").place == "s2:moths"
     for text, reason in (
-        ("scopus:moths", "no service"),
+        ("scopus:moths", "is not a service"),
         ("s2:", "no words"),
         ("gone.bib", "does not exist"),
         ("https://x", "does not exist"),
@@ -66,7 +66,7 @@ def test_an_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds intent classifier, which cannot be explored"):
         find_source(str(tmp_path))
     (tmp_path / "manifest.json").write_text('{"kind": "index", "version": 1}')
-    with pytest.raises(UserError, match="an index of an older format; make it again with `citeweave index`"):
+    with pytest.raises(UserError, match="an index of an older format; build it again with `citeweave index`"):
         find_source(str(tmp_path))
 
 

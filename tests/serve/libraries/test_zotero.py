@@ -11,7 +11,7 @@ import pytest
 
 from citeweave.core.errors import InputError
 from citeweave.corpus.ingest import import_papers
-from citeweave.serve.zotero import write_csl, write_csl_of_rdf
+from citeweave.serve.zotero import write_csl, write_csl_from_rdf
 
 SCHEMA = """
 CREATE TABLE itemTypes (itemTypeID INTEGER PRIMARY KEY, typeName TEXT);
@@ -76,7 +76,7 @@ def test_zotero_may_be_running(database: Path, tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "zotero.sqlite"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"zotero.sqlite is no database of Zotero"):
+    with pytest.raises(InputError, match=r"zotero.sqlite is not a database of Zotero"):
         write_csl(path, tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
 
@@ -97,7 +97,7 @@ RDF = """<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:
 def test_an_export_as_rdf(tmp_path: Path) -> None:
     export = tmp_path / "My Library.rdf"
     export.write_text(RDF)
-    assert write_csl_of_rdf(export, tmp_path / "rdf.json") == 2
+    assert write_csl_from_rdf(export, tmp_path / "rdf.json") == 2
     first, second = json.loads((tmp_path / "rdf.json").read_text())
     assert (first["DOI"], first["container-title"], second["container-title"]) == (
         "10.1000/moth",
@@ -109,4 +109,4 @@ def test_an_export_as_rdf(tmp_path: Path) -> None:
     assert (paper.abstract, paper.year, paper.authors) == ("Moths fly.", 2019, ("Ada Lovelace",))
     export.write_text(RDF.replace("journalArticle", "note"))
     with pytest.raises(InputError, match="no item with a title"):
-        write_csl_of_rdf(export, tmp_path / "rdf.json")
+        write_csl_from_rdf(export, tmp_path / "rdf.json")

@@ -66,7 +66,7 @@ _UNIT = 2.0**-24
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The vectors that are searched. A position counts within the pool; a row within the matrix."""
+    """The pool of vectors that blocks of queries are compared with; a position counts in the pool, a row in the matrix."""
 
     matrix: NDArray[Any]
     rows: Longs | None

@@ -74,7 +74,7 @@ FEW_QUERIES = 32
 
 
 class TopkOptions(TypedDict, total=False):
-    """The options of a top-k search, all of which may be left out."""
+    """Keyword options of the top-k engine's functions, all of which may be left out."""
 
     metric: str
     """One of METRICS; the default is cosine."""
