@@ -64,7 +64,9 @@ def test_another_runtime_reads_the_texts(
         pytest.importorskip("openvino", reason="pip install 'citeweave[runtimes]'")
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
     other_options = ServeOptions(device="cpu", runtime=runtime)
-    plain, other = (ready(ServedIndexes({"main": place.index}, how, Metrics())).query_encoder for how in (OPTIONS, other_options))
+    plain, other = (
+        ready(ServedIndexes({"main": place.index}, how, Metrics())).query_encoder for how in (OPTIONS, other_options)
+    )
     assert other.encoder.revision == plain.encoder.revision + ("-int8" if runtime == "int8" else "")
     one, two = (reader.encode("models learn from data") for reader in (plain, other))
     assert one @ two / np.linalg.norm(one) / np.linalg.norm(two) > (0.99 if runtime == "int8" else 0.99999)
@@ -154,7 +156,9 @@ def test_two_indexes_of_one_model_share_it(place: Any) -> None:
     shelf = ServedIndexes({"main": place.index, "other": place.index}, OPTIONS, Metrics())
     first = ready(shelf)
     second = shelf.get("other")
-    assert second.query_encoder is not None and second.query_encoder.encoder.batcher is first.query_encoder.encoder.batcher
+    assert (
+        second.query_encoder is not None and second.query_encoder.encoder.batcher is first.query_encoder.encoder.batcher
+    )
     shelf.close()
 
 

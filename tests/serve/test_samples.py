@@ -18,7 +18,9 @@ def folder(place: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [int(row) for row in corpus.rows(["p:0", "p:1", "p:3", "p:7", "p:5"])]
     with new_samples(made, SampleNames(rules=("cited", "easy")), corpus=corpus.hash) as writer:
         anchors, positives, negatives = rows[:2], [[rows[2]], [rows[2], rows[3]]], [[rows[4]], [rows[4]]]
-        writer.append(block_from_lists(anchors, positives=positives, negatives=negatives, positive_rule=0, negative_rule=1))
+        writer.append(
+            block_from_lists(anchors, positives=positives, negatives=negatives, positive_rule=0, negative_rule=1)
+        )
         writer.finish()
     return made
 

@@ -1,1 +1,1 @@
-"""The HTTP API and the page."""
+"""The HTTP API, its web page, and libraries that are prepared for exploring."""

@@ -1,23 +1,16 @@
-"""GET / and /page/...: the files of the page, read once at the start. A name that is not among them is 404.
-
-What a client asks for is looked up in a table and never becomes a path of the file system.
-
-GET /docs: the routes of /openapi.json as one plain page, written at the start. No script, nothing from elsewhere.
-
-The application: routes, limits, errors and pages put together.
+"""The web application: routes, middleware, error responses, pages, and running it with uvicorn.
 
     create_app({"main": Path("index"), "other": Path("other-index")})
-    create_app(library, options)                   an index that is still being made
+    create_app(library, options)                                               an index that is still being built
+    run_app(create_app({"main": Path("index")}), "127.0.0.1", 8000, options)   blocks until Ctrl-C
+    run_workers({"main": Path("index")}, "0.0.0.0", 8000, options, workers=4)  several processes
 
-From the outside in, a request passes: headers of the answer, log and counters, whom we listen to, rate, time, body,
-concurrency, and then a route. Nothing is global: two applications of one process share nothing.
+From the outside in, a request passes: response headers, log and counters, host and origin check, rate, time, body,
+concurrency, and then a route. Nothing is global: two applications in one process share nothing.
 
-Runs an application with uvicorn: in this process, or in several that make it anew from the environment.
-
-    run_app(create_app({"main": Path("index")}), "127.0.0.1", 8000, options)      blocks until Ctrl-C
-    run_workers({"main": Path("index")}, "0.0.0.0", 8000, options, workers=4)
-
-Header lines are bounded by h11, on which `connections.py` builds. Does not encrypt: put a proxy in front for that.
+GET / and /page/... serve the files of the page, which are read once at startup. A requested name is looked up in a table
+and never becomes a path in the file system. GET /docs shows the routes of /openapi.json as one plain page without
+scripts. Does not encrypt: put a proxy in front for that.
 """
 
 from __future__ import annotations
@@ -44,17 +37,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from citeweave.core.errors import CiteweaveError, UserError, require
-from citeweave.serve import (
-    explore_routes,
-    routes,
-)
-from citeweave.serve.indexes import MAIN, LibraryStatus, Server, Shelf, Workers
+from citeweave.serve.explore_routes import MapCache, SampleBrowser, explain_router, map_router, samples_router
+from citeweave.serve.indexes import MAIN, LibraryStatus, ServedIndexes, Server, Workers
 from citeweave.serve.limits import BodyLimit, ConcurrencyLimit, RateLimit, TimeLimit
-from citeweave.serve.metrics import Metrics, Watch
+from citeweave.serve.metrics import Metrics, RequestLogger
 from citeweave.serve.options import VARIABLE, ServeOptions
 from citeweave.serve.responses import (
-    Guard,
     Json,
+    OriginGuard,
     RefusedError,
     SecureHeaders,
     StrictRoute,
@@ -62,129 +52,24 @@ from citeweave.serve.responses import (
     failure,
     without_paths,
 )
+from citeweave.serve.routes import embed_router, export_router, health_router, papers_router, search_router
 from citeweave.version import __version__
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
 
 
-FOLDER = Path(__file__).parent / "page"
-KINDS = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
-    ".txt": "text/plain; charset=utf-8",
-}
-START = "/page/index.html"
-
-
-@dataclass(frozen=True, slots=True)
-class PageFile:
-    """A file of the web page with its headers, as the server sends it."""
-
-    data: bytes
-    packed: bytes
-    """By gzip; empty where that is not smaller."""
-
-    kind: str
-    tag: str
-
-
-def file_of(data: bytes, suffix: str) -> PageFile:
-    packed = gzip.compress(data, 6, mtime=0)
-    tag = hashlib.sha256(data).hexdigest()[:24]
-    return PageFile(data, packed if len(packed) < 0.9 * len(data) else b"", KINDS[suffix], tag)
-
-
-def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """Read the files of the web page by their URLs; links and unknown kinds of files are left out."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink() and path.suffix in KINDS:
-            found[f"/page/{path.relative_to(folder).as_posix()}"] = file_of(path.read_bytes(), path.suffix)
-    if START in found:
-        found["/"] = found[START]
-    return found
-
-
-def answer_file(file: PageFile | None, request: Request) -> Response:
-    """Respond with a page file, or with 304 if the client already has it."""
-    if file is None:
-        raise RefusedError(404, "there is no such page; start at /")
-    packed = bool(file.packed) and "gzip" in request.headers.get("accept-encoding", "")
-    tag = f'"{file.tag}{"-gzip" if packed else ""}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-    if tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    if packed:
-        headers["Content-Encoding"] = "gzip"
-    return Response(file.packed if packed else file.data, media_type=file.kind, headers=headers)
-
-
-def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
-    """Add routes that serve the files of the web page."""
-
-    async def page(request: Request) -> Response:
-        return answer_file(files.get(request.scope["path"]), request)
-
-    for path in ("/", "/docs.css", "/page/{name:path}"):
-        app.add_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
-
-
-# GET /docs: the routes of /openapi.json as one plain page, written at the start. No script, nothing from elsewhere.
-
-STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
-body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
-h2 { margin-top: 2rem; font-size: 1.1rem; border-top: 1px solid #8886; padding-top: 1rem; }
-code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
-pre { background: #8882; padding: 0.75rem; overflow-x: auto; border-radius: 4px; }
-table { border-collapse: collapse; } td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; }
-"""
-
-
-def describe_routes(described: Mapping[str, Any]) -> str:
-    """Render the OpenAPI description of the API as one plain HTML page."""
-    info = described["info"]
-    lines = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs.css"></head><body>',
-        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>",
-        '<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>',
-    ]
-    for path, methods in described["paths"].items():
-        for method, route in methods.items():
-            lines += _route(path, method, route, described)
-    return "\n".join([*lines, "</body></html>\n"])
-
-
-def _route(path: str, method: str, route: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(route.get('description', ''))}</p>"
-    if parameters := route.get("parameters"):
-        yield "<table>"
-        for one in parameters:
-            words = one.get("description") or one["schema"].get("description", "")
-            need = " (needed)" if one.get("required") else ""
-            yield f"<tr><td><code>{escape(one['name'])}</code>{need}</td><td>{escape(words)}</td></tr>"
-        yield "</table>"
-    content = route.get("requestBody", {}).get("content", {}).get("application/json", {})
-    name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
-    for example in described.get("components", {}).get("schemas", {}).get(name, {}).get("examples", ()):
-        yield f"<pre>{escape(json.dumps(example, ensure_ascii=False))}</pre>"
-
-
-# The application: routes, limits, errors and pages put together.
-
-ROUTERS = (routes, routes, explore_routes, routes, explore_routes, explore_routes, routes, routes)
-_ABOUT = "Papers of an index: searched by texts, papers and sentences, with the reasons; vectors of texts."
+ROUTERS = (
+    search_router,
+    papers_router,
+    explain_router,
+    embed_router,
+    map_router,
+    samples_router,
+    export_router,
+    health_router,
+)
+_DESCRIPTION = "Search papers of an index by text, paper or sentences, explain the results, and embed texts."
 _OPTIONS = ServeOptions()
 
 
@@ -201,15 +86,15 @@ def create_app(
     if not folders:
         raise UserError("there is no index to serve; give the folder of one")
     metrics = Metrics()
-    server = Server(Shelf(folders, options, metrics, library), Workers(options.threads), metrics, options, {})
-    server.kept["maps"] = explore_routes.MapRoom()
+    server = Server(ServedIndexes(folders, options, metrics, library), Workers(options.threads), metrics, options, {})
+    server.cache["maps"] = MapCache()
     if options.samples:
-        server.kept["samples"] = explore_routes.SampleBook.open(options.samples, options.corpus)
-    server.shelf.start()
+        server.cache["samples"] = SampleBrowser.open(options.samples, options.corpus)
+    server.indexes.open_all()
     app = FastAPI(
         title="citeweave",
         version=__version__,
-        description=_ABOUT,
+        description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -217,11 +102,11 @@ def create_app(
     )
     app.state.server = server
     app.router.route_class = StrictRoute
-    for module in ROUTERS:
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     _add_pages(app, server)
-    _add_failures(app)
-    _wrap(app, server)
+    _add_error_handlers(app)
+    _add_middleware(app, server)
     return app
 
 
@@ -229,91 +114,92 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.server.workers.close()
-    app.state.server.shelf.close()
+    app.state.server.indexes.close()
 
 
 def _add_pages(app: FastAPI, server: Server) -> None:
-    files = {**read_files(), "/docs.css": file_of(STYLE.encode(), ".css")}
+    files = {**read_files(), "/docs.css": make_page_file(DOCS_STYLE.encode(), ".css")}
     add_pages(app, files)
 
     async def docs(request: Request) -> Response:
-        if "docs" not in server.kept:  # describing takes a while, so not at the start
-            server.kept["docs"] = await server.workers.run(
-                lambda: file_of(describe_routes(app.openapi()).encode(), ".html")
+        if "docs" not in server.cache:  # takes a while, so not at startup
+            server.cache["docs"] = await server.workers.run(
+                lambda: make_page_file(describe_routes(app.openapi()).encode(), ".html")
             )
-        return answer_file(server.kept["docs"], request)
+        return respond_with_file(server.cache["docs"], request)
 
     app.add_route("/docs", docs, methods=["GET", "HEAD"], include_in_schema=False)
 
 
-def _wrap(app: FastAPI, server: Server) -> None:
-    """Add the middleware; the last one added is the outermost."""
+def _add_middleware(app: FastAPI, server: Server) -> None:
+    """Add the middleware of the application; the last one added is the outermost."""
     options, metrics = server.options, server.metrics
     app.add_middleware(ConcurrencyLimit, options.concurrent, metrics, stuck=server.workers.stuck)
     app.add_middleware(BodyLimit, options.max_body, metrics)
     app.add_middleware(TimeLimit, options.time_limit, metrics)
     app.add_middleware(RateLimit, options.rate, metrics)
-    app.add_middleware(Guard, options)
-    app.add_middleware(Watch, options, metrics)
+    app.add_middleware(OriginGuard, options)
+    app.add_middleware(RequestLogger, options, metrics)
     app.add_middleware(SecureHeaders)
 
 
-def _add_failures(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     def refused(request: Request, error: Any) -> Response:
-        return Json(failure(error.words, coming=error.coming), status_code=error.status, headers=error.headers)
+        return Json(failure(error.message, coming=error.coming), status_code=error.status, headers=error.headers)
 
-    def of_user(request: Request, error: Any) -> Response:
+    def user_error(request: Request, error: Any) -> Response:
         return Json(failure(without_paths(str(error))), status_code=400)
 
-    def of_route(request: Request, error: Any) -> Response:
-        words = _ROUTE_WORDS.get(error.status_code, "the request cannot be answered; see /docs")
-        return Json(failure(words), status_code=error.status_code, headers=error.headers)
+    def http_error(request: Request, error: Any) -> Response:
+        message = _HTTP_MESSAGES.get(error.status_code, "the request cannot be answered; see /docs")
+        return Json(failure(message), status_code=error.status_code, headers=error.headers)
 
-    def of_shape(request: Request, error: Any) -> Response:
-        return Json(failure(shape_words(error.errors())), status_code=422)
+    def invalid(request: Request, error: Any) -> Response:
+        return Json(failure(describe_invalid_fields(error.errors())), status_code=422)
 
     handlers: dict[Any, Callable[[Request, Any], Response]] = {
         RefusedError: refused,
-        CiteweaveError: of_user,
-        HTTPException: of_route,
-        RequestValidationError: of_shape,
+        CiteweaveError: user_error,
+        HTTPException: http_error,
+        RequestValidationError: invalid,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
 
 
-_ROUTE_WORDS = {
+_HTTP_MESSAGES = {
     400: "the request cannot be read; send what /docs describes",
-    404: "there is no such address; see /docs for those there are",
+    404: "there is no such address; see /docs for the known ones",
     405: "this address does not take this method; see /docs",
 }
 
 
-def shape_words(errors: list[Any]) -> str:
+def describe_invalid_fields(errors: list[Any]) -> str:
     """Describe the first few fields of a request that are invalid, with short values.
 
-    >>> shape_words([{"loc": ("body", "count"), "msg": "Input should be greater than 0", "input": -1}])
+    >>> describe_invalid_fields([{"loc": ("body", "count"), "msg": "Input should be greater than 0", "input": -1}])
     'count: Input should be greater than 0 (it is -1); see /docs'
     """
     lines = []
     for error in errors[:3]:
         where = ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0])
-        given = error.get("input")
-        shown = f" (it is {clip(repr(given), 80)})" if isinstance(given, str | int | float) else ""
-        lines.append(f"{clip(where, 80)}: {clip(error['msg'], 160)}{shown}")
+        value = error.get("input")
+        suffix = f" (it is {clip(repr(value), 80)})" if isinstance(value, str | int | float) else ""
+        lines.append(f"{clip(where, 80)}: {clip(error['msg'], 160)}{suffix}")
     more = f", and {len(errors) - 3} more" if len(errors) > 3 else ""
     return f"{', '.join(lines)}{more}; see /docs"
 
 
-# Runs an application with uvicorn: in this process, or in several that make it anew from the environment.
+# --- running ---
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _CONNECTIONS_PER_REQUEST = 4
 
 
-def is_local(host: str) -> bool:
-    """
-    >>> is_local("127.0.0.1"), is_local("0.0.0.0")
+def is_loopback(host: str) -> bool:
+    """Return whether a host is reachable from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
     """
     return host in LOOPBACK or host.startswith("127.")
@@ -338,7 +224,7 @@ def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
         "http": PromptProtocol,
         "ws": "none",
         "lifespan": "on",
-        "access_log": False,  # uvicorn's has the query strings; `watching.py` writes ours
+        "access_log": False,  # uvicorn's log has query strings; `metrics.py` writes ours
         "log_level": "warning",
         "server_header": False,
         "proxy_headers": False,
@@ -349,7 +235,7 @@ def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
     }
 
 
-def server_of(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvicorn.Server:
+def create_server(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvicorn.Server:
     """Return a uvicorn server that is not running yet, for running it in a thread."""
     uvicorn = require("uvicorn", extra="serve")
     server: Any = uvicorn.Server(uvicorn.Config(app, **_settings(host, port, options)))
@@ -359,23 +245,23 @@ def server_of(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvic
 def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
     """Run the web application until it is stopped."""
     set_log(options)
-    run_until_told(server_of(app, host, port, options))
+    run_until_stopped(create_server(app, host, port, options))
 
 
-def run_until_told(server: uvicorn.Server) -> None:
+def run_until_stopped(server: uvicorn.Server) -> None:
     """Run a server until Ctrl-C, SIGTERM or the end of its terminal, each of which is a normal exit."""
 
     def end(number: int, frame: object) -> None:
-        server.should_exit = True  # before uvicorn listens to signals itself, and when it passes one on at its end
+        server.should_exit = True  # before uvicorn handles signals itself, and when it passes one on at its end
 
-    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
-    for number in known:
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+    for number in numbers:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     server.run()
 
 
-def leave_at_once() -> None:
+def exit_at_once() -> None:
     """Exit the process while a thread still loads a model; a normal exit would abort inside compiled code."""
     if any(thread.name.startswith("citeweave-") for thread in threading.enumerate()):
         sys.stdout.flush()
@@ -388,41 +274,40 @@ def check_port(host: str, port: int) -> int:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            if os.name == "posix":  # on Windows it would take the port from who listens there
+            if os.name == "posix":  # on Windows it would take the port from another server
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             return int(probe.getsockname()[1])
     except (OSError, UnicodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "no such host"
         raise UserError(
-            f"{host} port {port} cannot be listened at ({reason}); take another --port, or end what uses it"
+            f"cannot listen at {host} port {port} ({reason}); choose another --port, or stop what uses it"
         ) from None
 
 
-def check_places(indexes: Mapping[str, Path], options: ServeOptions) -> None:
+def check_indexes(indexes: Mapping[str, Path], options: ServeOptions) -> None:
     """Open the indexes that worker processes will serve, without a model, to fail early."""
     from citeweave.search.index import Index
-    from citeweave.serve.explore_routes import SampleBook
 
     for folder in indexes.values():
         Index.open(folder)
     if options.samples:
-        SampleBook.open(options.samples, options.corpus)
+        SampleBrowser.open(options.samples, options.corpus)
 
 
 def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: ServeOptions, *, workers: int) -> None:
     """Serve with several processes that share the port; each opens the indexes and loads its own model."""
     uvicorn = require("uvicorn", extra="serve")
-    told = {"indexes": {name: str(folder) for name, folder in indexes.items()}, "options": options.to_environment()}
-    os.environ[VARIABLE] = json.dumps(told)
-    patience = {"timeout_worker_healthcheck": 60}  # loading a model may keep a process from answering for a while
+    folders = {name: str(folder) for name, folder in indexes.items()}
+    os.environ[VARIABLE] = json.dumps({"indexes": folders, "options": options.to_environment()})
+    more = {"timeout_worker_healthcheck": 60}  # a process may not answer while it loads a model
     known = inspect.signature(uvicorn.Config).parameters
     uvicorn.run(
         "citeweave.serve.app:app_from_environment",
         factory=True,
         workers=workers,
         **_settings(host, port, options),
-        **{name: value for name, value in patience.items() if name in known},
+        **{name: value for name, value in more.items() if name in known},
     )
 
 
@@ -430,7 +315,121 @@ def app_from_environment() -> FastAPI:
     """Create the application of a worker process from environment variables."""
     if VARIABLE not in os.environ:
         raise UserError(f"{VARIABLE} is not set; start the server with `citeweave serve`")
-    told = json.loads(os.environ[VARIABLE])
-    options = ServeOptions.from_environment(told["options"])
+    settings = json.loads(os.environ[VARIABLE])
+    options = ServeOptions.from_environment(settings["options"])
     set_log(options)
-    return create_app({name: Path(folder) for name, folder in told["indexes"].items()}, options)
+    return create_app({name: Path(folder) for name, folder in settings["indexes"].items()}, options)
+
+
+# --- files of the page ---
+
+FOLDER = Path(__file__).parent / "page"
+MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+}
+START = "/page/index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A file of the web page with its headers, as the server sends it."""
+
+    data: bytes
+    compressed: bytes
+    """The data as gzip; empty if that is not smaller."""
+
+    media_type: str
+    tag: str
+
+
+def make_page_file(data: bytes, suffix: str) -> PageFile:
+    compressed = gzip.compress(data, 6, mtime=0)
+    tag = hashlib.sha256(data).hexdigest()[:24]
+    return PageFile(data, compressed if len(compressed) < 0.9 * len(data) else b"", MEDIA_TYPES[suffix], tag)
+
+
+def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
+    """Read the files of the web page by their URLs; links and unknown kinds of files are left out."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.suffix in MEDIA_TYPES:
+            files[f"/page/{path.relative_to(folder).as_posix()}"] = make_page_file(path.read_bytes(), path.suffix)
+    if START in files:
+        files["/"] = files[START]
+    return files
+
+
+def respond_with_file(file: PageFile | None, request: Request) -> Response:
+    """Respond with a page file, or with 304 if the client already has it."""
+    if file is None:
+        raise RefusedError(404, "there is no such page; start at /")
+    as_gzip = bool(file.compressed) and "gzip" in request.headers.get("accept-encoding", "")
+    tag = f'"{file.tag}{"-gzip" if as_gzip else ""}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if as_gzip:
+        headers["Content-Encoding"] = "gzip"
+    return Response(file.compressed if as_gzip else file.data, media_type=file.media_type, headers=headers)
+
+
+def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
+    """Add routes that serve the files of the web page."""
+
+    async def page(request: Request) -> Response:
+        return respond_with_file(files.get(request.scope["path"]), request)
+
+    for path in ("/", "/docs.css", "/page/{name:path}"):
+        app.add_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+# --- /docs ---
+
+DOCS_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { margin-top: 2rem; font-size: 1.1rem; border-top: 1px solid #8886; padding-top: 1rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
+pre { background: #8882; padding: 0.75rem; overflow-x: auto; border-radius: 4px; }
+table { border-collapse: collapse; } td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; }
+"""
+
+
+def describe_routes(openapi: Mapping[str, Any]) -> str:
+    """Render the OpenAPI description of the application's routes as one plain HTML page at /docs."""
+    info = openapi["info"]
+    lines = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs.css"></head><body>',
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>",
+        '<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>',
+    ]
+    for path, methods in openapi["paths"].items():
+        for method, route in methods.items():
+            lines += _describe_route(path, method, route, openapi)
+    return "\n".join([*lines, "</body></html>\n"])
+
+
+def _describe_route(path: str, method: str, route: Mapping[str, Any], openapi: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(route.get('description', ''))}</p>"
+    if parameters := route.get("parameters"):
+        yield "<table>"
+        for one in parameters:
+            text = one.get("description") or one["schema"].get("description", "")
+            required = " (required)" if one.get("required") else ""
+            yield f"<tr><td><code>{escape(one['name'])}</code>{required}</td><td>{escape(text)}</td></tr>"
+        yield "</table>"
+    content = route.get("requestBody", {}).get("content", {}).get("application/json", {})
+    name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    for example in openapi.get("components", {}).get("schemas", {}).get(name, {}).get("examples", ()):
+        yield f"<pre>{escape(json.dumps(example, ensure_ascii=False))}</pre>"

@@ -1,8 +1,8 @@
-"""GET /explain, /neighborhood and /lacking: why two papers are near, what is around one, what is missing.
+"""Routes for exploring: GET /explain, /neighborhood, /lacking, /map, /map/titles and /samples.
 
-GET /map and /map/titles: all papers as points of a plane, made once a state by a thread of its own.
-
-GET /samples: mined training samples, for looking at them. Only where the server was started with --samples.
+/explain says why two papers are similar, /neighborhood what cites and is cited by a paper, /lacking which cited papers
+are missing from the index. /map returns all papers as points of a plane, computed in the background once per state of an
+index. /samples shows mined training samples, if the server was started with --samples.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from citeweave.mining.samples import Picks, Samples
 from citeweave.search.explain import explain
 from citeweave.search.index import Index
 from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
-from citeweave.serve.indexes import Held, Opened, row_of, short
+from citeweave.serve.indexes import CurrentServer, OpenIndex, find_row, short_paper
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, printable, unknown_paper, without_paths
 from citeweave.serve.schemas import (
     ExplainParameters,
     ExplainResponse,
     IndexParameters,
-    LackingParameters,
-    MapWorking,
+    MapPending,
     MissingPaperResponse,
+    MissingParameters,
     NeighborhoodParameters,
     NeighborhoodResponse,
     SamplePage,
     SamplesParameters,
-    Titles,
     TitlesParameters,
+    TitlesResponse,
     failures,
 )
 
@@ -45,37 +45,39 @@ explain_router = APIRouter(route_class=StrictRoute, tags=["reasons"])
 
 
 @explain_router.get("/explain", response_model=ExplainResponse, responses=failures())
-async def explain_pair(server: Held, asked: Annotated[ExplainParameters, FromUrl()]) -> Response:
+async def explain_pair(server: CurrentServer, parameters: Annotated[ExplainParameters, FromUrl()]) -> Response:
     """Explain why two papers are similar: aligned sentences, shared references, common citing papers, words."""
 
-    def work(opened: Opened) -> dict[str, Any]:
-        left, right = row_of(opened.index, asked.left), row_of(opened.index, asked.right)
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        left, right = find_row(opened.index, parameters.left), find_row(opened.index, parameters.right)
         return explain(opened.index, left, right).as_json()
 
-    return Json(await server.ask(asked.index, work))
+    return Json(await server.run_on_index(parameters.index, work))
 
 
 @explain_router.get("/neighborhood", response_model=NeighborhoodResponse, responses=failures())
-async def around(server: Held, asked: Annotated[NeighborhoodParameters, FromUrl()]) -> Response:
+async def neighborhood(server: CurrentServer, parameters: Annotated[NeighborhoodParameters, FromUrl()]) -> Response:
     """Return the papers that a paper cites or is cited by, and the citations among them."""
 
-    def work(opened: Opened) -> dict[str, Any]:
-        return find_neighborhood(opened.index, row_of(opened.index, asked.paper), max_papers=asked.most).as_json()
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        return find_neighborhood(
+            opened.index, find_row(opened.index, parameters.paper), max_papers=parameters.most
+        ).as_json()
 
-    return Json(await server.ask(asked.index, work))
+    return Json(await server.run_on_index(parameters.index, work))
 
 
 @explain_router.get("/lacking", response_model=MissingPaperResponse, responses=failures())
-async def missing(server: Held, asked: Annotated[LackingParameters, FromUrl()]) -> Response:
+async def missing(server: CurrentServer, parameters: Annotated[MissingParameters, FromUrl()]) -> Response:
     """Return papers that many papers of the index cite but that are not in it."""
 
-    def work(opened: Opened) -> dict[str, Any]:
-        return find_missing_papers(opened.index, max_papers=asked.most).as_json()
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        return find_missing_papers(opened.index, max_papers=parameters.most).as_json()
 
-    return Json(await server.ask(asked.index, work))
+    return Json(await server.run_on_index(parameters.index, work))
 
 
-# GET /map and /map/titles: all papers as points of a plane, made once a state by a thread of its own.
+# --- /map ---
 
 map_router = APIRouter(route_class=StrictRoute, tags=["map"])
 
@@ -83,92 +85,94 @@ LOG = logging.getLogger("citeweave.serve")
 
 
 @dataclass(slots=True)
-class MapRoom:
+class MapCache:
     """The newest map of every index as bytes, and the maps being computed."""
 
     maps: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
-    making: set[str] = field(default_factory=set)
+    computing: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, opened: Opened, *, later: bool) -> bytes | None:
-        """Return the map of the index's current state; None while it is being computed."""
+    def get(self, opened: OpenIndex, *, wait: bool) -> bytes | None:
+        """Return the map of the index's current state; None while it is computed, or not yet begun because of `wait`."""
         from citeweave.search.map import find_map
 
         name, index = opened.name, opened.index
-        state, made = self.maps.get(name, (-1, b""))
+        state, content = self.maps.get(name, (-1, b""))
         if state == index.number:
-            return made
+            return content
         if why := self.failed.get((name, index.number)):
             raise RefusedError(404, why)
-        if (known := find_map(index)) is not None:
-            self.maps[name] = (index.number, Json.write(known.as_json()))
+        if (saved := find_map(index)) is not None:
+            self.maps[name] = (index.number, Json.write(saved.as_json()))
             return self.maps[name][1]
         with self.lock:
-            if name not in self.making and not later:
-                self.making.add(name)
-                threading.Thread(target=self._make, args=(name, index), name="citeweave-map", daemon=True).start()
+            if name not in self.computing and not wait:
+                self.computing.add(name)
+                threading.Thread(target=self._compute, args=(name, index), name="citeweave-map", daemon=True).start()
         return None
 
-    def _make(self, name: str, index: Index) -> None:
+    def _compute(self, name: str, index: Index) -> None:
         from citeweave.search.map import make_map
 
         try:
             self.maps[name] = (index.number, Json.write(make_map(index).as_json()))
         except CiteweaveError as error:
             self.failed = {(name, index.number): without_paths(str(error))}
-        except Exception as error:  # a thread has nobody to raise to
-            LOG.error("the map of %s cannot be made (%s: %s)", name, type(error).__name__, printable(str(error)))
-            self.failed = {(name, index.number): "the map cannot be made; the server's log says why"}
+        except Exception as error:  # nobody catches what a thread raises
+            LOG.error("the map of %s cannot be computed (%s: %s)", name, type(error).__name__, printable(str(error)))
+            self.failed = {(name, index.number): "the map cannot be computed; see the server's log"}
         finally:
             with self.lock:
-                self.making.discard(name)
+                self.computing.discard(name)
 
 
-@map_router.get("/map", responses={**failures(), 202: {"model": MapWorking, "description": "It is being made."}})
-async def whole_map(server: Held, asked: Annotated[IndexParameters, FromUrl()]) -> Response:
+@map_router.get(
+    "/map", responses={**failures(), 202: {"model": MapPending, "description": "The map is being computed."}}
+)
+async def get_map(server: CurrentServer, parameters: Annotated[IndexParameters, FromUrl()]) -> Response:
     """Return every paper as a map point: positions, years, fields and clusters as base64 numbers."""
-    room: MapRoom = server.kept["maps"]
-    library = server.shelf.library
-    working = library.working() if library else None  # while papers are added, a map would be old when it is made
-    made = await server.ask(asked.index, lambda opened: room.get(opened, later=working is not None))
-    if made is None:
-        told = {"working": dict(working) if working else {"what": "mapping"}}
-        return Json(told, status_code=202, headers={"Retry-After": "2"})
-    return Response(made, media_type="application/json")
+    maps: MapCache = server.cache["maps"]
+    library = server.indexes.library
+    working = library.working() if library else None  # while papers are added, a map would soon be outdated
+    content = await server.run_on_index(parameters.index, lambda opened: maps.get(opened, wait=working is not None))
+    if content is None:
+        body = {"working": dict(working) if working else {"what": "mapping"}}
+        return Json(body, status_code=202, headers={"Retry-After": "2"})
+    return Response(content, media_type="application/json")
 
 
-@map_router.get("/map/titles", response_model=Titles, responses=failures())
-async def titles(server: Held, asked: Annotated[TitlesParameters, FromUrl()]) -> Response:
+@map_router.get("/map/titles", response_model=TitlesResponse, responses=failures())
+async def titles(server: CurrentServer, parameters: Annotated[TitlesParameters, FromUrl()]) -> Response:
     """Return the titles of map points by row; deleted rows are left out."""
 
-    def work(opened: Opened) -> dict[str, Any]:
+    def work(opened: OpenIndex) -> dict[str, Any]:
         index = opened.index
-        rows = {row for row in map(int, asked.rows.split(",")) if row < index.size and index.alive[row]}
-        return {"titles": {str(row): short(index, row) for row in sorted(rows)}}
+        rows = {row for row in map(int, parameters.rows.split(",")) if row < index.size and index.alive[row]}
+        return {"titles": {str(row): short_paper(index, row) for row in sorted(rows)}}
 
-    return Json(await server.ask(asked.index, work))
+    return Json(await server.run_on_index(parameters.index, work))
 
 
-# GET /samples: mined training samples, for looking at them. Only where the server was started with --samples.
+# --- /samples ---
 
 samples_router = APIRouter(route_class=StrictRoute, tags=["samples"])
 
-MOST_PICKS = 100
-"""Positives, and negatives, of a sample that are listed."""
+MAX_PICKS = 100
+"""Maximum positives, and negatives, of a sample that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
-class SampleBook:
+class SampleBrowser:
     """Mined samples with the corpus that they refer to, for browsing."""
 
     samples: Samples
     corpus: Corpus
 
     @classmethod
-    def open(cls, samples: str | Path, corpus: str | Path) -> SampleBook:
+    def open(cls, samples: str | Path, corpus: str | Path) -> SampleBrowser:
         if not corpus:
-            raise UserError("--samples names rows of a corpus; give the one they were mined from with --corpus")
+            raise UserError("--samples refers to rows of a corpus; give the corpus they were mined from with --corpus")
         opened, papers = Samples.open(samples), Corpus.open(Path(corpus))
         opened.check_corpus(papers.hash, papers.folder)
         return cls(opened, papers)
@@ -197,7 +201,7 @@ class SampleBook:
 
     def _picks(self, picks: Picks, number: int) -> list[dict[str, Any]]:
         start = int(picks.offsets[number])
-        end = min(int(picks.offsets[number + 1]), start + MOST_PICKS)
+        end = min(int(picks.offsets[number + 1]), start + MAX_PICKS)
         parts = (picks.rows[start:end].tolist(), picks.rules[start:end].tolist(), picks.scores[start:end].tolist())
         return [
             {
@@ -211,9 +215,9 @@ class SampleBook:
 
 
 @samples_router.get("/samples", response_model=SamplePage, responses=failures())
-async def samples(server: Held, asked: Annotated[SamplesParameters, FromUrl()]) -> Response:
+async def samples(server: CurrentServer, parameters: Annotated[SamplesParameters, FromUrl()]) -> Response:
     """Return mined samples: an anchor, its positives and negatives, and the rule that selected each."""
-    book = server.kept.get("samples")
-    if book is None:
+    browser = server.cache.get("samples")
+    if browser is None:
         raise RefusedError(404, "this server has no samples; start it with --samples FOLDER --corpus FOLDER")
-    return Json(await server.workers.run(book.page, asked.anchor, asked.start, asked.count))
+    return Json(await server.workers.run(browser.page, parameters.anchor, parameters.start, parameters.count))

@@ -1,20 +1,16 @@
-"""Limits of a request: bytes of its body, seconds, how many at a time, how many of one client.
+"""Limits of requests and connections: bytes of a body, seconds, requests at a time, requests per second of a client.
 
-Each limit is a wrapper around the application and answers by itself: 413, 503 with Retry-After, 429 with Retry-After.
-A body is counted while it arrives and given up at the first byte too many. What a thread has begun cannot be stopped:
-a request out of time is answered, and its thread goes on; where all threads do, the next request is sent away at once.
+Each limit is middleware that answers by itself: 413, 503 with Retry-After, 429 with Retry-After. A body is counted while
+it arrives and refused at the first byte too many. A thread cannot be stopped: a request that runs out of time is
+answered while its thread continues, and when all threads are busy like that, further requests are refused at once.
 
-Does not look at what a request asks for.
-
-Connections that must say what they want and hear the answer: one whose client is silent or deaf is closed.
-
-uvicorn waits as long as the client likes: for the first request of a connection, for the rest of any head, for a body that
-was refused already, and until an answer has been read. A few hundred such connections would then be all that it can have,
-and nobody else would be answered.
+uvicorn waits indefinitely for the first request of a connection, for the rest of any request head, for a body that was
+already refused, and until a response has been read; a few hundred such connections would block the server.
+`PromptProtocol` closes connections whose clients do not send or read:
 
     uvicorn.Config(app, http=PromptProtocol)
 
-Bodies, and the work on an answer, are timed by `limits.py`. Needs uvicorn, so it is imported where a server is made.
+Does not look at the content of a request.
 """
 
 from __future__ import annotations
@@ -43,17 +39,17 @@ from citeweave.serve.responses import (
 )
 
 ALWAYS = ("/health", "/metrics")
-"""Paths that are answered however busy the server is, for those who watch it."""
+"""Paths that are answered however busy the server is, for monitoring."""
 
-_CLIENTS = 10_000
-"""Client addresses whose rates are remembered; the one not heard of for longest is forgotten."""
+_MAX_CLIENTS = 10_000
+"""Maximum client addresses whose rates are remembered; the least recent one is forgotten."""
 
 
 class BodyLimit:
     """Middleware that reads the request body, up to a maximum size, before any other code sees it."""
 
-    def __init__(self, app: App, most: int, metrics: Metrics) -> None:
-        self._app, self._most, self._metrics = app, most, metrics
+    def __init__(self, app: App, max_bytes: int, metrics: Metrics) -> None:
+        self._app, self._max_bytes, self._metrics = app, max_bytes, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,17 +57,17 @@ class BodyLimit:
             return
         declared = header(scope, b"content-length")
         if any(not value.isdigit() or len(value) > 20 for value in declared) or len(declared) > 1:
-            await refuse(send, 400, "the Content-Length is not one number; send the body's length in bytes")
+            await refuse(send, 400, "the Content-Length is not a single number; send the length of the body in bytes")
             return
-        if declared and header(scope, b"transfer-encoding"):  # a proxy in front may believe the other one
-            words = "the request has a Content-Length and a Transfer-Encoding; send one of them"
-            await refuse(send, 400, words, {"Connection": "close"})
+        if declared and header(scope, b"transfer-encoding"):  # a proxy in front may trust the other one
+            message = "the request has both Content-Length and Transfer-Encoding; send only one of them"
+            await refuse(send, 400, message, {"Connection": "close"})
             return
-        body = None if declared and int(declared[0]) > self._most else await self._read(receive)
+        body = None if declared and int(declared[0]) > self._max_bytes else await self._read(receive)
         if body is None:
-            self._metrics.refused("body")
-            words = f"the body has more than {self._most:,} bytes; send less, or several requests"
-            await refuse(send, 413, words, {"Connection": "close"})
+            self._metrics.count_refused("body")
+            message = f"the body has more than {self._max_bytes:,} bytes; send less, or several requests"
+            await refuse(send, 413, message, {"Connection": "close"})
             return
         await self._app(scope, _replay(body, receive), send)
 
@@ -85,16 +81,16 @@ class BodyLimit:
             part, more = message.get("body", b""), message.get("more_body", False)
             parts.append(part)
             size += len(part)
-            if size > self._most:
+            if size > self._max_bytes:
                 return None
         return b"".join(parts)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        return waiting.pop() if waiting else await receive()
+        return pending.pop() if pending else await receive()
 
     return replay
 
@@ -120,27 +116,29 @@ class TimeLimit:
             async with asyncio.timeout(self._seconds):
                 await self._app(scope, receive, sending)
         except TimeoutError:
-            self._metrics.refused("time")
+            self._metrics.count_refused("time")
             if started:
                 raise
-            words = f"the request took longer than {self._seconds:g} seconds; ask for less, or try again later"
-            await refuse(send, 503, words, {"Retry-After": "5"})
+            message = f"the request took longer than {self._seconds:g} seconds; ask for less, or try again later"
+            await refuse(send, 503, message, {"Retry-After": "5"})
 
 
 class ConcurrencyLimit:
     """Middleware that answers 503 at once when too many requests are being processed."""
 
-    def __init__(self, app: App, most: int, metrics: Metrics, *, stuck: Callable[[], bool] = lambda: False) -> None:
-        """`stuck` tells whether all threads work for requests that were given up."""
-        self._app, self._most, self._metrics, self._stuck = app, most, metrics, stuck
+    def __init__(
+        self, app: App, max_requests: int, metrics: Metrics, *, stuck: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`stuck` returns whether all threads work on abandoned requests."""
+        self._app, self._max_requests, self._metrics, self._stuck = app, max_requests, metrics, stuck
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ALWAYS:
             await self._app(scope, receive, send)
             return
-        if self._running >= self._most or self._stuck():
-            self._metrics.refused("concurrency")
+        if self._running >= self._max_requests or self._stuck():
+            self._metrics.count_refused("concurrency")
             await refuse(send, 503, "the server is busy; try again in a second", {"Retry-After": "1"})
             return
         self._running += 1
@@ -159,13 +157,13 @@ class RateLimit:
         self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (tokens, when)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        free = scope["type"] != "http" or not self._rate or scope["path"] in ALWAYS
-        if free or (wait := self._wait((scope.get("client") or ("",))[0])) <= 0:
+        unlimited = scope["type"] != "http" or not self._rate or scope["path"] in ALWAYS
+        if unlimited or (wait := self._wait((scope.get("client") or ("",))[0])) <= 0:
             await self._app(scope, receive, send)
             return
-        self._metrics.refused("rate")
-        words = f"more than {self._rate:g} requests a second come from this address; wait and ask again"
-        await refuse(send, 429, words, {"Retry-After": str(max(1, math.ceil(wait)))})
+        self._metrics.count_refused("rate")
+        message = f"more than {self._rate:g} requests per second come from this address; wait and try again"
+        await refuse(send, 429, message, {"Retry-After": str(max(1, math.ceil(wait)))})
 
     def _wait(self, client: str) -> float:
         """Take a token from the client's bucket; return the seconds until there is one, 0 if one was taken."""
@@ -174,73 +172,72 @@ class RateLimit:
         tokens = min(self._burst, tokens + (now - when) * self._rate)
         taken = tokens >= 1
         self._clients[client] = (tokens - taken, now)
-        while len(self._clients) > _CLIENTS:
+        while len(self._clients) > _MAX_CLIENTS:
             self._clients.popitem(last=False)
         return 0.0 if taken else (1 - tokens) / self._rate
 
 
-# Connections that must say what they want and hear the answer: one whose client is silent or deaf is closed.
+# --- slow connections ---
 
-PATIENCE = 10.0
-"""Seconds from the connection, or from the first byte of a further request, to the end of the request's head."""
+HEAD_SECONDS = 10.0
+"""Maximum seconds from the connection, or from the first byte of a further request, to the end of the request head."""
 
-
-READING = 20.0
-"""Seconds that a client may take to read the next 48 KiB or so of an answer."""
+READ_SECONDS = 20.0
+"""Maximum seconds that a client may take to read the next 48 KiB or so of a response."""
 
 
 class PromptProtocol(H11Protocol):
     """HTTP/1.1 protocol with time limits for sending the request head and reading the response."""
 
-    patience = PATIENCE
-    reading = READING
-    _waiting: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
+    head_seconds = HEAD_SECONDS
+    read_seconds = READ_SECONDS
+    _head_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._watch()
+        self._time_head()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-        self._was_read()
+        self._stop_head_timer()
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.reading, self._drop)
+        self._read_timer = self.loop.call_later(self.read_seconds, self._drop)
 
     def resume_writing(self) -> None:
-        self._was_read()
+        self._stop_read_timer()
         super().resume_writing()
 
     def _drop(self) -> None:
         """Close the connection at once and discard unsent data."""
-        own = self.transport.get_extra_info("socket")
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
-    def _was_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _watch(self) -> None:
-        """Start waiting for a request head, or stop when it has arrived; single bytes do not extend the wait."""
+    def _time_head(self) -> None:
+        """Start the timer of a request head, or stop it when the head has arrived; single bytes do not extend it."""
         if self.conn.their_state is not h11.IDLE and not self._is_answered():
-            self._forget()
-        elif self._waiting is None and self.timeout_keep_alive_task is None:
-            self._waiting = self.loop.call_later(self.patience, self.transport.close)
+            self._stop_head_timer()
+        elif self._head_timer is None and self.timeout_keep_alive_task is None:
+            self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
 
     def _is_answered(self) -> bool:
         """Return whether the rest of the body is no longer needed."""
         return self.conn.their_state is h11.SEND_BODY and self.cycle is not None and self.cycle.response_complete
 
-    def _forget(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

@@ -1,24 +1,16 @@
-"""Counters of a server, in the text form that Prometheus reads.
+"""Metrics and request log of the server: Prometheus counters, one log line per request, plain 500s for server errors.
 
     >>> metrics = Metrics()
-    >>> metrics.answered("/search", "GET", 200, 0.02)
+    >>> metrics.count_request("/search", "GET", 200, 0.02)
     >>> [line for line in metrics.text().splitlines() if line.startswith("citeweave_requests_total")]
     ['citeweave_requests_total{route="/search",method="GET",status="200"} 1']
 
-Labels are routes, never what a client wrote: their number is bounded. Counts are of one worker process.
-
-How many papers an index has, and how many of them have what.
-
-    {"papers": 1900, "around": 700, "with_vectors": 1900, "with_sentences": 1588, "with_abstract": 1588}
-
-Papers around a library, which are known by what it cites and what cites it, are counted by themselves.
-
-One line of the log and one count for every request; our own faults become a plain 500 with an id.
+Labels are routes, never text from a client, so their number is bounded. Each worker process counts by itself.
 
     GET /papers/p%3A1 200 3.1 ms a1b2c3d4e5f60718        --log text
     {"method":"GET","path":"/papers/p%3A1",...}          --log json
 
-The query string is never logged: it is what somebody searched for. A traceback is logged with --debug only.
+The query string is never logged, since it is what somebody searched for. Tracebacks are logged with --debug only.
 """
 
 from __future__ import annotations
@@ -75,9 +67,9 @@ class Histogram:
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             below += count
             yield f'{name}_bucket{{{labels}{comma}le="{bound}"}} {below}'
-        around = f"{{{labels}}}" if labels else ""
-        yield f"{name}_sum{around} {self.total:.6f}"
-        yield f"{name}_count{around} {below}"
+        braced = f"{{{labels}}}" if labels else ""
+        yield f"{name}_sum{braced} {self.total:.6f}"
+        yield f"{name}_count{braced} {below}"
 
 
 class Metrics:
@@ -91,24 +83,24 @@ class Metrics:
         self._batches = Histogram(TEXTS)
         self._running = 0
 
-    def began(self) -> None:
+    def begin_request(self) -> None:
         with self._lock:
             self._running += 1
 
-    def ended(self) -> None:
+    def end_request(self) -> None:
         with self._lock:
             self._running -= 1
 
-    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+    def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         with self._lock:
             self._requests[route, method if method in _METHODS else "other", status] += 1
             self._seconds.setdefault(route, Histogram(SECONDS)).add(seconds)
 
-    def refused(self, limit: str) -> None:
+    def count_refused(self, limit: str) -> None:
         with self._lock:
             self._refused[limit] += 1
 
-    def encoded(self, texts: int) -> None:
+    def count_batch(self, texts: int) -> None:
         """Count one encoder call and its texts."""
         with self._lock:
             self._batches.add(texts)
@@ -119,24 +111,26 @@ class Metrics:
             lines = [
                 *_head("requests_total", "counter", "Answered requests."),
                 *(
-                    f'citeweave_requests_total{{route="{_safe(route)}",method="{method}",status="{status}"}} {count}'
+                    f'citeweave_requests_total{{route="{_escape_label(route)}",method="{method}",status="{status}"}} {count}'
                     for (route, method, status), count in sorted(self._requests.items())
                 ),
-                *_head("request_seconds", "histogram", "Time from a request's head to the end of its answer."),
+                *_head("request_seconds", "histogram", "Time from the request head to the end of the response."),
             ]
             for route, histogram in sorted(self._seconds.items()):
-                lines += histogram.lines("citeweave_request_seconds", f'route="{_safe(route)}"')
-            lines += _head("refused_total", "counter", "Requests beyond a limit.")
+                lines += histogram.lines("citeweave_request_seconds", f'route="{_escape_label(route)}"')
+            lines += _head("refused_total", "counter", "Requests refused by a limit.")
             lines += [f'citeweave_refused_total{{limit="{n}"}} {c}' for n, c in sorted(self._refused.items())]
             lines += [
-                *_head("requests_running", "gauge", "Requests in work."),
+                *_head("requests_running", "gauge", "Requests being processed."),
                 f"citeweave_requests_running {self._running}",
             ]
-            lines += _head("encoded_texts", "histogram", "Texts of one call of the encoder.")
+            lines += _head("encoded_texts", "histogram", "Texts per encoder call.")
             lines += self._batches.lines("citeweave_encoded_texts", "")
         for name, values in (gauges or {}).items():
             lines += _head(name, "gauge", f"{name.replace('_', ' ').capitalize()} of an index.")
-            lines += [f'citeweave_{name}{{index="{_safe(index)}"}} {value:g}' for index, value in values.items()]
+            lines += [
+                f'citeweave_{name}{{index="{_escape_label(index)}"}} {value:g}' for index, value in values.items()
+            ]
         return "\n".join(lines) + "\n"
 
 
@@ -144,19 +138,20 @@ def _head(name: str, kind: str, help: str) -> list[str]:
     return [f"# HELP citeweave_{name} {help}", f"# TYPE citeweave_{name} {kind}"]
 
 
-def _safe(label: str) -> str:
-    """
-    >>> _safe('a"b')
+def _escape_label(label: str) -> str:
+    """Escape the value of a Prometheus label.
+
+    >>> _escape_label('a"b')
     'a\\\\"b'
     """
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-# How many papers an index has, and how many of them have what.
-
-
 def count_papers(index: Index) -> dict[str, int]:
-    """Count the live papers of an index, and how many have vectors, sentences or abstracts."""
+    """Count the live papers of an index, and how many have vectors, sentences or abstracts.
+
+    Papers around a library, known only because it cites them or they cite it, are counted separately.
+    """
     own = filter_rows(index, Filter(local=True))  # (size,)
     return {
         "papers": int(own.sum()),
@@ -167,12 +162,12 @@ def count_papers(index: Index) -> dict[str, int]:
     }
 
 
-# One line of the log and one count for every request; our own faults become a plain 500 with an id.
+# --- the request log ---
 
 LOG = logging.getLogger("citeweave.serve")
 
 
-class Watch:
+class RequestLogger:
     """Middleware that logs and counts every request, and turns server errors into a plain 500 with an id."""
 
     def __init__(self, app: App, options: ServeOptions, metrics: Metrics) -> None:
@@ -182,7 +177,7 @@ class Watch:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, id, status = time.perf_counter(), secrets.token_hex(8), 0
+        start, id, status = time.perf_counter(), secrets.token_hex(8), 0
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -191,35 +186,35 @@ class Watch:
                 message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", id.encode())]}
             await send(message)
 
-        self._metrics.began()
+        self._metrics.begin_request()
         try:
             await self._app(scope, receive, sending)
-        except Exception as error:  # the last guard: nothing that a client sends may end the server
-            self._log_fault(error, id)
+        except Exception as error:  # nothing that a client sends may stop the server
+            self._log_error(error, id)
             if not status:
-                await refuse(sending, 500, "the server made a mistake; report it with this id", id=id)
+                await refuse(sending, 500, "internal server error; report it with this id", id=id)
         finally:
-            self._metrics.ended()
-            took = time.perf_counter() - begun
-            self._metrics.answered(route_of(scope), scope["method"], status, took)
-            self._log(scope, status, took, id)
+            self._metrics.end_request()
+            seconds = time.perf_counter() - start
+            self._metrics.count_request(route_label(scope), scope["method"], status, seconds)
+            self._log(scope, status, seconds, id)
 
-    def _log_fault(self, error: Exception, id: str) -> None:
+    def _log_error(self, error: Exception, id: str) -> None:
         what = clip(printable(f"{type(error).__name__}: {error}"))
         LOG.error("%s internal error (%s)", id, what, exc_info=error if self._options.debug else None)
 
-    def _log(self, scope: Scope, status: int, took: float, id: str) -> None:
+    def _log(self, scope: Scope, status: int, seconds: float, id: str) -> None:
         raw = scope.get("raw_path") or scope["path"].encode("utf-8", "replace")
         path = clip(raw.partition(b"?")[0].decode("latin-1"), 300)
         if self._options.log == "json":
-            told: dict[str, Any] = {"method": scope["method"], "path": path, "status": status}
-            LOG.info(json.dumps({**told, "ms": round(1000 * took, 1), "id": id}))
+            entry: dict[str, Any] = {"method": scope["method"], "path": path, "status": status}
+            LOG.info(json.dumps({**entry, "ms": round(1000 * seconds, 1), "id": id}))
         else:
-            shown = path.encode("unicode_escape").decode("ascii")
-            LOG.info("%s %s %d %.1f ms %s", scope["method"], shown, status, 1000 * took, id)
+            escaped = path.encode("unicode_escape").decode("ascii")
+            LOG.info("%s %s %d %.1f ms %s", scope["method"], escaped, status, 1000 * seconds, id)
 
 
-def route_of(scope: Scope) -> str:
+def route_label(scope: Scope) -> str:
     """Return the route pattern of a request for metric labels; "other" if it matched none."""
     path = getattr(scope.get("route"), "path", "")
     return path if isinstance(path, str) and path else "other"

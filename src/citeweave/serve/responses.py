@@ -1,25 +1,18 @@
-"""Errors as answers: one JSON shape, plain words, never a traceback.
+"""Error responses, strict JSON requests, security headers, and the check of a request's host and origin.
 
     >>> failure("count is 0; give at least 1")
     {'error': {'what': 'count is 0', 'next': 'give at least 1'}}
-
-Does not decide which error is whose fault: `app.py` maps kinds of errors to statuses.
-
-How routes read and write JSON: strictly in, fast out.
-
-Bodies with a key twice, with NaN or Infinity, with half of a surrogate pair, nested too deeply or not in UTF-8 are
-refused with 400: other parsers would read them differently. Answers are written by orjson, which writes NaN as null.
-
-What keeps strangers' pages and texts from using the server: headers of every answer, and whom it listens to.
-
-A page of another site may send requests to a server on localhost, by its address or by a name of its own that leads
-there (DNS rebinding). So the Host must be one of ours, a POST must be JSON and, where it says where it comes from, come
-from our own page. Scripts run from our own files only, so a title that holds a script is text.
-
-    >>> host_of(b"localhost:8000"), host_of(b"[::1]:8000"), host_of(b"evil.example:80@localhost")
+    >>> parse_host(b"localhost:8000"), parse_host(b"[::1]:8000"), parse_host(b"evil.example:80@localhost")
     ('localhost', '[::1]', None)
 
-There are no users and no passwords here: who may reach the port may read the index.
+Every error is JSON of one shape, never a traceback; `app.py` maps kinds of errors to statuses. Bodies with duplicate
+keys, NaN, Infinity, half a surrogate pair, deep nesting, or not in UTF-8 are refused with 400, since parsers read them
+differently. Responses are written by orjson, which writes NaN as null.
+
+A page of another site may send requests to a server on localhost, by its address or by a name of its own that resolves
+to it (DNS rebinding). So the Host must be one of ours, and a POST must be JSON and, if it names an origin, come from our
+own page. Scripts run only from our own files, so a title that holds a script stays text. There are no users and no
+passwords: whoever can reach the port can read the index.
 """
 
 from __future__ import annotations
@@ -42,39 +35,40 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_LONGEST = 600
-"""Characters of an error's words; they may quote what a client sent."""
+_MAX_MESSAGE = 600
+"""Maximum characters of an error message, which may quote what a client sent."""
 
 _PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+[\\/])+[^\s\\/'\"`;:,()]+")
-"""An absolute path of two or more names, here or on Windows."""
+"""Matches an absolute path of two or more names, POSIX or Windows."""
 
 
 class RefusedError(Exception):
     """An error that becomes a JSON response with its own HTTP status."""
 
-    def __init__(self, status: int, words: str, *, after: int | None = None, coming: bool = False) -> None:
-        """`coming`: the same request will be answered once something is ready that is being made."""
-        super().__init__(words)
-        self.status, self.words, self.after, self.coming = status, words, after, coming
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None, coming: bool = False) -> None:
+        """`coming` means that the same request will succeed once background work is done."""
+        super().__init__(message)
+        self.status, self.message, self.retry_after, self.coming = status, message, retry_after, coming
 
     @property
     def headers(self) -> dict[str, str]:
-        return {} if self.after is None else {"Retry-After": str(self.after)}
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
 def unknown_paper(id: str) -> RefusedError:
-    return RefusedError(404, f"no paper has the id {clip(id, 120)!r}; look for it with /search or /suggest")
+    return RefusedError(404, f"no paper has the id {clip(id, 120)!r}; search for it with /search or /suggest")
 
 
-def clip(text: str, most: int = _LONGEST) -> str:
-    """
+def clip(text: str, max_length: int = _MAX_MESSAGE) -> str:
+    """Shorten a text for an error response.
+
     >>> clip("abcdef", 4)
     'abc…'
     """
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
-def without_paths(words: str) -> str:
+def without_paths(message: str) -> str:
     """Hide the server's folders in a message: only the last name of an absolute path is shown.
 
     >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
@@ -82,7 +76,7 @@ def without_paths(words: str) -> str:
     >>> without_paths(r"C:\\Users\\ada\\index is damaged")
     'index is damaged'
     """
-    return _PATH.sub(lambda found: re.split(r"[\\/]", found[0])[-1], words)
+    return _PATH.sub(lambda match: re.split(r"[\\/]", match[0])[-1], message)
 
 
 def printable(text: str) -> str:
@@ -91,26 +85,26 @@ def printable(text: str) -> str:
     >>> printable("a\\n\\x1b[31mb\\u202e ü")
     'a\\\\n\\\\x1b[31mb\\\\u202e ü'
     """
-    return "".join(s if s.isprintable() else s.encode("unicode_escape").decode("ascii") for s in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def failure(words: str, *, id: str = "", coming: bool = False) -> dict[str, Any]:
+def failure(message: str, *, id: str = "", coming: bool = False) -> dict[str, Any]:
     """Build the JSON body of an error response; the part after the last semicolon says what to do."""
-    line = clip(" ".join(words.split()))
+    line = clip(" ".join(message.split()))
     what, _, advice = line.rpartition("; ")
     error = {"what": what, "next": advice} if what else {"what": line, "next": ""}
     return {"error": error | ({"id": id} if id else {}) | ({"coming": True} if coming else {})}
 
 
-async def refuse(send: Send, status: int, words: str, headers: Mapping[str, str] | None = None, id: str = "") -> None:
+async def refuse(send: Send, status: int, message: str, headers: Mapping[str, str] | None = None, id: str = "") -> None:
     """Respond with an error before a request reaches a route."""
-    body = orjson.dumps(failure(words, id=id))
-    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": encoded(told.items())})
+    body = orjson.dumps(failure(message, id=id))
+    fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": encode_headers(fields.items())})
     await send({"type": "http.response.body", "body": body})
 
 
-def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def encode_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
@@ -119,10 +113,10 @@ def header(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key.lower() == name]
 
 
-# How routes read and write JSON: strictly in, fast out.
+# --- JSON ---
 
 _SMALL = 32_768
-"""Bytes that are parsed faster than a thread is woken."""
+"""Bytes of a body that is parsed faster than a thread wakes up."""
 
 
 class Json(Response):
@@ -159,28 +153,29 @@ class StrictRoute(APIRoute):
 
 
 def parse_strictly(data: bytes) -> Any:
-    """
+    """Parse the JSON body of a request; refuse what parsers read differently.
+
     >>> parse_strictly(b'{"a": [1, 2]}')
     {'a': [1, 2]}
     >>> parse_strictly(b'{"a": 1, "a": 2}')
     Traceback (most recent call last):
-    citeweave.serve.responses.RefusedError: the body has a key twice; name each once
+    citeweave.serve.responses.RefusedError: the body has a duplicate key; give each key once
     """
     try:
-        orjson.loads(data)  # refuses other encodings, NaN, halves of surrogate pairs and deep nesting, and is quick
-        return json.loads(data, object_pairs_hook=_without_doubles)
+        orjson.loads(data)  # fast, and refuses other encodings, NaN, half surrogate pairs and deep nesting
+        return json.loads(data, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
         raise RefusedError(400, "the body is not valid JSON in UTF-8; send one JSON object") from None
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise RefusedError(400, "the body has a key twice; name each once")
-    return found
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise RefusedError(400, "the body has a duplicate key; give each key once")
+    return table
 
 
-# What keeps strangers' pages and texts from using the server: headers of every answer, and whom it listens to.
+# --- security ---
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -205,7 +200,7 @@ class SecureHeaders:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._headers = encoded(HEADERS.items())
+        self._headers = encode_headers(HEADERS.items())
         self._set = {name for name, _ in self._headers} | {b"server"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,16 +210,16 @@ class SecureHeaders:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._set]
-                if not any(name.lower() == b"cache-control" for name, _ in kept):
-                    kept.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": kept + self._headers}
+                headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._set]
+                if not any(name.lower() == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": headers + self._headers}
             await send(message)
 
         await self._app(scope, receive, sending)
 
 
-class Guard:
+class OriginGuard:
     """Middleware that refuses requests with foreign hosts or origins, and malformed ones."""
 
     def __init__(self, app: App, options: ServeOptions) -> None:
@@ -236,12 +231,12 @@ class Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["type"] == "http" and (found := self._fault(scope)):
-            await refuse(send, *found)
+        if scope["type"] == "http" and (refusal := self._check(scope)):
+            await refuse(send, *refusal)
             return
         await self._app(scope, receive, send)
 
-    def _fault(self, scope: Scope) -> tuple[int, str] | None:
+    def _check(self, scope: Scope) -> tuple[int, str] | None:
         return (
             _too_long(scope, self._options)
             or _wrong_host(scope, self._hosts)
@@ -250,10 +245,10 @@ class Guard:
         )
 
 
-def host_of(value: bytes) -> str | None:
+def parse_host(value: bytes) -> str | None:
     """Return the name in a Host header without its port; None if it is malformed."""
-    found = _HOST.fullmatch(value)
-    return found[1].decode("ascii").lower().rstrip(".") if found else None
+    match = _HOST.fullmatch(value)
+    return match[1].decode("ascii").lower().rstrip(".") if match else None
 
 
 def _too_long(scope: Scope, options: ServeOptions) -> tuple[int, str] | None:
@@ -267,18 +262,18 @@ def _too_long(scope: Scope, options: ServeOptions) -> tuple[int, str] | None:
 
 
 def _wrong_host(scope: Scope, hosts: Collection[str]) -> tuple[int, str] | None:
-    given = header(scope, b"host")
-    name = host_of(given[0]) if len(given) == 1 else None
+    hosts_sent = header(scope, b"host")
+    name = parse_host(hosts_sent[0]) if len(hosts_sent) == 1 else None
     if name is None:
         return 400, "the request names no single Host; send one Host header"
     if name not in hosts and "*" not in hosts:
-        return 400, f"this server does not go by the name {name!r}; start it with --allow-host {name} if it should"
+        return 400, f"this server does not accept the host name {name!r}; start it with --allow-host {name} to allow it"
     return None
 
 
 def _wrong_method(scope: Scope) -> tuple[int, str] | None:
     if scope["method"] not in _METHODS:
-        return 405, "this method is not served; use GET or POST"
+        return 405, "this method is not supported; use GET or POST"
     return None
 
 
@@ -290,7 +285,7 @@ def _foreign_post(scope: Scope) -> tuple[int, str] | None:
     host = header(scope, b"host")[0].lower()
     for origin in header(scope, b"origin"):
         if origin.lower() not in (b"http://" + host, b"https://" + host):
-            return 403, "the request comes from a page of another site; ask from the server's own page or a program"
+            return 403, "the request comes from a page of another site; send it from the server's own page or a program"
     if any(site not in (b"same-origin", b"none") for site in header(scope, b"sec-fetch-site")):
-        return 403, "the request comes from a page of another site; ask from the server's own page or a program"
+        return 403, "the request comes from a page of another site; send it from the server's own page or a program"
     return None

@@ -1,13 +1,10 @@
-"""What clients may send: every key named, every type strict, every length bounded.
+"""Schemas of the API: pydantic models of request bodies, URL parameters and responses, as /openapi.json shows them.
 
     SearchRequest(text="rain measured by telephones", count=5)
 
-The models describe the API (see /openapi.json) and turn away what does not fit with 422. What a query means, and which
-parts go together, is known by `search/query.py`; nothing of it is repeated here.
-
-What the server answers, for /openapi.json: keys, types and a word on each.
-
-Answers are written by the routes as plain JSON; these models describe them, and the tests hold the two together.
+Of a request every key is named, every type strict and every length bounded; what does not fit is refused with 422. What a
+query means, and which parts go together, is checked by `search/query.py`. Responses are written by the routes as plain
+JSON; these models describe them, and the tests hold the two together.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from citeweave.search.query import MAX_HITS, MAX_LIKED, MAX_OFFSET, MAX_SENTENCES, MAX_TEXT
 
-MOST_QUERIES, MOST_TEXTS, MOST_IDS = 64, 256, 1000
+MAX_QUERIES, MAX_TEXTS, MAX_IDS = 64, 256, 1000
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Name = Annotated[str, StringConstraints(max_length=300)]
@@ -26,12 +23,17 @@ LongText = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Year = Annotated[int, Field(ge=-9999, le=9999)]
 By = Literal["", "hybrid", "vectors", "words"]
 
-IndexName = Annotated[str, Field(max_length=100, description="Name of the index to ask; empty = the first.")]
-Aspect = Annotated[str, Field(max_length=100, description="Space of one of the model's aspects; empty = its own.")]
-Count = Annotated[int, Field(ge=1, le=MAX_HITS, description="How many papers.")]
-Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, description="Hits of the pages before, which are passed over.")]
+IndexName = Annotated[str, Field(max_length=100, description="Name of the index to search; empty = the first.")]
+Aspect = Annotated[
+    str, Field(max_length=100, description="Aspect space of the model to search in; empty = its own vectors.")
+]
+Count = Annotated[int, Field(ge=1, le=MAX_HITS, description="Number of papers.")]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, description="Hits of earlier pages, which are skipped.")]
 Diversity = Annotated[
-    float, Field(ge=0, le=1, allow_inf_nan=False, description="0 = by score alone, up to 1 = papers unlike each other.")
+    float,
+    Field(
+        ge=0, le=1, allow_inf_nan=False, description="0 = by score alone, up to 1 = papers that differ from each other."
+    ),
 ]
 
 
@@ -39,11 +41,11 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Where(_Body):
+class FilterRequest(_Body):
     """Filters of a search request: which papers may be returned."""
 
     years: Annotated[
-        list[Year | None], Field(min_length=2, max_length=2, description="First and last year; null = open.")
+        list[Year | None], Field(min_length=2, max_length=2, description="First and last year; null = no limit.")
     ] = Field(default=[None, None])
     venues: Annotated[list[Name], Field(max_length=100)] = Field(default=[])
     fields: Annotated[list[Name], Field(max_length=100)] = Field(default=[])
@@ -58,22 +60,23 @@ class SentencesRequest(_Body):
 
     paper: Annotated[str, Field(max_length=500)] = ""
     numbers: Annotated[
-        list[Annotated[int, Field(ge=0, le=100_000)]], Field(max_length=MAX_SENTENCES, description="From 0.")
+        list[Annotated[int, Field(ge=0, le=100_000)]],
+        Field(max_length=MAX_SENTENCES, description="Numbers of sentences, from 0."),
     ] = Field(default=[])
     texts: Annotated[list[LongText], Field(max_length=MAX_SENTENCES)] = Field(default=[])
 
 
-class Cite(_Body):
+class CiteRequest(_Body):
     """A sentence or paragraph of a draft in a request, to find citations for."""
 
     text: LongText
     intent: Annotated[str, Field(max_length=100, description="background, method, result, ... or an aspect.")] = ""
     draft: Annotated[str, Field(max_length=MAX_TEXT, description="Title and abstract of the draft.")] = ""
     least_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
-    each: Annotated[bool, Field(description="Answer for every sentence that seems to need a citation.")] = False
+    each: Annotated[bool, Field(description="Return papers for every sentence that seems to need a citation.")] = False
 
 
-class OneQuery(_Body):
+class QueryRequest(_Body):
     """The JSON of one query: exactly one of text, paper, liked, sentences and cite, and options."""
 
     model_config = ConfigDict(
@@ -92,35 +95,37 @@ class OneQuery(_Body):
     liked: Annotated[list[Id], Field(max_length=MAX_LIKED)] = Field(default=[])
     disliked: Annotated[list[Id], Field(max_length=MAX_LIKED)] = Field(default=[])
     sentences: SentencesRequest | None = None
-    cite: Cite | None = None
-    by: Annotated[By, Field(description="Empty = hybrid for a text, vectors for all else.")] = ""
+    cite: CiteRequest | None = None
+    by: Annotated[By, Field(description="Empty = hybrid for a text, vectors for everything else.")] = ""
     aspect: Aspect = ""
     count: Count = 10
     offset: Offset = 0
-    where: Where | None = None
+    where: FilterRequest | None = None
     diversity: Diversity = 0.0
-    approximate: Annotated[bool, Field(description="May miss papers where that is faster.")] = False
-    outside: Annotated[bool, Field(description="Also papers that are known as references only.")] = False
+    approximate: Annotated[bool, Field(description="Allow missing some papers if that is faster.")] = False
+    outside: Annotated[bool, Field(description="Include papers that are known as references only.")] = False
 
     def query(self) -> dict[str, Any]:
         """Return the request as `Query.from_json` reads it, without null values."""
-        said: dict[str, Any] = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"index", "facets"})
-        if self.where is not None and "years" in said.get("where", {}):
-            said["where"]["years"] = self.where.years  # its nulls mean something
-        return said
+        fields: dict[str, Any] = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"index", "facets"})
+        if self.where is not None and "years" in fields.get("where", {}):
+            fields["where"]["years"] = self.where.years  # null means no limit
+        return fields
 
 
-class SearchRequest(OneQuery):
+class SearchRequest(QueryRequest):
     """The JSON body of a search request to one of the indexes."""
 
     index: IndexName = ""
-    facets: Annotated[bool, Field(description="Also count years, venues and fields of all that may be found.")] = False
+    facets: Annotated[
+        bool, Field(description="Also count years, venues and fields of all papers that match the filters.")
+    ] = False
 
 
 class BatchRequest(_Body):
-    """The JSON body of several queries; each is answered or refused by itself."""
+    """The JSON body of several queries; each is answered or refused separately."""
 
-    queries: Annotated[list[OneQuery], Field(min_length=1, max_length=MOST_QUERIES)]
+    queries: Annotated[list[QueryRequest], Field(min_length=1, max_length=MAX_QUERIES)]
     index: IndexName = ""
 
 
@@ -130,13 +135,13 @@ class TitleAndAbstract(_Body):
 
 
 class EmbedRequest(_Body):
-    """The JSON body of texts to encode."""
+    """The JSON body of texts to embed."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"texts": ["a question", {"title": "A title", "abstract": "An abstract."}]}]}
     )
 
-    texts: Annotated[list[LongText | TitleAndAbstract], Field(min_length=1, max_length=MOST_TEXTS)]
+    texts: Annotated[list[LongText | TitleAndAbstract], Field(min_length=1, max_length=MAX_TEXTS)]
     aspect: Aspect = ""
     index: IndexName = ""
 
@@ -147,7 +152,7 @@ class ExportRequest(_Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"format": "bibtex", "ids": ["doi:10.1/x"]}]})
 
     format: Literal["bibtex", "csv", "json"]
-    ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS)]
     index: IndexName = ""
 
 
@@ -159,7 +164,9 @@ class _Parameters(BaseModel):
     index: IndexName = ""
 
 
-class _Paged(_Parameters):
+class _SearchOptions(_Parameters):
+    """URL parameters that all searches share."""
+
     by: By = ""
     aspect: Aspect = ""
     count: Count = 10
@@ -170,7 +177,7 @@ class _Paged(_Parameters):
     field: Annotated[list[Name], Field(max_length=100, description="May be repeated.")] = Field(default=[])
     has_abstract: bool | None = None
     diversity: Diversity = 0.0
-    outside: Annotated[bool, Field(description="Also papers that are known as references only.")] = False
+    outside: Annotated[bool, Field(description="Include papers that are known as references only.")] = False
     facets: bool = False
 
     def query(self) -> dict[str, Any]:
@@ -181,20 +188,22 @@ class _Paged(_Parameters):
         where |= {"venues": self.venue} if self.venue else {}
         where |= {"fields": self.field} if self.field else {}
         where |= {"has_abstract": self.has_abstract} if self.has_abstract is not None else {}
-        said = self.model_dump(include={"by", "aspect", "count", "offset", "diversity", "outside"}, exclude_unset=True)
-        return said | ({"where": where} if where else {})
+        fields = self.model_dump(
+            include={"by", "aspect", "count", "offset", "diversity", "outside"}, exclude_unset=True
+        )
+        return fields | ({"where": where} if where else {})
 
 
-class SearchParameters(_Paged):
+class SearchParameters(_SearchOptions):
     q: Annotated[str, Field(min_length=1, max_length=4000, description="A question, a title, an abstract.")]
 
     def query(self) -> dict[str, Any]:
         return {"text": self.q, **super().query()}
 
 
-class SimilarParameters(_Paged):
+class SimilarParameters(_SearchOptions):
     paper: Annotated[Id, Field(description="Any id of a paper.")]
-    explain: Annotated[bool, Field(description="Also why each of the first 20 papers is similar.")] = False
+    explain: Annotated[bool, Field(description="Also explain why each of the first 20 papers is similar.")] = False
 
     def query(self) -> dict[str, Any]:
         return {"paper": self.paper, **super().query()}
@@ -218,7 +227,7 @@ class NeighborhoodParameters(_Parameters):
     most: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-class LackingParameters(_Parameters):
+class MissingParameters(_Parameters):
     most: Annotated[int, Field(ge=1, le=500)] = 50
 
 
@@ -230,7 +239,11 @@ class SuggestParameters(_Parameters):
 class TitlesParameters(_Parameters):
     rows: Annotated[
         str,
-        Field(pattern=r"^[0-9]{1,9}(,[0-9]{1,9}){0,499}$", max_length=6000, description="Rows of the index, as 1,2,3."),
+        Field(
+            pattern=r"^[0-9]{1,9}(,[0-9]{1,9}){0,499}$",
+            max_length=6000,
+            description="Rows of the index, such as 1,2,3.",
+        ),
     ]
 
 
@@ -242,16 +255,16 @@ class SamplesParameters(BaseModel):
     count: Annotated[int, Field(ge=1, le=100)] = 20
 
 
-# What the server answers, for /openapi.json: keys, types and a word on each.
+# --- responses ---
 
-_Score = Annotated[float | None, Field(description="Better when higher; only comparable within one answer.")]
+_Score = Annotated[float | None, Field(description="Better when higher; only comparable within one response.")]
 
 
 class ErrorText(BaseModel):
     what: Annotated[str, Field(description="What is wrong.")]
-    next: Annotated[str, Field(description="What to do about it; may be empty.")]
-    id: Annotated[str, Field(description="Of a fault of the server: also in its log.")] = ""
-    coming: Annotated[bool, Field(description="Whether the same request will be answered in a few seconds.")] = False
+    next: Annotated[str, Field(description="What to do next; may be empty.")]
+    id: Annotated[str, Field(description="Id of a server error, also in its log.")] = ""
+    coming: Annotated[bool, Field(description="Whether the same request will succeed in a few seconds.")] = False
 
 
 class Failure(BaseModel):
@@ -274,15 +287,15 @@ class PaperResponse(ShortPaper):
     ids: Annotated[list[str], Field(description="Other ids of the same paper.")]
 
 
-class Sentence(BaseModel):
-    number: Annotated[int, Field(description="From 0, as queries by sentences count them.")]
+class SentenceResponse(BaseModel):
+    number: Annotated[int, Field(description="From 0, as in queries by sentences.")]
     text: str
 
 
-class WholePaper(PaperResponse):
-    row: Annotated[int, Field(description="As /map names it.")]
+class PaperDetails(PaperResponse):
+    row: Annotated[int, Field(description="Row of the paper in /map.")]
     outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
-    sentences: list[Sentence]
+    sentences: list[SentenceResponse]
     references: Annotated[list[ShortPaper], Field(description="Papers of the index that it cites, at most 500.")]
     references_unknown: Annotated[int, Field(description="Cited papers that are not in the index.")]
     cited_by: Annotated[list[ShortPaper], Field(description="Papers of the index that cite it, at most 500.")]
@@ -297,8 +310,11 @@ class PapersResponse(BaseModel):
 class MatchResponse(BaseModel):
     """A matching pair in a response: a sentence of the query and a sentence of the paper."""
 
-    query: Annotated[int, Field(description="Place among the query's sentences; a whole text is one.")]
-    sentence: Annotated[int, Field(description="Place among the paper's sentences, from 0.")]
+    query: Annotated[
+        int,
+        Field(description="Number of the query's sentence, from 0; a text without selected sentences counts as one."),
+    ]
+    sentence: Annotated[int, Field(description="Number of the paper's sentence, from 0.")]
     mass: Annotated[float, Field(description="Share of the pair in all pairs.")]
     score: _Score
 
@@ -312,8 +328,8 @@ class HitResponse(ShortPaper):
     score: _Score
     row: int
     matches: list[MatchResponse]
-    sentences: Annotated[list[str], Field(description="Of the paper; where there are matches.")] = []
-    why: Annotated[dict[str, Any] | None, Field(description="Of /similar with explain=true.")] = None
+    sentences: Annotated[list[str], Field(description="Sentences of the paper, if there are matches.")] = []
+    why: Annotated[dict[str, Any] | None, Field(description="Reasons, in /similar with explain=true.")] = None
 
 
 class FacetCountResponse(BaseModel):
@@ -321,7 +337,7 @@ class FacetCountResponse(BaseModel):
     count: int
 
 
-class Facets(BaseModel):
+class FacetsResponse(BaseModel):
     years: dict[str, int]
     venues: list[FacetCountResponse]
     fields: list[FacetCountResponse]
@@ -331,48 +347,49 @@ class SearchResponse(BaseModel):
     query: dict[str, Any]
     by: Annotated[str, Field(description="What was compared: hybrid, vectors, words or sentences.")]
     hits: list[HitResponse]
-    facets: Facets | None
-    exact: Annotated[bool, Field(description="Whether no better paper can have been missed.")]
-    note: Annotated[str, Field(description="What the answer lacks, in words.")]
+    facets: FacetsResponse | None
+    exact: Annotated[bool, Field(description="Whether no better paper was missed.")]
+    note: Annotated[str, Field(description="What is missing from the response, in words.")]
     coming: Annotated[
-        str, Field(description="What the answer waits for, where asking again will bring more; or empty.")
+        str,
+        Field(description="What is still being prepared, if the same request will return more later; otherwise empty."),
     ]
     took_ms: float
 
 
-class Answers(BaseModel):
+class BatchResponse(BaseModel):
     answers: Annotated[list[SearchResponse | Failure], Field(description="In the order of the queries.")]
 
 
-class Embedded(BaseModel):
+class EmbedResponse(BaseModel):
     model: str
     dimension: int
     vectors: list[list[float]]
 
 
-class Working(BaseModel):
+class BackgroundTask(BaseModel):
     what: str
     done: int
     total: int | None
     seconds_left: float | None
 
 
-class Health(BaseModel):
+class HealthResponse(BaseModel):
     status: Annotated[
         str,
-        Field(description="ok; starting while the first index is made; failing where it cannot be read (any more)."),
+        Field(description="ok; starting while the first index is built; failing if it cannot be read (any longer)."),
     ]
     papers: int
-    around: Annotated[int, Field(description="Papers that are known as references or citations only; not in papers.")]
+    around: Annotated[int, Field(description="Papers known as references or citations only; not counted in papers.")]
     with_vectors: int
     with_sentences: int
     with_abstract: int
-    model: Annotated[str, Field(description="Of the first index, with its revision; empty = words only so far.")]
+    model: Annotated[str, Field(description="Model of the first index, with its revision; empty = words only so far.")]
     reads_texts: Annotated[bool, Field(description="Whether the model is loaded.")]
     aspects: list[str]
     indexes: list[str]
-    working: Working | None
-    lacks: Annotated[list[str], Field(description="What cannot be done for want of data, a sentence each.")]
+    working: BackgroundTask | None
+    lacks: Annotated[list[str], Field(description="What cannot be done because data is missing, one sentence each.")]
     samples: bool
     version: str
 
@@ -397,7 +414,7 @@ class ExplainResponse(BaseModel):
     left: ExplainedPaper
     right: ExplainedPaper
     pairs: Annotated[
-        list[SentencePairResponse], Field(description="Sentences that belong together, the most mass first.")
+        list[SentencePairResponse], Field(description="Sentences that belong together, the largest mass first.")
     ]
     distance: float | None
     cites: Annotated[str, Field(description="left = the left paper cites the right one; right, both, or empty.")]
@@ -418,20 +435,20 @@ class Node(ShortPaper):
 
 
 class NeighborhoodResponse(BaseModel):
-    nodes: Annotated[list[Node], Field(description="The paper that was asked for comes first.")]
+    nodes: Annotated[list[Node], Field(description="The requested paper comes first.")]
     edges: list[Edge]
     left_out: int
     outside: Annotated[int, Field(description="References of the paper that the index does not have.")]
 
 
-class LackedPaper(ShortPaper):
+class MissingPaper(ShortPaper):
     key: str
     count: int
     in_index: bool
 
 
 class MissingPaperResponse(BaseModel):
-    papers: list[LackedPaper]
+    papers: list[MissingPaper]
 
 
 class SuggestionResponse(BaseModel):
@@ -442,35 +459,35 @@ class SuggestionResponse(BaseModel):
     year: int | None
 
 
-class Suggestions(BaseModel):
+class SuggestResponse(BaseModel):
     suggestions: list[SuggestionResponse]
 
 
-class Titles(BaseModel):
+class TitlesResponse(BaseModel):
     titles: Annotated[dict[str, ShortPaper], Field(description="By row.")]
 
 
-class Pick(BaseModel):
+class SamplePick(BaseModel):
     id: str
     title: str
-    rule: Annotated[str, Field(description="The mining rule that chose it.")]
+    rule: Annotated[str, Field(description="The mining rule that selected it.")]
     score: float | None
 
 
-class Sample(BaseModel):
+class SampleResponse(BaseModel):
     anchor: dict[str, str]
     aspect: str
-    positives: list[Pick]
-    negatives: list[Pick]
+    positives: list[SamplePick]
+    negatives: list[SamplePick]
 
 
 class SamplePage(BaseModel):
     total: int
     start: int
-    samples: list[Sample]
+    samples: list[SampleResponse]
 
 
-class MapWorking(BaseModel):
+class MapPending(BaseModel):
     working: dict[str, Any]
 
 

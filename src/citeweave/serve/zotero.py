@@ -1,19 +1,17 @@
-"""The items of a Zotero data folder as CSL JSON, which the reader `csl_json` understands.
+"""Zotero libraries as CSL JSON, which the reader `csl_json` understands: a Zotero database, or a Zotero RDF export.
 
     write_csl(Path("~/Zotero/zotero.sqlite"), Path("zotero.json"))      1,900
 
-Zotero may be running: its database is copied, with the journal of a change that is under way, and only the copy is opened.
-Titles, abstracts, creators, dates, DOIs, venues and the field Extra are taken; notes, attachments, annotations and what lies
-in the trash are not, nor the files in `storage/`.
-
-Zotero's export "Zotero RDF" as CSL JSON, which the reader `csl_json` understands.
+Zotero may be running: its database is copied, with the journal of a change in progress, and only the copy is opened.
+Titles, abstracts, creators, dates, DOIs, venues and the field Extra are read; notes, attachments, annotations, deleted
+items and the files in `storage/` are not. An RDF export looks like this:
 
     <bib:Article rdf:about="..."><z:itemType>journalArticle</z:itemType><dc:title>T</dc:title>
       <dcterms:abstract>A</dcterms:abstract><dc:date>2019</dc:date>
       <dcterms:isPartOf><bib:Journal><dc:title>J</dc:title><dc:identifier>DOI 10.1/x</dc:identifier></bib:Journal>...
 
-A journal may stand by itself and be named by several articles; its title is found then, a DOI in it is not, as it belongs to
-no one article. Notes, attachments and collections are left out.
+A journal may be an element of its own that several articles refer to; then its title is used, and a DOI in it is not, as
+it belongs to no single article.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from citeweave.core.inputs import Source
 from citeweave.corpus.readers.xml_records import element_text, xml_records
 
 DATABASE = "zotero.sqlite"
-_BESIDE = ("-journal", "-wal")
-_LEFT_OUT = ("attachment", "note", "annotation")
+_JOURNALS = ("-journal", "-wal")
+_EXCLUDED_TYPES = ("attachment", "note", "annotation")
 _TYPES = {
     "journalArticle": "article-journal",
     "conferencePaper": "paper-conference",
@@ -52,7 +50,7 @@ _TYPES = {
 _TITLES = ("title", "caseName", "nameOfAct", "subject")
 _VENUES = ("publicationTitle", "proceedingsTitle", "bookTitle", "conferenceName", "repository")
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
-"""Zotero keeps dates as `2019-03-00 March 2019`."""
+"""Matches dates of Zotero, such as `2019-03-00 March 2019`."""
 
 _FIELDS = """
     SELECT i.itemID, i.key, t.typeName, f.fieldName, v.value FROM items i
@@ -83,15 +81,15 @@ def write_csl(database: Path, path: Path) -> int:
         copy = Path(scratch) / DATABASE
         try:
             shutil.copyfile(database, copy)
-            for ending in _BESIDE:
-                beside = database.with_name(database.name + ending)
-                if beside.is_file():
-                    shutil.copyfile(beside, copy.with_name(copy.name + ending))
+            for ending in _JOURNALS:
+                journal = database.with_name(database.name + ending)
+                if journal.is_file():
+                    shutil.copyfile(journal, copy.with_name(copy.name + ending))
             with closing(sqlite3.connect(copy)) as opened:
                 entries = list(_entries(opened))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise InputError(
-                f"{database} is no database of Zotero 5 or later ({error}); export the library as CSL JSON or BibTeX instead"
+                f"{database} is not a database of Zotero 5 or later ({error}); export the library as CSL JSON or BibTeX instead"
             ) from None
         except OSError as error:
             raise InputError(f"{database} cannot be read: {error.strerror}; check its permissions") from None
@@ -102,26 +100,27 @@ def write_csl(database: Path, path: Path) -> int:
 
 
 def _entries(opened: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    opened.execute("PRAGMA trusted_schema = OFF")  # nothing in a stranger's file may run functions
+    """Yield the items of a Zotero database as CSL entries."""
+    opened.execute("PRAGMA trusted_schema = OFF")  # nothing in an untrusted file may run functions
     opened.execute("PRAGMA query_only = ON")
     creators: dict[int, list[dict[str, str]]] = {}
     for item, last, first in opened.execute(_CREATORS):
         creators.setdefault(item, []).append({"family": _text(last), "given": _text(first)})
     fields: dict[str, str] = {}
-    now: tuple[int, str, str] | None = None
+    current: tuple[int, str, str] | None = None
     for item, key, kind, name, value in opened.execute(_FIELDS):
-        if now != (item, key, kind):
-            yield from _entry(now, fields, creators)
-            now, fields = (item, key, kind), {}
+        if current != (item, key, kind):
+            yield from _entry(current, fields, creators)
+            current, fields = (item, key, kind), {}
         fields[str(name)] = _text(value)
-    yield from _entry(now, fields, creators)
+    yield from _entry(current, fields, creators)
 
 
 def _entry(
     item: tuple[int, str, str] | None, fields: dict[str, str], creators: dict[int, list[dict[str, str]]]
 ) -> Iterator[dict[str, Any]]:
     title = next((fields[name] for name in _TITLES if fields.get(name)), "")
-    if item is None or item[2] in _LEFT_OUT or not title:
+    if item is None or item[2] in _EXCLUDED_TYPES or not title:
         return
     number, key, kind = item
     entry: dict[str, Any] = {
@@ -135,19 +134,20 @@ def _entry(
         "URL": fields.get("url", ""),
         "language": fields.get("language", ""),
         "note": fields.get("extra", ""),
-        "issued": issued(fields.get("date", "")),
+        "issued": parse_date(fields.get("date", "")),
     }
-    yield {name: told for name, told in entry.items() if told}
+    yield {name: value for name, value in entry.items() if value}
 
 
-def issued(date: str) -> dict[str, Any]:
-    """
-    >>> issued("2019-03-00 March 2019"), issued("circa 1950"), issued("")
+def parse_date(date: str) -> dict[str, Any]:
+    """Parse a date of Zotero into the CSL field `issued`.
+
+    >>> parse_date("2019-03-00 March 2019"), parse_date("circa 1950"), parse_date("")
     ({'date-parts': [[2019]]}, {'literal': 'circa 1950'}, {})
     """
-    found = _DATE.match(date)
-    if found and int(found[1]):
-        return {"date-parts": [[int(found[1])]]}
+    match = _DATE.match(date)
+    if match and int(match[1]):
+        return {"date-parts": [[int(match[1])]]}
     return {"literal": date} if date else {}
 
 
@@ -155,18 +155,19 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-# Zotero's export "Zotero RDF" as CSL JSON, which the reader `csl_json` understands.
+# --- Zotero RDF ---
 
 _RECORDS = {"Article", "Book", "BookSection", "Document", "Report", "Thesis", "Patent", "Recording", "Letter"}
 _RECORDS |= {"Manuscript", "ConferenceProceedings", "Journal", "Description"}
-_RDF_LEFT_OUT = ("attachment", "note", "annotation")
 _RDF_VENUES = ("Journal", "Book", "Series", "ConferenceProceedings")
 
 
-def write_csl_of_rdf(export: Path, path: Path) -> int:
+def write_csl_from_rdf(export: Path, path: Path) -> int:
     """Write the items of a Zotero RDF export to a CSL JSON file; return their number."""
-    # read twice: a journal may stand after the articles that name it
-    venues = {item.get("about", ""): element_text(item.find("title")) for item in _items(export) if item.tag == "Journal"}
+    # read twice: a journal may come after the articles that refer to it
+    venues = {
+        item.get("about", ""): element_text(item.find("title")) for item in _items(export) if item.tag == "Journal"
+    }
     entries = [entry for item in _items(export) for entry in _rdf_entry(item, venues)]
     if not entries:
         raise InputError(f"{export} has no item with a title; export the library as CSL JSON or BibTeX instead")
@@ -180,13 +181,13 @@ def _items(export: Path) -> Iterator[Element]:
 
 def _rdf_entry(item: Element, venues: dict[str, str]) -> Iterator[dict[str, Any]]:
     kind, title = element_text(item.find("itemType")), element_text(item.find("title"))
-    if not title or not kind or kind in _RDF_LEFT_OUT or item.tag == "Journal":
+    if not title or not kind or kind in _EXCLUDED_TYPES or item.tag == "Journal":
         return
     part = item.find("isPartOf")
     venue = next((found for name in _RDF_VENUES if part is not None and (found := part.find(name)) is not None), None)
     resource = part.get("resource", "") if part is not None else ""
-    told = [item, *([venue] if venue is not None else [])]
-    names = [element_text(one) for element in told for one in element.findall("identifier")]
+    elements = [item, *([venue] if venue is not None else [])]
+    names = [element_text(one) for element in elements for one in element.findall("identifier")]
     entry: dict[str, Any] = {
         "id": item.get("about") or title[:200],
         "type": "paper-conference" if kind == "conferencePaper" else "article-journal",
@@ -194,7 +195,7 @@ def _rdf_entry(item: Element, venues: dict[str, str]) -> Iterator[dict[str, Any]
         "abstract": element_text(item.find("abstract")),
         "author": [_person(person) for person in item.iterfind("authors/Seq/li/Person")],
         "container-title": element_text(venue.find("title")) if venue is not None else venues.get(resource, ""),
-        "issued": issued(element_text(item.find("date"))),
+        "issued": parse_date(element_text(item.find("date"))),
         "DOI": next((name.partition(" ")[2] for name in names if name.upper().startswith("DOI ")), ""),
         "URL": element_text(item.find("identifier/URI/value")),
         "note": element_text(item.find("description")),

@@ -134,7 +134,9 @@ def test_the_work_behind_is_a_process_that_tells_how_far_it_is(
         told = library.working()
         assert told is None or set(told) == {"what", "done", "total", "seconds_left"}
         library.wait(1200)
-        assert library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.missing_data())
+        assert (
+            library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.missing_data())
+        )
 
 
 def test_the_work_behind_ends_with_the_process_that_started_it(
