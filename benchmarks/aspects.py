@@ -26,7 +26,7 @@ from citeweave.core.randomness import stream
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.sentence_encoder import encode_sentences
-from citeweave.evaluation.encoder_systems import EncoderSystem, Bm25System
+from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
 from citeweave.evaluation.open_system import SENTENCE_TOKENS
 from citeweave.evaluation.precomputed import PrecomputedVectors
 from citeweave.evaluation.ranking_tasks import run_ranking

@@ -127,11 +127,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = options.corpus
         if corpus is None:
-            from citeweave.corpus.synthetic.literature import Synthetic
+            from citeweave.corpus.synthetic.literature import SyntheticOptions
             from citeweave.corpus.synthetic.synthesize import synthesize
 
             corpus = str(Path(folder) / "corpus")
-            synthesize(Path(corpus), Synthetic(papers=2 * options.papers))
+            synthesize(Path(corpus), SyntheticOptions(papers=2 * options.papers))
         papers = len(texts_of(corpus, options.papers))
         measure(corpus, papers, options.threads, options.rounds, options.only)
 

@@ -26,7 +26,7 @@ from stage_runs import Place
 
 from citeweave.graph.build import graph_options
 from citeweave.pipeline import stage_costs
-from citeweave.pipeline.cost import Sizes, StageWork, given_sizes
+from citeweave.pipeline.cost import Sizes, StageWork, sizes_from_counts
 from citeweave.pipeline.cost_constants import MINILM
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.training.options import TrainingOptions
@@ -54,7 +54,7 @@ class Compared:
 
 def made_sizes(papers: int, citations: int, tokens: float = 100.0) -> Sizes:
     """Of a made-up literature."""
-    found = given_sizes(papers, citations, tokens=tokens)
+    found = sizes_from_counts(papers, citations, tokens=tokens)
     paths = {name: found.references**2 * times for name, times in EVEN.items()}
     return Sizes(papers, citations, papers, tokens, round(0.58 * citations), paths=paths)
 
@@ -64,11 +64,11 @@ def imported(folder: Path, times: float) -> Iterator[Compared]:
         place = Place(folder / f"import-{citations}", round(papers * times))
         place.folder.mkdir(parents=True)
         cost = run_step(stage_runs.read_records, place, round(citations * times), children=True)
-        sizes = given_sizes(place.papers, round(citations * times), texts=0)
+        sizes = sizes_from_counts(place.papers, round(citations * times), texts=0)
         yield Compared(f"import, {citations * times:,.0f} citations", cost, [stage_costs.import_work(sizes, _cores())])
     place = Place(folder / "texts", round(50_000 * times))
     cost = run_step(stage_runs.read_texts, place, children=True)
-    sizes = given_sizes(place.papers, 0, tokens=cost.found["bytes"] / place.papers / 5)
+    sizes = sizes_from_counts(place.papers, 0, tokens=cost.found["bytes"] / place.papers / 5)
     yield Compared(f"import, {place.papers:,} texts", cost, [stage_costs.import_work(sizes, _cores())])
 
 

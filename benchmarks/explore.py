@@ -27,7 +27,7 @@ from typing import Any
 from measuring import write_figures
 from search import _free_port, _wait_for
 
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.search.export import to_bibtex
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure_library(folder: Path, entries: int) -> None:
-    made = synthesize(folder / "literature", Synthetic(papers=entries + NEW))
+    made = synthesize(folder / "literature", SyntheticOptions(papers=entries + NEW))
     papers = [made.paper(row) for row in range(len(made))]
     library, place = folder / "library.bib", folder / "work"
     print(f"| {entries:,} entries | s |\n|---|---|", flush=True)

@@ -33,7 +33,7 @@ from torch.nn.functional import triplet_margin_loss
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network, speed_up
-from citeweave.encoders.text_vectors import text_vectors
+from citeweave.encoders.pooling import text_vectors
 
 PAPERS = 16_384
 VOCABULARY = 31_090

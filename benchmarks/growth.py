@@ -87,13 +87,13 @@ def report(sizes: list[int], found: list[Rows], pictures: Path) -> None:
 
 
 def draw(sizes: list[int], found: list[Rows], slopes: dict[str, float], pictures: Path) -> None:
-    from citeweave.core.plots import growth
+    from citeweave.core.plots import draw_growth
 
     seconds = {f"{label}: {slope:.2f}": [rows[label]["cpu"] for rows in found] for label, slope in slopes.items()}
     about = {"x_label": "citations", "title": "Cost against size, with exponents"}
-    growth(pictures / "growth.png", sizes, seconds, y_label="CPU seconds", **about)
+    draw_growth(pictures / "growth.png", sizes, seconds, y_label="CPU seconds", **about)
     memory = {label: [rows[label]["peak"] / 2**20 for rows in found] for label in slopes}
-    growth(
+    draw_growth(
         pictures / "growth-memory.png",
         sizes,
         memory,

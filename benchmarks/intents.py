@@ -23,9 +23,8 @@ from citeweave import Corpus
 from citeweave.core.progress import Reporter
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents
 from citeweave.intents.citances import Citance
-from citeweave.intents.classifier import IntentClassifier, expected_calibration_error
+from citeweave.intents.classifier import IntentClassifier, expected_calibration_error, measure_predictions
 from citeweave.intents.examples import SCICITE, THREE_OF_SIX, read_labeled
-from citeweave.intents.fit import judge
 
 WARM_UP = [Citance("We follow Och (2003).", section="Methods")]
 
@@ -35,7 +34,7 @@ def main() -> None:
     parser.add_argument("corpora", nargs="*", help="NAME=FOLDER")
     parser.add_argument("--classifier", default="default", help="folder of a classifier, or default")
     parser.add_argument("--labeled", nargs="+", default=[], help="NAME=FILE, or NAME:SPLIT=FILE")
-    parser.add_argument("--least", type=float, default=0.5)
+    parser.add_argument("--min-confidence", type=float, default=0.5)
     parser.add_argument("--no-sections", dest="sections", action="store_false")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="folder to keep the overlays in")
@@ -50,7 +49,7 @@ def main() -> None:
             print("|---|---|---|---|---|---|---|---|---|")
         name, _, place = entry.partition("=")
         print(labeled_line(name, Path(place), classifier, sections=options.sections), flush=True)
-    wanted = AnnotateOptions(least=options.least, sections=options.sections, keep_given=False)
+    wanted = AnnotateOptions(min_confidence=options.least, sections=options.sections, keep_given=False)
     with TemporaryDirectory() as place:
         for entry in options.corpora:
             name, _, folder = entry.partition("=")
@@ -69,7 +68,7 @@ def labeled_line(name: str, path: Path, classifier: IntentClassifier, *, section
     start = time.perf_counter()
     confidence = classifier.predict(citances)[:, columns]  # (sentences, 3)
     rate = len(citances) / (time.perf_counter() - start)
-    result = judge(confidence.argmax(axis=1), truth, SCICITE)
+    result = measure_predictions(confidence.argmax(axis=1), truth, SCICITE)
     each = " | ".join(f"{result['labels'][label]['f1']:.1f}" for label in SCICITE)
     error = expected_calibration_error(confidence, truth)
     return (

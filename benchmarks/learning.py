@@ -27,7 +27,7 @@ PAPERS_SEEN = 100_000
 def prepare(arguments: argparse.Namespace) -> None:
     """Mine every recipe's samples and write them with the tokens of all papers."""
     from citeweave.encoders.tokens import TokenStore
-    from citeweave.training.trained_model import load_start
+    from citeweave.training.train import load_start_model
 
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     ids, offsets = _united([data for data, _ in gathered.values()], rows)
     store = TokenStore(ids, offsets)
     np.savez_compressed(folder / "tokens.npz", ids=store.ids, offsets=store.offsets, rows=rows)
-    _save_start(load_start(_encoder(arguments, {}), "cpu"), folder / "model")
+    _save_start(load_start_model(_encoder(arguments, {}), "cpu"), folder / "model")
     print(
         f"{folder}: {len(rows):,} papers, {len(ids):,} tokens, {sum(f.stat().st_size for f in folder.rglob('*') if f.is_file()) / 1e6:.1f} MB"
     )
@@ -51,20 +51,20 @@ def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, An
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
     from citeweave.pipeline.recipe import load_recipe
-    from citeweave.pipeline.run import identity_of, prepare
+    from citeweave.pipeline.run import prepare_recipe, run_identity
     from citeweave.pipeline.run_folder import RunFolder, RunOptions
     from citeweave.pipeline.stages import DataStages
     from citeweave.pipeline.suites import Suites
-    from citeweave.training.load_data import Sources, gather
-    from citeweave.training.trained_model import load_start
+    from citeweave.training.load_data import DataSources, load_training_data
+    from citeweave.training.train import load_start_model
 
     suites = dict(pair.split("=", 1) for pair in arguments.suite)
     options = RunOptions(init=arguments.init, suites={key: Path(path) for key, path in suites.items()}, device="cpu")
-    recipe, read = prepare(load_recipe(name), options)
+    recipe, read = prepare_recipe(load_recipe(name), options)
     corpus, reporter = Corpus.open(arguments.corpus), Reporter()
     run = RunFolder(
         arguments.work / name,
-        identity_of(recipe, corpus, options),
+        run_identity(recipe, corpus, options),
         reporter,
         arguments.work / "shared",
         overwrite=False,
@@ -73,13 +73,13 @@ def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, An
     stages = DataStages(run, recipe, read, options, reporter)
     audited = stages.audit(corpus)
     asked = Suites(audited, options, reporter)
-    material = stages.make(audited, asked)
+    prepared = stages.make(audited, asked)
     encoder = _encoder(arguments, recipe.table("encoder"))
-    sources = Sources(material.inputs.graph, suite=asked.read("corpus"), queries=1000)
-    start = load_start(encoder, "cpu")
-    data = gather(
-        material.corpus,
-        material.samples,
+    sources = DataSources(prepared.inputs.graph, suite=asked.read("corpus"), queries=1000)
+    start = load_start_model(encoder, "cpu")
+    data = load_training_data(
+        prepared.corpus,
+        prepared.samples,
         start.reader,
         encoder,
         read.training,
@@ -88,8 +88,8 @@ def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, An
     )
     return data, {
         "training": dataclasses.asdict(read.training),
-        "facts": dict(data.facts),
-        "bands": run.facts("samples").get("bands", {}),
+        "facts": dict(data.metadata),
+        "bands": run.stage_metadata("samples").get("bands", {}),
     }
 
 
@@ -151,10 +151,10 @@ def train(arguments: argparse.Namespace) -> None:
 def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from citeweave.core.progress import QUIET
     from citeweave.training.batches import Batches
-    from citeweave.training.distributed import Processes
+    from citeweave.training.distributed import ProcessGroup
     from citeweave.training.options import EncoderOptions, training_options
     from citeweave.training.options import TrainingPlan as Plan
-    from citeweave.training.trained_model import load_start, make_run
+    from citeweave.training.train import load_start_model, prepare_run
     from citeweave.training.trainer import train_network
     from citeweave.training.validation import Validation
 
@@ -169,19 +169,19 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
     a_step = np.mean([len(batches.at(step).papers) for step in range(min(20, batches.per_epoch))])
     steps = max(1, min(round(arguments.papers / a_step), round(options.epochs * batches.per_epoch)))
     options = dataclasses.replace(options, steps=steps)
-    start = load_start(
+    start = load_start_model(
         EncoderOptions(init=str(arguments.folder / "model"), max_tokens=256, normalize=arguments.normalize),
         arguments.device,
     )
     start = dataclasses.replace(start, network=dataclasses.replace(start.network, packed=arguments.packed))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
-        run = make_run(start, data, Plan(training=options), Processes(), QUIET)
+        run = prepare_run(start, data, Plan(training=options), ProcessGroup(), QUIET)
         by_l2 = Validation(run.stepper, distance="l2")
-        before = by_l2.judge()
+        before = by_l2.evaluate()
         progress = train_network(run, Path(work))
     seconds = time.monotonic() - begun
-    straight = {"before": before, "after": by_l2.judge()}
+    straight = {"before": before, "after": by_l2.evaluate()}
     facts = {"steps": steps, "papers": round(steps * a_step), "epochs": steps / batches.per_epoch, "seconds": seconds}
     return {
         "recipe": name,
@@ -218,7 +218,7 @@ def _read(folder: Path, name: str) -> Any:
         )
         for each in names
     }
-    return TrainingData(rows, tokens, groups("groups"), groups("validation"), pools=pools, facts={"left out": {}})
+    return TrainingData(rows, tokens, groups("groups"), groups("validation"), pools=pools, metadata={"left out": {}})
 
 
 def table(arguments: argparse.Namespace) -> None:

@@ -43,12 +43,12 @@ class Made:
 
 def make_literature(made: Made, references: float) -> Made:
     """The citations of citeweave's made-up literature, each once, shuffled; no text is written."""
-    from citeweave.corpus.synthetic.literature import Synthetic, mentions
+    from citeweave.corpus.synthetic.literature import SyntheticOptions, draw_mentions
 
-    options, step = Synthetic(papers=made.papers, references=references), 100_000
+    options, step = SyntheticOptions(papers=made.papers, references=references), 100_000
     keys = []
     for start in range(0, made.papers, step):
-        found = mentions(options, start, min(start + step, made.papers))
+        found = draw_mentions(options, start, min(start + step, made.papers))
         keys.append(np.unique(found.citing * made.papers + found.cited))
     edges = np.concatenate(keys)
     np.random.default_rng(0).shuffle(edges)

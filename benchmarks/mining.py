@@ -64,10 +64,10 @@ class Made:
 def make_literature(made: Made) -> None:
     """Papers that all have text, their graph and its vectors; what is there already is kept."""
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.graph.build import graph_options, make_graph
 
-    corpus = synthesize(made.folder / "corpus", Synthetic(papers=made.pool, bare=0.0, contexts=0.0))
+    corpus = synthesize(made.folder / "corpus", SyntheticOptions(papers=made.pool, bare=0.0, contexts=0.0))
     make_graph(corpus, made.folder / "graph", graph_options({"method": "fastrp", "dimension": made.dimension}))
 
 

@@ -3,7 +3,7 @@
 python benchmarks/mining_setups.py peerread_plus=FOLDER elife=FOLDER made-up=1000000
 
 A corpus is NAME=FOLDER of an imported corpus, or NAME=NUMBER of papers to make up. Prints Markdown tables, the ones of
-docs/mining.md.
+docs/history/mining-audits.md.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from citeweave import Corpus, Vectors, synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.build import graph_options, make_graph
 from citeweave.graph.intent_overlay import intents_from_contexts
 from citeweave.mining.audit import audit_samples
-from citeweave.mining.bands import apply_bands, bands_for
+from citeweave.mining.bands import apply_bands, choose_bands_for_rules
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.pipeline.recipe import load_recipe
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def open_corpus(place: str, folder: Path) -> Corpus:
-    return synthesize(folder, Synthetic(papers=int(place))) if place.isdigit() else Corpus.open(place)
+    return synthesize(folder, SyntheticOptions(papers=int(place))) if place.isdigit() else Corpus.open(place)
 
 
 def line_of(setup: str, corpus: Corpus, folder: Path) -> str:
@@ -62,7 +62,7 @@ def line_of(setup: str, corpus: Corpus, folder: Path) -> str:
     inputs = MiningInputs(graph=graph, vectors=vectors if setup in BANDED else {})
     label = f"`{setup}`"
     if setup in BANDED:
-        bands = bands_for(corpus, rules, inputs)
+        bands = choose_bands_for_rules(corpus, rules, inputs)
         rules = apply_bands(rules, bands)
         label += f", ranks {bands.positive_rank} and {bands.negative_rank}"
     start = time.perf_counter()

@@ -1,6 +1,6 @@
 """The generated part of docs/performance.md: one table of all that the suite measured.
 
-    table_of([record, ...])             Markdown; a record is what `run_all.py` keeps of a benchmark
+    build_table([record, ...])             Markdown; a record is what `run_all.py` keeps of a benchmark
     write_page(page, [record, ...])     the same between the markers of a page
 
 Computes nothing: ratios and exponents come with the figures.
@@ -17,10 +17,10 @@ HEAD = ("", "CPU s", "wall s", "peak MiB", "ratio", "growth", "")
 KNOWN = ("label", "cpu", "wall", "peak", "ratio", "growth", "remark")
 
 
-def table_of(records: Sequence[Mapping[str, Any]]) -> str:
+def build_table(records: Sequence[Mapping[str, Any]]) -> str:
     """All figures, benchmark by benchmark.
 
-    >>> print(table_of([{"command": "a.py", "date": "d", "machine": "m", "versions": "", "tables": [
+    >>> print(build_table([{"command": "a.py", "date": "d", "machine": "m", "versions": "", "tables": [
     ...     {"title": "t", "rows": [{"label": "x", "cpu": 2.0, "ratio": 1.5, "growth": None}]}]}]))
     | | CPU s | wall s | peak MiB | ratio | growth | |
     |---|---|---|---|---|---|---|
@@ -45,7 +45,7 @@ def write_page(page: Path, records: Sequence[Mapping[str, Any]]) -> None:
         text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    page.write_text(f"{before}{BEGIN}\n\n{table_of(records)}\n\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n\n{build_table(records)}\n\n{END}{after}")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -119,7 +119,7 @@ def workers() -> list[int]:
         above = process
         while above > 1 and above != os.getpid():
             above = parents.get(above, 0)
-        if above == os.getpid() and name.startswith(b"ray::Worker"):
+        if above == os.getpid() and name.startswith(b"ray::ShardWorker"):
             found.append(process)
     return found
 

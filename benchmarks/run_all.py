@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring import FIGURES, processor, versions
-from performance_page import table_of, write_page
+from performance_page import build_table, write_page
 from suite import BENCHMARKS, SIZES
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     failed = [name for name in names if not run(name, options.size, folder, again=options.again)]
     done = [json.loads(path.read_text()) for name in BENCHMARKS if (path := folder / f"{name}.json").is_file()]
-    print(f"\n{table_of(done)}")
+    print(f"\n{build_table(done)}")
     if options.page:
         write_page(HERE.parent / "docs" / "performance.md", done)
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)

@@ -31,7 +31,7 @@ from measuring import Clock, run_step, write_figures
 
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.encoder import load_encoder
@@ -39,8 +39,9 @@ from citeweave.search.answer import answer
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.filters import Filter
 from citeweave.search.index import Index
-from citeweave.search.nearest import nearest_papers, open_reader
-from citeweave.search.precomputed import Given
+from citeweave.search.index_model import open_query_encoder
+from citeweave.search.nearest import nearest_papers
+from citeweave.search.precomputed import PrecomputedVectors
 from citeweave.search.query import Query, SentenceQuery
 from citeweave.search.update import compact_index, delete_papers, update_index
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
@@ -83,7 +84,7 @@ def main() -> None:
 
 def make_up(folder: Path, papers: int) -> tuple[Path, Path, Path]:
     """A corpus, its vectors and its sentence vectors."""
-    synthesize(folder / "corpus", Synthetic(papers=papers))
+    synthesize(folder / "corpus", SyntheticOptions(papers=papers))
     corpus, encoder = Corpus.open(folder / "corpus"), load_encoder("minilm", device="cpu", runtime="auto")
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": TextRecipe().hash}
     draw = stream(0, "benchmark vectors")
@@ -109,10 +110,10 @@ def make_up(folder: Path, papers: int) -> tuple[Path, Path, Path]:
 
 
 def build(clock: Clock, corpus: Path, vectors: Path, sentences: Path | None, folder: Path) -> dict[str, Any]:
-    given = Given(Vectors.open(vectors), SentenceVectors.open(sentences) if sentences else None)
+    given = PrecomputedVectors(Vectors.open(vectors), SentenceVectors.open(sentences) if sentences else None)
     with clock:
         made = build_index(
-            Corpus.open(corpus), "minilm", folder, IndexOptions(sentences=sentences is not None), given=given
+            Corpus.open(corpus), "minilm", folder, IndexOptions(sentences=sentences is not None), precomputed=given
         )
     return {"papers": len(made)}
 
@@ -161,7 +162,7 @@ def ask(clock: Clock, folder: Path, queries: int) -> dict[str, Any]:
     began = time.perf_counter()
     index = Index.open(folder)
     opened = time.perf_counter() - began
-    reader = open_reader(index, device="cpu")
+    reader = open_query_encoder(index, device="cpu")
     rows = stream(0, "benchmark queries").choice(np.flatnonzero(index.with_vector), queries).tolist()
     vectors = index.take(np.array(rows))  # (queries, dimension)
     kinds: dict[str, Callable[[int], Any]] = {

@@ -5,7 +5,7 @@ python benchmarks/search_stores.py --papers 100000                  made-up vect
 
 Queries are vectors that are left out of the pool, one at a time. Recall is the share of the exact ten nearest that an
 approximate search finds, before and after a tenth of the papers was deleted and as many were added. Prints a Markdown
-table. The line `scan` is the scan of codes (`similarity/topk`) that an index uses, on the same vectors.
+table. The line `scan` is the scan of codes (`vectors/topk`) that an index uses, on the same vectors.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from measuring import missing, run_step, versions, write_figures
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
+from citeweave.search.store import open_store
 from citeweave.search.store_protocol import Attributes
-from citeweave.search.store_search import open_store
 from citeweave.vectors.topk import Codes, nearest, write_codes
 from citeweave.vectors.vectors import Provenance, Vectors
 

@@ -71,9 +71,9 @@ def read_texts(clock: Clock, place: Place) -> dict[str, Any]:
 def make_corpus(place: Place) -> None:
     """A made-up literature with texts; one that is there is kept."""
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
 
-    synthesize(place.folder / "corpus", Synthetic(papers=place.papers, bare=0.0))
+    synthesize(place.folder / "corpus", SyntheticOptions(papers=place.papers, bare=0.0))
 
 
 def join(clock: Clock, place: Place, dimension: int) -> dict[str, Any]:
@@ -132,8 +132,7 @@ def tokenize(clock: Clock, place: Place) -> dict[str, Any]:
 def embed(clock: Clock, place: Place, sentences: bool = False) -> dict[str, Any]:
     """Vectors of all papers, or of all their sentences, by MiniLM."""
     from citeweave import Corpus
-    from citeweave.encoders.embed import embed_papers
-    from citeweave.encoders.embed_sentences import embed_sentences
+    from citeweave.encoders.embed import embed_papers, embed_sentences
     from citeweave.encoders.encoder import load_encoder
 
     encoder, corpus = load_encoder("minilm", device="cpu"), Corpus.open(place.folder / "corpus")
@@ -177,15 +176,15 @@ def index(clock: Clock, place: Place) -> dict[str, Any]:
 
     from citeweave import Corpus
     from citeweave.search.build import IndexOptions, build_index
-    from citeweave.search.precomputed import Given
+    from citeweave.search.precomputed import PrecomputedVectors
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 
     folder = fresh(place.folder / "index")
     corpus, vectors, sentences = make_up(folder, place.papers)
-    given = Given(Vectors.open(vectors), SentenceVectors.open(sentences))
+    given = PrecomputedVectors(Vectors.open(vectors), SentenceVectors.open(sentences))
     with clock:
-        build_index(Corpus.open(corpus), "minilm", folder / "index", IndexOptions(sentences=True), given=given)
+        build_index(Corpus.open(corpus), "minilm", folder / "index", IndexOptions(sentences=True), precomputed=given)
     return {"papers": place.papers, "disk": disk_of(folder / "index")}
 
 

@@ -19,13 +19,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="0 = one a core")
     options = parser.parse_args()
     from citeweave import Corpus, synthesize
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
 
     with tempfile.TemporaryDirectory() as folder:
-        synthesize(Path(folder) / "warm-up", Synthetic(papers=100))
+        synthesize(Path(folder) / "warm-up", SyntheticOptions(papers=100))
         with PeakMemory() as memory:
             start = time.perf_counter()
-            corpus = synthesize(Path(folder) / "corpus", Synthetic(papers=options.papers), workers=options.workers)
+            corpus = synthesize(Path(folder) / "corpus", SyntheticOptions(papers=options.papers), workers=options.workers)
             seconds = time.perf_counter() - start
         start = time.perf_counter()
         Corpus.open(corpus.folder).row("syn:000007")

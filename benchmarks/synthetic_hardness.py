@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus.synthetic.literature import Synthetic, block
+from citeweave.corpus.synthetic.literature import SyntheticOptions, make_block
 
 ASPECTS = ("problem", "method", "finding")
 Matrix = NDArray[np.float32]
@@ -69,7 +69,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{'seed':>4}  {'shares the':<10}  {'chance':>6}  {'field':>6}  {'words':>6}  {'MiniLM':>6}")
     for seed in arguments.seeds:
-        part = block(Synthetic(papers=arguments.papers, seed=seed), 0, arguments.papers)
+        part = make_block(SyntheticOptions(papers=arguments.papers, seed=seed), 0, arguments.papers)
         texts = [f"{title} [SEP] {body}" for title, body in zip(part.papers.titles, part.papers.abstracts, strict=True)]
         words, dense = word_vectors(texts), minilm_vectors(texts)
         for aspect in ASPECTS:

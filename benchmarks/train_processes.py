@@ -30,7 +30,7 @@ SETUPS = {
 
 def make_data(folder: Path, papers: int) -> None:
     """A made-up literature and triplets of it."""
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
     from citeweave.mining.inputs import parse_rules
@@ -38,7 +38,7 @@ def make_data(folder: Path, papers: int) -> None:
     from citeweave.mining.mine import mine_samples
     from citeweave.pipeline.recipe import load_recipe
 
-    corpus = synthesize(folder / "corpus", Synthetic(papers=papers), workers=1)
+    corpus = synthesize(folder / "corpus", SyntheticOptions(papers=papers), workers=1)
     graph = build_graph(corpus, folder / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=200"]).table("mining"))
     mine_samples(corpus, rules, folder / "samples", Inputs(graph=graph))
@@ -50,7 +50,7 @@ def train_here(folder: Path, model: str, init: str, loss: str, steps: int, paral
     from citeweave.graph.citations import CitationGraph
     from citeweave.mining.samples import Samples
     from citeweave.training import train, trainer
-    from citeweave.training.load_data import Sources
+    from citeweave.training.load_data import DataSources
     from citeweave.training.options import EncoderOptions, TrainingOptions
     from citeweave.training.options import TrainingPlan as Plan
 
@@ -76,7 +76,7 @@ def train_here(folder: Path, model: str, init: str, loss: str, steps: int, paral
         parallel=parallel,
     )
     plan = Plan(EncoderOptions(init, max_tokens=64), options)
-    sources = Sources(CitationGraph.open(folder / "graph"))
+    sources = DataSources(CitationGraph.open(folder / "graph"))
     corpus, samples = Corpus.open(folder / "corpus"), Samples.open(folder / "samples")
     train.train_encoder(corpus, samples, folder / model, plan, sources=sources, device="cpu")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -32,15 +32,15 @@ from citeweave.core.files import write_json
 from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
-from citeweave.encoders.compress import Compressed, compress
+from citeweave.encoders.compress import CompressedEncoder, compress
 from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_card import ModelCard, card_of_facts, card_text, facts_of_card
+from citeweave.encoders.model_card import ModelCard, card_from_metadata, card_metadata, card_text
 from citeweave.encoders.model_names import MINILM, WEAVE, locate
 from citeweave.encoders.save import CARD, KIND, VERSION, save_encoder
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.training.options import encoder_options
-from citeweave.training.trained_model import load_start
+from citeweave.training.train import load_start_model
 from citeweave.version import __version__
 
 LARGEST = 4_000_000
@@ -98,7 +98,7 @@ def compress_shipped(asked: Compressing) -> str:
             found = compress(trained, MINILM, writer.folder, texts, budget=budget, reporter=Reporter())
             card = write_card(writer.folder, facts, provenance, found)
             write_golden(writer.folder)
-            writer.facts = {CARD: facts_of_card(card), "provenance": provenance, "compression": found.as_json()}
+            writer.facts = {CARD: card_metadata(card), "provenance": provenance, "compression": found.as_json()}
             writer.finish()
     size = sum(path.stat().st_size for path in asked.output.iterdir())
     if size > asked.most:
@@ -115,7 +115,7 @@ def trained_folder(trained: Path, folder: Path, max_tokens: int | None) -> Path:
         own = load_encoder(trained, device="cpu", max_tokens=max_tokens)
     else:
         table = {**load_recipe(WEAVE).table("encoder"), "normalize": True}  # as minilm's vectors are
-        own = load_start(encoder_options({**table, **({"max_tokens": max_tokens} if max_tokens else {})}), "cpu")
+        own = load_start_model(encoder_options({**table, **({"max_tokens": max_tokens} if max_tokens else {})}), "cpu")
         add_differences(own, read_differences(trained))
     save_encoder(folder, own.network, own.reader.tokenizer, own.settings, card=ModelCard(WEAVE))
     return folder
@@ -135,7 +135,7 @@ def read_facts(path: Path) -> dict[str, Any]:
         )
     if own := sorted({"name", "base", "base_revision", "called"} & set(facts)):
         raise UserError(f"--facts {path} gives {', '.join(own)}, which is not to be chosen; leave it out")
-    card_of_facts({"name": WEAVE, **{name: value for name, value in facts.items() if name != "provenance"}})
+    card_from_metadata({"name": WEAVE, **{name: value for name, value in facts.items() if name != "provenance"}})
     return facts
 
 
@@ -178,7 +178,7 @@ def drawn_texts(corpora: list[Corpus], count: int, seed: int) -> list[str]:
     return [found[number] for number in random.permutation(len(found)).tolist()]
 
 
-def write_card(folder: Path, facts: dict[str, Any], provenance: dict[str, Any], found: Compressed) -> ModelCard:
+def write_card(folder: Path, facts: dict[str, Any], provenance: dict[str, Any], found: CompressedEncoder) -> ModelCard:
     """README.md, of the facts and of what was measured here."""
     measured = {
         "bytes of the delta": found.bytes,
@@ -192,7 +192,7 @@ def write_card(folder: Path, facts: dict[str, Any], provenance: dict[str, Any], 
     told = {name: value for name, value in provenance.items() if name not in ("training",)}
     tables = {**facts.get("tables", {}), "provenance": told, "compression": measured}
     own = {"name": WEAVE, "base": MINILM, "base_revision": base_revision(open_model(locate(MINILM).folder))}
-    card = card_of_facts({**facts, **own, "called": WEAVE, "tables": tables, "versions": versions})
+    card = card_from_metadata({**facts, **own, "called": WEAVE, "tables": tables, "versions": versions})
     encoder = load_encoder(folder, device="cpu")
     text = card_text(card, encoder.settings, dimension=encoder.dimension, is_delta=True)
     (folder / "README.md").write_text(text, encoding="utf-8")
@@ -208,7 +208,7 @@ def write_golden(folder: Path) -> None:
     )
 
 
-def summary(folder: Path, size: int, found: Compressed) -> str:
+def summary(folder: Path, size: int, found: CompressedEncoder) -> str:
     lines = [f"{folder}: {size:,} bytes, the delta {found.bytes:,}"]
     for name, report in found.matrices.items():
         coding = report.coding

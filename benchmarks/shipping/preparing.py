@@ -29,9 +29,9 @@ from benchmarks.table.systems import CORPORA, MAX_TOKENS, START
 from citeweave import Corpus, import_papers
 from citeweave.core.progress import Reporter
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.pipeline.run import identity_of, prepare
+from citeweave.pipeline.run import prepare_recipe, run_identity
 from citeweave.pipeline.run_folder import NOTHING, RunFolder
-from citeweave.pipeline.stages import DataStages, TrainingMaterial
+from citeweave.pipeline.stages import DataStages, TrainingInputs
 from citeweave.pipeline.suites import Suites
 
 CLEAN = ("peerread", "acl", "pmlr")
@@ -49,14 +49,14 @@ class JointSuites(Suites):
 
     titles: list[str] = field(default_factory=list)
 
-    def asked_titles(self) -> list[str]:
+    def queried_titles(self) -> list[str]:
         return self.titles
 
 
 def prepare_joint(data: Path, work: Path, output: Path, overrides: list[str]) -> Bundle:
     """Filter, import, audit, mine by the recipe and pack."""
     parts = {name: Preparation(data, name, work) for name in CORPORA}
-    asked = sorted(id for part in parts.values() for id in part.suites.asked_titles())
+    asked = sorted(id for part in parts.values() for id in part.suites.queried_titles())
     banned = benchmark_titles(parts["elife"])
     sources = [write_learned(data, part, work / NAME / "sources" / name) for name, part in parts.items()]
     sources.append(write_anthology(data, work / NAME / "sources" / "acl_anthology", banned))
@@ -112,13 +112,13 @@ def copy_lines(source: Path, target: Path, is_wanted: Callable[[Paper], bool]) -
 
 def mine_joint(
     joint: Corpus, part: Preparation, asked: list[str], work: Path, overrides: list[str]
-) -> tuple[TrainingMaterial, dict[str, Any]]:
+) -> tuple[TrainingInputs, dict[str, Any]]:
     """Samples of the recipe, and its tables; nothing is held out, since nothing that is asked for is there."""
     reporter = Reporter()
     options = dataclasses.replace(part.options, held_out=NOTHING)
-    recipe, read = prepare(load_recipe("weave", [*overrides, f"encoder.init={START}"]), options)
+    recipe, read = prepare_recipe(load_recipe("weave", [*overrides, f"encoder.init={START}"]), options)
     assert read.training is not None
-    run = RunFolder(work / "run", identity_of(recipe, joint, options), reporter, work / "shared", overwrite=True)
+    run = RunFolder(work / "run", run_identity(recipe, joint, options), reporter, work / "shared", overwrite=True)
     run.open()
     stages = DataStages(run, recipe, read, options, reporter)
     audited = stages.audit(joint)
@@ -127,7 +127,7 @@ def mine_joint(
     return material, {"encoder": encoder, "training": dataclasses.asdict(read.training), "recipe": "weave"}
 
 
-def pack_joint(material: TrainingMaterial, tables: dict[str, Any], part: Preparation, joint: Corpus) -> Bundle:
+def pack_joint(material: TrainingInputs, tables: dict[str, Any], part: Preparation, joint: Corpus) -> Bundle:
     """A bundle with the published suites; those of the single corpora are in their own bundles."""
     corpus, samples = material.corpus, packed(material.samples)
     rows = np.arange(len(corpus))

@@ -34,9 +34,9 @@ from benchmarks.table.worker import NEVER, line_of, train_in_place
 from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.training.batches import Batches
-from citeweave.training.load_data import Sources, gather
+from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, encoder_options, training_options
-from citeweave.training.trained_model import hardware, load_start
+from citeweave.training.train import describe_hardware, load_start_model
 
 PART = 15_000_000
 """Bytes of one file of differences, at most."""
@@ -55,7 +55,7 @@ class Shipping:
     """Values of the training table in place of the recipe's."""
 
     is_judged: bool = True
-    """Judge every seed; else its differences are written and no more."""
+    """Evaluate every seed; else its differences are written and no more."""
 
 
 def train_shipped(asked: Shipping) -> None:
@@ -66,15 +66,15 @@ def train_shipped(asked: Shipping) -> None:
         encoder = _encoder(asked, bundle, work)
         data = None
         for seed in asked.seeds:
-            start, options = load_start(encoder, asked.device), _options(asked, bundle, seed)
-            data = data or gather(
+            start, options = load_start_model(encoder, asked.device), _options(asked, bundle, seed)
+            data = data or load_training_data(
                 bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
                 bundle.samples[bundle.systems[SYSTEM]["samples"]],  # type: ignore[arg-type]
                 start.reader,
                 encoder,
                 options,
                 work / "tokens",
-                Sources(graph=bundle.graph),
+                DataSources(graph=bundle.graph),
             )
             before = {name: weight.detach().clone() for name, weight in start.network.model.named_parameters()}
             begun = time.monotonic()
@@ -86,11 +86,11 @@ def train_shipped(asked: Shipping) -> None:
                 "steps": asked.steps,
                 "epochs": round(asked.steps / batches.per_epoch, 2),
                 "seconds": round(seconds, 2),
-                "device": hardware(start.network.device),
+                "device": describe_hardware(start.network.device),
             }
             if asked.is_judged:
                 papers = asked.steps * len(batches.at(0).papers)
-                judge_shipped(asked, start, bundle, Judged(seed, papers, cost))
+                judge_shipped(asked, start, bundle, System(seed, papers, cost))
 
 
 def average_shipped(asked: Shipping) -> None:
@@ -99,14 +99,14 @@ def average_shipped(asked: Shipping) -> None:
     mean = mean_of([read_differences(stem_of(asked.folder, seed)) for seed in asked.seeds])
     write_differences(stem_of(asked.folder, "mean"), mean)
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
-        start = load_start(_encoder(asked, bundle, Path(made)), asked.device)
+        start = load_start_model(_encoder(asked, bundle, Path(made)), asked.device)
         add_differences(start, mean)
-        cost = {"steps": asked.steps * len(asked.seeds), "seconds": 0.0, "device": hardware(start.network.device)}
-        judge_shipped(asked, start, bundle, Judged(0, 0, cost))
+        cost = {"steps": asked.steps * len(asked.seeds), "seconds": 0.0, "device": describe_hardware(start.network.device)}
+        judge_shipped(asked, start, bundle, System(0, 0, cost))
 
 
 @dataclass(frozen=True)
-class Judged:
+class System:
     """What a report says beside the values."""
 
     seed: int
@@ -114,7 +114,7 @@ class Judged:
     cost: Mapping[str, Any]
 
 
-def judge_shipped(asked: Shipping, trained: TorchEncoder, bundle: Bundle, about: Judged) -> None:
+def judge_shipped(asked: Shipping, trained: TorchEncoder, bundle: Bundle, about: System) -> None:
     """By the suites of every corpus; reports are written beside the table's."""
     named = dataclasses.replace(trained, name=asked.name)
     titles = trained_titles(bundle, trained_rows(bundle))

@@ -54,7 +54,7 @@ def train(asked: argparse.Namespace) -> None:
 
 
 def baselines(asked: argparse.Namespace) -> None:
-    """Judge the baselines by the same suites."""
+    """Evaluate the baselines by the same suites."""
     from benchmarks.table.baselines import judge_baselines
     from benchmarks.table.prepare import Preparation
 

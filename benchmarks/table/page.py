@@ -1,4 +1,7 @@
-"""The table's section of docs/results.md, written from the reports between two marks; the rest of the page stays."""
+"""The section of docs/results.md with every recipe, and its details in docs/history/results.md, from the reports.
+
+Each is written between two marks; the rest of a page stays.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,12 @@ from pathlib import Path
 
 from benchmarks.table.claims import claims_section
 from benchmarks.table.facts import BundleFacts, bundle_facts
-from benchmarks.table.judging import BY_L2, CORPUS, CSFCUBE, FACET_SPACE, INSIDE, ONE_VECTOR, SCITLDR
+from benchmarks.table.judging import BY_L2, CORPUS, CSFCUBE, SCITLDR
 from benchmarks.table.ranking import Entries, Ranked, Standing, rank, sort_out, stand
 from benchmarks.table.reports import read_runs, unpack_runs
 from benchmarks.table.systems import (
-    BASELINES,
     PAPERS_SEEN,
-    RAW_START,
     START,
-    SYSTEMS,
     WEAVE,
     is_graph_study,
     is_variant,
@@ -24,9 +24,7 @@ from benchmarks.table.systems import (
 from benchmarks.table.tables import (
     Shown,
     columns_of,
-    cost_table,
-    leads_table,
-    plain_table,
+    details_table,
     reasons,
     wide_table,
 )
@@ -35,39 +33,39 @@ from citeweave.evaluation.compare import OVERALL
 
 BEGIN, END = "<!-- the table begins -->", "<!-- the table ends -->"
 CSFCUBE_METRICS = ("all.map", "all.ndcg%20", "background.map", "method.map", "result.map")
-SEARCH_METRICS = ("search.ndcg_cut_10", "search.map", "search.recall_100")
 IN_MAIN = {
     CSFCUBE: {"all.map": "CSFCube MAP", "all.ndcg%20": "CSFCube NDCG%20"},
     SCITLDR: {"search.ndcg_cut_10": "SciTLDR NDCG@10"},
 }
-SCINCL = "scincl"
 
-HEAD = """## One start, one budget: every recipe
+HEAD = """## Every recipe from one start with one budget
 
-Every recipe starts from plain MiniLM (also those that were published with SPECTER as their start), reads {papers:,}
-papers with its published settings otherwise (texts cut at 256 tokens, MiniLM's mean pooling where the recipe asks for the
-first token, warm-ups of at most a tenth of the steps, no early stopping, sentences aligned by plain MiniLM, rank bands
-chosen for the corpus), and is judged by the same questions. Papers of CSFCube, ACM-CR and SciTLDR left the corpora; the
-references of a tenth of the papers are held out. Three seeds of training on the same samples; values are means over
-them, in percent. Written by the last of these lines from the reports of the others; DATA holds peerread_plus, elife,
-csfcube and scitldr, and the second wants a GPU:
+Every recipe starts from MiniLM, also those that were published with SPECTER as their start, and reads {papers:,} papers. Its
+settings are the published ones, except: texts cut at 256 tokens, MiniLM's mean pooling instead of the first token, warm-ups of at
+most a tenth of the steps, no early stopping, sentences aligned by MiniLM, rank bands chosen for the corpus. Papers of CSFCube, ACM-CR
+and SciTLDR are not in the corpora; the references of a tenth of the papers are held out. Values are means over three training seeds
+on the same samples (baselines: one), in percent. DATA holds peerread_plus, elife, csfcube and scitldr; `train` needs a GPU:
 
     python -m benchmarks.table prepare --data DATA -o table/
     python -m benchmarks.table train table/
     python -m benchmarks.table baselines --data DATA -o table/
     python -m benchmarks.table show table/
 
-`reports/` beside this page holds all reports, with the values of every query; put beside the bundles they need not be made again.
+`docs/reports/` holds all reports with the values of every query; `show` writes these tables from a folder with them.
 
-`mean` weighs the nine tasks of the corpus's own suite equally. Brackets are 95 % intervals of {resamples:,} resamples, of
-the queries of every task and of a system's seeds; those of the mean come from all tasks at once. Three seeds are few:
-intervals that rest on them are a little too narrow. `+` and `-` behind a value: better or worse than the start. `>` and
-`=`: better than the system that is named above the table, or no difference to it can be claimed; neither: worse, or that
-system itself. Bold: the column's best. Each column of a table is corrected by itself (Holm, all systems against both). A system without a place is
-not ranked, and the reason stands below. MiniLM itself was trained on pairs of papers from the web, which nobody can
-audit: that is the same for all. Its own vectors have length one, as it ships; a recipe's have the length that training
-leaves them, which probes (`field`, `year`, `citations`) and L2 distances see, and cosines do not: `{raw}` is the
-start without that step. Seconds are those of training on the GPU, divided by the runs that shared the card.
+`mean` weights the nine tasks of the corpus suite equally. Brackets are 95 % intervals of {resamples:,} resamples over queries and
+seeds; with three seeds they are a little too narrow. Recipes that train sentences are evaluated on CSFCube by the distance that they
+train. `+` and `-` after a value: better or worse than `{start}`; `=`: no difference to `{best}` can be claimed, `>`: better than it.
+Bold: the best of a column. Each column is corrected by itself (Holm). MiniLM's vectors have length one; a recipe's do not, which matters
+to probes (`field`, `year`, `citations`) and not to cosines. MiniLM was trained on pairs of papers from the web, which cannot be audited.
+GPU seconds, pools by L2 and SciNCL with other graphs are in [history/results.md](history/results.md).
+"""
+
+HISTORY_HEAD = """## Details of the table of all recipes
+
+Differences of the mean of nine tasks to `{start}` with 95 % intervals; the mean of five rankings by L2 instead of cosine; training
+cost on one H200, seconds divided by the runs that shared it. `weave, ...` are variants with other budgets, `scincl, ...` other node
+vectors (FastRP is the default) or fewer citing papers in the graph.
 """
 
 
@@ -81,8 +79,9 @@ class Results:
 
 
 def write_section(folder: Path, page: Path, corpora: Sequence[str], *, resamples: int = 10_000) -> str:
-    """Write the section into a page, between its marks."""
-    parts = [HEAD.format(papers=PAPERS_SEEN, resamples=resamples, raw=RAW_START)]
+    """Write the section into a page, and its details into the page of the same name in `history/`."""
+    parts = [HEAD.format(papers=PAPERS_SEEN, resamples=resamples, start=START, best=WEAVE)]
+    details = [HISTORY_HEAD.format(start=START)]
     standings, impossible = {}, {}
     for corpus in corpora:
         facts = bundle_facts(folder / f"{corpus}.bundle")
@@ -92,11 +91,19 @@ def write_section(folder: Path, page: Path, corpora: Sequence[str], *, resamples
             raise UserError(f"{folder} has no report on {corpus}; run `train` and `baselines` first")
         results = judge_runs(sort_out(runs, corpus, version=facts.version), facts, resamples=resamples)
         parts.append(corpus_section(results))
+        details.append(corpus_details(results))
         standings[corpus] = results.standings
         impossible[corpus] = facts.impossible
     section = "\n".join([*parts, claims_section(standings, impossible)])
-    page.write_text(replace_section(page.read_text(encoding="utf-8"), section), encoding="utf-8")
+    _write_between_marks(page, section)
+    _write_between_marks(page.parent / "history" / page.name, "\n".join(details))
     return section
+
+
+def _write_between_marks(page: Path, section: str) -> None:
+    page.parent.mkdir(exist_ok=True)
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(replace_section(text, section), encoding="utf-8")
 
 
 def replace_section(text: str, section: str) -> str:
@@ -106,7 +113,7 @@ def replace_section(text: str, section: str) -> str:
     True
     """
     if BEGIN not in text or END not in text:
-        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
+        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n".lstrip()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{section.strip()}\n{END}{after}"
@@ -134,40 +141,35 @@ def _known(entries: Entries, view: str, metrics: Sequence[str]) -> list[str]:
 
 
 def corpus_section(results: Results) -> str:
-    """All tables of one corpus."""
-    entries, names = results.entries, list(results.entries.runs)
-    main = [name for name in names if not is_graph_study(name) and not is_variant(name)]
-    variants = [name for name in names if is_variant(name) or name in (START, WEAVE)]
-    graphs = [name for name in names if is_graph_study(name) or name in (START, SCINCL)]
+    """The table of one corpus: recipes and baselines."""
+    entries = results.entries
+    main = [name for name in entries.runs if not is_graph_study(name) and not is_variant(name)]
     shown = _only(entries, main)
     columns = _columns(results, main, WEAVE)
+    impossible = results.facts.impossible
     parts = [
         f"### Trained on {entries.corpus}",
-        f"Data version {entries.version}. {_queries(results.standings[CORPUS])}",
-        *_compared(columns, shown),
-        _absent(results),
+        _queries(results.standings[CORPUS]),
+        wide_table(columns, shown),
+        reasons(columns, shown),
+        "\n".join(
+            f"- not possible here: {name}: {why}" for name, why in impossible.items() if name not in entries.runs
+        ),
         "\n".join(f"- {view}: {note}" for view, own in results.standings.items() for note in own.left_out),
-        *_leads(columns, START),
-        *_leads(columns, WEAVE),
     ]
-    if BY_L2 in results.standings:
-        by_l2 = _titled(rank(results.standings[BY_L2], main, reference=WEAVE))
-        parts += ["#### The suite's pools by L2 distances", *_compared(by_l2, shown, told=columns)]
-    parts += ["#### CSFCube by facet, SciTLDR by other measures", plain_table(shown, CSFCUBE, CSFCUBE_METRICS)]
-    parts += [plain_table(shown, view, CSFCUBE_METRICS) for view in (ONE_VECTOR, FACET_SPACE)]
-    parts += [plain_table(_only(entries, [*main, *variants]), view, CSFCUBE_METRICS) for view in INSIDE]
-    parts += [plain_table(shown, SCITLDR, SEARCH_METRICS)]
-    if any(map(is_variant, names)):
-        parts += [f"#### Variants of {WEAVE}", *_compared(_columns(results, variants, WEAVE), _only(entries, variants))]
-    if any(map(is_graph_study, names)):
-        parts += [
-            "#### SciNCL with other graphs",
-            "Node vectors of SciNCL's bands by other methods (FastRP where nothing is said), and with the references of a "
-            "part of the citing papers alone.",
-            *_compared(study := _columns(results, graphs, SCINCL), _only(entries, graphs)),
-            leads_table(study, SCINCL),
-        ]
-    parts += ["#### Cost", cost_table(entries)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def corpus_details(results: Results) -> str:
+    """Every system of one corpus with its lead, its pools by L2 and its cost, then those that are not ranked."""
+    corpus = rank(results.standings[CORPUS], reference=WEAVE)
+    by_l2 = results.standings[BY_L2].values if BY_L2 in results.standings else {}
+    parts = [
+        f"### Trained on {results.entries.corpus}",
+        f"Data version {results.entries.version}.",
+        details_table(corpus, by_l2, results.entries),
+        reasons(_titled(corpus), results.entries),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -184,29 +186,6 @@ def _columns(results: Results, names: Sequence[str], reference: str) -> list[Sho
 
 def _titled(ranked: Ranked) -> list[Shown]:
     return columns_of(ranked, {metric: "mean" if metric == OVERALL else metric for metric in ranked.metrics})
-
-
-def _compared(columns: Sequence[Shown], entries: Entries, told: Sequence[Shown] = ()) -> list[str]:
-    """A table, what its marks are about, and who has no place, unless that was told below another one."""
-    names = set(columns[0].ranked.references.values())
-    other = f"`{names.pop()}`" if len(names) == 1 else "the column's best"
-    known = reasons(told, entries).splitlines() if told else []
-    own = [line for line in reasons(columns, entries).splitlines() if line not in known]
-    return [f"`>` and `=`: against {other}.", wide_table(columns, entries), "\n".join(own)]
-
-
-def _leads(columns: Sequence[Shown], other: str) -> list[str]:
-    """Nothing where all were compared with another system."""
-    table = leads_table(columns, other) if other == START or other in columns[0].ranked.references.values() else ""
-    return [f"#### Against `{other}`", table] if table else []
-
-
-def _absent(results: Results) -> str:
-    """Systems that have no report, with the reason where the bundle knows one."""
-    impossible, there = results.facts.impossible, results.entries.runs
-    lines = [f"- not possible here: {name}: {why}" for name, why in impossible.items() if name not in there]
-    known = [name for name in (*SYSTEMS, RAW_START, *BASELINES) if name not in there and name not in impossible]
-    return "\n".join([*lines, *([f"- not run: {'; '.join(known)}"] if known else [])])
 
 
 def _queries(standing: Standing) -> str:

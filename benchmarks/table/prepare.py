@@ -31,9 +31,9 @@ from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.evaluation.suites.from_corpus import held_out_rows
 from citeweave.evaluation.tasks import Suite
-from citeweave.pipeline.fit_bands import without_references
+from citeweave.pipeline.held_out import without_references
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.pipeline.run import identity_of, prepare
+from citeweave.pipeline.run import prepare_recipe, run_identity
 from citeweave.pipeline.run_folder import NOTHING, RunFolder, RunOptions
 from citeweave.pipeline.stages import DataStages, align_stage
 from citeweave.pipeline.suites import Suites
@@ -96,10 +96,10 @@ class Preparation:
         recipe = load_recipe(system.recipe, [*system.overrides, f"encoder.init={START}"])
         if recipe.table("alignment"):
             options = dataclasses.replace(options, aligner=START)
-        recipe, read = prepare(recipe, options)
+        recipe, read = prepare_recipe(recipe, options)
         folder = self.work / "runs" / system.name.replace(" ", "_").replace("%", "percent").replace(",", "")
         run = RunFolder(
-            folder, identity_of(recipe, corpus, options), self.reporter, self.work / "shared", overwrite=True
+            folder, run_identity(recipe, corpus, options), self.reporter, self.work / "shared", overwrite=True
         )
         run.open()
         return DataStages(run, recipe, read, options, self.reporter), read, run
@@ -131,7 +131,7 @@ class Preparation:
             "training": dataclasses.asdict(read.training),
             "samples": found.hash,
             "count": len(found),
-            "bands": run.facts("samples").get("bands", {}),
+            "bands": run.stage_metadata("samples").get("bands", {}),
         }
         return found, table, material.corpus
 

@@ -21,12 +21,12 @@ def pack_start(output: Path) -> Path:
     from citeweave.encoders.model_card import ModelCard
     from citeweave.encoders.save import save_encoder
     from citeweave.training.options import EncoderOptions
-    from citeweave.training.trained_model import load_start
+    from citeweave.training.train import load_start_model
 
     path = output / FILE
     if path.is_file():
         return path
-    start = load_start(EncoderOptions(init=START), "cpu")
+    start = load_start_model(EncoderOptions(init=START), "cpu")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         save_encoder(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from benchmarks.table.ranking import Entries, Ranked, means
+from benchmarks.table.ranking import Entries, Ranked
 from benchmarks.table.reports import RunReport
 from benchmarks.table.systems import START, is_trained
-from citeweave.evaluation.compare import Difference
+from citeweave.evaluation.compare import OVERALL, Difference
 
 NOTHING = "-"
 
@@ -38,11 +37,10 @@ def wide_table(columns: Sequence[Shown], entries: Entries) -> str:
     main = columns[0].ranked
     every = dict.fromkeys(name for column in columns for name in column.ranked.values)
     others = sorted((name for name in every if name not in main.order), key=lambda name: (name != START, name))
-    lines = [["", "system", "runs", *(column.title for column in columns), "seconds"]]
+    lines = [["", "system", *(column.title for column in columns)]]
     for place, name in enumerate([*main.order, *others], 1):
         shown = str(place) if name in main.order else ""
-        runs = entries.runs[name]
-        lines.append([shown, name, str(len(runs)), *(cell(column, name) for column in columns), seconds_of(name, runs)])
+        lines.append([shown, name, *(cell(column, name) for column in columns)])
     return markdown(lines)
 
 
@@ -61,7 +59,7 @@ def cell(column: Shown, name: str) -> str:
     value = f"**{value}**" if name == found.best(metric) else value
     low, high = found.intervals[name][metric]
     span = f"[{low:.1f}, {high:.1f}]" if column.spans else ""
-    return " ".join(part for part in (value, *marks, span) if part)
+    return " ".join(part for part in (value + "".join(marks), span) if part)
 
 
 def reasons(columns: Sequence[Shown], entries: Entries) -> str:
@@ -76,48 +74,20 @@ def reasons(columns: Sequence[Shown], entries: Entries) -> str:
     return "\n".join([*lines, *(f"- not shown: {name}: {'; '.join(why)}" for name, why in left.items())])
 
 
-def leads_table(columns: Sequence[Shown], other: str) -> str:
-    """Every ranked system against one: its lead by the first column, and the columns where a difference can be claimed."""
-    main, metric = columns[0].ranked, columns[0].metric
-    lines = [["system", f"{columns[0].title} minus {other}'s", "p", "better on", "worse on"]]
-    for name in main.order:
-        lead = main.against.get((name, other, metric))
-        if lead is not None:
-            by_sign = {
-                sign: ", ".join(
-                    each.title for each in columns[1:] if each.ranked.sign(name, other, each.metric) == sign
-                )
-                for sign in (1, -1)
-            }
-            lines.append([name, lead_text(lead), p_text(lead.corrected), by_sign[1] or NOTHING, by_sign[-1] or NOTHING])
-    return markdown(lines) if len(lines) > 1 else ""
+def details_table(ranked: Ranked, by_l2: Mapping[str, Mapping[str, float]], entries: Entries) -> str:
+    """Every system with its lead over the start, its mean by L2 and what its training cost, best first."""
+    lines = [["system", f"mean minus {START}'s", "pools by L2", "papers read", "steps", "GPU seconds"]]
+    for name in [*ranked.order, *sorted(set(ranked.values) - set(ranked.order))]:
+        lead = ranked.against.get((name, START, OVERALL))
+        pools = by_l2.get(name, {}).get(OVERALL)
+        cost = cost_of(name, entries.runs[name])
+        shown = NOTHING if pools is None else f"{pools:.1f}"
+        lines.append([name, lead_text(lead) if lead else NOTHING, shown, *cost])
+    return markdown(lines)
 
 
 def lead_text(lead: Difference) -> str:
     return f"{lead.points:+.1f} [{lead.low:+.1f}, {lead.high:+.1f}]"
-
-
-def p_text(p: float) -> str:
-    """
-    >>> p_text(0.0004), p_text(0.0234), p_text(1.0)
-    ('< 0.001', '0.023', '1')
-    """
-    return "< 0.001" if p < 0.001 else f"{p:.2g}"
-
-
-def plain_table(entries: Entries, view: str, metrics: Sequence[str]) -> str:
-    """Means over seeds of a further view, without claims."""
-    own = {name: [run for run in runs if view in run.views] for name, runs in entries.runs.items()}
-    own = {name: runs for name, runs in own.items() if runs}
-    if not own:
-        return ""
-    values = {name: means(runs, view, metrics) for name, runs in own.items()}
-    lines = [[view, *metrics]]
-    for name in sorted(values, key=lambda name: -values[name].get(metrics[0], -1.0)):
-        note = " (not ranked)" if name in entries.refused else ""
-        shown = (f"{values[name][each]:.1f}" if each in values[name] else NOTHING for each in metrics)
-        lines.append([name + note, *shown])
-    return markdown(lines)
 
 
 def seconds_of(name: str, runs: Sequence[RunReport]) -> str:
@@ -129,22 +99,11 @@ def seconds_of(name: str, runs: Sequence[RunReport]) -> str:
     return f"{seconds:.1f}" + (" (CPU)" if any("CPU" in device for device in devices) else "")
 
 
-def cost_table(entries: Entries) -> str:
-    """What a run cost, in the mean over seeds."""
-    lines: list[list[Any]] = [["system", "papers seen", "steps", "epochs", "GPU seconds"]]
-    for name, runs in entries.runs.items():
-        if is_trained(name) and runs:
-            cost = runs[0].cost
-            lines.append(
-                [
-                    name,
-                    f"{runs[0].papers:,}",
-                    f"{cost['steps']:,}",
-                    f"{cost.get('epochs', 0):g}",
-                    seconds_of(name, runs),
-                ]
-            )
-    return markdown(lines) if len(lines) > 1 else ""
+def cost_of(name: str, runs: Sequence[RunReport]) -> list[str]:
+    """Papers read, steps and seconds of a run, in the mean over seeds."""
+    if not is_trained(name) or not runs:
+        return [NOTHING, NOTHING, seconds_of(name, runs)]
+    return [f"{runs[0].papers:,}", f"{runs[0].cost['steps']:,}", seconds_of(name, runs)]
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:

@@ -21,17 +21,23 @@ from benchmarks.table.systems import MAX_TOKENS, PAPERS_SEEN, SEEDS, START, WARM
 from citeweave.core.errors import CiteweaveError
 from citeweave.core.progress import QUIET
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.evaluation.encoder_systems import MATCHING, spaces_of
-from citeweave.evaluation.sentence_systems import SentenceLevel
+from citeweave.evaluation.encoder_systems import MATCHING, aspect_spaces
+from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.training import options as training
 from citeweave.training.batches import Batches
-from citeweave.training.distributed import Processes
-from citeweave.training.load_data import Sources, gather
-from citeweave.training.objective import as_arrays
+from citeweave.training.distributed import ProcessGroup
+from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
+from citeweave.training.partial import heads_to_arrays
 from citeweave.training.sentence_objective import trained_distance
-from citeweave.training.trained_model import hardware, load_start, make_run, mix_with_start, remember
-from citeweave.training.trainer import Run, train_network
+from citeweave.training.train import (
+    copy_start_weights,
+    describe_hardware,
+    load_start_model,
+    mix_with_start,
+    prepare_run,
+)
+from citeweave.training.trainer import TrainingRun, train_network
 
 NEVER = 10**9
 
@@ -94,7 +100,7 @@ class Worker:
             encoder = EncoderOptions(init=str(self.start), max_tokens=length)
         else:
             encoder = encoder_options({**self.bundle.systems[system]["encoder"], "init": str(self.start)})
-        return load_start(encoder, self.plan.device), encoder
+        return load_start_model(encoder, self.plan.device), encoder
 
     def _gather(self, system: str) -> Any:
         """Tokens are read once for all workers: the first of them that comes writes them."""
@@ -105,14 +111,14 @@ class Worker:
         tokens = self.start.parent / f"tokens-{table['samples'][:12]}-{encoder.pooling or 'own'}-{sentences}"
         with tokens.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return gather(
+            return load_training_data(
                 self.bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
                 self.bundle.samples[table["samples"]],  # type: ignore[arg-type]
                 start.reader,
                 encoder,
                 options,
                 tokens,
-                Sources(graph=self.bundle.graph),
+                DataSources(graph=self.bundle.graph),
             )
 
     def _options(self, system: str, seed: int) -> TrainingOptions:
@@ -132,7 +138,7 @@ class Worker:
             "seconds": round(trained - begun, 2),
             "seconds of judging": round(time.monotonic() - trained, 2),
             "beside": self.plan.workers,
-            "device": hardware(start.network.device),
+            "device": describe_hardware(start.network.device),
         }
         saw = titles_seen(trained_titles(self.bundle, data.rows), self.bundle)
         return RunReport(self.plan.corpus, system, seed, self.bundle.version, views, int(length["papers"]), cost, saw)
@@ -146,15 +152,15 @@ class Worker:
         cost = {
             "seconds": 0.0,
             "seconds of judging": round(time.monotonic() - begun, 2),
-            "device": hardware(start.network.device),
+            "device": describe_hardware(start.network.device),
         }
         return RunReport(self.plan.corpus, START, 0, self.bundle.version, views, 0, cost)
 
 
-def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, work: Path) -> Run:
+def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, work: Path) -> TrainingRun:
     """Train a start model's own weights, as `train_encoder` does, and write nothing."""
-    run = make_run(start, data, plan, Processes(), QUIET)
-    before = remember(run.weights, plan.training.start_share)
+    run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
+    before = copy_start_weights(run.weights, plan.training.start_share)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         train_network(run, Path(folder))
     mix_with_start(run.weights, before, plan.training.start_share)
@@ -164,7 +170,7 @@ def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, 
 
 
 def answering_of(
-    system: str, trained: TorchEncoder, run: Run, options: TrainingOptions, bundle: Bundle, tokens: dict[Any, Any]
+    system: str, trained: TorchEncoder, run: TrainingRun, options: TrainingOptions, bundle: Bundle, tokens: dict[Any, Any]
 ) -> Answering:
     """What answers for a trained encoder: its vectors, and its sentences or spaces where it has some."""
     named = dataclasses.replace(trained, name=system)
@@ -173,11 +179,11 @@ def answering_of(
     if (distance := trained_distance(options.losses)) is not None:
         temperature = distance.temperature if distance.name == "attention" else None
         device = trained.network.device
-        own = SentenceLevel(named, name=system, metric=distance.metric, temperature=temperature, device=device)
+        own = SentenceSystem(named, name=system, metric=distance.metric, temperature=temperature, device=device)
         sentences = own, distance.name
-    heads = run.stepper.objective.material.heads
+    heads = run.stepper.objective.inputs.heads
     if heads is not None and {"background", "method", "result"} <= set(heads.names):
-        facets = spaces_of(whole, as_arrays(heads))[MATCHING]
+        facets = aspect_spaces(whole, heads_to_arrays(heads))[MATCHING]
     return Answering(whole, sentences, facets, inside_of(named) if system.startswith(WEAVE) else None)
 
 

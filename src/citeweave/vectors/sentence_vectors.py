@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ from citeweave.core.columns import (
     open_numbers,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
-from citeweave.core.hash_keys import Keys
 from citeweave.core.progress import Count, Tally
 from citeweave.vectors.vectors import (
     DTYPES,
@@ -45,6 +44,9 @@ from citeweave.vectors.vectors import (
     id_keys,
     read_provenance,
 )
+
+if TYPE_CHECKING:
+    from citeweave.core.hash_keys import Keys
 
 KIND, VERSION = "sentence_vectors", 1
 

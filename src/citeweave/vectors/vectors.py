@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,10 @@ from citeweave.core.columns import (
     release,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
-from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import Count, Tally
+
+if TYPE_CHECKING:
+    from citeweave.core.hash_keys import Keys
 
 DTYPES = ("float16", "float32")
 KIND, VERSION = "vectors", 1
@@ -121,6 +123,8 @@ class SeenKeys:
 def id_keys(ids: Sequence[str]) -> Keys:
     """Hash paper ids, with the same result as `TextColumn.keys` for ids on disk."""
     # lone surrogates are replaced as they are when ids are written
+    from citeweave.core.hash_keys import hash_texts  # needs numba, which training from a bundle does not
+
     return hash_texts([text if text.isascii() else text.encode("utf-8", "replace").decode() for text in ids])
 
 
