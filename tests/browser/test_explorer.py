@@ -165,8 +165,8 @@ def test_a_question_asked_while_the_model_loads_is_asked_again(
     reader, may_load = loading
     page = reader.open(query)  # a word of no paper
     shown = reader.see('[data-state="loading"]').text_content()
-    assert words in shown and "This page asks again by itself." in shown
-    assert "No paper of the library matches" not in page.locator("main").text_content()
+    assert words in shown and "This page updates automatically." in shown
+    assert "No paper in the library matches" not in page.locator("main").text_content()
     may_load.set()
     reader.see(".card")
     assert page.locator('[data-state="loading"]').count() == 0
@@ -355,7 +355,7 @@ def test_keys(reader: Any) -> None:
 
 def test_sentences_without_vectors_can_be_searched_by_their_words(reader: Any) -> None:
     page = reader.open("?s=2&paper=" + quote(STRANGE_ID, safe=""))  # its title fills all that the model reads
-    reader.see('[data-state="error"] a:has-text("their words")').click()
+    reader.see('[data-state="error"] a:has-text("Search by words")').click()
     reader.see(".card")
     assert "q=Models+learn" in page.url
 
@@ -376,7 +376,7 @@ def test_a_server_that_stops_and_comes_back(reader_of: Callable[..., Any], index
     reader.see(".card")
     site.stop()
     page.locator(".card h3 a").first.click()
-    assert "No answer" in reader.see('[data-state="offline"]').text_content()
+    assert "did not respond" in reader.see('[data-state="offline"]').text_content()
     reader.see("#health.bad")
     site.start()
     reader.see(".paper h1")  # by itself, without a reload

@@ -1,4 +1,4 @@
-// Questions to the server, and its words when something goes wrong.
+// Requests to the server, and its messages when something goes wrong.
 
 export class ApiError extends Error {
   constructor(status, what, next, coming = false) {
@@ -7,14 +7,14 @@ export class ApiError extends Error {
   }
 }
 
-const SILENT = new ApiError(0, "The server does not answer.", "Is it still running? Start it again, then try once more.");
+const SILENT = new ApiError(0, "The server is not responding.", "Is it still running? Start it again, then retry.");
 
 async function asError(response) {
-  let told = {};
-  try { told = (await response.json()).error ?? {}; } catch { /* not JSON: say the status */ }
+  let body = {};
+  try { body = (await response.json()).error ?? {}; } catch { /* not JSON: say the status */ }
   const later = response.headers.get("Retry-After");
-  const next = told.next || (later ? `Try again in ${later} s.` : "Try again, or ask in another way.");
-  return new ApiError(response.status, told.what || `The server answered ${response.status}.`, next, told.coming === true);
+  const next = body.next || (later ? `Try again in ${later} s.` : "Try again, or change the query.");
+  return new ApiError(response.status, body.what || `The server responded with status ${response.status}.`, next, body.coming === true);
 }
 
 async function send(path, options) {
@@ -30,7 +30,7 @@ async function send(path, options) {
 async function asJson(response) {
   try { return await response.json(); } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(response.status, "The server's answer could not be read.", "Is another program at this address?");
+    throw new ApiError(response.status, "The response of the server could not be read.", "Is another program running at this address?");
   }
 }
 

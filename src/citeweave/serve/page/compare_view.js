@@ -1,4 +1,4 @@
-// Two indexes side by side on one question: what both find, and what only one does.
+// Two indexes side by side for one query: what both find, and what only one finds.
 
 import {post} from "./api.js";
 import {select} from "./controls.js";
@@ -13,13 +13,13 @@ const COUNT = 15;
 export function showCompare(route, place, signal) {
   document.title = "Compare · citeweave";
   const names = health()?.indexes ?? [];
-  if (names.length < 2) { put(place, empty("Only one index is served", "Start the server with --compare NAME=INDEX to set a second beside it.")); return null; }
+  if (names.length < 2) { put(place, empty("Only one index is served", "Start the server with --compare NAME=INDEX to compare it with a second one.")); return null; }
   const left = names.includes(route.left) ? route.left : names[0], right = names.includes(route.right) ? route.right : names.find((one) => one !== left);
   const choose = (name, label, chosen) => select(label, names.map((one) => [one, one]), chosen, (value) => go(changed(route, {[name]: value})));
   const body = h("div", {});
   put(place, h("div", {class: "head"}, h("h1", {}, "Side by side"),
     h("div", {class: "tools"}, choose("left", "Left", left), choose("right", "Right", right))), body);
-  if (!route.q && !route.paper) { put(body, empty("Ask a question", "Type it above; both indexes answer it.")); return null; }
+  if (!route.q && !route.paper) { put(body, empty("Enter a query", "Type it above; both indexes are searched.")); return null; }
   const query = route.q ? {text: route.q} : {paper: route.paper};
   const ask = (index) => post("search", {...query, count: COUNT, index, ...(route.by ? {by: route.by} : {})}, signal);
   return fillFrom(body, () => Promise.all([ask(left), ask(right)]), ([one, other]) => columns(left, one.hits, right, other.hits), signal);
@@ -27,7 +27,7 @@ export function showCompare(route, place, signal) {
 
 function columns(left, one, right, other) {
   const both = one.filter((hit) => other.some((there) => there.id === hit.id)).length;
-  return [h("p", {class: "note"}, `${both} of the first ${Math.max(one.length, other.length)} papers are found by both.`),
+  return [h("p", {class: "note"}, `${both} of the first ${Math.max(one.length, other.length)} papers are found in both.`),
     h("div", {class: "columns"}, column(left, one, other, right), column(right, other, one, left))];
 }
 

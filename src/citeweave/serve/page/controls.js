@@ -1,4 +1,4 @@
-// Choices of a search that stand above its results: by meaning or words, the aspect, how varied, which index.
+// Controls above the results of a search: by meaning or words, the aspect, variety, the index.
 
 import {h} from "./dom.js";
 import {changed, go} from "./route.js";
@@ -17,8 +17,8 @@ export const waysOf = (route) => segments("by", "Search by", WAYS, route.by ?? "
 export function aspectsOf(route) {
   const aspects = health()?.aspects ?? [];
   if (!aspects.length) return null;
-  const choices = [["", "all of it"], ...aspects.map((one) => [one, one])];
-  return select("Alike in", choices, route.aspect ?? "", (aspect) => go(changed(route, {aspect, count: ""})));
+  const choices = [["", "everything"], ...aspects.map((one) => [one, one])];
+  return select("Similar in", choices, route.aspect ?? "", (aspect) => go(changed(route, {aspect, count: ""})));
 }
 
 export function indexesOf(route) {
@@ -27,16 +27,16 @@ export function indexesOf(route) {
   return select("Index", names.map((one, at) => [at ? one : "", one]), route.index ?? "", (index) => go(changed(route, {index})));
 }
 
-// papers around a library are known by what it cites and what cites it; they are left out unless asked for
+// papers around a library cite it or are cited by it; they are left out unless included
 export function outsideOf(route) {
   const around = health()?.around ?? 0;
   if (!around && !route.outside) return null;
   return h("label", {class: "inline outside"}, h("input", {type: "checkbox", name: "outside", checked: Boolean(route.outside),
     on: {change: (event) => go(changed(route, {outside: event.target.checked ? 1 : "", count: ""}))}}),
-  `Also ${counted(around, "paper")} around the library`);
+  `Include ${counted(around, "paper")} around the library`);
 }
 
-export const varietyOf = (route) => select("Variety", [["", "none"], ["0.3", "some"], ["0.7", "much"]], route.diversity ?? "",
+export const varietyOf = (route) => select("Variety", [["", "none"], ["0.3", "some"], ["0.7", "a lot"]], route.diversity ?? "",
   (diversity) => go(changed(route, {diversity})));
 
 export function select(label, choices, chosen, act) {

@@ -11,8 +11,8 @@ function fill(element, options, children) {
     if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name === "vars") for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
-    else if (name === "href" && !/^([?#]|https:\/\/)/.test(value)) throw new TypeError("a link leads to a view or to https");
-    else if (FORBIDDEN.test(name)) throw new TypeError(`attribute ${name} is not for data`);
+    else if (name === "href" && !/^([?#]|https:\/\/)/.test(value)) throw new TypeError("a link must lead to a view or to https");
+    else if (FORBIDDEN.test(name)) throw new TypeError(`attribute ${name} cannot be set from data`);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   append(element, children);
@@ -44,7 +44,7 @@ const ICONS = {
 };
 export const icon = (name) => s("svg", {viewBox: "0 0 24 24", "aria-hidden": "true"}, s("path", {d: ICONS[name]}));
 
-// for screen readers; emptied first, so that the same words are said again
+// for screen readers; cleared first, so that a repeated text is read again
 export function announce(words) {
   const live = byId("live");
   live.textContent = "";

@@ -1,4 +1,4 @@
-// Filters by year, field and venue: offered with counts, shown as chips that go away at a click.
+// Filters by year, field and venue: offered with counts, shown as chips that a click removes.
 
 import {h} from "./dom.js";
 import {changed, go} from "./route.js";
@@ -24,7 +24,7 @@ export function chips(route) {
   for (const name of ["field", "venue"]) {
     for (const value of route[name] ?? []) chip(value, {[name]: route[name].filter((one) => one !== value)});
   }
-  return found.length ? h("div", {class: "chips", role: "group", "aria-label": "Filters in force"}, found) : null;
+  return found.length ? h("div", {class: "chips", role: "group", "aria-label": "Active filters"}, found) : null;
 }
 
 function yearsText({year_from: from, year_to: to}) {
@@ -55,15 +55,15 @@ function years(route, counts) {
   const field = (name, label, hint) => h("input", {type: "number", name, "aria-label": label, placeholder: hint, value: route[name],
     min: 1000, max: 2999, inputmode: "numeric", on: {change: (event) => go(changed(route, {[name]: event.target.value, count: ""}))}});
   return h("fieldset", {}, h("legend", {}, "Years"), histogram(known, first, last),
-    h("div", {class: "years"}, field("year_from", "From the year", first), h("span", {"aria-hidden": "true"}, "–"), field("year_to", "To the year", last)));
+    h("div", {class: "years"}, field("year_from", "From year", first), h("span", {"aria-hidden": "true"}, "–"), field("year_to", "To year", last)));
 }
 
 function histogram(known, first, last) {
   const span = last - first + 1, bins = Math.min(40, span), sums = new Array(bins).fill(0);
   if (bins < 3) return null;
   for (const [year, count] of known) sums[Math.min(bins - 1, Math.floor(((year - first) / span) * bins))] += count;
-  const most = Math.max(...sums);
-  return h("div", {class: "bars", "aria-hidden": "true"}, sums.map((sum) => h("i", {vars: {"--share": (100 * sum) / most}})));
+  const largest = Math.max(...sums);
+  return h("div", {class: "bars", "aria-hidden": "true"}, sums.map((sum) => h("i", {vars: {"--share": (100 * sum) / largest}})));
 }
 
 function choices(route, name, title, counts) {

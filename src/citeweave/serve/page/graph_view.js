@@ -20,8 +20,8 @@ function view(answer, route) {
   const nodes = answer.nodes ?? [], known = new Set(nodes.map((one) => one.id));
   const edges = (answer.edges ?? []).map(endsOf).filter(([citing, cited]) => known.has(citing) && known.has(cited));
   const center = nodes.find((one) => one.id === (answer.paper?.id ?? answer.paper ?? route.paper)) ?? nodes[0];
-  const back = h("a", {class: "button", href: link({paper: route.paper, index: route.index})}, "To the paper");
-  if (nodes.length < 2) return empty("No neighbors", "The library knows no paper that cites this one or is cited by it. Importing citations would show them.", back);
+  const back = h("a", {class: "button", href: link({paper: route.paper, index: route.index})}, "Back to the paper");
+  if (nodes.length < 2) return empty("No neighbors", "The library has no paper that cites this one or is cited by it. Import citations to see them.", back);
   const cited = new Set(edges.filter(([from]) => from === center.id).map(([, to]) => to));
   const citing = new Set(edges.filter(([, to]) => to === center.id).map(([from]) => from));
   const kindOf = (id) => (id === center.id ? "itself" : citing.has(id) ? "citing" : cited.has(id) ? "cited" : "near");
@@ -29,13 +29,13 @@ function view(answer, route) {
     h("div", {class: "head"}, h("h1", {}, titleOf(center)), back),
     h("p", {class: "keyed"}, h("span", {}, h("i", {}), counted(cited.size, "paper"), " it cites"), h("span", {}, h("i", {class: "full"}), counted(citing.size, "paper"), " that cite it")),
     picture(nodes, edges, center, kindOf),
-    h("div", {class: "columns"}, group("It cites", nodes.filter((one) => cited.has(one.id))), group("Cited by", nodes.filter((one) => citing.has(one.id)))));
+    h("div", {class: "columns"}, group("References", nodes.filter((one) => cited.has(one.id))), group("Cited by", nodes.filter((one) => citing.has(one.id)))));
 }
 
 const group = (title, papers) => h("section", {class: "links"}, h("h2", {}, title),
-  papers.length ? h("ul", {}, papers.map((one) => h("li", {}, paperLink(one)))) : h("p", {class: "muted"}, "none known"));
+  papers.length ? h("ul", {}, papers.map((one) => h("li", {}, paperLink(one)))) : h("p", {class: "muted"}, "none"));
 
-// ---- places: x by year, y wherever there is room
+// ---- positions: x by year, y wherever there is room
 function picture(nodes, edges, center, kindOf) {
   const narrow = matchMedia("(max-width: 40rem)").matches, width = narrow ? 400 : 1100, few = nodes.length <= 16;
   const letters = narrow ? 16 : few ? 42 : 28, room = narrow ? 130 : few ? 310 : 215;
@@ -46,13 +46,13 @@ function picture(nodes, edges, center, kindOf) {
   for (const edge of edges) for (const id of edge) degree.set(id, (degree.get(id) ?? 0) + 1);
   const order = [...nodes].sort((a, b) => (b === center) - (a === center) || (degree.get(b.id) ?? 0) - (degree.get(a.id) ?? 0));
   const labeled = new Set(order.slice(0, narrow ? 6 : LABELED).map((one) => one.id));
-  const isLate = (x) => x > width - room - 30; // its name stands on the left
+  const isLate = (x) => x > width - room - 30; // its label is on the left
   const boxOf = (node) => { const x = xOf(node), wide = labeled.has(node.id) ? room : 22; return isLate(x) ? [x - wide, x + 20] : [x - 20, x + wide]; };
   const places = lay(order, xOf, boxOf, narrow ? 30 : 40);
   const height = Math.max(...[...places.values()].map(([, y]) => y)) + 46;
   const lines = edges.map(([from, to]) => line(places.get(from), places.get(to), from === center.id || to === center.id, from, to));
   const dots = order.map((node) => dot(node, places.get(node.id), kindOf(node.id), labeled.has(node.id), letters, lines, isLate));
-  return s("svg", {class: "graph", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Papers around this one by year"},
+  return s("svg", {class: "graph", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Citing and cited papers by year"},
     axis(years.length ? first : 0, last, 24, plot, height), lines, dots.reverse());
 }
 

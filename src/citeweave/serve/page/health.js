@@ -1,4 +1,4 @@
-// What the server says of itself: asked often while it works or is silent, seldom otherwise. Draws the line on top.
+// The state of the server: polled often while it works or does not respond, seldom otherwise. Draws the line at the top.
 
 import {get} from "./api.js";
 import {h, put, byId} from "./dom.js";
@@ -30,14 +30,14 @@ const isLoading = () => known?.reads_texts === false && known.model;
 function draw() {
   const place = byId("health");
   place.classList.toggle("bad", silent);
-  if (silent) { put(place, "The server does not answer. What is on this page stays; trying again."); return; }
+  if (silent) { put(place, "The server is not responding. This page stays as it is; retrying."); return; }
   const working = known?.working;
-  if (!working) { put(place, isLoading() && "The model is being loaded. Words can be searched already."); return; }
-  const {what, done, total, seconds_left: left} = working, doing = what === "embedding" ? "Reading the papers" : what;
+  if (!working) { put(place, isLoading() && "The model is loading. You can already search by words."); return; }
+  const {what, done, total, seconds_left: left} = working, doing = what === "embedding" ? "Embedding papers" : what;
   put(place,
     h("span", {}, `${doing}: ${number(done)} of ${number(total)}`),
     h("progress", {max: total || 1, value: done || 0, "aria-label": doing}),
-    h("span", {class: "muted"}, ["Words can be searched already", left && secondsLeft(left)].filter(Boolean).join(" · ")));
+    h("span", {class: "muted"}, ["You can already search by words", left && secondsLeft(left)].filter(Boolean).join(" · ")));
 }
 
 export const startHealth = () => ask();

@@ -7,16 +7,16 @@ import {pressSentence} from "./paper_view.js";
 
 const KEYS = [
   [["/"], "search"], [["j", "k"], "next and previous paper"], [["Enter"], "open the paper"],
-  [["s"], "choose the next sentence of the abstract"], [["w"], "why this paper is alike"], [["m"], "map"], [["d"], "from a draft"],
-  [["?"], "this help"], [["Esc"], "close, or leave a field"],
+  [["s"], "select the next sentence of the abstract"], [["w"], "why this paper is similar"], [["m"], "map"], [["d"], "search from a draft"],
+  [["?"], "this help"], [["Esc"], "close, or leave an input field"],
 ];
 
 export function toggleHelp() {
   const dialog = byId("help");
   if (dialog.open) { dialog.close(); return; }
-  put(dialog, h("h2", {id: "help-title"}, "Keys"),
+  put(dialog, h("h2", {id: "help-title"}, "Keyboard shortcuts"),
     h("dl", {}, KEYS.flatMap(([keys, words]) => [h("dt", {}, keys.map((key) => h("kbd", {}, key))), h("dd", {}, words)])),
-    h("p", {class: "small muted"}, "On the map: arrows move, + and - zoom, 0 shows all, Enter opens the paper in the middle."),
+    h("p", {class: "small muted"}, "On the map: arrow keys move, + and - zoom, 0 shows everything, Enter opens the paper in the center."),
     h("div", {class: "tools"}, h("button", {type: "button", class: "primary", on: {click: () => dialog.close()}}, "Close")));
   dialog.showModal();
 }

@@ -1,4 +1,4 @@
-// The first page: the question, what the library holds and lacks, and the doors to the other views.
+// The home page: the search field, what the library has and lacks, and links to the other views.
 
 import {h, put} from "./dom.js";
 import {health, watch} from "./health.js";
@@ -6,17 +6,17 @@ import {counted, number} from "./words.js";
 
 export function doorsOf(known) {
   return [
-    ["?view=draft", "From your draft", "What to cite in a paragraph, or what is like an abstract", "Draft"],
-    ["?view=map", "Map", "Every paper a point, neighbors close together", "Map"],
-    ["?view=lacking", "What is missing", "Papers that yours cite and the library lacks", "Missing"],
-    (known?.indexes?.length ?? 0) > 1 && ["?view=compare", "Compare", "Two indexes side by side on one question", "Compare"],
-    known?.samples && ["?view=samples", "Samples", "What a model would be trained on", "Samples"],
+    ["?view=draft", "From your draft", "Find papers to cite in a paragraph, or papers similar to an abstract", "Draft"],
+    ["?view=map", "Map", "Every paper as a point, similar papers close together", "Map"],
+    ["?view=lacking", "Missing papers", "Papers that your papers cite but the library does not have", "Missing"],
+    (known?.indexes?.length ?? 0) > 1 && ["?view=compare", "Compare", "Two indexes side by side for one query", "Compare"],
+    known?.samples && ["?view=samples", "Samples", "Training samples of a model", "Samples"],
   ].filter(Boolean);
 }
 
 export function showHome(_route, place) {
   document.title = "citeweave";
-  const facts = h("p", {class: "facts"}), doors = h("nav", {class: "doors", "aria-label": "Other ways in"}), lacks = h("div", {class: "lacks"});
+  const facts = h("p", {class: "facts"}), doors = h("nav", {class: "doors", "aria-label": "Other views"}), lacks = h("div", {class: "lacks"});
   put(place, h("div", {class: "home"}, facts, doors, lacks));
   const draw = (known) => {
     if (!facts.isConnected) return;
@@ -30,6 +30,6 @@ export function showHome(_route, place) {
 
 function factsOf(known) {
   return [counted(known.papers, "paper"),
-    known.with_vectors < known.papers ? `${number(known.with_vectors)} read by the model` : null,
+    known.with_vectors < known.papers ? `${number(known.with_vectors)} embedded` : null,
     known.model || "words only"].filter(Boolean).join(" · ");
 }

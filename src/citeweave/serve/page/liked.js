@@ -1,4 +1,4 @@
-// Papers that the reader marked with a thumb, kept for this tab; the tray turns them into a query of its own.
+// Papers that the user liked or disliked, kept for this tab; the tray turns them into a query.
 
 import {h, put, byId, announce} from "./dom.js";
 import {link, read} from "./route.js";
@@ -12,14 +12,14 @@ try { marked = new Map(JSON.parse(sessionStorage.getItem(KEY) ?? "[]")); } catch
 const keep = () => { try { sessionStorage.setItem(KEY, JSON.stringify([...marked])); } catch { /* stays for this page */ } };
 const ids = (kind) => [...marked].filter(([, one]) => one === kind).map(([id]) => id);
 
-export const judgmentOf = (id) => marked.get(id) ?? "";
+export const markOf = (id) => marked.get(id) ?? "";
 
-// mark a paper, or take the mark away if it has it; gives the new mark
-export function judge(paper, kind) {
+// mark a paper, or remove the mark if it has it; returns the new mark
+export function mark(paper, kind) {
   if (marked.get(paper.id) === kind) marked.delete(paper.id); else marked.set(paper.id, kind);
   keep(); drawTray();
   announce(marked.has(paper.id) ? `marked: ${kind}` : "mark removed");
-  return judgmentOf(paper.id);
+  return markOf(paper.id);
 }
 
 // a shared address brings its marks with it
@@ -35,6 +35,6 @@ export function drawTray() {
   const clear = () => { marked.clear(); keep(); drawTray(); document.querySelectorAll(".thumb").forEach((one) => { one.ariaPressed = "false"; }); };
   put(tray, h("span", {}, [likes.length && `${likes.length} liked`, dislikes.length && `${dislikes.length} disliked`].filter(Boolean).join(", ")),
     likes.length ? h("a", {class: "button primary", href: address}, "More like these")
-      : h("span", {class: "muted"}, "like one to search"),
-    h("button", {class: "quiet", type: "button", "aria-label": `Forget ${counted(marked.size, "mark")}`, on: {click: clear}}, "Clear"));
+      : h("span", {class: "muted"}, "like a paper to search"),
+    h("button", {class: "quiet", type: "button", "aria-label": `Clear ${counted(marked.size, "mark")}`, on: {click: clear}}, "Clear"));
 }

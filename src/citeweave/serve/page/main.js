@@ -1,4 +1,4 @@
-// The page's beginning: follows the address to a view, and keeps the header, its form and its keys alive.
+// The entry point: shows the view of the address, and runs the header, its form and its keys.
 
 import {h, put, byId, icon} from "./dom.js";
 import {read, link, go, listen, onRoute} from "./route.js";
@@ -11,8 +11,8 @@ import {showLiked, showSearch} from "./search_view.js";
 import {showPaper} from "./paper_view.js";
 import {empty, failed} from "./states.js";
 
-// views that few visits need are loaded when they are opened
-const later = (path, name) => async (...given) => (await import(path))[name](...given);
+// rarely used views are loaded when they are opened
+const later = (path, name) => async (...args) => (await import(path))[name](...args);
 const VIEWS = {
   home: showHome, search: showSearch, liked: showLiked, paper: showPaper,
   draft: later("./draft_view.js", "showDraft"), map: later("./map_view.js", "showMap"),
@@ -37,11 +37,11 @@ async function show({moved = false, top = 0} = {}) {
   if (moved) { place.focus({preventScroll: true}); scrollTo(0, 0); }
   try {
     if (view) await view(route, place, signal);
-    else put(place, empty("No such page", "The address names a view that does not exist.", h("a", {class: "button primary", href: "?"}, "To the first page")));
+    else put(place, empty("No such page", "This address does not belong to any view.", h("a", {class: "button primary", href: "?"}, "Back to home")));
   } catch (error) {
     if (signal.aborted) return;
     console.error(error);
-    put(place, failed({what: "The page met a fault of its own.", next: "Load it again."}, () => location.reload()));
+    put(place, failed({what: "An error occurred on this page.", next: "Reload it."}, () => location.reload()));
   }
   if (moved && top && !signal.aborted) scrollTo(0, top);
 }
@@ -67,7 +67,7 @@ function openMenu(open) {
   byId("menu").ariaExpanded = String(open);
 }
 
-// a new question keeps filters and choices of the search that is shown
+// a new query keeps the filters and options of the current search
 function submit(event) {
   event.preventDefault();
   const q = byId("q").value.trim(), route = read();
@@ -84,5 +84,5 @@ byId("ask").addEventListener("submit", submit);
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") openMenu(false); });
 byId("menu").addEventListener("click", () => openMenu(!byId("nav").classList.contains("open")));
 watch(drawNav);
-// aspects and indexes of the library are part of most views: a short wait for them spares drawing twice
+// most views need aspects and indexes of the library: a short wait avoids drawing twice
 Promise.race([startHealth(), new Promise((done) => setTimeout(done, 400))]).then(() => show());

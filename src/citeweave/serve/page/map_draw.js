@@ -1,5 +1,5 @@
 // Draws the points into an image of pixels: 100,000 calls to draw a circle would take seconds, blending takes milliseconds.
-// `data-frame` of the canvas tells how many milliseconds the last picture took.
+// `data-frame` of the canvas holds the milliseconds that the last frame took.
 
 import {GRAY} from "./map_groups.js";
 

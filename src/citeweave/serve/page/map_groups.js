@@ -11,7 +11,7 @@ export const GRAY = ["#a39c90", "#6d675e"];
 // {of: (n,) group of each point, groups: [{name, size, color: [light, dark]}]}
 export function groupBy(points, kind) {
   if (kind === "year") return byYear(points);
-  if (kind === "field") return byNumber(points.field, points.fields.slice(0, -1), points.n, "other, or not known");
+  if (kind === "field") return byNumber(points.field, points.fields.slice(0, -1), points.n, "other or unknown");
   return byNumber(points.cluster, points.clusters.map((one) => one.name || "unnamed"), points.n, "none");
 }
 
@@ -22,7 +22,7 @@ export function knowsFields({field, fields, n}) {
   return known > n / 2;
 }
 
-// numbers beyond the names stand for the rest
+// numbers beyond the names mean the rest
 function byNumber(numbers, names, n, rest) {
   const none = names.length, sizes = new Array(none + 1).fill(0), raw = new Uint16Array(n);
   for (let i = 0; i < n; i++) { raw[i] = numbers[i] < none ? numbers[i] : none; sizes[raw[i]]++; }

@@ -1,10 +1,10 @@
-// The points of a map: unpacked from the server's answer, and found again under the pointer by a grid of cells.
+// The points of a map: unpacked from the response, and found under the pointer with a grid of cells.
 
 export const SIZE = 65536;
 const CELLS = 256;
 
 function unpack(packed, Type) {
-  const bytes = Uint8Array.from(atob(packed ?? ""), (sign) => sign.charCodeAt(0));
+  const bytes = Uint8Array.from(atob(packed ?? ""), (character) => character.charCodeAt(0));
   return new Type(bytes.buffer, 0, Math.floor(bytes.length / Type.BYTES_PER_ELEMENT));
 }
 
@@ -38,12 +38,12 @@ function boundsOf(xy, n) {
 // the nearest point that is allowed within a reach, all in units of the map; -1 if there is none
 export function nearest({xy, first, inCell}, u, v, reach, isAllowed) {
   const cell = (value) => Math.max(0, Math.min(CELLS - 1, Math.floor(value / 256)));
-  let best = -1, least = reach * reach;
+  let best = -1, closest = reach * reach;
   for (let row = cell(v - reach); row <= cell(v + reach); row++) {
     const line = row * CELLS;
     for (let at = first[line + cell(u - reach)]; at < first[line + cell(u + reach) + 1]; at++) {
       const i = inCell[at], du = xy[2 * i] - u, dv = xy[2 * i + 1] - v, far = du * du + dv * dv;
-      if (far < least && isAllowed(i)) { least = far; best = i; }
+      if (far < closest && isAllowed(i)) { closest = far; best = i; }
     }
   }
   return best;

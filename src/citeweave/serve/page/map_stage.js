@@ -12,11 +12,11 @@ export class Stage {
   constructor(points, {open, moved}) {
     Object.assign(this, {points, open, moved, titles: new Map(), fingers: new Map(), pinch: 0, traveled: 0, waiting: false});
     this.canvas = h("canvas", {id: "plot", tabindex: "0", role: "application", "aria-roledescription": "map",
-      "aria-label": "Map of the papers. Arrows move, plus and minus zoom, Enter opens the paper in the middle."});
+      "aria-label": "Map of the papers. Arrow keys move, plus and minus zoom, Enter opens the paper in the center."});
     this.tip = h("div", {id: "tip", role: "status"});
     const tool = (text, label, act) => h("button", {type: "button", "aria-label": label, title: label, on: {click: act}}, text);
     this.element = h("div", {id: "stage"}, this.canvas, this.tip, h("div", {id: "map-tools"},
-      tool("+", "Nearer", () => this.zoom(1.6)), tool("−", "Farther", () => this.zoom(1 / 1.6)), tool("All", "Show all", () => { this.home(); this.later(); })));
+      tool("+", "Zoom in", () => this.zoom(1.6)), tool("−", "Zoom out", () => this.zoom(1 / 1.6)), tool("All", "Show all", () => { this.home(); this.later(); })));
     this.look = {view: null, whole: 1, grouping: null, shown: [], found: null, lit: -1, chosen: -1, dark: false, ground: [0, 0, 0], ink: "", moving: false};
     this.painter = new Painter(this.canvas, points);
     this.isActive = (i) => this.look.shown[this.look.grouping.of[i]] && (!this.look.found || this.look.found[i] === 1);
@@ -148,7 +148,7 @@ export class Stage {
     const {xy} = this.points, {ratio} = this.painter, i = this.look.chosen, gap = 14;
     const [x, y] = this.painter.toScreen(this.look, xy[2 * i], xy[2 * i + 1]).map((one) => one / ratio);
     const width = this.canvas.width / ratio, height = this.canvas.height / ratio, wide = this.tip.offsetWidth, high = this.tip.offsetHeight;
-    const keep = (value, most) => `${Math.max(4, Math.min(most, value))}px`;
+    const keep = (value, max) => `${Math.max(4, Math.min(max, value))}px`;
     this.tip.style.setProperty("left", keep(x + gap + wide > width ? x - gap - wide : x + gap, width - wide - 4));
     this.tip.style.setProperty("top", keep(y - high - gap < 0 ? y + gap : y - high - gap, height - high - 4));
   }

@@ -1,4 +1,4 @@
-// The map: every paper a point. Colors by field, year or cluster; the legend hides and shows; a click opens the paper.
+// The map: every paper is a point, colored by field, year or cluster; the legend hides and shows groups; a click opens a paper.
 
 import {get, post} from "./api.js";
 import {segments} from "./controls.js";
@@ -22,14 +22,14 @@ export function showMap(route, place, signal) {
 function working(answer, route, place, signal) {
   setTimeout(() => { if (!signal.aborted) showMap(route, place, signal); }, AGAIN);
   const {done, total, seconds_left: left} = answer.working ?? {};
-  return empty("The map is being drawn", ["It opens by itself when it is ready.", total && `${number(done)} of ${number(total)}`, left && secondsLeft(left)].filter(Boolean).join(" "),
-    h("progress", {max: total || 1, value: total ? done : null, "aria-label": "The map is being drawn"}));
+  return empty("The map is being computed", ["It opens automatically when it is ready.", total && `${number(done)} of ${number(total)}`, left && secondsLeft(left)].filter(Boolean).join(" "),
+    h("progress", {max: total || 1, value: total ? done : null, "aria-label": "The map is being computed"}));
 }
 
 function view(answer, route, place, signal) {
   if (kept.state !== answer.state || kept.index !== (route.index ?? "")) kept = {state: answer.state, index: route.index ?? "", points: readPoints(answer)};
   const {points} = kept;
-  if (!points.n) return empty("No paper has a place yet", "Points appear when the model has read papers.");
+  if (!points.n) return empty("No points yet", "Points appear once papers are embedded.");
   const kinds = [points.fields.length > 1 && ["field", "Field"], points.clusters.length && ["cluster", "Topic"], ["year", "Year"]].filter(Boolean);
   const usual = kinds[0][0] === "field" && !knowsFields(points) ? kinds[1][0] : kinds[0][0];
   const kind = kinds.some(([one]) => one === route.color) ? route.color : usual;
@@ -42,7 +42,7 @@ function view(answer, route, place, signal) {
   const found = h("div", {});
   queueMicrotask(() => { stage.start(route, signal); if (route.q) findOnMap(route, points, stage, found, signal); });
   return h("div", {class: "map"}, stage.element, h("div", {class: "map-side"},
-    h("p", {class: "muted small"}, `${counted(points.n, "paper")}. Near points are papers that say similar things.`),
+    h("p", {class: "muted small"}, `${counted(points.n, "paper")}. Points that are close together are similar papers.`),
     segments("color", "Color by", kinds, kind, recolor), legend(state, stage), found));
 }
 
@@ -73,7 +73,7 @@ function legend(state, stage) {
     h("div", {class: "tools"}, h("button", {type: "button", on: {click: every(true)}}, "All"), h("button", {type: "button", on: {click: every(false)}}, "None")));
 }
 
-// ---- what a question finds, as lit points
+// ---- the hits of a query, as highlighted points
 async function findOnMap(route, points, stage, place, signal) {
   try {
     const {hits} = await post("search", {text: route.q, count: HIGHLIGHTED, ...(route.index ? {index: route.index} : {})}, signal);
@@ -82,7 +82,7 @@ async function findOnMap(route, points, stage, place, signal) {
     for (let i = 0; i < points.n; i++) if (rows.has(points.row[i])) { found[i] = 1; count++; }
     stage.look.found = found;
     stage.later();
-    announce(`${counted(count, "paper")} lit on the map`);
-    put(place, h("p", {class: "note"}, `${counted(count, "paper")} nearest to the question are lit. `, h("a", {href: changed(route, {q: ""})}, "Light all")));
+    announce(`${counted(count, "paper")} highlighted on the map`);
+    put(place, h("p", {class: "note"}, `${counted(count, "paper")} nearest to the query are highlighted. `, h("a", {href: changed(route, {q: ""})}, "Show all")));
   } catch (error) { if (error.name !== "AbortError") put(place, h("p", {class: "note"}, error.what ?? String(error))); }
 }

@@ -1,4 +1,4 @@
-// A paper: its abstract in sentences to choose from; beside it similar papers, or those that match the chosen ones.
+// A paper: its abstract as sentences to select; beside it similar papers, or those that match the selected sentences.
 
 import {get, paperPath} from "./api.js";
 import {ask} from "./asking.js";
@@ -53,10 +53,10 @@ function toolsOf(paper, route) {
 // ---- sentences: each a button; those chosen have a color each, which their matches on the other side share
 function sentenceList(paper, state, refresh) {
   const sentences = paper.sentences ?? [];
-  if (!paper.abstract || !sentences.length) return h("p", {class: "note"}, "This library has no abstract of this paper, only its title.");
+  if (!paper.abstract || !sentences.length) return h("p", {class: "note"}, "The library has no abstract of this paper, only its title.");
   const clear = h("button", {type: "button", class: "quiet clear", on: {click: () => choose([])}}, "Clear");
   const down = h("button", {type: "button", class: "quiet down", on: {click: () => document.querySelector(".side").scrollIntoView()}}, "See matches");
-  const label = h("p", {class: "label"}, h("span", {}, "Choose sentences to search by"), h("span", {}, down, clear));
+  const label = h("p", {class: "label"}, h("span", {}, "Select sentences to search by"), h("span", {}, down, clear));
   const buttons = sentences.map(({number, text}) => h("button", {type: "button", data: {sentence: number}},
     h("span", {class: "number"}, number + 1), h("span", {}, text)));
   const paint = () => {
@@ -95,19 +95,19 @@ function similar(paper, route, body, signal) {
   const query = {paper: paper.id, count: shownCount(route), explain: true, aspect: route.aspect, index: route.index, outside: route.outside ? true : ""};
   fillFrom(body, () => get("similar", query, signal), (answer) => results(answer, route, {
     title: route.aspect ? `Similar in ${route.aspect}` : "Similar papers", options: {against: paper.id, index: route.index ?? ""},
-    nothing: empty("No similar paper", "This paper has no vector yet, or the library holds no other paper.")}), signal);
+    nothing: empty("No similar papers", "This paper is not embedded yet, or the library has no other papers.")}), signal);
 }
 
 function bySentences(paper, route, chosen, body, signal) {
   const tones = chosen.map((number) => ({number: number + 1, tone: toneOf(number)}));
   const byWords = (error) => { // vectors of sentences may be missing; their words are not
     const texts = paper.sentences.filter((one) => chosen.includes(one.number)).map((one) => one.text);
-    if (error.status === 400) error.instead = {href: link({q: clip(texts.join(" "), 1500), index: route.index}), words: "Search by their words"};
+    if (error.status === 400) error.instead = {href: link({q: clip(texts.join(" "), 1500), index: route.index}), words: "Search by words instead"};
     throw error;
   };
   fillFrom(body, () => ask({...route, by: ""}, {sentences: {paper: paper.id, numbers: chosen}}, signal, {facets: false}).catch(byWords), (answer) => {
     announce(`${counted(answer.hits.length, "paper")} match ${counted(chosen.length, "sentence")}`);
-    return results(answer, route, {title: chosen.length === 1 ? `Papers that match sentence ${chosen[0] + 1}` : "Papers that match the chosen sentences",
+    return results(answer, route, {title: chosen.length === 1 ? `Papers that match sentence ${chosen[0] + 1}` : "Papers that match the selected sentences",
       options: {tones, against: paper.id, index: route.index ?? ""}});
   }, signal);
 }

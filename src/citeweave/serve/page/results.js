@@ -7,8 +7,8 @@ import {changed, go} from "./route.js";
 import {counted, sentence} from "./words.js";
 import {empty} from "./states.js";
 
-export const STEP = 20, MOST = 500;
-export const shownCount = (route) => Math.max(STEP, Math.min(MOST, Number.parseInt(route.count, 10) || STEP));
+export const STEP = 20, MAX_HITS = 500;
+export const shownCount = (route) => Math.max(STEP, Math.min(MAX_HITS, Number.parseInt(route.count, 10) || STEP));
 
 export const list = (hits, options = {}) => h("ol", {class: "results", data: {list: "results"}},
   hits.map((hit, at) => h("li", {}, card(hit, {...options, rank: at + 1}))));
@@ -21,27 +21,27 @@ export function results(answer, route, {title, options = {}, nothing = null}) {
   return h("section", {"aria-label": title},
     h("div", {class: "head"}, h("h1", {}, title),
       h("div", {class: "tools"}, h("small", {class: "muted"}, counted(hits.length, "paper") + quick), exportMenu(hits, route.index))),
-    answer.note && h("p", {class: "note"}, answer.note, answer.coming && `; ${answer.coming}, this page asks again by itself`),
-    list(hits, {...options, scored: answer.by !== "hybrid"}), // fused ranks are no measure of likeness
+    answer.note && h("p", {class: "note"}, answer.note, answer.coming && `; ${answer.coming}, and this page updates automatically`),
+    list(hits, {...options, scored: answer.by !== "hybrid"}), // fused ranks do not measure similarity
     more(hits, route));
 }
 
 function more(hits, route) {
   const shown = shownCount(route);
-  if (hits.length < shown || shown >= MOST) return null;
+  if (hits.length < shown || shown >= MAX_HITS) return null;
   const next = () => go(changed(route, {count: shown + STEP}), {replace: true});
   return h("div", {class: "tools"}, h("button", {type: "button", id: "more", on: {click: next}}, `Show ${STEP} more`));
 }
 
 const notYet = (coming) => h("section", {class: "state", role: "status", data: {state: "loading"}},
-  h("h2", {}, "Nothing found by words so far"),
-  h("p", {}, `${sentence(coming)} This page asks again by itself.`));
+  h("h2", {}, "Nothing found by words yet"),
+  h("p", {}, `${sentence(coming)} This page updates automatically.`));
 
 function noHits(route, note) {
   const filtered = route.year_from || route.year_to || route.venue || route.field;
   const free = changed(route, {year_from: "", year_to: "", venue: [], field: []});
-  return empty("Nothing found", filtered && note ? sentence(note) : filtered ? "No paper of the library matches with these filters."
-    : "No paper of the library matches. Fewer or other words may help.",
+  return empty("Nothing found", filtered && note ? sentence(note) : filtered ? "No paper in the library matches with these filters."
+    : "No paper in the library matches. Try fewer or different words.",
   filtered && h("a", {class: "button primary", href: free}, "Remove the filters"),
   h("a", {class: "button", href: "?view=draft"}, "Paste an abstract instead"));
 }

@@ -1,4 +1,4 @@
-// A question and what the library answers; also more papers like some, and unlike others.
+// A query and its results; also papers that are like some papers, and unlike others.
 
 import {get} from "./api.js";
 import {ask} from "./asking.js";
@@ -13,7 +13,7 @@ import {clip, counted, titleOf} from "./words.js";
 
 export function showSearch(route, place, signal) {
   document.title = `${clip(route.q ?? "", 60)} · citeweave`;
-  if (!route.q) { put(place, empty("Nothing was asked", "Type a question or a few words above.")); return null; }
+  if (!route.q) { put(place, empty("No query", "Type a question or a few words above.")); return null; }
   const tools = h("div", {class: "tools"}, waysOf(route), aspectsOf(route));
   return answerInto(route, place, signal, {text: route.q}, {title: "Results", tools});
 }
@@ -21,17 +21,17 @@ export function showSearch(route, place, signal) {
 export async function showLiked(route, place, signal) {
   document.title = "More like these · citeweave";
   const like = route.like ?? [], dislike = route.dislike ?? [];
-  if (!like.length) { put(place, empty("No paper is liked yet", "Mark papers with a thumb, then search for more like them.")); return null; }
+  if (!like.length) { put(place, empty("No liked papers yet", "Like papers with a thumb, then search for more like them.")); return null; }
   takeMarks(like, dislike);
   const tools = h("div", {}, h("div", {class: "tools"}, aspectsOf(route)));
   get("papers", {id: [...like, ...dislike], index: route.index}, signal)
-    .then(({papers}) => tools.prepend(marksOf(route, papers))).catch(() => { /* the results below say what is wrong */ });
+    .then(({papers}) => tools.prepend(marksOf(route, papers))).catch(() => { /* the results below show the error */ });
   return answerInto(route, place, signal, {liked: like, disliked: dislike}, {title: "More like these", tools});
 }
 
 function marksOf(route, papers) {
   const titles = new Map(papers.map((one) => [one.id, titleOf(one)]));
-  const chip = (name, id) => h("button", {type: "button", "aria-label": `Without ${titles.get(id) ?? id}`,
+  const chip = (name, id) => h("button", {type: "button", "aria-label": `Remove ${titles.get(id) ?? id}`,
     on: {click: () => go(changed(route, {[name]: route[name].filter((one) => one !== id)}))}},
   h("span", {}, titles.get(id) ?? id), h("span", {"aria-hidden": "true"}, "×"));
   const group = (name, label) => (route[name] ?? []).length > 0 && [h("p", {class: "note"}, label),

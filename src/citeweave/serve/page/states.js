@@ -1,4 +1,4 @@
-// What a view shows while it waits, when there is nothing, and when something went wrong.
+// What a view shows while it loads, when there is nothing, and when something went wrong.
 
 import {h, put, announce} from "./dom.js";
 import {onAnswer} from "./health.js";
@@ -13,20 +13,20 @@ export const empty = (title, words, ...tools) => h("section", {class: "state", d
 
 export function failed(error, again) {
   const offline = error.status === 0;
-  const isWorthAgain = again && ![400, 404, 413, 422].includes(error.status); // the same would be said again
-  const title = offline ? "No answer from the server" : error.status === 404 ? "Not in this library" : "That did not work";
+  const isWorthAgain = again && ![400, 404, 413, 422].includes(error.status); // a retry would fail the same way
+  const title = offline ? "The server did not respond" : error.status === 404 ? "Not in this library" : "Something went wrong";
   announce(error.what ?? "An error");
   return h("section", {class: "state", role: "alert", data: {state: offline ? "offline" : "error"}},
     h("h2", {}, title), h("p", {}, error.what ?? String(error)), error.next && h("p", {}, error.next),
     h("div", {class: "tools"},
       error.instead && h("a", {class: "button", href: error.instead.href}, error.instead.words),
       isWorthAgain && h("button", {class: "primary", type: "button", on: {click: again}}, "Try again"),
-      h("a", {class: isWorthAgain ? "button" : "button primary", href: "?"}, "To the first page")));
+      h("a", {class: isWorthAgain ? "button" : "button primary", href: "?"}, "Back to home")));
 }
 
-// what only needs time; the page asks again by itself
+// what only needs time; the page retries automatically
 const loading = (words) => h("section", {class: "state", role: "status", data: {state: "loading"}},
-  h("h2", {}, "Not ready yet"), h("p", {}, sentence(words)), h("p", {}, "This page asks again by itself."));
+  h("h2", {}, "Not ready yet"), h("p", {}, sentence(words)), h("p", {}, "This page updates automatically."));
 
 const PAUSE = 2000;
 const comingOf = (answer) => [answer].flat().map((one) => one?.coming).find(Boolean);

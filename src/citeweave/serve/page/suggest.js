@@ -1,11 +1,11 @@
-// Titles of the library while the reader types; arrows choose one, Enter opens it.
+// Suggests titles of the library while the user types; arrow keys select one, Enter opens it.
 
 import {get} from "./api.js";
 import {h, put, byId} from "./dom.js";
 import {go, link, read} from "./route.js";
 import {clip, titleOf} from "./words.js";
 
-const PAUSE = 140, LEAST = 3, MOST = 6;
+const PAUSE = 140, MIN_LENGTH = 3, MAX_SUGGESTIONS = 6;
 
 export function startSuggestions() {
   const input = byId("q"), list = byId("suggestions");
@@ -18,7 +18,7 @@ export function startSuggestions() {
     if (at >= 0) input.setAttribute("aria-activedescendant", items()[at].id); else input.removeAttribute("aria-activedescendant");
   };
   const open = (found) => {
-    put(list, found.slice(0, MOST).map((paper, place) => entry(paper, place, close)));
+    put(list, found.slice(0, MAX_SUGGESTIONS).map((paper, place) => entry(paper, place, close)));
     list.hidden = !list.children.length || document.activeElement !== input;
     input.ariaExpanded = String(!list.hidden);
     at = -1;
@@ -26,10 +26,10 @@ export function startSuggestions() {
   input.addEventListener("input", () => {
     clearTimeout(timer);
     const text = input.value.trim();
-    if (text.length < LEAST) { close(); return; }
+    if (text.length < MIN_LENGTH) { close(); return; }
     timer = setTimeout(async () => {
       run?.abort(); run = new AbortController();
-      try { open((await get("suggest", {q: text, index: read().index}, run.signal)).suggestions ?? []); } catch { /* only a help */ }
+      try { open((await get("suggest", {q: text, index: read().index}, run.signal)).suggestions ?? []); } catch { /* suggestions are optional */ }
     }, PAUSE);
   });
   input.addEventListener("keydown", (event) => {

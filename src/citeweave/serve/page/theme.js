@@ -1,4 +1,4 @@
-// The reader's choice of light or dark, before anything is drawn; without one the system's holds.
+// The user's choice of light or dark, before anything is drawn; the system's setting without one.
 (() => {
   let chosen = null;
   try { chosen = localStorage.getItem("citeweave-theme"); } catch { /* storage may be forbidden */ }

@@ -1,4 +1,4 @@
-// Why two papers are alike: aligned sentences, shared references, papers that cite both, words of both.
+// Why two papers are similar: aligned sentences, shared references, papers that cite both, words in both.
 
 import {get} from "./api.js";
 import {h} from "./dom.js";
@@ -6,7 +6,7 @@ import {link, read} from "./route.js";
 import {fillFrom} from "./states.js";
 import {counted, percent, titleOf, toneOf} from "./words.js";
 
-const LEAST_MASS = 0.02, MOST_PAIRS = 6, MOST_LISTED = 8;
+const MIN_MASS = 0.02, MAX_PAIRS = 6, MAX_LISTED = 8;
 
 export function whyButton(left, right, index) {
   const button = h("button", {class: "quiet why-button", type: "button", "aria-expanded": "false"}, "Why");
@@ -30,10 +30,10 @@ function reasons(why) {
     known.length + unknown > 0 && papers(`They share ${counted(known.length + unknown, "reference")}`, known,
       unknown > 0 && `${counted(unknown, "reference")} outside the library`),
     together.length > 0 && papers(`Cited together by ${counted(together.length, "paper")}`, together),
-    words.length > 0 && [h("h4", {}, "Words of both"), h("div", {class: "fields"},
+    words.length > 0 && [h("h4", {}, "Words in both"), h("div", {class: "fields"},
       words.slice(0, 12).map((one) => h("span", {class: "tag"}, typeof one === "string" ? one : one.word)))],
   ].filter(Boolean);
-  return parts.length ? parts : h("p", {class: "muted"}, "Only their vectors are alike: no shared reference or sentence is known.");
+  return parts.length ? parts : h("p", {class: "muted"}, "Only their vectors are similar: no shared references or matching sentences are known.");
 }
 
 const sentencesOf = (side, fallback) => side?.sentences ?? fallback ?? [];
@@ -41,18 +41,18 @@ const textOf = (sentence) => (typeof sentence === "string" ? sentence : sentence
 
 function pairs(why) {
   const left = sentencesOf(why.left, why.left_sentences), right = sentencesOf(why.right, why.right_sentences);
-  const strong = [...(why.pairs ?? [])].filter((one) => one.mass >= LEAST_MASS && left[one.left] && right[one.right])
-    .sort((a, b) => b.mass - a.mass).slice(0, MOST_PAIRS);
+  const strong = [...(why.pairs ?? [])].filter((one) => one.mass >= MIN_MASS && left[one.left] && right[one.right])
+    .sort((a, b) => b.mass - a.mass).slice(0, MAX_PAIRS);
   if (!strong.length) return null;
   const side = (text, pair) => h("span", {}, h("mark", {class: "hit-mark", vars: {
     "--tone": toneOf(pair.left), "--strength": Math.round(8 + 36 * Math.min(1, pair.mass * 2))}}, textOf(text)));
-  return [h("h4", {}, "Sentences that say the same"), h("ol", {class: "pairs"}, strong.map((pair) => h("li", {},
+  return [h("h4", {}, "Matching sentences"), h("ol", {class: "pairs"}, strong.map((pair) => h("li", {},
     side(left[pair.left], pair), h("b", {title: "share of the matched mass"}, percent(pair.mass)), side(right[pair.right], pair))))];
 }
 
 export function papers(title, list, more = "") {
-  return [h("h4", {}, title), h("ul", {class: "links"}, list.slice(0, MOST_LISTED).map((one) => h("li", {}, paperLink(one))),
-    list.length > MOST_LISTED && h("li", {class: "muted"}, `and ${list.length - MOST_LISTED} more`),
+  return [h("h4", {}, title), h("ul", {class: "links"}, list.slice(0, MAX_LISTED).map((one) => h("li", {}, paperLink(one))),
+    list.length > MAX_LISTED && h("li", {class: "muted"}, `and ${list.length - MAX_LISTED} more`),
     more && h("li", {class: "muted"}, more))];
 }
 

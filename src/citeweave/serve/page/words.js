@@ -4,19 +4,19 @@ export const number = (value) => Number(value ?? 0).toLocaleString("en");
 export const counted = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
 export const titleOf = (paper) => (paper?.title || "").trim() || `untitled (${paper?.id ?? "?"})`;
-export const clip = (text, most) => (text.length > most ? text.slice(0, most).replace(/[\s.,;:]*(\s\S{0,20})?$/, "") + "…" : text);
+export const clip = (text, max) => (text.length > max ? text.slice(0, max).replace(/[\s.,;:]*(\s\S{0,20})?$/, "") + "…" : text);
 
 // "A. Reed, B. Cole and 4 others"
-export function authorsOf(paper, most = 4) {
+export function authorsOf(paper, max = 4) {
   const names = (paper.authors ?? []).map((one) => (typeof one === "string" ? one : one.name ?? "")).filter(Boolean);
-  if (names.length <= most + 1) return names.join(", ");
-  return `${names.slice(0, most).join(", ")} and ${names.length - most} others`;
+  if (names.length <= max + 1) return names.join(", ");
+  return `${names.slice(0, max).join(", ")} and ${names.length - max} others`;
 }
 
 const size = (value) => (Array.isArray(value) ? value.length : typeof value === "object" && value
   ? (value.known?.length ?? 0) + (value.unknown ?? 0) : Number(value ?? 0));
 
-// why two papers are alike, as a line: "cites it · shares 4 references · co-cited by 3"
+// why two papers are similar, as a line: "cites it · shares 4 references · co-cited by 3"
 export function reasonOf(why) {
   if (!why) return "";
   const cites = {left: "cited by this paper", right: "cites this paper", both: "each cites the other"}[why.cites];
