@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from citeweave.evaluation.compare import compare as compare
     from citeweave.evaluation.evaluate import EvaluationOptions as EvaluationOptions
     from citeweave.evaluation.evaluate import evaluate as evaluate
-    from citeweave.evaluation.open_system import open_judged as open_judged
+    from citeweave.evaluation.open_system import open_system as open_system
     from citeweave.evaluation.report import Report as Report
     from citeweave.evaluation.suites.registry import read_suite as read_suite
     from citeweave.graph.build import GraphOptions as GraphOptions
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from citeweave.search.explain import explain as explain
     from citeweave.search.filters import Filter as Filter
     from citeweave.search.index import Index as Index
-    from citeweave.search.nearest import open_reader as open_reader
+    from citeweave.search.index_model import open_query_encoder as open_query_encoder
     from citeweave.search.nearest import search_paper as search_paper
     from citeweave.search.nearest import search_text as search_text
     from citeweave.search.query import Query as Query
@@ -101,7 +101,7 @@ _HOME = {
     "compare": "evaluation.compare",
     "EvaluationOptions": "evaluation.evaluate",
     "evaluate": "evaluation.evaluate",
-    "open_judged": "evaluation.open_system",
+    "open_system": "evaluation.open_system",
     "Report": "evaluation.report",
     "read_suite": "evaluation.suites.registry",
     "Corpus": "corpus.corpus",
@@ -153,7 +153,7 @@ _HOME = {
     "compact_index": "search.update",
     "Filter": "search.filters",
     "Index": "search.index",
-    "open_reader": "search.nearest",
+    "open_query_encoder": "search.index_model",
     "search_paper": "search.nearest",
     "search_text": "search.nearest",
     "create_app": "serve.app",
@@ -173,9 +173,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'citeweave' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"citeweave.{_HOME[name]}"), name)
     if inspect.isfunction(found):
-        from citeweave.core.arguments import accepting
+        from citeweave.core.arguments import convert_arguments
 
-        found = globals()[name] = accepting(found)
+        found = globals()[name] = convert_arguments(found)
     return found
 
 

@@ -144,13 +144,13 @@ class Citeomatic:
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
         texts = as_texts(texts)
         titles, abstracts = _field_counts(self._vectorizer, texts)  # (texts, terms) each
-        return combine_fields(titles @ self._vectors, abstracts @ self._vectors, self._weights)
+        return _combine_fields(titles @ self._vectors, abstracts @ self._vectors, self._weights)
 
 
-def combine_fields(titles: NDArray[Any], abstracts: NDArray[Any], weights: NDArray[Any]) -> Floats:
+def _combine_fields(titles: NDArray[Any], abstracts: NDArray[Any], weights: NDArray[Any]) -> Floats:
     """Return the normalized weighted sum of normalized titles and abstracts, (papers, dimension); empty ones are 0.
 
-    >>> combine_fields(np.array([[2.0, 0.0]]), np.array([[0.0, 5.0]]), np.array([3.0, 4.0])).round(3).tolist()
+    >>> _combine_fields(np.array([[2.0, 0.0]]), np.array([[0.0, 5.0]]), np.array([3.0, 4.0])).round(3).tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
     return _unit(weights[0] * _unit(titles) + weights[1] * _unit(abstracts))
@@ -210,7 +210,7 @@ class _CiteomaticTrainer:
 
     def _all_vectors(self) -> Floats:
         words = self.word_vectors().detach().numpy()
-        return combine_fields(self._fields[0] @ words, self._fields[1] @ words, self.weights())
+        return _combine_fields(self._fields[0] @ words, self._fields[1] @ words, self.weights())
 
     def _step(self, citing: NDArray[np.int64], cited: NDArray[np.int64], negatives: NDArray[np.int64]) -> float:
         """Take one Adam step on a batch of citations and their negatives (batch, kinds); return the loss."""

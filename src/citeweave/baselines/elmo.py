@@ -64,10 +64,10 @@ class WordBatch:
 
 
 @lru_cache(maxsize=200_000)
-def hash_ngrams(word: str) -> tuple[int, ...]:
+def _hash_ngrams(word: str) -> tuple[int, ...]:
     """Hash a word and its n-grams of 3 to 5 letters to embedding rows, with marks around the word.
 
-    >>> len(hash_ngrams("ab")), hash_ngrams("ab") == hash_ngrams("ba")
+    >>> len(_hash_ngrams("ab")), _hash_ngrams("ab") == _hash_ngrams("ba")
     (3, False)
     """
     marked = f"<{word}>"
@@ -255,7 +255,7 @@ def build_batch(torch: Any, texts: Sequence[Sequence[str]]) -> WordBatch:
     places = np.zeros((len(texts), longest), np.int64)  # (texts, length)
     for row, tokens in enumerate(texts):
         places[row, : len(tokens)] = [seen.setdefault(token, len(seen)) for token in tokens]
-    ngrams = [hash_ngrams(word) for word in seen]
+    ngrams = [_hash_ngrams(word) for word in seen]
     starts = np.cumsum([0, *(len(rows) for rows in ngrams[:-1])])
     return WordBatch(
         torch.tensor([row for rows in ngrams for row in rows]),

@@ -42,8 +42,9 @@ from citeweave.baselines.word_vectors import WordOptions, WordVectors, train_wor
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import hash_json
+from citeweave.core.hash_keys import hash_spans, hash_text
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import hash_spans, hash_text, stream
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
@@ -83,7 +84,7 @@ class RandomVectors:
         return out
 
 
-def fit_random(data: BaselineData, options: RandomOptions, revision: str) -> RandomVectors:
+def _fit_random(data: BaselineData, options: RandomOptions, revision: str) -> RandomVectors:
     """Return the random baseline; nothing is trained and the corpus is not read."""
     return RandomVectors(revision, options, data.seed)
 
@@ -111,7 +112,7 @@ class Baseline:
 
 
 BASELINES: dict[str, Baseline] = {
-    "random": Baseline("random vectors seeded by the text, 25", RandomOptions, fit_random, ("numpy",)),
+    "random": Baseline("random vectors seeded by the text, 25", RandomOptions, _fit_random, ("numpy",)),
     "tfidf": Baseline("weighted terms, sparse; dense by SVD, 300", TfidfOptions, fit_tfidf, ("scikit-learn",)),
     "doc2vec": Baseline("PV-DBOW paragraph vectors, 300", Doc2VecOptions, fit_doc2vec, ("gensim",)),
     "fasttext": Baseline(

@@ -24,8 +24,8 @@ from citeweave.baselines.data import BaselineData, Floats, read_training_texts
 from citeweave.baselines.word_sums import Sif, SifOptions, fit_sif
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_texts
 from citeweave.graph.citations import CitationGraph
 
 

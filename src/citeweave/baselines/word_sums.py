@@ -165,7 +165,7 @@ class SentenceSum:
         texts = as_texts(texts)
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         for start in range(0, len(texts), _TEXTS):
-            part = [split_sentences(text) for text in texts[start : start + _TEXTS]]
+            part = [_split_sentences(text) for text in texts[start : start + _TEXTS]]
             flat = [sentence for sentences in part for sentence in sentences]
             if flat:
                 vectors = self._encoder.encode(flat, reporter=reporter)  # (sentences, dimension)
@@ -175,10 +175,10 @@ class SentenceSum:
         return np.asarray(out / np.where(lengths > 0, lengths, 1), np.float32)
 
 
-def split_sentences(text: str) -> list[str]:
+def _split_sentences(text: str) -> list[str]:
     """Split a paper's text into its title and the sentences of its abstract; a text of one part is split as well.
 
-    >>> split_sentences("What is it? A title[SEP]One. Two."), split_sentences("One. Two."), split_sentences("")
+    >>> _split_sentences("What is it? A title[SEP]One. Two."), _split_sentences("One. Two."), _split_sentences("")
     (['What is it? A title', 'One.', 'Two.'], ['One.', 'Two.'], [])
     """
     title, abstract = split_fields(text)

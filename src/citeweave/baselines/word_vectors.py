@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer, strip_accents_ascii
 
 from citeweave.core.errors import EmptyResultError, UserError, require
+from citeweave.core.hash_keys import hash_text
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import hash_text, stream
+from citeweave.core.randomness import stream
 from citeweave.corpus.text import SEPARATOR
 
 _WORD = re.compile(r"\b\w\w+\b")

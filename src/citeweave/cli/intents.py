@@ -249,7 +249,7 @@ def _drawn(count: int, most: int, seed: int) -> Any:
 
     from citeweave.core.randomness import stream
 
-    drawn = stream(seed, "unlabeled").permutation(count)  # (sentences,)
+    drawn = stream(seed, "unlabelled").permutation(count)  # (sentences,)
     return np.sort(drawn[:most] if most else drawn).astype(np.int64)
 
 

@@ -43,6 +43,7 @@ RENAMED = {
     "--most": "--max-papers",
     "--most-contexts": "--max-contexts",
     "--most-unlabelled": "--max-unlabeled",
+    "--unlabelled": "--unlabeled",
     "--whole": "--document-vector",
 }
 """Old option names, which work for one more release."""

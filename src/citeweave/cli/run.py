@@ -195,20 +195,20 @@ def recipes(json: Json = False, debug: Debug = False) -> None:
 
 
 def _text(result: RunResult, options: RunOptions) -> str:
-    from citeweave.pipeline.fit_bands import describe
+    from citeweave.pipeline.fit_bands import describe_bands
     from citeweave.pipeline.training_stages import comparison_page
 
     lines = [f"{result.folder}: {result.recipe.label}"]
     if result.skipped:
         done = (
             "all of it was"
-            if not result.made
-            else f"{len(result.skipped)} of {len(result.skipped) + len(result.made)} stages were"
+            if not result.executed
+            else f"{len(result.skipped)} of {len(result.skipped) + len(result.executed)} stages were"
         )
         lines.append(f"{done} there already")
     lines.append(f"samples: {len(result.samples):,}; models: {', '.join(str(model) for model in result.models)}")
     if bands := result.record.get("bands"):
-        lines.append(describe(bands))
+        lines.append(describe_bands(bands))
     return "\n".join([*lines, "", comparison_page(result.comparisons, result.spaces)])
 
 
@@ -216,7 +216,7 @@ def _json(result: RunResult) -> dict[str, Any]:
     return {
         "output": str(result.folder),
         "recipe": result.recipe.label,
-        "made": list(result.made),
+        "made": list(result.executed),
         "skipped": list(result.skipped),
         "samples": len(result.samples),
         "models": [str(model) for model in result.models],
@@ -263,7 +263,7 @@ def sweep(
     debug: Debug = False,
 ) -> None:
     """Run a recipe for several values of one key and plot one curve per task."""
-    from citeweave.pipeline.run import RECORD, as_table, parse_over, sweep_recipe
+    from citeweave.pipeline.run import RECORD, as_table, parse_swept_key, sweep_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
     suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
@@ -285,7 +285,7 @@ def sweep(
         overwrite=overwrite,
     )
     reporter = reporter_of(quiet or json)
-    result = sweep_recipe(recipe, parse_over(over), corpus, output, options, overrides=set_, reporter=reporter)
+    result = sweep_recipe(recipe, parse_swept_key(over), corpus, output, options, overrides=set_, reporter=reporter)
     if json:
         import json as reading
 
@@ -363,16 +363,16 @@ def estimate(
 ) -> None:
     """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing."""
     from citeweave.pipeline.cost import parse_count
-    from citeweave.pipeline.cost_constants import machine_of
+    from citeweave.pipeline.cost_constants import parse_machine
     from citeweave.pipeline.plan import estimate_recipe
     from citeweave.pipeline.recipe import load_recipe
 
-    chosen = machine_of(
+    chosen = parse_machine(
         machine,
         cores=None if cores is None else parse_count(cores, "--cores"),
         memory=None if memory is None else parse_size(memory, "--memory"),
         gpu=gpu,
-        gpus=None if gpus is None else parse_count(gpus, "--gpus", least=0),
+        gpus=None if gpus is None else parse_count(gpus, "--gpus", minimum=0),
     )
     sizes = replace(_sizes(papers, citations, texts, corpus, tokens), only_edges=edges)
     found = estimate_recipe(load_recipe(recipe, set_), sizes, chosen, init=init)
@@ -386,7 +386,7 @@ def _sizes(
     papers: str | None, citations: str | None, texts: str | None, corpus: Path | None, tokens: float | None
 ) -> Sizes:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.pipeline.cost import corpus_sizes, given_sizes, parse_count
+    from citeweave.pipeline.cost import parse_count, sizes_from_corpus, sizes_from_counts
 
     if corpus is not None:
         given = {"--papers": papers, "--citations": citations, "--texts": texts, "--tokens": tokens}
@@ -395,13 +395,13 @@ def _sizes(
                 raise UserError(
                     f"{option} is {value!r} and --corpus {corpus}; a corpus is counted: leave out one of both"
                 )
-        return corpus_sizes(Corpus.open(corpus))
+        return sizes_from_corpus(Corpus.open(corpus))
     if papers is None:
         raise UserError("nothing says how large the literature is; give --papers and --citations, or --corpus")
     number = parse_count(papers, "--papers")
-    cited = parse_count(citations, "--citations", least=0) if citations is not None else 10 * number
-    with_text = None if texts is None else parse_count(texts, "--texts", least=0)
-    return given_sizes(
+    cited = parse_count(citations, "--citations", minimum=0) if citations is not None else 10 * number
+    with_text = None if texts is None else parse_count(texts, "--texts", minimum=0)
+    return sizes_from_counts(
         number,
         min(cited, number * (number - 1)) if citations is None else cited,
         texts=with_text,

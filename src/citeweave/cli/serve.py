@@ -76,7 +76,7 @@ def serve(
 
     require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
-    from citeweave.serve.app import check_port, is_local
+    from citeweave.serve.app import check_port, is_loopback
     from citeweave.serve.options import ServeOptions
 
     _check(port, workers)
@@ -95,7 +95,7 @@ def serve(
         log="none" if quiet else log,
         debug=debug,
     )
-    if not is_local(host):
+    if not is_loopback(host):
         print(f"warning: {host} can be reached from other machines, and there is no password", file=sys.stderr)
     check_port(host, port)
     _run(folders, host, port, options, workers=workers, quiet=quiet)
@@ -103,12 +103,12 @@ def serve(
 
 def _run(folders: dict[str, Path], host: str, port: int, options: ServeOptions, *, workers: int, quiet: bool) -> None:
     """Serve in this process, or in several, until stopped."""
-    from citeweave.serve.app import check_places, leave_at_once, run_app, run_workers
+    from citeweave.serve.app import check_indexes, exit_at_once, run_app, run_workers
 
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     reporter = reporter_of(quiet)
     if workers > 1:
-        check_places(folders, options)  # what is wrong is said once, here
+        check_indexes(folders, options)  # what is wrong is said once, here
         reporter.say(f"serving {folders['main']} at {address}")
         run_workers(folders, host, port, options, workers=workers)
         return
@@ -118,7 +118,7 @@ def _run(folders: dict[str, Path], host: str, port: int, options: ServeOptions, 
     reporter.say(f"serving {folders['main']} at {address}")
     run_app(app, host, port, options)
     reporter.say("stopped")
-    leave_at_once()
+    exit_at_once()
 
 
 def _check(port: int, workers: int) -> None:
@@ -196,7 +196,7 @@ def explore(
     if not once:
         port = _check_serving(port)  # what is wrong is said before anything is read
     with open_library(source, folder, options, reporter=reporter) as library:
-        for line in library.lacks():
+        for line in library.missing_data():
             reporter.say(line)
         if once:
             failure = library.finish(reporter)
@@ -225,7 +225,7 @@ def _tell(library: Library, *, json: bool, quiet: bool) -> None:
 
     counts = count_papers(Index.open(library.index_folder))
     if json:
-        print_json({"name": library.name, "index": str(library.index_folder), **counts, "lacks": library.lacks()})
+        print_json({"name": library.name, "index": str(library.index_folder), **counts, "lacks": library.missing_data()})
     elif not quiet:
         around = f", {counts['around']:,} more around them" if counts["around"] else ""
         print(
@@ -245,15 +245,15 @@ def _samples_of(library: Library, samples: Path | None) -> tuple[str, str]:
 
 def _serve(library: Library, options: ServeOptions, port: int, *, browser: bool, reporter: Reporter) -> None:
     """Serve the explorer until Ctrl-C, while the background work goes on."""
-    from citeweave.serve.app import create_app, leave_at_once, run_until_told, server_of
+    from citeweave.serve.app import create_app, create_server, exit_at_once, run_until_stopped
 
     address = f"http://{_HOST}:{port}/"
-    server = server_of(create_app(library, options), _HOST, port, options)
+    server = create_server(create_app(library, options), _HOST, port, options)
     threading.Thread(target=_greet, args=(server, library, address, browser, reporter), daemon=True).start()
-    run_until_told(server)
+    run_until_stopped(server)
     library.stop()
     reporter.say("stopped; the same command goes on where this one ended")
-    leave_at_once()
+    exit_at_once()
 
 
 def _greet(server: Any, library: Library, address: str, browser: bool, reporter: Reporter) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PaperSentences:
-    """Titles and sentences of papers, to show beside their ids; empty where unknown."""
+    """Titles and sentences of papers for what `similar` and `explain` print beside ids; empty where unknown."""
 
     def __init__(self, source: Path | None) -> None:
         self._source = source

@@ -158,7 +158,7 @@ def audit_samples_folder(
     pictures: Path | None,
     reporter: Reporter,
 ) -> Any:
-    """Audit samples against the corpus they were mined from, with the graph that mining used by default."""
+    """Run `citeweave audit` on a folder of samples, with the corpus and graph that they were mined from by default."""
     from citeweave.corpus.leakage import load_paper_table
     from citeweave.graph.citations import CitationGraph, graph_from_edges
     from citeweave.mining.audit import AuditOptions, audit_samples

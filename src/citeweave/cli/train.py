@@ -163,12 +163,12 @@ def bundle(
 def _plan(recipe: str | None, overrides: list[str], init: str | None) -> TrainingPlan:
     """Return the encoder and training options of a recipe, or the defaults."""
     from citeweave.pipeline.recipe import load_recipe, read_overrides
-    from citeweave.pipeline.training_stages import with_start
+    from citeweave.pipeline.training_stages import with_start_model
     from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
 
     tables = read_overrides(overrides)
     if recipe:
-        tables = with_start(load_recipe(recipe, overrides), init or "", chains=False).tables
+        tables = with_start_model(load_recipe(recipe, overrides), init or "", chains=False).tables
     elif init:
         tables["encoder"] = {**tables.get("encoder", {}), "init": init}
     encoder = encoder_options(tables.get("encoder", {}))

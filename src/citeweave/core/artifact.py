@@ -213,7 +213,7 @@ def kind_of(folder: Path) -> str:
     return _read_json_key(folder / MANIFEST, "kind")
 
 
-def kind_without_manifest(folder: Path) -> str:
+def _kind_without_manifest(folder: Path) -> str:
     """Return "index" or "library" for a folder of ours that has no manifest, or ""."""
     kinds = (
         kind for name, (format, kind) in _OTHER_FORMATS.items() if _read_json_key(folder / name, "format") == format
@@ -233,7 +233,7 @@ def _explain_missing_manifest(folder: Path, kind: str) -> str:
         return f"{folder} does not exist; give a folder that holds {_kind_with_article(kind)}"
     if work_folder(folder).exists():
         return f"{folder} is unfinished because a run was interrupted; run the same command again to finish it"
-    if other := kind_without_manifest(folder):
+    if other := _kind_without_manifest(folder):
         return f"{folder} holds {_kind_with_article(other)}, not {_kind_with_article(kind)}; give a folder that holds {_kind_with_article(kind)}"
     return (
         f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {_kind_with_article(kind)}"
@@ -458,7 +458,7 @@ def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
                 f"{folder} holds an artifact made from other inputs or options; choose another -o or --overwrite"
             )
         check_replaceable(folder)
-    elif other := kind_without_manifest(folder):
+    elif other := _kind_without_manifest(folder):
         raise UserError(f"{folder} holds {other}, which {kind} must not replace; choose another -o")
     elif not folder.is_dir() or any(folder.iterdir()):
         raise UserError(f"{folder} exists and is not an artifact of citeweave; choose another -o")

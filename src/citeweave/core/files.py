@@ -233,7 +233,7 @@ def _leads_out(place: PurePath) -> bool:
     return bool(place.anchor) or ".." in place.parts or not place.parts
 
 
-def open_lock(path: Path) -> BinaryIO:
+def _open_lock(path: Path) -> BinaryIO:
     """Open the file of a lock; OSError where a symbolic link is in its place."""
     if not _NO_FOLLOW and path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -270,7 +270,7 @@ def take_lock(path: Path, *, wait: float = 0.0, remove: bool = False) -> ExitSta
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            file = stack.enter_context(open_lock(path))
+            file = stack.enter_context(_open_lock(path))
             is_locked = _try_lock(path, file, stack)
             if is_locked and _has_its_name(path, file):
                 stack.callback(_release, path, file, remove)

@@ -90,17 +90,17 @@ class _Meter:
     def _show(self, before: str, after: str) -> None:
         elapsed = max(time.monotonic() - self._start, 1e-9)
         self._reported = self._done
-        line = progress_line(self._label, self._done, self._total, self._unit, elapsed)
+        line = _progress_line(self._label, self._done, self._total, self._unit, elapsed)
         self._stream.write(before + line + after)
         self._stream.flush()
 
 
-def progress_line(label: str, done: int, total: int | None, unit: str, elapsed: float) -> str:
+def _progress_line(label: str, done: int, total: int | None, unit: str, elapsed: float) -> str:
     """Return one line of progress: amount, share, rate, and time left or elapsed.
 
-    >>> progress_line("reading", 50, 200, "files", 10.0)
+    >>> _progress_line("reading", 50, 200, "files", 10.0)
     'reading: 50 of 200 files (25 %), 5/s, 0:30 left'
-    >>> progress_line("reading", 1500000, None, "records", 3.0)
+    >>> _progress_line("reading", 1500000, None, "records", 3.0)
     'reading: 1,500,000 records, 500,000/s, 0:03'
     """
     rate = done / elapsed

@@ -39,7 +39,7 @@ from citeweave.core.artifact import Manifest, check_files, read_manifest
 from citeweave.core.columns import TextColumn, offsets_fit, open_numbers, release, write_numbers
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import file_state
-from citeweave.core.randomness import Keys, hash_texts
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.corpus.paper import Citation, Context, Intent, OutsideNames, Paper
 
 # The columns on disk and their types; another layout is another VERSION.

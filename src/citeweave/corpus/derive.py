@@ -42,8 +42,9 @@ from citeweave.core.artifact import artifact_matches, new_artifact
 from citeweave.core.columns import BLOCK
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import hash_json
+from citeweave.core.hash_keys import Keys, hash_texts, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_texts, mix_keys, stream
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.derived_texts import (
     CLOZE,
@@ -172,7 +173,7 @@ class DrawnSentences:
         return {"sentences": len(self.spans), "papers": papers, "rejected": self.rejected}
 
 
-def draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DrawnSentences:
+def _draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DrawnSentences:
     """Draw up to `per_paper` cloze sentences from every abstract that has enough of them."""
     rejected: dict[str, int] = {}
     rows = _abstract_rows(corpus, rejected)
@@ -204,7 +205,7 @@ def draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter 
 
 def cloze_records(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DerivedRecords:
     """Return the records of a cloze corpus: sentences, the rests of their abstracts, hubs for papers, citations."""
-    drawn = draw_sentences(corpus, options, reporter=reporter)
+    drawn = _draw_sentences(corpus, options, reporter=reporter)
     return DerivedRecords(_cloze_records(corpus, drawn.spans, options), drawn.counts())
 
 

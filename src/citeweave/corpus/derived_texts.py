@@ -28,7 +28,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.randomness import Keys, hash_texts
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.corpus.paper import CitationBlock, Paper, StagedRecord
 
 PAPERS, CONTEXTS, CLOZE, TITLES = "papers", "contexts", "cloze", "titles"

@@ -162,11 +162,11 @@ def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     return distinct([spell(external[key]) for key, spell in _SEMANTIC_SCHOLAR.items() if external.get(key) is not None])
 
 
-def generated_id(source: str, title: str, year: int | None) -> str:
+def _generated_id(source: str, title: str, year: int | None) -> str:
     """Generate an id from title and year for an entry without any, the same in the next version of its file.
 
-    >>> first, second = generated_id("ris", "Maps of the Moon!", 2020), generated_id("ris", "Maps", 2020)
-    >>> generated_id("ris", "Maps of the moon", 2020), first == second
+    >>> first, second = _generated_id("ris", "Maps of the Moon!", 2020), _generated_id("ris", "Maps", 2020)
+    >>> _generated_id("ris", "Maps of the moon", 2020), first == second
     ('ris-c7933e5fb3', False)
     """
     return f"{source}-{hashlib.blake2b(f'{fold(title)}|{year}'.encode(), digest_size=5).hexdigest()}"
@@ -182,7 +182,7 @@ def with_id(paper: Paper, source: str) -> Paper:
         return paper
     if paper.ids:
         return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
-    return replace(paper, id=generated_id(source, paper.title, paper.year))
+    return replace(paper, id=_generated_id(source, paper.title, paper.year))
 
 
 _SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {

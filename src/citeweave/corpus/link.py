@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import NumberWriter, TextWriter, open_numbers, release
+from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import Keys, hash_spans, mix_keys
 from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS, IdIndex
 from citeweave.corpus.external_sort import CitationCodes, ExternalSort
 from citeweave.corpus.numbered_citations import ATTRIBUTES, NumberedTable, NumberRows, default_of

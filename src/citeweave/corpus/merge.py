@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import TextColumn, release
-from citeweave.core.randomness import Keys, hash_texts
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB
 from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.staged_parts import StagedPart

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import NumberWriter, open_numbers, release
-from citeweave.core.randomness import Keys, hash_numbers
+from citeweave.core.hash_keys import Keys, hash_numbers
 from citeweave.corpus.corpus import IdIndex
 from citeweave.corpus.paper import NumberedCitations, OutsideName
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK, NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.core.errors import ArtifactError
-from citeweave.core.randomness import Keys
+from citeweave.core.hash_keys import Keys
 
 
 class Intent(enum.IntFlag):

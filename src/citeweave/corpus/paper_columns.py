@@ -19,8 +19,8 @@ import orjson
 from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK, TextColumn, TextWriter, open_numbers, release, write_numbers
+from citeweave.core.hash_keys import Keys, hash_numbers, hash_text, hash_texts
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import Keys, hash_numbers, hash_text, hash_texts
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT, IdIndex
 from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.merge import Ints, RowAssignment, StagedPapers

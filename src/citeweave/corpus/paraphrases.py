@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK
 from citeweave.core.errors import EmptyResultError
+from citeweave.core.hash_keys import Keys, hash_numbers, hash_text, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_numbers, hash_text, mix_keys, stream
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.derived_texts import (
     DerivedRecords,
@@ -83,7 +84,7 @@ def context_records(
     corpus: Corpus, options: DerivedTexts, *, before: Corpus | None = None, reporter: Reporter = QUIET
 ) -> DerivedRecords:
     """Return the records of a corpus of paraphrases: a text per citing sentence, hubs for sets and shared papers."""
-    contexts = select_contexts(corpus, options, before=before, reporter=reporter)
+    contexts = _select_contexts(corpus, options, before=before, reporter=reporter)
     hub, member = _shared_papers(corpus.contexts, contexts, options.shared)
     return DerivedRecords(
         _context_records(corpus, contexts, hub, member, options),
@@ -113,7 +114,7 @@ def _context_records(
     yield from citation_blocks(hash_numbers("shared:", hub), texts[member])
 
 
-def select_contexts(
+def _select_contexts(
     corpus: Corpus, options: DerivedTexts, *, before: Corpus | None = None, reporter: Reporter = QUIET
 ) -> ContextSets:
     """Select the citing sentences that have a paraphrase, by ASPIRE's filters.

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.columns import NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.core.files import read_input, write_json
+from citeweave.core.hash_keys import hash_numbers, hash_texts
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import hash_numbers, hash_texts
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
 from citeweave.corpus.identity import title_key
 from citeweave.corpus.numbered_citations import NumberedTable, NumberedWriter, open_tables, texts_of_numbers

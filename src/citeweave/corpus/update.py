@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import TextColumn, open_numbers, write_numbers
 from citeweave.core.files import hash_file, link_or_copy
+from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import Keys, mix_keys
 from citeweave.corpus.corpus import NOT_FOUND, PAPER_TEXTS, Changes, Corpus
 from citeweave.corpus.merge import RowAssignment
 from citeweave.corpus.numbered_citations import NumberedTable

@@ -256,7 +256,7 @@ class _Attempt:
             try:
                 encode(rows)
             except Exception as error:
-                if not is_out_of_memory(error):
+                if not _is_out_of_memory(error):
                     raise
                 return _FailedBatch(rows, np.concatenate(plan[number:]), self.lengths)
             self.part.add(rows, self.budget, self.halved)
@@ -264,10 +264,10 @@ class _Attempt:
         return None
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that a smaller batch may fit; torch need not be installed.
 
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    >>> _is_out_of_memory(MemoryError()), _is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     (True, True)
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

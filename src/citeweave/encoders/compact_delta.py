@@ -144,10 +144,10 @@ class Coding:
     bits: int
 
 
-def tensor_shapes(coding: Coding, shape: tuple[int, int]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _tensor_shapes(coding: Coding, shape: tuple[int, int]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the dtype and shape of each stored part of a coded matrix (out, in).
 
-    >>> tensor_shapes(Coding("factors", 4, 8), (6, 10))["left"], tensor_shapes(Coding("rows", 2, 1), (6, 10))["places"]
+    >>> _tensor_shapes(Coding("factors", 4, 8), (6, 10))["left"], _tensor_shapes(Coding("rows", 2, 1), (6, 10))["places"]
     (('I8', (4, 6)), ('I32', (2,)))
     """
     codes, count = "I8" if coding.bits == 8 else "U8", coding.count
@@ -235,7 +235,7 @@ def apply_compact(folder: Path, model: Any) -> None:
             raise InputError(
                 f"{folder / SETTINGS_FILE}: {name} has a count of {coding.count}; at most {limit} is possible"
             )
-        expected |= {f"{name}.{part}": kind for part, kind in tensor_shapes(coding, shape).items()}
+        expected |= {f"{name}.{part}": kind for part, kind in _tensor_shapes(coding, shape).items()}
     vectors = {name: ("F16", tuple(weight.shape)) for name, weight in weights.items() if weight.dim() == 1}
     stored = read_stored(path, expected | vectors, needed=set(expected))
     with torch.no_grad():
@@ -243,7 +243,7 @@ def apply_compact(folder: Path, model: Any) -> None:
             if name in stored:
                 change = stored[name].float()
             elif name in delta.matrices:
-                parts = {part: stored[f"{name}.{part}"] for part in tensor_shapes(delta.matrices[name], _shape(weight))}
+                parts = {part: stored[f"{name}.{part}"] for part in _tensor_shapes(delta.matrices[name], _shape(weight))}
                 _check_places(path, name, parts, len(weight))
                 change = read_change(delta.matrices[name], parts, _shape(weight))
             else:

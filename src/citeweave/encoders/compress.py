@@ -124,7 +124,7 @@ def compress(
     start = load_encoder(
         base, device="cpu", pooling=settings.pooling, max_tokens=settings.max_tokens, normalize=settings.normalize
     )
-    changes = changes_of(own, start)
+    changes = _changes_of(own, start)
     reporter.say(f"{len(changes)} weights of {trained} differ from {base}")
     vectors = {name: change.half() for name, change in changes.items() if change.dim() == 1}
     left = budget - _FILE_HEADER - sum(2 * change.numel() + 200 for change in vectors.values())
@@ -145,13 +145,13 @@ def compress(
         size,
         {name: _report(changes[name], option) for name, option in chosen.items()},
         len(vectors),
-        cosines_of(wanted, load_encoder(folder, device="cpu").encode(held)),
-        cosines_of(wanted, start.encode(held)),
+        _cosines_of(wanted, load_encoder(folder, device="cpu").encode(held)),
+        _cosines_of(wanted, start.encode(held)),
         len(held),
     )
 
 
-def changes_of(trained: TorchEncoder, base: TorchEncoder) -> dict[str, Tensor]:
+def _changes_of(trained: TorchEncoder, base: TorchEncoder) -> dict[str, Tensor]:
     """Return the changes of the weights by training, by name; the unused pooler is left out."""
     after, before = (dict(each.network.model.named_parameters()) for each in (trained, base))
     shapes = [{name: tuple(weight.shape) for name, weight in each.items()} for each in (after, before)]
@@ -187,12 +187,12 @@ def _nearest_choice(
     matrices = {name: change for name, change in changes.items() if change.dim() == 2}
     weights = {name: change.new_ones(len(change)) for name, change in matrices.items()}
     options = {name: _points(change, weights[name]) for name, change in matrices.items()}
-    tried = [choose_codings(options, budget)]
-    table, counted = token_weights(own, texts)
+    tried = [_choose_codings(options, budget)]
+    table, counted = _token_weights(own, texts)
     if table in matrices:
-        tried.append(choose_codings({**options, table: _points(matrices[table], counted)}, budget))
+        tried.append(_choose_codings({**options, table: _points(matrices[table], counted)}, budget))
     wanted = own.encode(texts)
-    cosines = [cosines_of(wanted, _encode_with(start, changes, chosen, texts)) for chosen in tried]
+    cosines = [_cosines_of(wanted, _encode_with(start, changes, chosen, texts)) for chosen in tried]
     for name, each in zip(("tokens alike", "tokens by frequency"), cosines, strict=False):
         reporter.say(f"{name}: mean cosine {each.mean}, lowest {each.least}")
     return tried[max(range(len(tried)), key=lambda number: cosines[number].mean)]
@@ -201,17 +201,17 @@ def _nearest_choice(
 def _points(change: Tensor, weights: Tensor) -> dict[Point, CodingOption | None]:
     """Return the bytes and error of every coding of a matrix, and of storing nothing."""
     nothing: dict[Point, CodingOption | None] = {(0, float((change.square().sum(dim=1) * weights).sum())): None}
-    return nothing | {(option.bytes, option.error): option for option in coding_options(change, weights)}
+    return nothing | {(option.bytes, option.error): option for option in _coding_options(change, weights)}
 
 
-def choose_codings(
+def _choose_codings(
     options: Mapping[str, Mapping[Point, CodingOption | None]], budget: int
 ) -> dict[str, CodingOption | None]:
     """Choose the coding of each matrix so that all fit into the budget; None where nothing is stored."""
     return {name: options[name][point] for name, point in allocate(options, budget).items()}
 
 
-def token_weights(encoder: TorchEncoder, texts: Sequence[str]) -> tuple[str, Tensor]:
+def _token_weights(encoder: TorchEncoder, texts: Sequence[str]) -> tuple[str, Tensor]:
     """Return the name of the token embeddings, and how often each token occurs in texts, (tokens,): 1 = as an average one.
 
     An average token is one of as many as would, all equally frequent, have the texts' entropy.
@@ -247,7 +247,7 @@ def _decode(option: CodingOption, change: Tensor) -> Tensor:
     return read_change(option.coding, option.tensors, (int(change.shape[0]), int(change.shape[1])))
 
 
-def cosines_of(ones: NDArray[np.float32], others: NDArray[np.float32]) -> Cosines:
+def _cosines_of(ones: NDArray[np.float32], others: NDArray[np.float32]) -> Cosines:
     """Return the mean and lowest cosine of two encoders' vectors, text by text, (texts, dimension) each."""
     lengths = np.linalg.norm(ones, axis=1) * np.linalg.norm(others, axis=1)  # (texts,)
     cosines = np.einsum("td,td->t", ones, others) / np.maximum(lengths, 1e-12)  # (texts,)
@@ -264,7 +264,7 @@ def _report(change: Tensor, option: CodingOption | None) -> MatrixReport:
 # --- codings of one matrix, and the bytes each gets ------------------------------------------------------
 
 
-def coding_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
+def _coding_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
     """Yield every coding of a change (out, in) with its error; an error of row i counts weights[i] times."""
     yield from _factor_options(change, weights)
     yield from _row_options(change, weights)
@@ -318,10 +318,10 @@ def _size(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() + _TENSOR_HEADER for tensor in tensors.values())
 
 
-def hull_of(points: Iterable[Point]) -> list[Point]:
+def _hull_of(points: Iterable[Point]) -> list[Point]:
     """Return the points on the lower convex hull of error over bytes, from few bytes to many.
 
-    >>> hull_of([(0, 10.0), (1, 9.5), (2, 4.0), (3, 4.5), (4, 3.0), (5, 3.0)])
+    >>> _hull_of([(0, 10.0), (1, 9.5), (2, 4.0), (3, 4.5), (4, 3.0), (5, 3.0)])
     [(0, 10.0), (2, 4.0), (4, 3.0)]
     """
     hull: list[Point] = []
@@ -340,7 +340,7 @@ def allocate(options: Mapping[str, Iterable[Point]], budget: int) -> dict[str, P
     >>> allocate({"a": [(0, 9.0), (4, 1.0), (8, 0.0)], "b": [(0, 3.0), (4, 1.0)]}, 8)
     {'a': (4, 1.0), 'b': (4, 1.0)}
     """
-    hulls = {name: hull_of(points) for name, points in options.items()}
+    hulls = {name: _hull_of(points) for name, points in options.items()}
     chosen = dict.fromkeys(hulls, 0)
     left = budget - sum(hull[0][0] for hull in hulls.values())
     steps = [_step(name, hull, 0) for name, hull in hulls.items() if len(hull) > 1]

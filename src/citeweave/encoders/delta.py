@@ -97,7 +97,7 @@ class LowRankChange:
         return (self.b.float() @ self.a.float()) * (self.alpha / self.rank)
 
 
-def low_rank_layers(model: Any) -> dict[str, LowRankChange]:
+def _low_rank_layers(model: Any) -> dict[str, LowRankChange]:
     """Return the low-rank changes of a model, by the name of the layer they change; empty where it has none."""
     changes = {}
     for name, layer in model.named_modules():
@@ -112,7 +112,7 @@ def low_rank_layers(model: Any) -> dict[str, LowRankChange]:
 
 def merged_weights(model: Any) -> dict[str, Tensor]:
     """Return the weights of a model with its low-rank changes merged in, without those of its pooling."""
-    changes = low_rank_layers(model)
+    changes = _low_rank_layers(model)
     weights = {}
     for name, tensor in model.state_dict().items():
         if is_pooling_weight(name) or ".lora_" in name:
@@ -166,7 +166,7 @@ def save_delta(
     `base` is the name or folder of the model before training; a folder is stored by its absolute path.
     """
     opened = open_model(locate(base).folder)
-    low_rank = low_rank_layers(model)
+    low_rank = _low_rank_layers(model)
     parameters = dict(model.named_parameters())
     names = {name for name in changed if ".lora_" not in name} | ({PARAMETER} if settings.pooling == "mix" else set())
     tensors = {name.replace(".base_layer.", "."): parameters[name] for name in names}

@@ -34,9 +34,9 @@ from citeweave.core.artifact import artifact_matches, early_scratch_folder
 from citeweave.core.columns import release
 from citeweave.core.errors import EmptyResultError, UserError, choose, require
 from citeweave.core.files import hash_json
+from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.core.publish import remove_leftovers
-from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.text import TextRecipe, paper_text, sentence_texts
 from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
@@ -267,7 +267,7 @@ def plan_texts(
     options = EmbeddingOptions(dtype=dtype)
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": text_recipe}
     recipe: dict[str, Any] = {**facts, "dtype": dtype, "ids": _hash(ids), "texts": _hash(texts)}
-    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, batch_setting(encoder), overwrite)
+    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, _batch_setting(encoder), overwrite)
 
 
 def plan_embedding(
@@ -277,7 +277,7 @@ def plan_embedding(
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": options.text.hash + read}
     recipe = {**facts, "corpus": corpus.hash, "dtype": options.dtype, "precision": options.precision}
     facts["source"] = corpus.folder.name
-    batches = batch_setting(encoder)
+    batches = _batch_setting(encoder)
     return ShardPlan(corpus.ids, facts, recipe, options.dtype, options.shard, batches, overwrite, options.save_every)
 
 
@@ -291,7 +291,7 @@ def as_encoders(encoder: Encoder | Sequence[Encoder]) -> list[Encoder]:
     return encoders
 
 
-def batch_setting(encoder: Encoder) -> str:
+def _batch_setting(encoder: Encoder) -> str:
     """Return the setting of an encoder that decides its batches, besides the lengths of the texts."""
     return f"-{getattr(encoder, 'batch_tokens', 0)}"
 
@@ -412,7 +412,7 @@ def embed_papers_and_sentences(
     plan = plan_embedding(corpus, encoder, options, overwrite=True)
     shards = work / f"shards-{hash_json(plan.recipe)[:16]}-{plan.shard}{plan.batches}"
     shards.mkdir(parents=True, exist_ok=True)
-    maker = paper_and_sentence_maker(corpus, encoder, options.dtype)
+    maker = _paper_and_sentence_maker(corpus, encoder, options.dtype)
     fill_shards(shards, len(corpus), plan.shard, [maker], save_every=plan.save_every, reporter=reporter)
     vectors: Vectors | None = None
     sentences: SentenceVectors | None = None
@@ -438,7 +438,7 @@ def sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMa
     return ShardMaker(read, encode)
 
 
-def paper_and_sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
+def _paper_and_sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
     """Return the maker of a shard with the vectors of papers (`papers.`) and of their sentences (`sentences.`)."""
     texts = PaperTexts(corpus, TextRecipe())
 

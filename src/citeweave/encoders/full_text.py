@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import artifact_matches
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import hash_file, open_input
+from citeweave.core.hash_keys import hash_texts
 from citeweave.core.inputs import MAX_LINE, BadRecordError, Source, parse_json_object
 from citeweave.core.progress import QUIET, Advance, Count, Reporter, Tally
-from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.batches import SavedBatches
@@ -156,10 +156,10 @@ def split_chunks(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
     ]
 
 
-def pool_chunks(chunks: NDArray[np.float32], weights: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[Any]:
+def _pool_chunks(chunks: NDArray[np.float32], weights: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[Any]:
     """Return the weighted mean of each paper's chunks[offsets[i]:offsets[i + 1]], (papers, dimension); zeros without one.
 
-    >>> pool_chunks(np.array([[1, 0], [0, 1], [2, 2]], np.float32), np.array([3, 1, 5]), np.array([0, 2, 2, 3])).tolist()
+    >>> _pool_chunks(np.array([[1, 0], [0, 1], [2, 2]], np.float32), np.array([3, 1, 5]), np.array([0, 2, 2, 3])).tolist()
     [[0.75, 0.25], [0.0, 0.0], [2.0, 2.0]]
     """
     pooled = np.zeros((len(offsets) - 1, chunks.shape[1]), np.float32)
@@ -197,7 +197,7 @@ def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str
             with np.errstate(over="ignore"):  # numbers that are not finite are counted when they are written
                 matrix = vectors.astype(dtype)
             return {"matrix": matrix, "offsets": offsets, "numbers": numbers, "lost": np.zeros(1, np.int64)}
-        pooled = pool_chunks(vectors, np.array([len(chunk) - around for chunk in chunks]), offsets)
+        pooled = _pool_chunks(vectors, np.array([len(chunk) - around for chunk in chunks]), offsets)
         if encoder.settings.normalize:
             pooled /= np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
         return drop_empty_rows(pooled, dtype)

@@ -103,7 +103,7 @@ def _fold(builder: Any, vectors: list[Any], two: Callable[[Any, Any, Any], Any])
 
 
 @_intrinsic
-def row_size(typing, row, row_at, factors, factors_at, count):
+def _row_size(typing, row, row_at, factors, factors_at, count):
     """Return the largest |row * factors|, by which a row is quantized."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -120,7 +120,7 @@ def row_size(typing, row, row_at, factors, factors_at, count):
 
 
 @_intrinsic
-def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at, width):
+def _pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at, width):
     """Quantize round(row * factors * scale) to int8 in a panel: four numbers at out_at, the next four `width` fours on."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -145,7 +145,7 @@ def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at
 
 
 @_intrinsic
-def row_largest(typing, row, row_at, count):
+def _row_largest(typing, row, row_at, count):
     """Return the largest number of a row, for softmax."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -162,7 +162,7 @@ def row_largest(typing, row, row_at, count):
 
 
 @_intrinsic
-def exp2_row(typing, row, row_at, count, shift, out):
+def _exp2_row(typing, row, row_at, count, shift, out):
     """Compute out = 2 ** (row - floor(shift)) as float16 at the same place; return the sum, with terms of at least 2 ** -100."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -183,7 +183,7 @@ def exp2_row(typing, row, row_at, count, shift, out):
 
 
 @_intrinsic
-def halve_row(typing, row, row_at, count, out, out_at):
+def _halve_row(typing, row, row_at, count, out, out_at):
     """Convert a row to float16."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -212,7 +212,7 @@ def _exp2(builder: Any, x: Any, magic: Any) -> Any:
 
 
 @_intrinsic
-def gelu_row(typing, row, row_at, count):
+def _gelu_row(typing, row, row_at, count):
     """Compute GELU, row * Phi(row), in place (Hendrycks and Gimpel 2016)."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -245,9 +245,9 @@ def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: An
         target = (row // ROWS) * (count // 4) * ROWS + row % ROWS
         for number in range(groups):
             place = number * group
-            highest = max(row_size(flat, at + place, factors, place, group), _MIN_SIZE)
+            highest = max(_row_size(flat, at + place, factors, place, group), _MIN_SIZE)
             scales[row * groups + number] = highest / _TOP
-            pack_row(
+            _pack_row(
                 flat, at + place, factors, place, group, _TOP / highest, panels, target + number * step * ROWS, ROWS
             )
 
@@ -281,10 +281,10 @@ def _pack_head(
     flat, width = qkv.reshape(-1), qkv.shape[1]
     for token in range(tokens):
         start = (first + token) * width + at
-        highest = max(row_size(flat, start, ones, 0, size), _MIN_SIZE)
+        highest = max(_row_size(flat, start, ones, 0, size), _MIN_SIZE)
         scales[token] = highest / _TOP * scale
         target = (token // height) * (size // 4) * height + token % height
-        pack_row(flat, start, ones, 0, size, _TOP / highest, panels, target, height)
+        _pack_row(flat, start, ones, 0, size, _TOP / highest, panels, target, height)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -297,7 +297,7 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
     _pack_head(qkv, first, tokens, hidden + head * size, size, COLUMNS, np.float32(1), keys, key_scales, ones)
     flat, start = qkv.reshape(-1), 2 * hidden + head * size
     for token in range(tokens):
-        halve_row(flat, (first + token) * qkv.shape[1] + start, size, values, token * size)
+        _halve_row(flat, (first + token) * qkv.shape[1] + start, size, values, token * size)
     padded = (tokens + STRIDE - 1) // STRIDE * STRIDE
     line = padded + COLUMNS  # tiles of twelve columns may end after it
     steps, out_flat = size // 4, out.reshape(-1)
@@ -311,8 +311,8 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
             at = row * line
             for place in range(tokens, padded):
                 scores[at + place] = np.float32(-1e30)
-            highest = row_largest(scores, at, padded) + _ROOM
-            shares[row] = np.float32(1) / exp2_row(scores, at, padded, highest, weights)
+            highest = _row_largest(scores, at, padded) + _ROOM
+            shares[row] = np.float32(1) / _exp2_row(scores, at, padded, highest, weights)
             for place in range(tokens, padded):
                 weights[at + place] = 0  # nothing after the text may count
         for part in range(size // SHARE):
@@ -368,7 +368,7 @@ def finish_layer(
         dense(mixed, first, rows, from_heads, narrow, panels, scales, y, 0)
         add_norm(x, y, first, rows, gain, shift, eps)
         dense(x, first, rows, up, narrow, panels, scales, middle, 0)
-        gelu_row(middle.reshape(-1), 0, (rows * middle.shape[1] + STRIDE - 1) // STRIDE * STRIDE)
+        _gelu_row(middle.reshape(-1), 0, (rows * middle.shape[1] + STRIDE - 1) // STRIDE * STRIDE)
         dense(middle, 0, rows, down, wide, panels, scales, y, 0)
         add_norm(x, y, first, rows, last_gain, last_shift, eps)
 

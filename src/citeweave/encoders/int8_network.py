@@ -82,7 +82,7 @@ def group_of(inputs: int) -> int:
     return max(size for size in range(STRIDE, GROUP + 1, STRIDE) if inputs % size == 0)
 
 
-def quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Int8Layer]:
+def _quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Int8Layer]:
     """Quantize all layers of transformers' BERT to int8, smoothed for texts such as these."""
     sizes = _input_sizes(model, batch)
     layers = []
@@ -346,7 +346,7 @@ def int8_network(network: Network, reader: TextReader, name: str, threads: int =
         embeddings.word_embeddings.weight.detach().float().numpy().copy(),
         positions.detach().float().numpy(),
         norm_of(embeddings.LayerNorm),
-        quantize_layers(model, texts),
+        _quantize_layers(model, texts),
         int(config.num_attention_heads),
         int(config.hidden_size),
         int(config.intermediate_size),

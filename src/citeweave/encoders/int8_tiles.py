@@ -59,7 +59,7 @@ def dot(builder: Any, sums: Any, one: Any, other: Any) -> Any:
     return call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, sums, one, other)
 
 
-def sum_in_loop(
+def _sum_in_loop(
     builder: Any, steps: Any, count: int, add: Callable[[Any, list[Any]], list[Any]], kind: Any = INTS
 ) -> list[Any]:
     """Emit a loop of `steps` whose `count` vectors of sums, starting at 0, stay in registers; return the final sums.
@@ -109,11 +109,11 @@ def check_instruction() -> None:
 
 def splat(builder: Any, scalar: Any) -> Any:
     """Emit a vector with one float in all four lanes."""
-    return lane(builder, builder.insert_element(ir.Constant(FLOATS, ir.Undefined), scalar, I32(0)), 0)
+    return _lane(builder, builder.insert_element(ir.Constant(FLOATS, ir.Undefined), scalar, I32(0)), 0)
 
 
-def lane(builder: Any, vector: Any, place: int) -> Any:
-    """Emit a vector with the number of one lane in all lanes."""
+def _lane(builder: Any, vector: Any, place: int) -> Any:
+    """Emit a vector with the number of one _lane in all lanes."""
     places = ir.Constant(ir.VectorType(I32, vector.type.count), [place] * vector.type.count)
     return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), places)
 
@@ -164,11 +164,11 @@ def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
         b = [load(builder, right, builder.add(at[1], I64(16 * j)), BYTES) for j in range(3)]
         added = []
         for row in range(ROWS):
-            four = builder.bitcast(lane(builder, a[row // 4], row % 4), BYTES)
+            four = builder.bitcast(_lane(builder, a[row // 4], row % 4), BYTES)
             added += [dot(builder, sums[row * 3 + j], b[j], four) for j in range(3)]
         return added
 
-    return sum_in_loop(builder, steps, 3 * ROWS, add)
+    return _sum_in_loop(builder, steps, 3 * ROWS, add)
 
 
 def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, start: str) -> Any:
@@ -281,9 +281,9 @@ def _mixed(builder: Any, w: Any, stride: Any, steps: Any, v: Any, width: Any) ->
             at = builder.mul(builder.add(token, I64(k)), width)
             v16 = [load(builder, v, builder.add(at, I64(8 * j)), HALVES) for j in range(2)]
             for row in range(ROWS):
-                weight = lane(builder, w8[row], k)
+                weight = _lane(builder, w8[row], k)
                 for j in range(2):
                     added[row * 2 + j] = multiply_add(builder, weight, v16[j], added[row * 2 + j])
         return added
 
-    return sum_in_loop(builder, steps, 2 * ROWS, add, HALVES)
+    return _sum_in_loop(builder, steps, 2 * ROWS, add, HALVES)

@@ -86,7 +86,7 @@ def count_states(model: Any) -> int:
     return int(model.config.num_hidden_layers) + 1
 
 
-def mix_layers(layers: tuple[Tensor, ...], weights: Tensor) -> Tensor:
+def _mix_layers(layers: tuple[Tensor, ...], weights: Tensor) -> Tensor:
     """Mix layers (texts, tokens, dimension) by weights (layers,), (texts, tokens, dimension) in float32."""
     assert len(layers) == len(weights)
     total = layers[0].float() * weights[0]  # (texts, tokens, dimension)
@@ -126,7 +126,7 @@ def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) 
         layers, mask = network.padded(batch, every=True)
         vectors = pool(layers, mask, settings.pooling, getattr(network.model, PARAMETER, None))
     elif settings.pooling == ASPECT_WORDS:
-        vectors = aspect_word_vectors(network, batch)
+        vectors = _aspect_word_vectors(network, batch)
     elif settings.pooling == "cls":
         vectors = network.states(batch, first_only=True).cls()
     else:
@@ -187,9 +187,9 @@ def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | N
     """Pool the layers of a network to vectors (texts, dimension); cls and mean use the last layer only."""
     if pooling == "mix":
         assert mix is not None
-        return mean_tokens(mix_layers(layers, mix), mask)
+        return mean_tokens(_mix_layers(layers, mix), mask)
     if pooling == "layers":
-        return mean_tokens(mean_layers(layers), mask)
+        return mean_tokens(_mean_layers(layers), mask)
     return mean_tokens(layers[-1], mask) if pooling == "mean" else first_token(layers[-1])
 
 
@@ -217,7 +217,7 @@ def mean_spans(stream: Tensor, starts: NDArray[np.int64], ends: NDArray[np.int64
     return means
 
 
-def mean_layers(layers: tuple[Tensor, ...]) -> Tensor:
+def _mean_layers(layers: tuple[Tensor, ...]) -> Tensor:
     """Return the mean of layers (texts, tokens, dimension), without a copy of all of them."""
     total = layers[0].float().clone()  # (texts, tokens, dimension)
     for layer in layers[1:]:
@@ -291,7 +291,7 @@ def read_aspect_words(place: Path, model: Any) -> dict[str, Tensor]:
     return weights
 
 
-def aspect_word_vectors(network: Network, batch: Sequence[Tokens]) -> Tensor:
+def _aspect_word_vectors(network: Network, batch: Sequence[Tokens]) -> Tensor:
     """Pool texts that were tokenized by sentence with attention from the aspect words, (texts, dimension)."""
     torch = require("torch", extra="minilm")
     marks = [np.flatnonzero(tokens == tokens[0]) for tokens in batch]  # a text begins with its mark
@@ -300,10 +300,10 @@ def aspect_word_vectors(network: Network, batch: Sequence[Tokens]) -> Tensor:
     texts = np.repeat(np.arange(len(batch)), counts)  # (sentences,)
     sentences = network.token_states(batch).spans(texts, starts, starts + 1)  # (sentences, dimension)
     with torch.autocast(sentences.device.type, enabled=False):
-        return attend(sentences, counts, aspect_word_queries(network.model))
+        return attend(sentences, counts, _aspect_word_queries(network.model))
 
 
-def aspect_word_queries(model: Any) -> Tensor:
+def _aspect_word_queries(model: Any) -> Tensor:
     """Return the attention queries: the words for aspects through the trained layer, (words, dimension)."""
     torch = require("torch", extra="minilm")
     numbers = aspect_word_weights(model)

@@ -141,7 +141,7 @@ def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> No
     if device not in ("auto", "cpu"):
         raise UserError(f"--runtime {runtime.name} runs on the CPU, and --device is {device}; use --runtime torch")
     if runtime.name == "openvino" or not has_own_int8():
-        check_precision(precision)
+        _check_precision(precision)
 
 
 def network_in(
@@ -158,7 +158,7 @@ def network_in(
         from citeweave.encoders.int8_network import int8_network
 
         return int8_network(network, reader, name, runtime.threads)
-    return openvino_network(network, name, precision, revision=revision, threads=runtime.threads, cache=runtime.cache)
+    return _openvino_network(network, name, precision, revision=revision, threads=runtime.threads, cache=runtime.cache)
 
 
 def _torch_network(runtime: Runtime, network: Network, precision: str) -> Network:
@@ -233,7 +233,7 @@ def supported_precisions() -> list[str]:
     return [precision for precision, (_, needed) in _HINTS.items() if needed in capabilities]
 
 
-def check_precision(precision: str) -> None:
+def _check_precision(precision: str) -> None:
     """Refuse a precision that OpenVINO does not support on this processor."""
     if precision not in (names := supported_precisions()):
         raise UserError(
@@ -241,7 +241,7 @@ def check_precision(precision: str) -> None:
         )
 
 
-def openvino_network(
+def _openvino_network(
     network: Network, name: str, precision: str, *, revision: str = "", threads: int = 0, cache: Path | None = None
 ) -> OpenVinoNetwork:
     """Convert a network to OpenVINO; with a `revision` of its weights the conversion is kept in the cache."""
@@ -330,7 +330,7 @@ def _round_weights(model: Any) -> None:
             continue
         weights = np.array(right.get_data(), np.float32)
         weights = weights if node.get_attributes().get("transpose_b") else weights.T  # (outputs, inputs)
-        rounded, scales = round_in_groups(weights)  # (outputs, groups, inputs of a group), (outputs, groups, 1)
+        rounded, scales = _round_in_groups(weights)  # (outputs, groups, inputs of a group), (outputs, groups, 1)
         numbers = opset.multiply(opset.convert(opset.constant(rounded), "f32"), opset.constant(scales))
         restored = opset.reshape(numbers, opset.constant(np.array(weights.shape, np.int64)), special_zero=False)
         product = opset.matmul(node.input_value(0), restored, False, True)
@@ -338,10 +338,10 @@ def _round_weights(model: Any) -> None:
     model.validate_nodes_and_infer_types()
 
 
-def round_in_groups(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
+def _round_in_groups(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Round weights (outputs, inputs) to int8 (outputs, groups, inputs of a group) with scales (outputs, groups, 1).
 
-    >>> rounded, scales = round_in_groups(np.array([[1.0, -2.0]], np.float32))
+    >>> rounded, scales = _round_in_groups(np.array([[1.0, -2.0]], np.float32))
     >>> rounded.tolist(), (rounded * scales)[0, 0, 1].item()
     ([[[64, -127]]], -2.0)
     """

@@ -89,7 +89,7 @@ def fill_shards(
     reporter: Reporter,
 ) -> None:
     """Make every missing shard; one that an earlier run had begun resumes after its last saved batch."""
-    numbers = [number for number in range(count_shards(total, size)) if not _path(work, number).exists()]
+    numbers = [number for number in range(_count_shards(total, size)) if not _path(work, number).exists()]
     missing = sum(min(size, total - number * size) for number in numbers)
     with reporter.task(label, total, "papers") as advance:
         advance(total - missing)
@@ -113,7 +113,7 @@ def fill_shards(
 
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
     """Yield the first row and the arrays of every shard, in order."""
-    for number in range(count_shards(total, size)):
+    for number in range(_count_shards(total, size)):
         path = _path(work, number)
         arrays = read_saved_arrays(path, ["halved"])
         stored = arrays.pop("shard", np.array([number]))  # the oldest files do not hold their number
@@ -139,7 +139,7 @@ def shard_bytes(arrays: Arrays, number: int) -> bytes:
     return file.getvalue()
 
 
-def count_shards(total: int, size: int) -> int:
+def _count_shards(total: int, size: int) -> int:
     return -(-total // size)
 
 

@@ -126,7 +126,7 @@ def check_tokenizer(folder: Path) -> None:
         raise InputError(f"{path} is not JSON; copy the complete folder of the model again") from None
     for step in steps:
         text = _pattern(step, "Regex")
-        if len(text) > _MAX_PATTERN or is_exponential(text):
+        if len(text) > _MAX_PATTERN or _is_exponential(text):
             raise InputError(
                 f"{path}: the pattern {text[:60]!r} repeats a group that can match in several ways, which may run "
                 "forever; do not use this tokenizer"
@@ -143,12 +143,12 @@ def check_tokenizer(folder: Path) -> None:
         )
 
 
-def is_exponential(pattern: str) -> bool:
+def _is_exponential(pattern: str) -> bool:
     r"""Return whether a pattern repeats a group with an alternative or an unbounded repetition inside it.
 
-    >>> is_exponential("(a+)+$"), is_exponential("(?:a|aa)*b"), is_exponential("((a)*x){2,}")
+    >>> _is_exponential("(a+)+$"), _is_exponential("(?:a|aa)*b"), _is_exponential("((a)*x){2,}")
     (True, True, True)
-    >>> is_exponential(r" ?[^\s(+]+|(?:'s|'t)|\s+(?!\S)|(ab)+|\(+")
+    >>> _is_exponential(r" ?[^\s(+]+|(?:'s|'t)|\s+(?!\S)|(ab)+|\(+")
     False
     """
     groups, ended = [False], False  # whether every open group, and the one that just ended, may vary

@@ -136,7 +136,7 @@ def derive_resamples_of_systems(derivation: str, systems: Sequence[Columns], wei
         return np.asarray(np.round(values @ weights.T / weights.sum(axis=1), DIGITS))
     truths = [columns["answer"] for columns in systems] if derivation == "kendalltau" else []
     if truths and all(np.array_equal(truths[0], truth) for truth in truths):
-        return resample_taus(truths[0], np.stack([columns["told"] for columns in systems]), weights)
+        return _resample_taus(truths[0], np.stack([columns["told"] for columns in systems]), weights)
     return np.stack([derive_resamples(derivation, columns, weights) for columns in systems])
 
 
@@ -222,7 +222,7 @@ def _from_numbers(metric: str) -> Callable[[Columns, Weights], Values]:
 
 def _rank_correlation(columns: Columns, weights: Weights) -> Values:
     """Derive Kendall's tau of labels and predictions in every resample."""
-    return resample_tau(columns["answer"], columns["told"], weights)
+    return _resample_tau(columns["answer"], columns["told"], weights)
 
 
 _OF_VALUES = {"mean": _mean, "folds": _mean_of_folds, "weighted": _weighted_mean}
@@ -316,7 +316,7 @@ def intervals_of(outcomes: Sequence[Outcome], *, resamples: int = 1000, seed: in
     return intervals
 
 
-def resample_tau(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
+def _resample_tau(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
     """Compute Kendall's tau-b of every resample by integer weights (resamples, items), (resamples,).
 
     It is 0 where all true or all predicted numbers are equal. Items are sorted and ranked once. Each resample then goes
@@ -324,13 +324,13 @@ def resample_tau(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[
     Practice and Experience 1994), how many of the items before are predicted lower. Counts are integers, so the result
     is bit-equal to SciPy's.
 
-    >>> resample_tau(np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4]), np.array([[1, 1, 1, 1], [0, 2, 0, 1]])).round(4)
+    >>> _resample_tau(np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4]), np.array([[1, 1, 1, 1], [0, 2, 0, 1]])).round(4)
     array([0.6667, 1.    ])
     """
-    return np.asarray(resample_taus(truth, predicted[None], weights)[0])
+    return np.asarray(_resample_taus(truth, predicted[None], weights)[0])
 
 
-def resample_taus(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
+def _resample_taus(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
     """Compute Kendall's tau-b of several predictions (predictions, items) in every resample, (predictions, resamples)."""
     if predicted.shape[1:] != truth.shape or truth.ndim != 1 or weights.shape[1:] != truth.shape:
         raise ValueError(f"numbers of shape {truth.shape} and {predicted.shape[1:]}, weights of shape {weights.shape}")

@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, UserError, choose
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.inputs import MAX_LINE, Source
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.plain_text import clean_text
 
 COLUMNS = ("pid", "clicked_pid", "similar_papers_avail_at_time")

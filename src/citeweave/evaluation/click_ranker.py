@@ -40,8 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_texts, stream
+from citeweave.core.randomness import stream
 from citeweave.evaluation.click_data import Doubles, KeyLists, Longs, Metadata
 
 FEATURES = (
@@ -103,7 +104,7 @@ def pair_features(
         _cites(metadata, citing=(candidates, candidate), cited=(queries, query)),
         _cites(metadata, citing=(queries, query), cited=(candidates, candidate)),
         age(metadata.years, candidate),
-        relative_age(metadata.years, query, candidate),
+        _relative_age(metadata.years, query, candidate),
         _citation_feature(metadata.cited_by, candidate),
     ]
     papers = frozenset(queries) | frozenset(candidates)
@@ -137,7 +138,7 @@ def age(years: Doubles, rows: Longs) -> Doubles:
     return _age_feature(2020 - _year(years, rows))
 
 
-def relative_age(years: Doubles, queries: Longs, candidates: Longs) -> Doubles:
+def _relative_age(years: Doubles, queries: Longs, candidates: Longs) -> Doubles:
     """Compute how much older the candidate is than the query, (pairs,): years / 20 within [-1, 1]; 0 if unknown."""
     return _age_feature(_year(years, queries) - _year(years, candidates))
 

@@ -256,9 +256,9 @@ class EvaluatedClicks:
     def rows(self) -> dict[str, dict[str, Any]]:
         """Return name of the click -> its values, for reports."""
         columns = {
-            "ndcg": click_ndcg(self.ranks),
-            "mrr": click_reciprocal_rank(self.ranks),
-            "p@1": click_hit(self.ranks),
+            "ndcg": _click_ndcg(self.ranks),
+            "mrr": _click_reciprocal_rank(self.ranks),
+            "p@1": _click_hit(self.ranks),
             "above": self.above,
             "others": self.others,
             "weight": self.weights,
@@ -353,39 +353,39 @@ def rank_clicks(
     return ClickRanks(higher + ties / 2, lower + ties / 2, _weights(clicked, propensities))
 
 
-def click_ndcg(clicks: ClickRanks) -> Doubles:
+def _click_ndcg(clicks: ClickRanks) -> Doubles:
     """Compute the NDCG of each click: 1 / log2(2 + papers above).
 
-    >>> click_ndcg(ClickRanks(np.array([0.0, 2]), np.zeros(2), np.ones(2))).tolist()
+    >>> _click_ndcg(ClickRanks(np.array([0.0, 2]), np.zeros(2), np.ones(2))).tolist()
     [1.0, 0.5]
     """
     values: Doubles = 1 / np.log2(2 + clicks.above)
     return values
 
 
-def click_reciprocal_rank(clicks: ClickRanks) -> Doubles:
+def _click_reciprocal_rank(clicks: ClickRanks) -> Doubles:
     """Compute the reciprocal rank of each clicked paper: 1 / (1 + papers above).
 
-    >>> click_reciprocal_rank(ClickRanks(np.array([0.0, 1]), np.zeros(2), np.ones(2))).tolist()
+    >>> _click_reciprocal_rank(ClickRanks(np.array([0.0, 1]), np.zeros(2), np.ones(2))).tolist()
     [1.0, 0.5]
     """
     values: Doubles = 1 / (1 + clicks.above)
     return values
 
 
-def click_hit(clicks: ClickRanks) -> Doubles:
+def _click_hit(clicks: ClickRanks) -> Doubles:
     """Compute P@1 of each click: 1 where no paper is above or ties with the clicked one.
 
-    >>> click_hit(ClickRanks(np.array([0.0, 0.5]), np.zeros(2), np.ones(2))).tolist()
+    >>> _click_hit(ClickRanks(np.array([0.0, 0.5]), np.zeros(2), np.ones(2))).tolist()
     [1.0, 0.0]
     """
     return np.where(clicks.above == 0, 1.0, 0.0)
 
 
 _MEANS: dict[str, Callable[[ClickRanks], Doubles]] = {
-    "ndcg": click_ndcg,
-    "mrr": click_reciprocal_rank,
-    "P@1": click_hit,
+    "ndcg": _click_ndcg,
+    "mrr": _click_reciprocal_rank,
+    "P@1": _click_hit,
 }
 CLICK_METRICS = (*_MEANS, "accuracy", *(f"adj-{name}" for name in (*_MEANS, "accuracy")))
 """Names of click metrics; `accuracy` is the share of pairs in which the clicked paper scores higher."""

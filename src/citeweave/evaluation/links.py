@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.randomness import mix_keys, stream
+from citeweave.core.hash_keys import mix_keys
+from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Csr
 from citeweave.graph.citations import CitationGraph
 

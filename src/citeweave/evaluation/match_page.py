@@ -140,7 +140,7 @@ def draw_ribbons(explanation: Explanation, texts: PairTexts) -> str:
     return f"{scroll}<svg {box}>{''.join(parts)}</svg></div>"
 
 
-def render_strongest_pairs(explanation: Explanation, texts: PairTexts, max_pairs: int = MAX_PAIRS) -> str:
+def _render_strongest_pairs(explanation: Explanation, texts: PairTexts, max_pairs: int = MAX_PAIRS) -> str:
     """Return an HTML table of the pairs of sentences that count most, with their shares and distances."""
     total = float(explanation.plan.sum()) or 1.0
     rows = [
@@ -155,7 +155,7 @@ def render_strongest_pairs(explanation: Explanation, texts: PairTexts, max_pairs
     return render_table(["share", "distance", "first paper", "second paper"], rows, numeric=[1], kind="pairs")
 
 
-def render_plan(explanation: Explanation, texts: PairTexts) -> str:
+def _render_plan(explanation: Explanation, texts: PairTexts) -> str:
     """Return the matching plan as an HTML heat map of sentences by sentences: shares in percent, distances below."""
     total, largest = float(explanation.plan.sum()) or 1.0, float(explanation.plan.max()) or 1.0
     heads = "".join(
@@ -217,8 +217,8 @@ def explanation_as_page(
     ]
     parts = {
         "Matching sentences": render_section("Matching sentences", draw_ribbons(explanation, texts), _ABOUT_RIBBONS),
-        "Strongest pairs": render_section("Strongest pairs", render_strongest_pairs(explanation, texts)),
-        "All pairs": render_section("All pairs", render_plan(explanation, texts), _ABOUT_CELLS),
+        "Strongest pairs": render_section("Strongest pairs", _render_strongest_pairs(explanation, texts)),
+        "All pairs": render_section("All pairs", _render_plan(explanation, texts), _ABOUT_CELLS),
     }
     header = (
         f"<header><h1>{escape(texts.left_title)} <small>and</small> {escape(texts.right_title)}</h1>"

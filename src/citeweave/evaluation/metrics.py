@@ -284,10 +284,10 @@ def accuracy(counts: ClassCounts) -> Values:
     return np.asarray(counts.exact, np.float64)
 
 
-def for_positive(formula: Callable[[ClassCounts], Values], counts: ClassCounts) -> Values:
+def _for_positive(formula: Callable[[ClassCounts], Values], counts: ClassCounts) -> Values:
     """Return a metric of the positive class of a binary classification, (...).
 
-    >>> round(float(for_positive(recall, count_classes([0, 1, 1, 1], [0, 1, 1, 0]))), 4)
+    >>> round(float(_for_positive(recall, count_classes([0, 1, 1, 1], [0, 1, 1, 0]))), 4)
     0.6667
     """
     if counts.positive is None:
@@ -299,9 +299,9 @@ def for_positive(formula: Callable[[ClassCounts], Values], counts: ClassCounts) 
 
 
 CLASSIFICATION_METRICS: dict[str, Callable[[ClassCounts], Values]] = {
-    "f1": lambda counts: for_positive(f1, counts),
-    "precision": lambda counts: for_positive(precision, counts),
-    "recall": lambda counts: for_positive(recall, counts),
+    "f1": lambda counts: _for_positive(f1, counts),
+    "precision": lambda counts: _for_positive(precision, counts),
+    "recall": lambda counts: _for_positive(recall, counts),
     "f1_macro": f1_macro,
     "f1_micro": f1_micro,
     "f1_weighted": lambda counts: weighted(f1(counts), counts),

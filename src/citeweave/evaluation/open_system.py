@@ -137,7 +137,7 @@ def open_system(name: str, options: OpeningOptions | None = None, reporter: Repo
 
 
 def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> dict[str, System]:
-    """Open a model with aspect heads as one system per aspect space; papers are encoded once for all of them."""
+    """Open one system per aspect space of a model with heads; papers are encoded once for all of them."""
     from citeweave.encoders.aspects import open_heads
     from citeweave.evaluation.encoder_systems import aspect_spaces
 

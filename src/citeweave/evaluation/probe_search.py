@@ -78,7 +78,7 @@ def search_c(vectors: Floats, targets: Targets, grid: Sequence[float], folds: Se
             score = accuracy if classes else r2
             scores[row, column] = score(model, vectors[fold.held_out], targets[fold.held_out])
             unconverged += not model.converged
-    best, cv_scores = choose_c(grid, scores)
+    best, cv_scores = _choose_c(grid, scores)
     model = fit(vectors, targets, grid[best])
     return ProbeSearch(model, grid[best], cv_scores, unconverged + (not model.converged))
 
@@ -102,16 +102,16 @@ def search_c_jointly(
             part = slice(number * width, (number + 1) * width)
             scores[row, number] = _held_out_accuracy(axes, codes, fold, start[:, part])
             unconverged += not converged[part].all()
-    best, cv_scores = choose_c(grid, scores)
+    best, cv_scores = _choose_c(grid, scores)
     start = weights[best].reshape(len(axes.spread), len(folds), width).mean(axis=1)  # (r, k)
     model = fit_classes_newton(axes, codes, grid[best], intercept=intercept, start=start)
     return ProbeSearch(model, grid[best], cv_scores, unconverged + (not model.converged))
 
 
-def choose_c(grid: Sequence[float], scores: Floats) -> tuple[int, dict[float, float]]:
+def _choose_c(grid: Sequence[float], scores: Floats) -> tuple[int, dict[float, float]]:
     """Choose the C with the best mean of its scores (grid, folds), and return its index and all means.
 
-    >>> choose_c([0.01, 0.1], np.array([[0.5, 0.7], [0.7, 0.7]]))
+    >>> _choose_c([0.01, 0.1], np.array([[0.5, 0.7], [0.7, 0.7]]))
     (1, {0.01: 0.6, 0.1: 0.7})
     """
     means = scores.mean(axis=1)  # (grid,)

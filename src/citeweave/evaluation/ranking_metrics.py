@@ -23,7 +23,7 @@ NDCG has two forms. Both take the grade itself as the gain (a negative grade gai
 ideal ranking; they differ in how much a rank is worth. Gains of 2^grade - 1 are in no protocol here.
 
     rank              1     2     3     4     5
-    trec_discount     1  0.63  0.50  0.43  0.39     1 / log2(rank + 1)
+    _trec_discount     1  0.63  0.50  0.43  0.39     1 / log2(rank + 1)
     csfcube_discount  1     1  0.63  0.50  0.43     1 / log2(rank), and 1 for the first
 
 A query without candidates, or with nothing relevant, gets 0 from every metric and is never left out. Does not compute
@@ -358,10 +358,10 @@ Discount = Callable[[NDArray[np.int64]], Values]
 """Rank -> what a gain at it is worth."""
 
 
-def trec_discount(place: NDArray[np.int64]) -> Values:
+def _trec_discount(place: NDArray[np.int64]) -> Values:
     """Return the NDCG discount of trec_eval 9.0, m_ndcg.c: 1 / log2(rank + 1).
 
-    >>> trec_discount(np.array([1, 3])).tolist()
+    >>> _trec_discount(np.array([1, 3])).tolist()
     [1.0, 0.5]
     """
     worth: Values = 1 / np.log2(place + 1.0)
@@ -380,7 +380,7 @@ def csfcube_discount(place: NDArray[np.int64]) -> Values:
 
 
 def ndcg(
-    ranked: RankedCandidates, *, cut: Cut = None, discount: Discount = trec_discount, ideal: str = "judged"
+    ranked: RankedCandidates, *, cut: Cut = None, discount: Discount = _trec_discount, ideal: str = "judged"
 ) -> Values:
     """Compute NDCG: the discounted gain of the first `cut` candidates as a share of the ideal ranking's.
 

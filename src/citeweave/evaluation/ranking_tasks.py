@@ -62,7 +62,7 @@ class _PooledTask:
 def run_ranking(task: RankingTask, system: System, distance: str, missing: str) -> Outcome:
     """Evaluate a system on a ranking task: rank the pool of every query."""
     chosen = choose_distance(system, distance, task.rule.distance)
-    scores = sum_standardized([_score_pools(task, system, part) for part in split_distance(chosen)], task.pools.offsets)
+    scores = _sum_standardized([_score_pools(task, system, part) for part in split_distance(chosen)], task.pools.offsets)
     folds = {name: number for number, fold in enumerate(task.folds) for name in fold}
     papers = None if task.reviewers is None else np.union1d(task.pools.queries, task.reviewers.papers)
     pooled = _PooledTask(
@@ -85,7 +85,7 @@ def _score_pools(task: RankingTask, system: System, distance: str) -> Scores:
     if task.reviewers is None:
         scores = system.scores(task.texts, task.pools, distance)
     else:
-        scores = score_reviewers(system, task.texts, task.pools, task.reviewers, distance)
+        scores = _score_reviewers(system, task.texts, task.pools, task.reviewers, distance)
     return scores if task.pools.scored is None else np.where(task.pools.scored, scores, np.nan)
 
 
@@ -281,7 +281,7 @@ def _run(
     return run
 
 
-def score_reviewers(system: System, texts: TaskTexts, pools: Pools, reviewers: Reviewers, distance: str) -> Scores:
+def _score_reviewers(system: System, texts: TaskTexts, pools: Pools, reviewers: Reviewers, distance: str) -> Scores:
     """Score (submission, reviewer) pairs, (pairs,): the mean of the best scores over the reviewer's papers.
 
     Allen AI's rule: the three best papers count, or all where there are fewer; NaN where no paper has a score.
@@ -314,14 +314,14 @@ def best_mean(scores: Scores, top: int) -> float:
     return float(best.mean()) if len(best) else float("nan")
 
 
-def sum_standardized(parts: Sequence[Scores], offsets: NDArray[np.int64]) -> Scores:
+def _sum_standardized(parts: Sequence[Scores], offsets: NDArray[np.int64]) -> Scores:
     """Sum the scores of several distances, (pairs,) each, standardized per query; a single one stays as it is.
 
     z-scores add up well whatever the scale of a distance is (Montague and Aslam, SIGIR 2001, ZMUV). A distance that is
     named twice counts twice; a candidate without a score by one distance has none by the sum.
 
     >>> sentences, tokens = np.array([-0.5, -0.7, -0.9]), np.array([-3.0, -1.0, -2.0])
-    >>> sum_standardized([sentences, tokens], np.array([0, 3])).round(2).tolist()
+    >>> _sum_standardized([sentences, tokens], np.array([0, 3])).round(2).tolist()
     [0.0, 1.22, -1.22]
     """
     if len(parts) == 1:

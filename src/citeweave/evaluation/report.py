@@ -97,13 +97,13 @@ def write_report(
 ) -> None:
     """Write a report in every format into a folder; `runs` are finished TREC runs, which are hard-linked or copied."""
     write_json(folder / REPORT, value)
-    (folder / "report.md").write_text(report_as_markdown(value), encoding="utf-8")
+    (folder / "report.md").write_text(_report_as_markdown(value), encoding="utf-8")
     (folder / PAGE).write_text(report_as_page(value, map_data=map_data, matches=matches), encoding="utf-8")
     if map_data is not None:
         title = f"{value['model']['name']} on {value['suite']}"
         (folder / MAP_FILE).write_text(map_as_page(map_data, title=title, back=PAGE), encoding="utf-8")
     names = file_names(value["tasks"])
-    for task, result in report_as_mteb(value).items():
+    for task, result in _report_as_mteb(value).items():
         (folder / "mteb").mkdir(exist_ok=True)
         write_json(folder / "mteb" / f"{names[task]}.json", result)
     for task, run in runs.items():
@@ -148,7 +148,7 @@ def _word(text: str) -> str:
 # --- Markdown --------------------------------------------------------------------------------------------
 
 
-def report_as_markdown(value: Mapping[str, Any]) -> str:
+def _report_as_markdown(value: Mapping[str, Any]) -> str:
     """Return a report as Markdown tables: metrics with intervals, what was not evaluated, coverage, options."""
     parts = [
         f"# {_cell(value['model']['name'])} on {_cell(value['suite'])}",
@@ -233,12 +233,12 @@ def _cell(text: object) -> str:
 # --- MTEB ------------------------------------------------------------------------------------------------
 
 
-def report_as_mteb(value: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _report_as_mteb(value: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return task -> its result as MTEB stores it (results/<model>/<revision>/<Task>.json), fractions instead of percent.
 
     >>> report = {"suite": "scidocs", "tasks": {"cite": {"how": {"map": "mean"}}}, "metrics": {"cite.map": 88.3},
     ...           "versions": {"citeweave": "0.1"}, "data": {}}
-    >>> report_as_mteb(report)["cite"]["scores"]["test"][0]["main_score"]
+    >>> _report_as_mteb(report)["cite"]["scores"]["test"][0]["main_score"]
     0.883
     """
     split = str(value["data"].get("split", "test"))

@@ -3,7 +3,7 @@
     >>> row = BarRow("map", 88.0, (85.0, 91.0))
     >>> "88.00" in render_bar_table({"cite": [row]}, "metric")
     True
-    >>> render_heat_map("field", ["map"], {"Art": [40.0], "Biology": [60.0]}).count("<td")
+    >>> _render_heat_map("field", ["map"], {"Art": [40.0], "Biology": [60.0]}).count("<td")
     2
     >>> choose_shades([40.0, 60.0, None])
     [0, 10, None]
@@ -135,7 +135,7 @@ def _render_chart_table(kind: str, head: str, body: Sequence[str]) -> str:
 # --- heat maps -------------------------------------------------------------------------------------------
 
 
-def render_heat_map(
+def _render_heat_map(
     corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[Cell]], *, counts: Mapping[str, int] | None = None
 ) -> str:
     """Return an HTML heat map of values in percent, rows by name; `counts` are the queries that each row averages."""
@@ -264,10 +264,10 @@ def _list_queries(spread: MetricSpread, queries: Sequence[str], heading: str) ->
     return render_table(head, rows, numeric=[len(head) - 1], kind="queries")
 
 
-def average_by_field(rows: Rows, metrics: Sequence[str]) -> dict[str, FieldMeans]:
+def _average_by_field(rows: Rows, metrics: Sequence[str]) -> dict[str, FieldMeans]:
     """Return the mean metrics of the queries of each field, the largest fields first.
 
-    >>> average_by_field({"q": {"map": 0.5, "field": "Art"}, "r": {"map": 1.0, "field": "Art"}}, ["map"])
+    >>> _average_by_field({"q": {"map": 0.5, "field": "Art"}, "r": {"map": 1.0, "field": "Art"}}, ["map"])
     {'Art': FieldMeans(queries=2, means=[75.0])}
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -288,14 +288,14 @@ def render_field_maps(value: Mapping[str, Any]) -> str:
     parts = []
     for task, about in value["tasks"].items():
         metrics = [name for name, way in about["how"].items() if way in PER_QUERY][:MAX_COLUMNS]
-        fields = average_by_field(value["per_query"][task], metrics) if metrics else {}
+        fields = _average_by_field(value["per_query"][task], metrics) if metrics else {}
         if len(fields) < 2:
             continue
         shown = dict(list(fields.items())[:MAX_FIELDS])
         rows = {name: field.means for name, field in shown.items()}
         more = len(fields) - len(shown)
         rest = f'<p class="muted">{more} smaller fields are in report.json.</p>' if more else ""
-        heat = render_heat_map("field", metrics, rows, counts={name: field.queries for name, field in shown.items()})
+        heat = _render_heat_map("field", metrics, rows, counts={name: field.queries for name, field in shown.items()})
         parts.append(f"<h3>{escape(task, 60)}</h3>{heat}{rest}")
     return "".join(parts[:MAX_HISTOGRAMS])
 
@@ -312,4 +312,4 @@ def render_task_map(value: Mapping[str, Any]) -> str:
         for task, about in value["tasks"].items()
         if any(metric in about["how"] for metric in shared)
     }
-    return render_heat_map("task", shared, rows) if len(rows) > 2 else ""
+    return _render_heat_map("task", shared, rows) if len(rows) > 2 else ""

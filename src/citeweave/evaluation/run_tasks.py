@@ -158,7 +158,7 @@ class SharedSystem:
 
     def embed(self, tasks: Sequence[Task]) -> None:
         """Embed the papers of these tasks into the cache, where the system is an encoder with a cache."""
-        encoder = encoder_behind(self.system)
+        encoder = _encoder_behind(self.system)
         if not isinstance(encoder, EncoderSystem):
             return
         maker, gpu = "citeweave.evaluation.run_tasks:texts_maker", self.opening.device != "cpu"
@@ -189,7 +189,7 @@ class SharedSystem:
             ShardTask(maker, arguments, "evaluating", "tasks", gpu), range(len(tasks))
         ):
             task, payload = tasks[number], json.loads(shard)
-            encoder = encoder_behind(self.system)
+            encoder = _encoder_behind(self.system)
             if payload["counts"] is not None and isinstance(encoder, CountingSystem):
                 encoder.counts[task.texts.hash] = payload["counts"]
             yield task, payload["cannot"] or _outcome_from_payload(payload)
@@ -197,7 +197,7 @@ class SharedSystem:
     @property
     def _encodes_in_tasks(self) -> bool:
         """Whether running a task needs the encoder's device: cached vectors need none."""
-        uncached = self.opening.cache is None and isinstance(encoder_behind(self.system), EncoderSystem)
+        uncached = self.opening.cache is None and isinstance(_encoder_behind(self.system), EncoderSystem)
         return uncached or self.opening.needs_sentences
 
     def as_json(self, device: str = "") -> dict[str, Any]:
@@ -214,7 +214,7 @@ class SharedSystem:
         }
 
 
-def encoder_behind(system: System) -> System:
+def _encoder_behind(system: System) -> System:
     """Return the system that encodes papers: the encoder of an aspect space, else the system itself."""
     return system.encoder_system if isinstance(system, AspectSpace | MatchingSpace) else system
 
@@ -226,7 +226,7 @@ def texts_maker(suite: Mapping[str, Any], system: Mapping[str, Any], texts: str,
     read = {task.texts.hash: task.texts for task in SuiteSpec.of_json(suite).read().tasks}
     if texts not in read:
         raise UserError(f"{suite['data']} holds other texts here than where the evaluation started; copy it")
-    encoder = encoder_behind(reopen_system(**system))
+    encoder = _encoder_behind(_reopen_system(**system))
     assert isinstance(encoder, EncoderSystem)
     if isinstance(encoder.encoder, TorchEncoder):
         encoder.encoder = replace(encoder.encoder, batch_tokens=batch_tokens)  # the driver's batches
@@ -239,7 +239,7 @@ def evaluation_maker(
     """Open suite and system on a worker and return: number of a task -> its outcome as JSON."""
     from citeweave.evaluation.suites.registry import SuiteSpec
 
-    opened, names = reopen_system(**system), list(tasks)
+    opened, names = _reopen_system(**system), list(tasks)
     task_of = {task.name: task for task in SuiteSpec.of_json(suite).read().choose(names).tasks}
 
     def make(number: int) -> bytes:
@@ -261,7 +261,7 @@ def _task_payload(system: System, task: Task, options: Mapping[str, Any]) -> dic
         payload |= {"outcome": outcome.as_json(), "ranked": outcome.ranked}
     except (NoAnswerError, NoTextsError) as error:
         payload["cannot"] = str(error)
-    encoder = encoder_behind(system)
+    encoder = _encoder_behind(system)
     return {**payload, "counts": encoder.counts.get(task.texts.hash) if isinstance(encoder, CountingSystem) else None}
 
 
@@ -271,8 +271,8 @@ def _outcome_from_payload(payload: Mapping[str, Any]) -> Outcome:
     return replace(Outcome.of_json(payload["outcome"]), ranked=ranked)
 
 
-def reopen_system(name: str, called: str, revision: str, opening: Mapping[str, Any]) -> System:
-    """Open on a worker the system that the driver opened; one with another revision is refused."""
+def _reopen_system(name: str, called: str, revision: str, opening: Mapping[str, Any]) -> System:
+    """Open on a worker the system whose tasks it runs; a model of another revision than the driver's is refused."""
     from citeweave.evaluation.open_system import OpeningOptions, open_system
 
     cache = opening["cache"]

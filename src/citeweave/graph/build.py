@@ -162,7 +162,7 @@ def _write_graph_and_vectors(
         raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
 
     def embed(of: CitationGraph) -> NDArray[np.float32]:
-        return embed_nodes(build_adjacency(of, corpus, options, reporter), options.vectors, reporter=reporter)
+        return embed_nodes(_build_adjacency(of, corpus, options, reporter), options.vectors, reporter=reporter)
 
     if evaluate_links is not None:
         writer.facts["links"] = evaluate_links(graph, embed)
@@ -195,7 +195,7 @@ class _NodeVectorWriter:
         corpus, options = self.corpus, self.options
         task = NodeVectorTask(
             corpus.ids,
-            lambda: build_adjacency(graph, corpus, options, self.reporter),
+            lambda: _build_adjacency(graph, corpus, options, self.reporter),
             options.vectors,
             options.dtype,
             f"{options.label}, {intent} only" if intent else options.label,
@@ -239,7 +239,7 @@ def check_graph_options(folder: Path, required: GraphOptions) -> None:
             )
 
 
-def build_adjacency(
+def _build_adjacency(
     graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter = QUIET
 ) -> Adjacency:
     """Return the adjacency matrix to embed: the citations, or a weighted union of signals."""

@@ -162,7 +162,7 @@ def finished_rows(files: PanelFiles, options: FastRP, run: EmbeddingRun) -> Iter
     basis = None
     if options.evening:
         gram = np.zeros((files.dimension,) * 2)
-        for product in map_in_order(lambda block: block.T @ block, files.blocks(), run.workers):
+        for product in _map_in_order(lambda block: block.T @ block, files.blocks(), run.workers):
             gram += product
         basis = whitening_basis(gram, options.evening)[0]
 
@@ -171,13 +171,13 @@ def finished_rows(files: PanelFiles, options: FastRP, run: EmbeddingRun) -> Iter
         unit_rows(rows)
         return rows
 
-    yield from map_in_order(finish, files.blocks(), run.workers)
+    yield from _map_in_order(finish, files.blocks(), run.workers)
 
 
-def map_in_order(work: Callable[[Matrix], Matrix], blocks: Iterable[Matrix], workers: int = 0) -> Iterator[Matrix]:
+def _map_in_order(work: Callable[[Matrix], Matrix], blocks: Iterable[Matrix], workers: int = 0) -> Iterator[Matrix]:
     """Yield the results of a function over blocks of rows in order, computed on threads with few blocks in memory.
 
-    >>> [int(block[0]) for block in map_in_order(np.negative, (np.array([i]) for i in range(5)), workers=2)]
+    >>> [int(block[0]) for block in _map_in_order(np.negative, (np.array([i]) for i in range(5)), workers=2)]
     [0, -1, -2, -3, -4]
     """
     workers = workers or os.cpu_count() or 1

@@ -6,7 +6,7 @@ compiled code has no such type, so it gets such arrays as int16. Inside compiled
 
     widen(block[i, j])             the number as a float32
     store(block, i, j, number)     the float32 rounded to what the block holds
-    fetch_row(block, i)            prefetches a row that is needed soon; changes no result
+    _fetch_row(block, i)            prefetches a row that is needed soon; changes no result
     bits_of(number)                the 32 bits of a float32
 
 Sums are made in float32, column by column in the order of the entries, so a column comes out the same, bit for bit, in
@@ -79,7 +79,7 @@ fetch: Any = intrinsic(_fetch)
 
 
 @numba.njit(cache=True, nogil=True)
-def fetch_row(block: NDArray[Any], row: int) -> None:
+def _fetch_row(block: NDArray[Any], row: int) -> None:
     """Prefetch one row of a block into the CPU cache."""
     for byte in range(0, block.shape[1] * block.itemsize, LINE):
         fetch(block, np.int64(row), byte)
@@ -155,7 +155,7 @@ def add_rows(
         while at + 4 <= end:
             if at + AHEAD + 4 <= stop:
                 for k in range(AHEAD, AHEAD + 4):
-                    fetch_row(block, targets[at + k])
+                    _fetch_row(block, targets[at + k])
             # unsigned, so that the compiler need not handle negative indices
             a, b = np.uintp(targets[at]), np.uintp(targets[at + 1])
             c, d = np.uintp(targets[at + 2]), np.uintp(targets[at + 3])
@@ -171,7 +171,7 @@ def add_rows(
             at += 4
         while at < end:
             if at + AHEAD < stop:
-                fetch_row(block, targets[at + AHEAD])
+                _fetch_row(block, targets[at + AHEAD])
             a = np.uintp(targets[at])
             weight = np.float32(1) if weights is None else weights[at]
             for j in range(width):

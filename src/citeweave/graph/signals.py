@@ -360,7 +360,7 @@ def symmetrize(union: Csr) -> Adjacency:
     return Adjacency((union, union.transposed()))
 
 
-def cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+def _cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
     """Normalize strengths to Salton's cosine: strength / sqrt(size of one paper * size of the other)."""
     own = np.repeat(sizes[rows], np.diff(block.offsets))  # (targets,)
     other = sizes[block.targets]  # (targets,)
@@ -395,7 +395,7 @@ def _weighted(
     sizes = {"cocited": graph.citing, "cocited_nearby": graph.citing, "coupled": graph.cited}
     strengths = block.strengths
     if normalize and part.signal.name in sizes:
-        strengths = cosine_strengths(block, rows, np.diff(sizes[part.signal.name].offsets))
+        strengths = _cosine_strengths(block, rows, np.diff(sizes[part.signal.name].offsets))
     return Related(block.offsets, block.targets, (strengths * np.float32(part.weight)).astype(np.float32))
 
 

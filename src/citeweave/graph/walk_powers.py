@@ -258,7 +258,7 @@ NEGLIGIBLE = 1e-6
 Matrix = NDArray[np.float32]
 
 
-def gram_matrix(matrix: Matrix) -> NDArray[np.float64]:
+def _gram_matrix(matrix: Matrix) -> NDArray[np.float64]:
     """Return the inner products of all columns, (columns, columns); blocks in single precision, their sum in double."""
     total = np.zeros((matrix.shape[1],) * 2)
     for rows in _blocks(matrix):
@@ -271,7 +271,7 @@ def whiten(matrix: Matrix, power: float) -> NDArray[np.float64]:
 
     Uses the eigenvectors of the Gram matrix, so the columns come out in order of decreasing strength.
     """
-    basis, values = whitening_basis(gram_matrix(matrix), power)
+    basis, values = whitening_basis(_gram_matrix(matrix), power)
     for rows in _blocks(matrix):
         rows[:] = rows @ basis
     return values

@@ -207,8 +207,8 @@ class _Annotation:
             "classifier": "" if self._classifier is None else self._classifier.name,
             "classifier_hash": "" if self._classifier is None else self._classifier.hash,
             "least": self._options.min_confidence,
-            "contexts": describe_contexts(self._table, self._from_source, self._linked, counts),
-            **describe_citations(mask, confidence, from_source, intents.contexts, intents.top_counts),
+            "contexts": _describe_contexts(self._table, self._from_source, self._linked, counts),
+            **_describe_citations(mask, confidence, from_source, intents.contexts, intents.top_counts),
         }
         if not self._options.keep_given and self._corpus.intents.any():
             statistics["agrees_with_source"] = _agreement_with_source(self._corpus.intents, confidence)
@@ -292,7 +292,7 @@ def _agreement_with_source(from_source: NDArray[np.uint8], confidence: NDArray[n
 # Statistics of an annotation
 
 
-def describe_contexts(
+def _describe_contexts(
     table: Contexts, from_source: NDArray[np.uint8], linked: int, counts: AnnotationCounts
 ) -> dict[str, int]:
     """Count the contexts of a corpus: annotated, with the source's intents, empty, in another language, unmarked."""
@@ -308,7 +308,7 @@ def describe_contexts(
     }
 
 
-def describe_citations(
+def _describe_citations(
     mask: NDArray[np.uint8],
     confidence: NDArray[np.float16],
     from_source: NDArray[np.bool_],

@@ -101,7 +101,7 @@ def normalize_section(title: str) -> str:
     return " ".join(_NUMBERING.sub("", title[:400], count=1).lower().split())
 
 
-def check_span(text: str, span: Span | None) -> Span | None:
+def _check_span(text: str, span: Span | None) -> Span | None:
     """Clip a mark's span to the text and strip whitespace at its ends; None where nothing is left."""
     if span is None:
         return None
@@ -122,7 +122,7 @@ def split_at_marks(text: str, span: Span | None, *, remove: bool = False) -> lis
     >>> split_at_marks("Growth (Li, 2001).", None), split_at_marks("Growth (Li, 2001).", None, remove=True)
     (['Growth ', '[unused0]', '.'], ['Growth ', '.'])
     """
-    span = check_span(text, span)
+    span = _check_span(text, span)
     marks = find_marks(text)
     places = [(*mark, TARGET) for mark in marks] if span is None or remove else _label_marks(text, span, marks)
     parts: list[str] = []
@@ -225,7 +225,7 @@ def make_citance_tokenizer(reader: TextReader, max_tokens: int) -> CitanceTokeni
 
 def _clip_text(citance: Citance) -> tuple[str, Span | None]:
     """Clip a citance's text around its mark; sources sometimes give a whole page as one sentence."""
-    text, span = citance.text, check_span(citance.text, citance.span)
+    text, span = citance.text, _check_span(citance.text, citance.span)
     if len(text) <= _MAX_CHARACTERS:
         return text, span
     first = 0 if span is None else max(0, min(span[0] - _MAX_CHARACTERS // 2, len(text) - _MAX_CHARACTERS))

@@ -133,7 +133,7 @@ def read_labeled(
     splits = set()
     for path in paths:
         for number, record in read_records(path):
-            citance = parse_citance(record)
+            citance = _parse_citance(record)
             own = str(record.get("split") or "")
             splits.add(own)
             if split and own and own != split:
@@ -174,7 +174,7 @@ def read_unlabeled(path: Path, *, split: str = "", limit: int = 0) -> list[Citan
     """Read sentences without labels, {"text", "span" or "cite_span", "section"} per line; at most `limit`, 0 = all."""
     citances: list[Citance] = []
     for _, record in read_records(path):
-        citance, own = parse_citance(record), record.get("split")
+        citance, own = _parse_citance(record), record.get("split")
         if citance.text.strip() and not (split and own and own != split):
             citances.append(citance)
         if limit and len(citances) == limit:
@@ -185,7 +185,7 @@ def read_unlabeled(path: Path, *, split: str = "", limit: int = 0) -> list[Citan
 def section_examples(citances: Sequence[Citance]) -> LabeledSet:
     """Make examples of the auxiliary task of predicting a sentence's section, where its title names a known one."""
     rows = {name: row for row, name in enumerate(SECTIONS)}
-    classes = [classify_section(citance.section) for citance in citances]
+    classes = [_classify_section(citance.section) for citance in citances]
     examples = tuple(
         Example(replace(citance, section=""), rows[name])
         for citance, name in zip(citances, classes, strict=True)
@@ -194,10 +194,10 @@ def section_examples(citances: Sequence[Citance]) -> LabeledSet:
     return LabeledSet("section", SECTIONS, examples, {NO_SECTION: len(citances) - len(examples)})
 
 
-def classify_section(title: str) -> str:
+def _classify_section(title: str) -> str:
     """Return the kind of section that a title names, empty where it names none.
 
-    >>> [classify_section(title) for title in ("2. Related Work", "Materials and Methods", "The cerebellum")]
+    >>> [_classify_section(title) for title in ("2. Related Work", "Materials and Methods", "The cerebellum")]
     ['related work', 'method', '']
     """
     plain = normalize_section(title)
@@ -221,7 +221,7 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InputError(f"{path} is not a complete gzip file; download it again") from None
 
 
-def parse_citance(record: Mapping[str, Any]) -> Citance:
+def _parse_citance(record: Mapping[str, Any]) -> Citance:
     """Parse the citing sentence of a record of any known format; an invalid span is ignored."""
     text = _first_text(record, "text", "string", "cleaned_cite_text", "sentence")
     section = _first_text(record, "section", "sectionName", "section_name", "section_title")

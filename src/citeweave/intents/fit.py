@@ -168,7 +168,7 @@ def _step(
 ) -> Tensor:
     """Take one optimizer step on a batch of sentences and return its loss."""
     with torch.autocast(network.device_kind, torch.bfloat16, enabled=network.device_kind == "cuda"):
-        loss = batch_loss(network, batch.sentences, batch.rows, batch.tokens, options)
+        loss = _batch_loss(network, batch.sentences, batch.rows, batch.tokens, options)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_([value for _, value in network.trained()], _CLIP)
@@ -176,7 +176,7 @@ def _step(
     return loss.detach()
 
 
-def batch_loss(
+def _batch_loss(
     network: IntentNetwork,
     sentences: TokenizedSentences,
     rows: NDArray[np.int64],
@@ -213,11 +213,11 @@ def _loss(logits: Tensor, sentences: TokenizedSentences, rows: NDArray[np.int64]
         total = total + (1 - share) * each.mean()
     if sentences.soft is not None:
         soft = torch.from_numpy(sentences.soft[rows]).to(device)  # (texts, labels)
-        total = total + share * distillation_loss(logits, soft, options.temperature)
+        total = total + share * _distillation_loss(logits, soft, options.temperature)
     return total
 
 
-def distillation_loss(logits: Tensor, soft: Tensor, temperature: float) -> Tensor:
+def _distillation_loss(logits: Tensor, soft: Tensor, temperature: float) -> Tensor:
     """Return T^2 KL(teacher || student), both at temperature T (Hinton et al. 2015, section 2)."""
     teacher = functional.log_softmax(soft.clamp_min(1e-6).log() / temperature, dim=1)  # (texts, labels)
     student = functional.log_softmax(logits / temperature, dim=1)  # (texts, labels)

@@ -82,7 +82,7 @@ class MarkRows(nn.Module):
         return vectors + which @ self.change.to(vectors.dtype)
 
 
-def add_low_rank(model: nn.Module, names: list[str], rank: int, scale: float, seed: int) -> dict[str, LowRankLayer]:
+def _add_low_rank(model: nn.Module, names: list[str], rank: int, scale: float, seed: int) -> dict[str, LowRankLayer]:
     """Add a low-rank update (LoRA), initially zero, to each of these linear layers."""
     changes = {}
     for name in names:
@@ -100,7 +100,7 @@ def add_low_rank(model: nn.Module, names: list[str], rank: int, scale: float, se
     return changes
 
 
-def merge_low_rank(model: nn.Module) -> None:
+def _merge_low_rank(model: nn.Module) -> None:
     """Merge the low-rank updates into the weights, so that the network is as fast as without them."""
     for module in list(model.modules()):
         if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
@@ -108,7 +108,7 @@ def merge_low_rank(model: nn.Module) -> None:
                 parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
 
-def linear_layers(model: nn.Module) -> list[str]:
+def _linear_layers(model: nn.Module) -> list[str]:
     """Return the names of the linear layers to update; the unused head over the first token ("pooler") is left out."""
     return [
         name
@@ -216,8 +216,8 @@ class IntentNetwork(nn.Module):
         width = base.network.dimension * (2 if "+" in shape.pooling else 1)
         self.heads = nn.ModuleDict({task: _new_head(width, labels, seed, task) for task, labels in shape.tasks.items()})
         self._start = {name: value.detach().cpu().clone() for name, value in self._trained_encoder_parameters()}
-        names = linear_layers(self.encoder) if shape.parts == "lora" else []
-        self._low_rank = add_low_rank(self.encoder, names, shape.rank, shape.scale, seed)
+        names = _linear_layers(self.encoder) if shape.parts == "lora" else []
+        self._low_rank = _add_low_rank(self.encoder, names, shape.rank, shape.scale, seed)
         self._select_trained(dropout)
         self.encoder.embeddings.word_embeddings.register_forward_hook(self._add_rows)
         self.to(base.network.device)
@@ -283,7 +283,7 @@ class IntentNetwork(nn.Module):
     def merge(self) -> None:
         """Merge all changes into the encoder's weights; the network can only predict afterwards."""
         table: Any = self.encoder.embeddings.word_embeddings  # type: ignore[union-attr]
-        merge_low_rank(self.encoder)
+        _merge_low_rank(self.encoder)
         self._low_rank = {}
         with torch.no_grad():
             table.weight[self.rows.ids] += self.rows.change

@@ -117,7 +117,7 @@ def train_classifier(
     """Train an intent classifier and write its folder; an existing one of the same sentences and options is kept."""
     options, about, folder = options or ClassifierOptions(), about or ClassifierCardNotes(), Path(folder)
     choose(about.precision, PRECISIONS, "--precision")
-    check_sets(sets, options.teachers)
+    _check_sets(sets, options.teachers)
     base = load_base(options.base, options.max_tokens, device)
     recipe = {
         "base": base.revision,
@@ -153,7 +153,7 @@ def train_classifier(
     return TrainedClassifier(folder, report)
 
 
-def check_sets(sets: TrainingSets, teachers: int) -> None:
+def _check_sets(sets: TrainingSets, teachers: int) -> None:
     """Refuse training sentences with fewer than two labels, other labels in dev, or unlabeled ones without teachers."""
     counts = sets.train.counts()["labels"]
     if sum(count > 0 for count in counts.values()) < 2:

@@ -37,8 +37,8 @@ from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifa
 from citeweave.core.columns import TextColumn, TextWriter, open_matrix, write_numbers
 from citeweave.core.errors import EmptyResultError, UserError, choose
 from citeweave.core.files import link_or_copy, new_file
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.encoder import Encoder
@@ -116,7 +116,7 @@ def align_samples(
         reporter.say(f"{folder} already exists with the same samples, method and model")
         return Samples.open(folder)
     with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        pairs = positive_pairs(corpus, samples, options)
+        pairs = _positive_pairs(corpus, samples, options)
         outcome = _align(corpus, pairs, encoder, writer, reporter)
         counts = _counts(outcome)
         if not counts["kept"]:
@@ -165,7 +165,7 @@ class _AlignmentResult:
         return np.flatnonzero(self.state == _ALIGNED)
 
 
-def positive_pairs(corpus: Corpus, samples: Samples, options: AlignmentOptions) -> PositivePairs:
+def _positive_pairs(corpus: Corpus, samples: Samples, options: AlignmentOptions) -> PositivePairs:
     """List the pairs of anchor and positive of all samples, with the contexts that cite both papers."""
     owner = samples.positives.owners()  # (pairs,)
     anchors, positives = samples.anchors[owner], np.asarray(samples.positives.rows)
@@ -205,13 +205,13 @@ def _align(
     if not len(left):
         return outcome
     papers = np.union1d(pairs.anchors[left], pairs.positives[left]).astype(np.int64)
-    texts = collect_texts(corpus, papers, np.unique(pairs.contexts), writer.scratch_folder("texts"), reporter=reporter)
+    texts = _collect_texts(corpus, papers, np.unique(pairs.contexts), writer.scratch_folder("texts"), reporter=reporter)
     outcome.state[left[texts.counts(pairs.positives[left]) == 0]] = 3
     outcome.state[left[texts.counts(pairs.anchors[left]) == 0]] = 2
     left = outcome.left
     if not len(left):
         return outcome
-    vectors = encode_texts(texts, encoder, writer.scratch_folder("vectors"), reporter=reporter)
+    vectors = _encode_texts(texts, encoder, writer.scratch_folder("vectors"), reporter=reporter)
     with reporter.task("aligning", len(left), "pairs") as advance:
         for start in range(0, len(left), PAIRS_PER_BLOCK):
             block = left[start : start + PAIRS_PER_BLOCK]
@@ -370,7 +370,7 @@ class AlignmentTexts:
         return self.column.take(self.first[numbers])
 
 
-def collect_texts(
+def _collect_texts(
     corpus: Corpus,
     papers: NDArray[np.int64],
     contexts: NDArray[np.int64],
@@ -424,7 +424,7 @@ class TextVectors:
         return np.concatenate(parts)
 
 
-def encode_texts(texts: AlignmentTexts, encoder: Encoder, work: Path, *, reporter: Reporter = QUIET) -> TextVectors:
+def _encode_texts(texts: AlignmentTexts, encoder: Encoder, work: Path, *, reporter: Reporter = QUIET) -> TextVectors:
     """Encode every distinct sentence once; blocks already saved in `work` are reused."""
     blocks = []
     with reporter.task("encoding sentences", len(texts), "sentences") as advance:

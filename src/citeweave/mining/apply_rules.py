@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.randomness import mix_keys
+from citeweave.core.hash_keys import mix_keys
 from citeweave.corpus.corpus import Corpus
 from citeweave.mining.blocks import MiningCounts, encode_part
 from citeweave.mining.draw import (
@@ -390,7 +390,7 @@ def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.i
 
 
 def mine_block(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> bytes:
-    """Mine the samples of some anchors, or pairs, of a task; return the block as the bytes of its file."""
+    """Apply the rules of a task to a block of anchors, or pairs; return the mined samples as the bytes of a file."""
     if pairs is None:
         return encode_part(*apply_rules(run.rules, AnchorBlock(units, run.data, task=run.name), task=run.number))
     context_counts = np.diff(pairs.offsets)[units].astype(np.float32)

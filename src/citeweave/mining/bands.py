@@ -360,7 +360,7 @@ def apply_aspect_bands(rules: MiningRules, chosen: Mapping[str, Bands]) -> Minin
 
 
 def with_aspect_bands(rules: MiningRules, by_aspect: Mapping[str, MiningRules]) -> MiningRules:
-    """Return the rules with the rank bands of the rules of single aspects."""
+    """Return the rules with rank bands chosen for each aspect separately."""
 
     def banded(rule: Rule) -> Rule:
         if rule.source != "neighbors" or rule.vectors != OF_ASPECT:

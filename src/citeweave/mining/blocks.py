@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import read_saved_arrays
 from citeweave.core.files import write_atomically
+from citeweave.core.hash_keys import mix_keys
 from citeweave.core.progress import Advance
-from citeweave.core.randomness import mix_keys
 from citeweave.mining.draw import derive_salt
 from citeweave.mining.samples import Picks, SampleBlock
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.randomness import mix_keys
+from citeweave.core.hash_keys import mix_keys
 from citeweave.corpus.corpus import Corpus
 from citeweave.mining.draw import derive_salt
 from citeweave.mining.samples import Picks, Samples

@@ -14,7 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.randomness import mix_words, stream
+from citeweave.core.hash_keys import mix_words
+from citeweave.core.randomness import stream
 
 _ATTEMPTS = 4096
 """Random draws before the pool is scanned from a random position."""

@@ -6,7 +6,7 @@ Relations are counted for positives too, where they are welcome. They are looked
 
     >>> from citeweave.graph.citations import graph_from_edges
     >>> graph = graph_from_edges(np.array([0, 0, 1]), np.array([1, 2, 2]), nodes=4)     # 0 cites 1 and 2, 1 cites 2
-    >>> [relation_names(bits) for bits in relate_pairs(graph, np.array([0, 1, 1]), np.array([2, 2, 3]))]
+    >>> [_relation_names(bits) for bits in relate_pairs(graph, np.array([0, 1, 1]), np.array([2, 2, 3]))]
     [['cited', 'second_hop'], ['cited', 'cocited'], []]
 
 The relations are those of `graph/signals.py`, seen from the first paper. A pair costs its two lists, so a million of
@@ -33,8 +33,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS
 from citeweave.corpus.leakage import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions
@@ -246,7 +246,7 @@ def relation_bit(name: str) -> int:
     return 1 << RELATIONS.index(name)
 
 
-def relation_names(bits: int) -> list[str]:
+def _relation_names(bits: int) -> list[str]:
     """Return the names of the citation relations whose bits are set."""
     return [name for place, name in enumerate(RELATIONS) if bits >> place & 1]
 

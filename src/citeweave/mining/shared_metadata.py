@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK, TextColumn
 from citeweave.core.errors import UserError
-from citeweave.core.randomness import hash_texts
+from citeweave.core.hash_keys import hash_texts
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.mining.draw import CandidateLists, anchor_key
 from citeweave.mining.rules import MiningRules, is_relation

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK
-from citeweave.core.randomness import mix_keys
+from citeweave.core.hash_keys import mix_keys
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived_texts import bracket_reason, repeat_keys, word_reason
 from citeweave.corpus.text import sentences
@@ -137,19 +137,19 @@ def _usable_contexts(
 
 def _abstracts_fit(corpus: Corpus, rows: NDArray[np.integer], options: ContextFilter) -> NDArray[np.bool_]:
     fits = [
-        abstract_fits(text, options)
+        _abstract_fits(text, options)
         for start in range(0, len(rows), BLOCK)
         for text in corpus.abstracts.take(rows[start : start + BLOCK])
     ]
     return np.array(fits, bool)
 
 
-def abstract_fits(abstract: str, options: ContextFilter) -> bool:
+def _abstract_fits(abstract: str, options: ContextFilter) -> bool:
     """Whether an abstract passes ASPIRE's filter: 3 to 20 sentences, none over 80 words, one over three words.
 
-    >>> abstract_fits("We study large graphs. We walk on them. It works well.", ContextFilter())
+    >>> _abstract_fits("We study large graphs. We walk on them. It works well.", ContextFilter())
     True
-    >>> abstract_fits("One sentence only.", ContextFilter())
+    >>> _abstract_fits("One sentence only.", ContextFilter())
     False
     """
     lengths = [len(abstract[start:end].split()) for start, end in sentences(abstract)]
@@ -292,19 +292,19 @@ def table_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     lists = CandidateLists(offsets, table.targets[at], table.counts[at])
     if rule.grade:
-        lists = filter_entries(lists, has_grade(lists, rule.grade, rule.margin))
+        lists = filter_entries(lists, _has_grade(lists, rule.grade, rule.margin))
     other = lists.rows != block.anchors[lists.owners()]
     return filter_entries(lists, data.in_pool[lists.rows] & other)
 
 
-def has_grade(lists: CandidateLists, grade: str, margin: float) -> NDArray[np.bool_]:
+def _has_grade(lists: CandidateLists, grade: str, margin: float) -> NDArray[np.bool_]:
     """Return which candidates of a table are of the upper or lower grade, by SPECTER's rule for counts.
 
     The margin is a share, usually half, of the distance between the anchor's smallest and largest count. Lower are
     counts under largest - margin, upper those over smallest + margin. If all counts are equal, all are upper.
 
     >>> lists = CandidateLists(np.array([0, 3]), np.array([4, 5, 6], np.int32), np.array([5, 5, 1], np.float32))
-    >>> has_grade(lists, "upper", 0.5).tolist(), has_grade(lists, "lower", 0.5).tolist()
+    >>> _has_grade(lists, "upper", 0.5).tolist(), _has_grade(lists, "lower", 0.5).tolist()
     ([True, True, False], [False, False, True])
     """
     counts, owners = lists.counts(), lists.owners()

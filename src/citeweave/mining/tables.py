@@ -44,9 +44,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from citeweave.core.columns import BLOCK, is_finite
 from citeweave.core.errors import EmptyResultError, InputError
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.inputs import BadRecordError, Source
 from citeweave.core.progress import Count, Tally
-from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.corpus import NOT_FOUND, Corpus, IdIndex, Rows
 from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import clean_text, dict_of, number_of

@@ -50,7 +50,7 @@ def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], data: Mini
     """Refuse rank bands whose negatives are nearer than positives of the same vectors, or overlap them."""
     for up in (rule for rule in positives if rule.source == "neighbors"):
         for down in (rule for rule in negatives if rule.source == "neighbors" and rule.vectors == up.vectors):
-            high, low = (check_ranks(rule, data.pool_vectors(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
+            high, low = (_check_ranks(rule, data.pool_vectors(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
             if low < high:
                 raise UserError(
                     f"the band of rule {down.name!r} begins at rank {low + 1:,}, that of rule {up.name!r} ends at rank "
@@ -70,14 +70,14 @@ def rank_neighbors(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors
         neighbors = _search_bands(group, vectors, own[here], block.data, metric)
         for rule in group:
             bands[rule.name] = _as_lists(neighbors[rule.name], here, vectors, len(block.anchors))
-        far = max(group, key=lambda rule: check_ranks(rule, vectors)[1])
+        far = max(group, key=lambda rule: _check_ranks(rule, vectors)[1])
         score = np.full(len(block.anchors), np.nan, np.float32)
         score[here] = neighbors[far.name].scores[:, -1]
         ends[name] = score, metric
     return RankedNeighbors(bands, ends)
 
 
-def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
+def _check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
     """Return the rank band of a rule in this pool; refuse one that reaches beyond it."""
     pool = len(vectors.pool)
     low, high = rule.ranks(pool)
@@ -96,7 +96,7 @@ def _search_bands(
     """Search the neighbors in every rule's band, exactly or in a subsample of the pool."""
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
-    bands = [Band(*check_ranks(rule, vectors)) for rule in exact]
+    bands = [Band(*_check_ranks(rule, vectors)) for rule in exact]
     shared: TopkOptions = {
         "metric": metric,
         "pool_rows": vectors.pool,
@@ -111,7 +111,7 @@ def _search_bands(
         neighbors |= dict(zip((rule.name for rule in exact), results, strict=True))
     for rule in rules:
         if rule.subsample:
-            band = Band(*check_ranks(rule, vectors))
+            band = Band(*_check_ranks(rule, vectors))
             neighbors[rule.name] = far_band(
                 vectors.matrix, queries, band, subsample=rule.subsample, seed=data.seed, **shared
             )
@@ -212,7 +212,7 @@ def _nearest_to_limit(cosines, papers, anchors, limit, above, rows, scores):  # 
 def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     """Return the papers of the k-means cell that is the n-th nearest to the anchor's own, n being `cell`."""
     vectors = block.data.pool_vectors(rule.vectors)
-    cells = cluster_pool(block.data, rule)
+    cells = _cluster_pool(block.data, rule)
     own = vectors.row_of[block.anchors]
     here = np.flatnonzero(own >= 0)
     nearest = np.argsort(-(cells.centers @ cells.centers.T), axis=1, kind="stable")  # (cells, cells)
@@ -240,7 +240,7 @@ class Cells:
     papers: NDArray[np.int32]
 
 
-def cluster_pool(data: MiningData, rule: Rule) -> Cells:
+def _cluster_pool(data: MiningData, rule: Rule) -> Cells:
     """Cluster the pool by spherical k-means over unit vectors (Dhillon and Modha, 2001), fitted on at most 50,000."""
     vectors = data.pool_vectors(rule.vectors)
     papers = vectors.paper_of[vectors.pool]

@@ -151,7 +151,7 @@ class CacheSlot:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def mark_used(version: CachedVersion) -> None:
+def _mark_used(version: CachedVersion) -> None:
     """Record that a cached version was used now."""
     os.utime(version.folder)
 
@@ -246,7 +246,7 @@ def fetch_version(address: Address, *, cache: Path | None = None, reporter: Repo
         for remaining in reversed(range(_MAX_REPLACEMENTS)):
             version = slot.version(listing.hash)
             if version.listing(listing.base) is not None:
-                mark_used(version)
+                _mark_used(version)
                 slot.prune(keep=version)
                 return version
             partial_version = slot.partial(listing.hash)

@@ -218,7 +218,7 @@ def is_anonymous() -> bool:
     return os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("yes", "true", "1", "on")
 
 
-def file_system_of(address: Address) -> Any:
+def _file_system_of(address: Address) -> Any:
     """Return the pyarrow file system of an address."""
     if address.scheme == "gs":
         return _gcs_file_system(is_anonymous())
@@ -308,7 +308,7 @@ def list_objects(address: Address) -> dict[str, ObjectInfo]:
     with explain_storage_errors(address):
         try:
             # with `allow_not_found` a missing bucket would pass for an empty folder
-            infos = file_system_of(address).get_file_info(fs.FileSelector(address.path, recursive=True))
+            infos = _file_system_of(address).get_file_info(fs.FileSelector(address.path, recursive=True))
         except FileNotFoundError:
             return {}
     files = [info for info in infos if info.type == fs.FileType.File]
@@ -326,7 +326,7 @@ def stat_object(address: Address) -> ObjectInfo | None:
     from pyarrow import fs
 
     with explain_storage_errors(address):
-        info = file_system_of(address).get_file_info(address.path)
+        info = _file_system_of(address).get_file_info(address.path)
     return ObjectInfo(info.size, info.mtime_ns or 0) if info.type == fs.FileType.File else None
 
 
@@ -334,7 +334,7 @@ def stat_object(address: Address) -> ObjectInfo | None:
 def open_object(address: Address) -> Iterator[Any]:
     """Open a stream of an object's bytes; its `read` goes inside `explain_storage_errors`."""
     with explain_storage_errors(address):
-        stream = file_system_of(address).open_input_stream(address.path, compression=None)
+        stream = _file_system_of(address).open_input_stream(address.path, compression=None)
     with stream:
         yield stream
 
@@ -354,7 +354,7 @@ def read_small_object(address: Address, max_bytes: int = 256 * 2**20) -> bytes |
 def open_output(address: Address) -> Any:
     """Open a stream that creates an object when it is closed; its calls go inside `explain_storage_errors`."""
     # pyarrow would compress and decompress what is called .gz
-    return file_system_of(address).open_output_stream(address.path, compression=None)
+    return _file_system_of(address).open_output_stream(address.path, compression=None)
 
 
 def write_small_object(address: Address, data: bytes) -> None:
@@ -365,7 +365,7 @@ def write_small_object(address: Address, data: bytes) -> None:
 def remove_object(address: Address) -> None:
     try:
         with explain_storage_errors(address):
-            file_system_of(address).delete_file(address.path)
+            _file_system_of(address).delete_file(address.path)
     except VanishedError:
         pass
 
@@ -373,7 +373,7 @@ def remove_object(address: Address) -> None:
 def move_object(source: Address, target: Address) -> None:
     """Rename an object within the storage, replacing the target; at most `MAX_MOVED_BYTES` bytes."""
     with explain_storage_errors(target):
-        file_system_of(source).move(source.path, target.path)
+        _file_system_of(source).move(source.path, target.path)
 
 
 class TransferProgress:

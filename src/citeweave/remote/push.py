@@ -98,7 +98,7 @@ def upload(path: Path, address: Address, sha256: str, counter: TransferProgress)
         raise UserError(f"{path} has changed since it was written; make {path.parent} again")
 
 
-def push_file(path: Path, address: Address, *, overwrite: bool, reporter: Reporter) -> int:
+def _push_file(path: Path, address: Address, *, overwrite: bool, reporter: Reporter) -> int:
     """Upload one file; the object at the address is replaced when the new one is complete."""
     if not overwrite and stat_object(address) is not None:
         raise UserError(f"{address} already exists; choose another address, or add --overwrite")
@@ -163,7 +163,7 @@ def push(
     if place.is_pattern:
         raise UserError(f"{place} is a pattern; name one folder to write to")
     if source.is_file():
-        size = push_file(source, place, overwrite=overwrite or base is not None, reporter=reporter)
+        size = _push_file(source, place, overwrite=overwrite or base is not None, reporter=reporter)
         return PushResult(1, size, 1, size, 0)
     if not source.is_dir():
         raise UserError(f"{source} does not exist; name a folder or a file to copy")
@@ -179,7 +179,7 @@ class _Push:
         self.journal = _Journal(slot.folder / "pushed.txt")
 
     def run(self, *, overwrite: bool, base: str | None) -> PushResult:
-        local = local_files(self.folder)
+        local = _local_files(self.folder)
         single = stat_object(self.address)
         if single is not None and single.bytes:
             raise UserError(f"{self.address} is an object, not a folder; choose another address")
@@ -308,7 +308,7 @@ class _Journal:
             file.writelines(lines)
 
 
-def local_files(folder: Path) -> dict[str, ListedFile]:
+def _local_files(folder: Path) -> dict[str, ListedFile]:
     """Return the files of a folder with their hashes, from manifests or computed; hidden ones are left out."""
     names = sorted(_visible_names(folder))
     check_object_names(names, folder)
@@ -457,7 +457,7 @@ class PendingUpload:
         )
         with self._slot.locked():
             if self.folder.is_dir():
-                self._slot.adopt(self.folder, ObjectListing(self.address, local_files(self.folder)))
+                self._slot.adopt(self.folder, ObjectListing(self.address, _local_files(self.folder)))
             shutil.rmtree(self.folder.parent)
         return result
 

@@ -9,9 +9,9 @@ node died goes to another worker; one that fails repeatedly is left out, and `Sh
 shards are with the caller: a killed driver resumes with the missing ones. Workers end with the driver. Does not save
 anything, and does not choose the shards.
 
-    with connect_ray("local", cores=2) as ray: ...             2 workers of 1 core, bound to 127.0.0.1, ended afterwards
-    with connect_ray("10.0.0.5:6379", cores=0) as ray: ...     the driver's machine is a node of that cluster
-    with connect_ray("ray://10.0.0.5:10001", cores=0) as ray:  the driver's machine is not
+    with _connect_ray("local", cores=2) as ray: ...             2 workers of 1 core, bound to 127.0.0.1, ended afterwards
+    with _connect_ray("10.0.0.5:6379", cores=0) as ray: ...     the driver's machine is a node of that cluster
+    with _connect_ray("ray://10.0.0.5:10001", cores=0) as ray:  the driver's machine is not
 
 An address that does not answer is an error within seconds: Ray itself would wait for two minutes. Starts no nodes on other
 machines; `ray start` does.
@@ -63,7 +63,7 @@ _SETTINGS_FRAME = 4
 
 
 @contextmanager
-def connect_ray(address: str, cores: int) -> Iterator[ModuleType]:
+def _connect_ray(address: str, cores: int) -> Iterator[ModuleType]:
     """Connect to a Ray cluster and yield the ray module; a local cluster ends with the block, any other keeps running."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # Ray sends no usage statistics
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # else Ray reports deaths on stdout, amid our --json
@@ -81,17 +81,17 @@ def connect_ray(address: str, cores: int) -> Iterator[ModuleType]:
         ray.init(address=address, **options)
     except getattr(ray.exceptions, "AuthenticationError", ()) as error:  # Ray before 2.52 has none
         raise UserError(
-            f"{cluster_name(address)} asks for a token that this machine does not have ({_one_line(error)}); copy the head's "
+            f"{_cluster_name(address)} asks for a token that this machine does not have ({_one_line(error)}); copy the head's "
             "with `ray get-auth-token`, see docs/scale.md"
         ) from None
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         if "ersion mismatch" in str(error):
             raise UserError(
-                f"{cluster_name(address)} runs a different Ray or Python than this machine ({_one_line(error)}); install the same here"
+                f"{_cluster_name(address)} runs a different Ray or Python than this machine ({_one_line(error)}); install the same here"
             ) from None
         token = "" if local else "; if it asks for a token, as newer versions do, set RAY_AUTH_MODE=token here too"
         raise UserError(
-            f"{cluster_name(address)} cannot be joined ({_one_line(error)}); {_advice(address)}{token}"
+            f"{_cluster_name(address)} cannot be joined ({_one_line(error)}); {_advice(address)}{token}"
         ) from None
     try:
         yield ray
@@ -112,14 +112,14 @@ def check_address(address: str) -> None:
             reply = connection.recv(9)
     except OSError as error:
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise UserError(f"{cluster_name(address)} does not answer ({reason}); {_advice(address)}") from None
+        raise UserError(f"{_cluster_name(address)} does not answer ({reason}); {_advice(address)}") from None
     if (
         len(reply) < 4 or reply[3] != _SETTINGS_FRAME
     ):  # Ray speaks gRPC, whose server opens with its settings (RFC 9113, 3.4)
-        raise UserError(f"{cluster_name(address)} answers, but is not Ray; {_advice(address)}")
+        raise UserError(f"{_cluster_name(address)} answers, but is not Ray; {_advice(address)}")
 
 
-def cluster_name(address: str) -> str:
+def _cluster_name(address: str) -> str:
     """Return the Ray cluster at an address in words, for messages."""
     return {"local": "a Ray cluster on this machine", "auto": "the Ray cluster of this machine"}.get(
         address, f"the Ray cluster {address}"
@@ -271,7 +271,7 @@ class RayExecutor:
         ray = self._joined()
         pending = PendingShards(list(numbers), self.options.tries)
         pool = WorkerPool(ray, self.options, task, package_versions(), self._reporter)
-        loop = _ShardLoop(ray, pending, pool, self._reporter, cluster_name(self.options.address))
+        loop = _ShardLoop(ray, pending, pool, self._reporter, _cluster_name(self.options.address))
         try:
             while not pending.is_done:
                 yield from loop.step()
@@ -284,7 +284,7 @@ class RayExecutor:
         """Join the cluster on first use: a run that has nothing to do needs none."""
         if self._ray is None:
             workers = self.options.workers or max(1, available_cores() // self.options.cpus)
-            self._ray = self._stack.enter_context(connect_ray(self.options.address, workers * self.options.cpus))
+            self._ray = self._stack.enter_context(_connect_ray(self.options.address, workers * self.options.cpus))
         return self._ray
 
 

@@ -192,7 +192,7 @@ class ShardWorker:
             _limit_threads(threads)
             return 2 if getattr(self._make, "overlaps", False) else 1
         except Exception as error:
-            return WorkerFailure(True, describe_error(error))
+            return WorkerFailure(True, _describe_error(error))
 
     def make(self, number: int) -> bytes | WorkerFailure:
         """Return the bytes of a shard, or a failure; as many calls at a time as `prepare` said."""
@@ -200,16 +200,16 @@ class ShardWorker:
         try:
             return self._make(number)
         except Exception as error:
-            return WorkerFailure(isinstance(error, OSError) and error.errno in _FULL, describe_error(error))
+            return WorkerFailure(isinstance(error, OSError) and error.errno in _FULL, _describe_error(error))
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-def describe_error(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return an error of a worker in one line: our own as they are, others with their class.
 
-    >>> describe_error(UserError("corpus does not exist")), describe_error(ValueError("no"))
+    >>> _describe_error(UserError("corpus does not exist")), _describe_error(ValueError("no"))
     ('corpus does not exist', 'ValueError: no')
     """
     text = " ".join(str(error).split())

@@ -338,7 +338,7 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
 
 
 def describe_index(index: Index) -> dict[str, Any]:
-    """Count the live papers of an index and their vectors, sentences and references; with its model, as JSON."""
+    """Describe a built index as JSON for `citeweave index`: live papers, vectors, sentences, references, model."""
     known, facts = index.provenance, index.state.facts
     waiting = len(pending_rows(index))
     description = {

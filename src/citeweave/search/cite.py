@@ -2,9 +2,9 @@
 
     recommend(index, query_encoder, Draft("We split sentences with the parser of [CIT].", "method"), count=5)
 
-    >>> needing_citation(["Rain is rare [CIT].", "We count drops.", "Others did (Chen, 2014)."])
+    >>> _needing_citation(["Rain is rare [CIT].", "We count drops.", "Others did (Chen, 2014)."])
     [0, 2]
-    >>> needing_citation(["Rain is rare.", "We count drops."])
+    >>> _needing_citation(["Rain is rare.", "We count drops."])
     [0, 1]
 
 The score of a paper is p + GAIN max(0, s - p): p is the cosine of the sentence to the paper, in the space of the wanted
@@ -142,7 +142,7 @@ def recommend(
     counted = index.with_vector if allowed is None else index.with_vector & allowed
     rows = scores.candidates(counted & (shares >= draft.min_share) if draft.min_share else counted, count)
     papers = scores.papers(rows)  # (rows,)
-    best = rank_rows(rows, citation_score(papers, scores.sentences(rows)), count, name=index.id)
+    best = rank_rows(rows, _citation_score(papers, scores.sentences(rows)), count, name=index.id)
     paper_scores = dict(zip(rows.tolist(), papers.tolist(), strict=True))
     return [
         Recommendation(
@@ -176,7 +176,7 @@ def recommend_for_passage(
     if not passage.each:
         return [(None, paper) for paper in page(passage.text)], []
     sentences = sentence_texts(passage.text)
-    numbers = [number for number in needing_citation(sentences) if without_marks(sentences[number])]
+    numbers = [number for number in _needing_citation(sentences) if without_marks(sentences[number])]
     if not numbers:
         raise UserError(f"cite is {passage.text[:60]!r}: without its citation marks nothing is left; give a passage")
     if len(numbers) > MAX_SENTENCES:
@@ -186,7 +186,7 @@ def recommend_for_passage(
     return [(number, paper) for number in numbers for paper in page(sentences[number])], sentences
 
 
-def needing_citation(sentences: Sequence[str]) -> list[int]:
+def _needing_citation(sentences: Sequence[str]) -> list[int]:
     """Return the numbers of the sentences with a citation mark, or of all sentences where none has one."""
     marked = [number for number, text in enumerate(sentences) if without_marks(text) != clean_text(text)]
     return marked or list(range(len(sentences)))
@@ -258,10 +258,10 @@ def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
 # --- scores of papers for a draft ------------------------------------------------------------------------
 
 
-def citation_score(papers: Any, sentences: Any) -> Any:
+def _citation_score(papers: Any, sentences: Any) -> Any:
     """Return the score for a draft of papers with cosine p and best citing sentence s, minus infinity where none.
 
-    >>> [float(citation_score(0.5, s)) for s in (0.7, 0.4, -np.inf)]
+    >>> [float(_citation_score(0.5, s)) for s in (0.7, 0.4, -np.inf)]
     [0.6, 0.5, 0.5]
     """
     return papers + GAIN * np.maximum(0, sentences - papers)
@@ -334,7 +334,7 @@ class DraftScores:
                 continue
             span = slice(segment.start, segment.start + segment.size)
             lowest, highest = (-np.inf, -np.inf) if mentions is None else mentions.bounds(segment.size)
-            low[span], high[span] = citation_score(papers.low, lowest), citation_score(papers.high, highest)
+            low[span], high[span] = _citation_score(papers.low, lowest), _citation_score(papers.high, highest)
         rows = np.flatnonzero(counted)
         if len(rows) <= count:
             return rows

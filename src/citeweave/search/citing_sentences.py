@@ -109,7 +109,7 @@ def corpus_mentions(corpus: Corpus, overlay: IntentOverlay | None = None) -> Men
     return Mentions(paper, context, intents.astype(np.uint8))
 
 
-def sample_mentions(mentions: Mentions, max_per_intents: int) -> Mentions:
+def _sample_mentions(mentions: Mentions, max_per_intents: int) -> Mentions:
     """Draw at most so many mentions per paper and set of intents; sorted by paper and context."""
     order = stream(0, "citing sentences").permutation(len(mentions.paper))
     groups = mentions.paper * 256 + mentions.intents  # (mentions,)
@@ -190,7 +190,7 @@ def embed_citing_sentences(
     `places` has the row in the segment of every paper of the corpus, -1 where the segment does not have it.
     """
     mentions = corpus_mentions(corpus, overlay)
-    sampled = sample_mentions(mentions.take(np.flatnonzero(places[mentions.paper] >= 0)), max_per_intents)
+    sampled = _sample_mentions(mentions.take(np.flatnonzero(places[mentions.paper] >= 0)), max_per_intents)
     contexts = np.unique(sampled.context)  # (sentences,)
     if not len(contexts):
         return {}

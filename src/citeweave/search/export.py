@@ -130,7 +130,7 @@ def _metadata_kind(paper: Exportable) -> str:
 
 def _metadata_fields(paper: Exportable) -> dict[str, str]:
     """Return the BibTeX fields of a paper from its metadata."""
-    doi, arxiv = find_id(paper, "doi"), find_id(paper, "arxiv")
+    doi, arxiv = _find_id(paper, "doi"), _find_id(paper, "arxiv")
     keywords = [*_texts(paper.extra.get("keywords")), *paper.fields]
     url = paper.extra.get("url")
     return {
@@ -244,7 +244,7 @@ def _author(name: str) -> str:
 _NOBODY = ("others", "et al.")
 
 
-def find_id(paper: Exportable, kind: str) -> str:
+def _find_id(paper: Exportable, kind: str) -> str:
     """Return a paper's id of a kind such as doi, without its prefix; empty where it has none."""
     ids = (id.removeprefix(f"{kind}:") for id in (paper.id, *paper.ids) if id.startswith(f"{kind}:"))
     return next(ids, "")
@@ -320,7 +320,7 @@ def to_csv(papers: Iterable[Exportable]) -> str:
             str(paper.year or ""),
             paper.venue,
             "; ".join(paper.fields),
-            find_id(paper, "doi"),
+            _find_id(paper, "doi"),
             paper.abstract,
         )
         writer.writerow([safe_cell(cell) for cell in cells])

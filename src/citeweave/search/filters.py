@@ -3,7 +3,7 @@
     where = Filter(years=(2015, None), venues=("NeurIPS", "ICML"))
     filter_rows(index, where)                (size,) bool: live papers from 2015 on of either venue
     count_facets(index, rows)                {"years": {2019: 3}, "venues": [{"name": "ICML", "count": 2}], "fields": [...]}
-    venues_of(index).rows_with(["neurips"])  (size,) bool, regardless of case and blanks
+    _venues_of(index).rows_with(["neurips"])  (size,) bool, regardless of case and blanks
 
     >>> Filter.from_json({"years": [2015, None], "fields": ["cs.CL"]}).as_json()
     {'years': [2015, None], 'fields': ['cs.CL']}
@@ -147,7 +147,7 @@ _columns: weakref.WeakKeyDictionary[TextColumn, DistinctTexts] = weakref.WeakKey
 _names: weakref.WeakKeyDictionary[Any, dict[str, AttributeNames]] = weakref.WeakKeyDictionary()
 
 
-def venues_of(index: NamedIndex) -> AttributeNames:
+def _venues_of(index: NamedIndex) -> AttributeNames:
     """Return the numbered venues of an index's papers, read once."""
     return _names_of(index, "venues", [segment.venues for segment in index.segments])
 
@@ -279,7 +279,7 @@ def filter_rows(index: FilteredIndex, where: Filter) -> Mask:
         low, high = 1 if first is None else max(first, 1), 9999 if last is None else last
         mask &= _map_segments(index, lambda part: (part.years >= low) & (part.years <= high))
     if where.venues:
-        mask &= venues_of(index).rows_with(where.venues)
+        mask &= _venues_of(index).rows_with(where.venues)
     if where.fields:
         mask &= fields_of(index).rows_with(where.fields)
     if where.has_abstract is not None:
@@ -296,7 +296,7 @@ def filter_rows(index: FilteredIndex, where: Filter) -> Mask:
 def unknown_names(index: FilteredIndex, where: Filter) -> str:
     """Return a note on venues and fields of a filter that no paper has, with the closest known ones; or empty."""
     lines: list[str] = []
-    for what, wanted, names_of in (("venue", where.venues, venues_of), ("field", where.fields, fields_of)):
+    for what, wanted, names_of in (("venue", where.venues, _venues_of), ("field", where.fields, fields_of)):
         unknown = [name for name in wanted if not names_of(index).knows(name)]
         for name in unknown[:_MAX_UNKNOWN]:
             near = names_of(index).closest(name)
@@ -311,7 +311,7 @@ def count_facets(index: FilteredIndex, rows: NDArray[Any], *, max_names: int = F
     years, counts = np.unique(all_years[rows], return_counts=True)
     return {
         "years": {year: count for year, count in zip(years.tolist(), counts.tolist(), strict=True) if year},
-        "venues": _listed(venues_of(index).counts(rows, max_names)),
+        "venues": _listed(_venues_of(index).counts(rows, max_names)),
         "fields": _listed(fields_of(index).counts(rows, max_names)),
     }
 

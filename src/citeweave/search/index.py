@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import ArtifactError, UserError, choose
-from citeweave.core.randomness import Keys, hash_texts
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.corpus.corpus import LOCAL, STUB, lines
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.aspects import ALL, AspectHeads, find_heads

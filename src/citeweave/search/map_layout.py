@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, mix_keys, stream
+from citeweave.core.randomness import stream
 from citeweave.evaluation.paper_map import (
     MIN_T_SNE_PAPERS,
     Floats,
@@ -132,7 +133,7 @@ _UNINFORMATIVE = frozenset(
 
 
 def count_groups(papers: int) -> int:
-    """Return how many groups a map of so many papers gets.
+    """Return how many groups the layout of a map of so many papers gets.
 
     >>> [count_groups(papers) for papers in (0, 2, 9, 200, 2000, 100_000)]
     [0, 1, 3, 5, 15, 40]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.core.randomness import Keys
+from citeweave.core.hash_keys import Keys
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.paper import OutsideName
 from citeweave.search.index import Index, IndexedPaper

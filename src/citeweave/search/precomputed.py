@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import ArtifactWriter
 from citeweave.core.columns import MatrixWriter, TextColumn, write_numbers
 from citeweave.core.errors import UserError
+from citeweave.core.hash_keys import Keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys
 from citeweave.search.index_model import Embedding
 from citeweave.search.segment import HAS_NONE, HAS_VECTOR, PRECOMPUTED
 from citeweave.search.segment_papers import PaperRecords, SelectedPapers, spread
@@ -111,7 +111,7 @@ def write_vectors(
     """Write the vectors of a new segment's papers, precomputed or embedded here; return metadata for its manifest."""
     if precomputed is None:
         return embed_segment(artifact, embedding, reporter)
-    return write_precomputed(artifact, chosen, embedding, precomputed, reporter)
+    return _write_precomputed(artifact, chosen, embedding, precomputed, reporter)
 
 
 def find_keys(wanted: Keys, keys: Keys) -> NDArray[np.int64]:
@@ -123,7 +123,7 @@ def find_keys(wanted: Keys, keys: Keys) -> NDArray[np.int64]:
     return np.where(keys[at] == wanted, at, -1)
 
 
-def write_precomputed(
+def _write_precomputed(
     artifact: ArtifactWriter,
     chosen: SelectedPapers,
     embedding: Embedding,

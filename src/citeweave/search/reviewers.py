@@ -55,12 +55,12 @@ _SUBMISSIONS, _MENTIONS = 256, 16_384
 """Submissions, and papers of reviewers, that are compared at a time: 32 MiB of cosines."""
 
 
-def top3_score(cosines: Doubles) -> Doubles:
+def _top3_score(cosines: Doubles) -> Doubles:
     """Score a reviewer by the mean of the three best cosines of (submissions, papers); (submissions,).
 
     The rule of SciRepEval's reviewer matching (Singh et al., EMNLP 2023).
 
-    >>> top3_score(np.array([[0.25, 1.0, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]])).tolist()
+    >>> _top3_score(np.array([[0.25, 1.0, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]])).tolist()
     [0.75, 0.0]
     """
     top = min(TOP, cosines.shape[1])
@@ -68,7 +68,7 @@ def top3_score(cosines: Doubles) -> Doubles:
     return scores
 
 
-def max_score(cosines: Doubles) -> Doubles:
+def _max_score(cosines: Doubles) -> Doubles:
     """Score a reviewer by the best cosine of (submissions, papers); (submissions,).
 
     Mimno and McCallum, "Expertise modeling for matching papers with reviewers", KDD 2007.
@@ -77,13 +77,13 @@ def max_score(cosines: Doubles) -> Doubles:
     return scores
 
 
-def mean_score(cosines: Doubles) -> Doubles:
+def _mean_score(cosines: Doubles) -> Doubles:
     """Score a reviewer by the mean cosine of (submissions, papers), also of Mimno and McCallum; (submissions,)."""
     scores: Doubles = cosines.mean(axis=1)
     return scores
 
 
-RULES: dict[str, Callable[[Doubles], Doubles]] = {"top3": top3_score, "max": max_score, "mean": mean_score}
+RULES: dict[str, Callable[[Doubles], Doubles]] = {"top3": _top3_score, "max": _max_score, "mean": _mean_score}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def match_reviewers(
 
     `conflicts` are pairs (submission, reviewer) to leave out; so are authors of a submission.
     """
-    check_same_space(submissions, papers)
+    _check_same_space(submissions, papers)
     places = {name: place for place, name in enumerate(people.names)}
     excluded = _conflicts_by_submission(conflicts, places)
     with reporter.task("comparing vectors", len(submissions), "submissions") as advance:
@@ -184,7 +184,7 @@ def match_reviewers(
             advance(len(ids))
 
 
-def check_same_space(submissions: Vectors, papers: Vectors) -> None:
+def _check_same_space(submissions: Vectors, papers: Vectors) -> None:
     """Refuse vectors of submissions and reviewers' papers that are not of one model and text recipe."""
     ours, theirs = submissions.provenance, papers.provenance
     if (ours.revision, ours.dimension, ours.text_recipe) != (theirs.revision, theirs.dimension, theirs.text_recipe):

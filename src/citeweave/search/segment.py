@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import Manifest, check_files, read_manifest
 from citeweave.core.columns import TextColumn, open_matrix, open_numbers
 from citeweave.core.errors import ArtifactError
-from citeweave.core.randomness import Keys
+from citeweave.core.hash_keys import Keys
 from citeweave.corpus.corpus import IdIndex
 from citeweave.corpus.paper import OutsideName, OutsideNames
 from citeweave.search.citing_sentences import CitingSentences

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import MatrixWriter, TextColumn, TextWriter, write_numbers
-from citeweave.core.randomness import Keys, mix_keys
+from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.corpus.corpus import Corpus, IdIndex
 from citeweave.corpus.paper import NameCollector, OutsideName, OutsideNames, TakeNames
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
@@ -90,7 +90,7 @@ def corpus_records(corpus: Corpus, overlay: IntentOverlay | None = None) -> Pape
     )
     offsets, keys = _corpus_references(corpus)
     texts = dict(zip(TEXTS, columns, strict=True))
-    counts, names = count_intents(corpus, overlay), corpus.outside_names
+    counts, names = _count_intents(corpus, overlay), corpus.outside_names
     return PaperRecords(texts, corpus.years, corpus.flags, offsets, keys, counts, corpus.index, names)
 
 
@@ -108,7 +108,7 @@ def _corpus_references(corpus: Corpus) -> tuple[NDArray[np.int64], Keys]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), keys[first]
 
 
-def count_intents(corpus: Corpus, overlay: IntentOverlay | None) -> NDArray[np.int32]:
+def _count_intents(corpus: Corpus, overlay: IntentOverlay | None) -> NDArray[np.int32]:
     """Count the citations of every paper with each intent, (papers, 8)."""
     masks = np.array(corpus.intents if overlay is None else overlay.mask)  # (citations,)
     if overlay is None and len(masks):

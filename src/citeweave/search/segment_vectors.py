@@ -191,7 +191,7 @@ def _write_sentences(
     write_numbers(folder / "numbers.npy", numbers, np.int32)
 
 
-def write_all_codes(folder: Path, metadata: dict[str, Any], papers: int) -> None:
+def _write_all_codes(folder: Path, metadata: dict[str, Any], papers: int) -> None:
     """Write quantized codes beside every matrix of a segment that is large enough to need them."""
     provenance = metadata["provenance"]
     if provenance is None:
@@ -298,6 +298,6 @@ def write_segment(writer: IndexWriter, recipe: dict[str, Any], chosen: SelectedP
     with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as artifact:
         write_papers(artifact.folder, chosen)
         metadata = fill(artifact)
-        write_all_codes(artifact.folder, metadata, len(chosen))
+        _write_all_codes(artifact.folder, metadata, len(chosen))
         artifact.facts |= {"papers": len(chosen), **metadata}
         return SegmentEntry(folder.name, artifact.finish().hash, len(chosen))

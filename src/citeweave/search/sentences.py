@@ -29,7 +29,7 @@ from citeweave.search.rankings import Ranking, rank_rows
 from citeweave.vectors.document_distance import DocumentDistance, rerank
 from citeweave.vectors.topk import make_codes
 from citeweave.vectors.topk.sentences import best_papers
-from citeweave.vectors.transport import transport_plan
+from citeweave.vectors.transport_kernels import transport_plan
 
 RERANKED = 100
 """Papers that are ranked by transport."""
@@ -88,7 +88,7 @@ def rank_by_sentences(
     exact: bool = True,
 ) -> Ranking:
     """Rank the allowed papers by how well their sentences match those of a query; leave out the query's own paper."""
-    need_sentences(index)
+    _need_sentences(index)
     sentences = _paper_sentences(index, query) if query.paper else _pasted_sentences(query_encoder, query.texts)
     allowed = allowed & index.with_sentences
     if sentences.own >= 0:
@@ -102,7 +102,7 @@ def rank_by_sentences(
     return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), sentences.vectors)
 
 
-def need_sentences(index: Index) -> None:
+def _need_sentences(index: Index) -> None:
     """Refuse to search by sentences in an index without sentence vectors."""
     need_papers(index)
     if not index.with_sentences.any():
@@ -113,7 +113,7 @@ def need_sentences(index: Index) -> None:
 
 
 def match_sentences(index: Index, queries: Singles, rows: Sequence[int]) -> list[tuple[MatchedSentence, ...]]:
-    """For each row, match every query sentence with the sentence of the paper that has the most transport mass."""
+    """Return for each hit which of its sentences matches each query sentence: the one with the most transport mass."""
     query_units, matches = _unit(np.asarray(queries, np.float64)), []
     for row in rows:
         cosines = (

@@ -178,7 +178,7 @@ def damaged_index(folder: Path, error: ArtifactError) -> ArtifactError:
     return ArtifactError(f"{what}; build the index again: `citeweave index CORPUS -o {folder} --overwrite`")
 
 
-def deleted_path(folder: Path, entry: SegmentEntry) -> Path:
+def _deleted_path(folder: Path, entry: SegmentEntry) -> Path:
     """Return the file that lists the deleted rows of a segment."""
     return folder / DELETED / f"{entry.name}-{entry.deleted_in}.npy"
 
@@ -187,7 +187,7 @@ def read_deleted(folder: Path, entry: SegmentEntry, lists: Mapping[str, str]) ->
     """Read the deleted rows of a segment, ascending; `lists` has the hashes that the state records."""
     if not entry.deleted:
         return np.empty(0, np.int32)
-    path = deleted_path(folder, entry)
+    path = _deleted_path(folder, entry)
     rows: NDArray[np.int32] = open_numbers(path, np.int32)
     # they are used as places without another check
     sound = len(rows) == entry.deleted and rows[0] >= 0 and rows[-1] < entry.papers and bool((np.diff(rows) > 0).all())
@@ -223,7 +223,7 @@ class IndexWriter:
         if len(deleted) == entry.deleted:
             return entry
         updated = SegmentEntry(entry.name, entry.hash, entry.papers, len(deleted), self.number)
-        path = deleted_path(self.folder, updated)
+        path = _deleted_path(self.folder, updated)
         temporary = hidden_name(path)
         write_numbers(temporary, deleted, np.int32)
         sync(temporary)
@@ -236,7 +236,7 @@ class IndexWriter:
         live = tuple(entry for entry in segments if entry.deleted < entry.papers)
         (self.folder / SEGMENTS).mkdir(exist_ok=True)
         sync(self.folder / SEGMENTS)
-        paths = [deleted_path(self.folder, entry) for entry in live if entry.deleted]
+        paths = [_deleted_path(self.folder, entry) for entry in live if entry.deleted]
         state = IndexState(self.number, live, facts, {path.name: hash_file(path) for path in paths})
         write_json(self.folder / STATE, seal_payload(state.as_json()))
         self.state = state
@@ -247,7 +247,7 @@ class IndexWriter:
         """Remove files that the state does not name, except of segments to `keep`, whose unfinished work is resumed."""
         entries = self.state.segments if self.state else ()
         names = {entry.name for entry in entries} | {path.name for path in keep}
-        lists = {deleted_path(self.folder, entry).name for entry in entries if entry.deleted}
+        lists = {_deleted_path(self.folder, entry).name for entry in entries if entry.deleted}
         for path in _list_folder(self.folder / SEGMENTS):
             segment = _SEGMENT_FILE.fullmatch(path.name)
             if segment and segment[1] not in names:

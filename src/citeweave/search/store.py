@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import hash_json
+from citeweave.core.hash_keys import hash_spans, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import hash_spans, mix_keys
 from citeweave.corpus.corpus import STUB
 from citeweave.search.answer import NearestSearch
 from citeweave.search.filters import Filter, filter_rows
@@ -67,13 +67,13 @@ KINDS = ("lance", "milvus")
 
 def open_store(name: str, provenance: Provenance | None = None) -> VectorStore:
     """Open the store of this name; created if it is missing and `provenance` says whose vectors it will hold."""
-    return VectorStore.open(parse_store_name(name), provenance)
+    return VectorStore.open(_parse_store_name(name), provenance)
 
 
-def parse_store_name(name: str) -> BackEnd:
+def _parse_store_name(name: str) -> BackEnd:
     """Return the back end that a store's name means.
 
-    >>> parse_store_name("lance:papers.lance").place, parse_store_name("milvus:papers.db#mine").place
+    >>> _parse_store_name("lance:papers.lance").place, _parse_store_name("milvus:papers.db#mine").place
     ('lance:papers.lance', 'milvus:papers.db (mine)')
     """
     kind, colon, where = name.partition(":")
@@ -273,7 +273,7 @@ def provenance_for_store(index: Index) -> Provenance:
     return index.provenance
 
 
-def mark_of(index: Index) -> SyncMark:
+def _mark_of(index: Index) -> SyncMark:
     """Return the mark by which a store records the state of an index."""
     stamp = hash_json([[entry.name, entry.hash, entry.deleted_in, entry.deleted] for entry in index.state.segments])
     return SyncMark(str(index.folder.resolve()), index.number, stamp)
@@ -281,7 +281,7 @@ def mark_of(index: Index) -> SyncMark:
 
 def is_synced(index: Index, store: VectorStore) -> bool:
     """Return whether a store holds exactly the papers of this state of an index."""
-    return store.mark == mark_of(index)
+    return store.mark == _mark_of(index)
 
 
 def sync_store(
@@ -292,7 +292,7 @@ def sync_store(
     With `overwrite` also a store that was filled from another index.
     """
     store.check(provenance_for_store(index))
-    mark, papers = mark_of(index), int(index.with_vector.sum())
+    mark, papers = _mark_of(index), int(index.with_vector.sum())
     if store.mark == mark:
         return SyncCounts(0, 0, 0, papers)
     if store.mark.index not in ("", mark.index) and not overwrite:
@@ -311,13 +311,13 @@ def sync_store(
         for segment, own in _blocks(index, changed, block):
             assert segment.matrix is not None
             ids = segment.ids.take(own)
-            store.add(ids, np.asarray(segment.matrix[own], np.float32), attributes_of(segment, own))
+            store.add(ids, np.asarray(segment.matrix[own], np.float32), _attributes_of(segment, own))
             advance(len(own))
     store.set_mark(mark)
     return SyncCounts(int((~known).sum()), int((known & ~same).sum()), len(deleted), int(same.sum()))
 
 
-def attributes_of(segment: Segment, rows: NDArray[np.int64]) -> Attributes:
+def _attributes_of(segment: Segment, rows: NDArray[np.int64]) -> Attributes:
     """Return the attributes of papers of a segment that a store keeps besides their vectors."""
     venues, fields = (
         [tuple(text.splitlines()) for text in column.take(rows)] for column in (segment.venues, segment.fields)

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import explain_version_mismatch
 from citeweave.core.errors import ArtifactError
-from citeweave.core.randomness import Keys
+from citeweave.core.hash_keys import Keys
 from citeweave.search.filters import Filter, fold_name
 from citeweave.vectors.vectors import Provenance, id_keys
 

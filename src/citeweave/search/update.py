@@ -81,7 +81,7 @@ class UpdatePlan:
         return not (len(self.to_embed) or len(self.to_copy) or len(self.to_delete))
 
 
-def plan_update(index: Index, records: PaperRecords, rows: NDArray[np.int64], *, delete_others: bool) -> UpdatePlan:
+def _plan_update(index: Index, records: PaperRecords, rows: NDArray[np.int64], *, delete_others: bool) -> UpdatePlan:
     """Plan an index's update to the papers at these rows, ascending; with `delete_others` no other paper stays."""
     hashed = hash_records(records)
     keys = records.texts["id"].keys()[rows]
@@ -134,7 +134,7 @@ def compact_index(folder: str | Path) -> Index:
         entries = writer.current().segments
         facts = {name: value for name, value in writer.current().facts.items() if name != "filling"}
         if len(entries) > 1 or any(entry.deleted for entry in entries):
-            writer.commit(merge_segments(writer, Index.open(folder).segments), facts)
+            writer.commit(_merge_segments(writer, Index.open(folder).segments), facts)
         elif facts != writer.current().facts:
             writer.commit(entries, facts)
         else:
@@ -155,11 +155,11 @@ def merge_last_segments(writer: IndexWriter) -> None:
         first -= 1
         total += sizes[first]
     if first < len(sizes) - 1:
-        merged = merge_segments(writer, index.segments[first:])
+        merged = _merge_segments(writer, index.segments[first:])
         writer.commit([*entries[:first], *merged], writer.current().facts)
 
 
-def merge_segments(writer: IndexWriter, segments: Sequence[Segment]) -> list[SegmentEntry]:
+def _merge_segments(writer: IndexWriter, segments: Sequence[Segment]) -> list[SegmentEntry]:
     """Write the live papers of some segments as one new segment; return no entry where none is alive."""
     live = [segment for segment in segments if segment.alive.any()]
     if not live:
@@ -292,7 +292,7 @@ class _IndexChange:
         with open_writer(self.folder) as writer:
             index = Index.open(self.folder)
             facts = self._metadata(index)
-            plan = plan_update(index, records, rows, delete_others=delete_others)
+            plan = _plan_update(index, records, rows, delete_others=delete_others)
             if plan.is_empty:
                 writer.clean()
                 if facts != index.state.facts:

@@ -363,7 +363,7 @@ class WordStatistics:
     def weight(self, word: bytes) -> float:
         """Return the BM25 weight (idf) of a word, 0 where no live paper has it."""
         papers = self.frequency(word)
-        return lucene_idf(papers, self.papers) if papers else 0.0
+        return _lucene_idf(papers, self.papers) if papers else 0.0
 
 
 _statistics: weakref.WeakKeyDictionary[Any, WordStatistics] = weakref.WeakKeyDictionary()
@@ -430,10 +430,10 @@ def length_norm(length: Any, mean: float) -> Any:
     return K1 * ((1 - B) + B * length / (mean or 1.0))
 
 
-def lucene_idf(papers_with_word: int, papers: int) -> float:
+def _lucene_idf(papers_with_word: int, papers: int) -> float:
     """Return the idf weight of a word in Lucene's BM25 (Kamphuis et al., 2020).
 
-    >>> round(lucene_idf(1, 3), 3)
+    >>> round(_lucene_idf(1, 3), 3)
     0.981
     """
     return math.log(1 + (papers - papers_with_word + 0.5) / (papers_with_word + 0.5))

@@ -150,7 +150,7 @@ def _alignment_fits(alignment: AlignedPairs, spans: SentenceSpans) -> bool:
     return bool((alignment.sentences >= 0).all() and (alignment.sentences < spans.counts()[pairs]).all())
 
 
-def write_data(data: TrainingData, folder: Path) -> None:
+def _write_data(data: TrainingData, folder: Path) -> None:
     """Write training data as the plain files of a bundle."""
     _write_array(folder / "rows.npy", data.rows)
     np.savez_compressed(folder / "tokens.npz", ids=data.tokens.ids, offsets=data.tokens.offsets)
@@ -276,7 +276,7 @@ def make_bundle(
         data = load_training_data(
             corpus, samples, start.reader, plan.encoder, plan.training, tokens, sources, reporter=reporter
         )
-        write_data(data, writer.folder)
+        _write_data(data, writer.folder)
         (writer.folder / "model").mkdir()
         card = ModelCard(name="start model", base=plan.encoder.init, base_revision=start.revision)
         save_encoder(

@@ -67,7 +67,7 @@ class AlignedPairs:
     """Aligned sentences of anchor-positive pairs: for each pair, one sentence of the anchor and one of the positive."""
 
     keys: NDArray[np.uint64]
-    """Keys of the pairs, ascending, see `paper_pair_keys`."""
+    """Keys of the pairs, ascending, see `_paper_pair_keys`."""
 
     sentences: Numbers
     """Shape (pairs, 2): sentence of the anchor and of the positive."""
@@ -76,14 +76,14 @@ class AlignedPairs:
         """Return the aligned sentences of these pairs, shape (pairs, 2), -1 where there are none."""
         sentences = np.full((len(anchors), 2), -1, np.int64)
         if len(self.keys):
-            wanted = paper_pair_keys(anchors, positives)
+            wanted = _paper_pair_keys(anchors, positives)
             at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
             matches = self.keys[at] == wanted
             sentences[matches] = self.sentences[at[matches]]
         return sentences
 
 
-def paper_pair_keys(anchors: Numbers, positives: Numbers) -> NDArray[np.uint64]:
+def _paper_pair_keys(anchors: Numbers, positives: Numbers) -> NDArray[np.uint64]:
     """Combine two paper numbers into one key per pair."""
     return (anchors.astype(np.uint64) << np.uint64(32)) | positives.astype(np.uint64)
 
@@ -94,7 +94,7 @@ def make_alignment(anchors: Numbers, positives: Numbers, sentences: Numbers) -> 
     >>> make_alignment(np.array([7, 2]), np.array([1, 3]), np.array([[0, 4], [5, 6]])).find(np.array([2]), np.array([3]))
     array([[5, 6]])
     """
-    keys, first = np.unique(paper_pair_keys(anchors, positives), return_index=True)
+    keys, first = np.unique(_paper_pair_keys(anchors, positives), return_index=True)
     return AlignedPairs(keys, sentences[first])
 
 

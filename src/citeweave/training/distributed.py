@@ -65,7 +65,7 @@ _ROOM = "citeweave/meeting"
 _POLL_SECONDS = 0.02
 
 
-def join_rendezvous(limit: timedelta) -> tuple[Any, int, int]:
+def _join_rendezvous(limit: timedelta) -> tuple[Any, int, int]:
     """Join the rendezvous of all processes; return a store of this attempt alone, the rank, and the number of ranks."""
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
@@ -219,7 +219,7 @@ def join_processes(device: str) -> ProcessGroup:
         on_gpu = device.startswith("cuda")
         if on_gpu:
             torch.cuda.set_device(device)
-        store, rank, count = join_rendezvous(SUM_TIMEOUT)
+        store, rank, count = _join_rendezvous(SUM_TIMEOUT)
         backend = "nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=SUM_TIMEOUT)
         atexit.register(dist.destroy_process_group)  # it cannot be joined twice, so it lasts as long as the process
@@ -323,7 +323,7 @@ def is_shard(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def local_shard(tensor: Tensor) -> Tensor:
+def _local_shard(tensor: Tensor) -> Tensor:
     """Return this process's shard of a tensor, or the tensor itself."""
     shard: Tensor = tensor.to_local() if is_shard(tensor) else tensor  # type: ignore[attr-defined]
     return shard
@@ -357,7 +357,7 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float, processes: Pro
         torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    shards, unsharded = ([local_shard(each) for each in gradients if is_shard(each) == kind] for kind in (True, False))
+    shards, unsharded = ([_local_shard(each) for each in gradients if is_shard(each) == kind] for kind in (True, False))
     squares = processes.sum(get_total_norm(shards) ** 2)  # ()
     norm = (squares + get_total_norm(unsharded) ** 2).sqrt() if unsharded else squares.sqrt()
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_

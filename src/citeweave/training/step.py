@@ -234,7 +234,7 @@ class Stepper:
             return [EncodingTurn(rank + count * at, part) for at, part in enumerate(mine)]
         with self.in_precision():
             forwards = [
-                [count_forwards(self.data, self.network, papers(part)) for part in parts(each)] for each in range(count)
+                [_count_forwards(self.data, self.network, papers(part)) for part in parts(each)] for each in range(count)
             ]
         turns = max(map(len, forwards))
         return [
@@ -282,7 +282,7 @@ def encode_rows(
     return rows
 
 
-def count_forwards(data: TrainingData, network: Network, papers: Numbers) -> int:
+def _count_forwards(data: TrainingData, network: Network, papers: Numbers) -> int:
     """Count the forwards of the network that `encode_rows` needs for some papers."""
     return 1 if network.packs else len(list(batches(data.tokens.lengths()[papers], PADDED_TOKENS)))
 

@@ -198,7 +198,7 @@ class TrainingJob:
         before = copy_start_weights(run.weights, self.plan.training.start_share)
         progress = train_network(run, work)
         mix_with_start(run.weights, before, self.plan.training.start_share)
-        start = gather_encoder(start, run, plan) if run.stepper.sharded else start
+        start = _gather_encoder(start, run, plan) if run.stepper.sharded else start
         if not processes.is_first:
             return
         name = self.folder.resolve().name
@@ -253,7 +253,7 @@ MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 """Default number of tokens encoded at a time, by device."""
 
 
-def frozen_vectors(start: TorchEncoder, data: TrainingData, reporter: Reporter) -> Tensor:
+def _frozen_vectors(start: TorchEncoder, data: TrainingData, reporter: Reporter) -> Tensor:
     """Encode all papers once with the frozen start model, (papers, dimension), on its device."""
     encoder, papers = _in_fastest_runtime(start), len(data.tokens)
     vectors = np.zeros((papers, start.dimension), np.float32)
@@ -305,7 +305,7 @@ def prepare_run(
         seed=options.seed,
     )
     if options.dropout is not None:
-        set_dropout(network.model, options.dropout)
+        _set_dropout(network.model, options.dropout)
     language, heads = _make_language(start, data, options), _make_aspect_heads(start, data, plan)
     sharded = options.parallel == "fsdp" and processes.count > 1
     if sharded:
@@ -318,7 +318,7 @@ def prepare_run(
     if language is not None:
         weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
     teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
-    frozen = frozen_vectors(start, data, reporter) if options.parts == "heads" else None
+    frozen = _frozen_vectors(start, data, reporter) if options.parts == "heads" else None
     stepper = Stepper(
         data,
         network,
@@ -335,7 +335,7 @@ def prepare_run(
     return TrainingRun(stepper, options, weights, reporter)
 
 
-def gather_encoder(start: TorchEncoder, run: TrainingRun, plan: TrainingPlan) -> TorchEncoder:
+def _gather_encoder(start: TorchEncoder, run: TrainingRun, plan: TrainingPlan) -> TorchEncoder:
     """Gather the trained encoder of a sharded run: the start model, loaded again, with the trained weights.
 
     All processes must call it; only the first one gets the trained encoder.
@@ -372,7 +372,7 @@ def _make_aspect_heads(start: TorchEncoder, data: TrainingData, plan: TrainingPl
     return heads.to(start.network.device)
 
 
-def set_dropout(model: Any, rate: float) -> None:
+def _set_dropout(model: Any, rate: float) -> None:
     """Set the rate of every dropout of the start model's network."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

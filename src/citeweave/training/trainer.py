@@ -66,7 +66,7 @@ def warmup_steps(warmup: float, steps: int) -> int:
 def learning_rate_factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
     """Return the learning rate of a step as a share of the peak rate; steps count from 0."""
     if schedule == "slanted":
-        return slanted_triangle(step, steps, warmup)
+        return _slanted_triangle(step, steps, warmup)
     if step < warmup:
         return (step + 1) / warmup
     if schedule == "constant":
@@ -75,10 +75,10 @@ def learning_rate_factor(schedule: str, step: int, steps: int, *, warmup: int) -
     return 1 - done if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
-def slanted_triangle(step: int, steps: int, cut: int) -> float:
+def _slanted_triangle(step: int, steps: int, cut: int) -> float:
     """Return the slanted triangular rate: linear up to the cut, linear down to 1/32 (Howard and Ruder 2018, equation 3).
 
-    >>> [round(slanted_triangle(step, 11, 1), 4) for step in (0, 1, 6, 11)]
+    >>> [round(_slanted_triangle(step, 11, 1), 4) for step in (0, 1, 6, 11)]
     [0.0312, 1.0, 0.5156, 0.0312]
     """
     part = step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)
@@ -127,7 +127,7 @@ def deferred_interrupts() -> Iterator[DeferredInterrupt]:
 Write = Callable[[Mapping[str, Any]], None]
 
 
-def open_tracker(name: str, folder: Path) -> Write:
+def _open_tracker(name: str, folder: Path) -> Write:
     """Return a function that sends lines of the training log to TensorBoard or Weights & Biases, or nowhere."""
     if name == "tensorboard":
         writer = _import_tracker("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
@@ -223,7 +223,7 @@ class _TrainingLoop:
         self.optimizer = _make_optimizer(run)
         self.validation = Validation(stepper)
         self.pending: list[Tensor] = []
-        self.track = open_tracker(options.track if stepper.processes.is_first else "", work)
+        self.track = _open_tracker(options.track if stepper.processes.is_first else "", work)
         work.mkdir(parents=True, exist_ok=True)
 
     def finish(self) -> TrainingProgress:

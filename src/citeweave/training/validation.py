@@ -51,7 +51,7 @@ class Validation:
             metrics[ACCURACY] = self._measure_accuracy(rows, layout, np.searchsorted(papers, triplets), owner)
         vectors = rows[layout.own]  # (papers, dimension)
         precisions = {
-            f"{name}.map": mean_precision(vectors, papers, pool, distance=self.distance) for name, pool in pools.items()
+            f"{name}.map": _mean_precision(vectors, papers, pool, distance=self.distance) for name, pool in pools.items()
         }
         return metrics | precisions
 
@@ -63,7 +63,7 @@ class Validation:
             return self._measure_accuracy_in_aspects(rows[layout.own], triplets, owner)
         distance = trained_distance(self.stepper.objective.terms)
         if distance is None:
-            return triplet_accuracy(rows[layout.own], triplets)
+            return _triplet_accuracy(rows[layout.own], triplets)
         vectors = BatchVectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
         nearer = 0
         for start in range(0, len(triplets), BLOCK):
@@ -82,7 +82,7 @@ class Validation:
             mine = triplets[aspects == aspect]
             with torch.no_grad():
                 projected = torch.nn.functional.normalize(heads.project(aspect, tensor), dim=1)  # (papers, size)
-            correct += triplet_accuracy(projected.float().cpu().numpy(), mine) * len(mine)
+            correct += _triplet_accuracy(projected.float().cpu().numpy(), mine) * len(mine)
         return correct / len(triplets)
 
     def _encode(self, papers: Numbers) -> NDArray[np.float32]:
@@ -117,10 +117,10 @@ def held_out_triplets(data: TrainingData) -> tuple[Numbers, Numbers]:
     return np.stack([anchors, positives, others], axis=1)[keep], owner[keep]
 
 
-def triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:
+def _triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:
     """Return the share of triplets whose positive is nearer by L2 than their negative; a tie is a miss.
 
-    >>> triplet_accuracy(np.array([[0.0], [1.0], [3.0]], np.float32), np.array([[0, 1, 2], [0, 2, 1]]))
+    >>> _triplet_accuracy(np.array([[0.0], [1.0], [3.0]], np.float32), np.array([[0, 1, 2], [0, 2, 1]]))
     0.5
     """
     anchors, positives, negatives = (vectors[column] for column in triplets.T)  # (triplets, dimension) each
@@ -128,7 +128,7 @@ def triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:
     return float((near < far).mean())
 
 
-def mean_precision(
+def _mean_precision(
     vectors: NDArray[np.float32], papers: Numbers, pools: RankingPools, *, distance: str = "cosine"
 ) -> float:
     """Return the mean average precision of the pools' rankings, by cosine or by `l2`."""

@@ -122,13 +122,13 @@ def match(pairs: PaperPairs, distance: DocumentDistance) -> DocumentMatch:
     if (distance.name, distance.mode) == ("transport", "geomloss"):
         plans, training = _geomloss_plans(pairs, sentences, distance)
     else:
-        plans = make_plans(sentences, pairs.rows, pairs.columns, distance)
+        plans = _make_plans(sentences, pairs.rows, pairs.columns, distance)
     distances = (plans * sentences).sum((1, 2)).masked_fill(empty, torch.inf)
     training = distances if training is None else training.masked_fill(empty, torch.inf)
     return DocumentMatch(distances, plans.masked_fill(empty[:, None, None], 0), sentences, training)
 
 
-def make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
+def _make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
     """Return the plans (pairs, n, m) of a document distance, except for transport in mode geomloss."""
     if distance.name == "transport":
         return entropic_plan(sentences, sentence_masses(sentences, rows, columns, temperature=distance.temperature))
@@ -257,7 +257,7 @@ class PlacedSentences:
             places = (first[:, None] + at[: m[part].max()]).masked_fill(~columns, 0)  # (pairs, m)
             chosen = costs[places, : rows.shape[1]].mT  # (pairs, n, m)
             if boxes is None:
-                plans = make_plans(chosen, rows, columns, distance)
+                plans = _make_plans(chosen, rows, columns, distance)
             else:
                 masses = sentence_masses(chosen, rows, columns, temperature=distance.temperature)
                 plans = geomloss_plan(chosen, chosen, masses, boxes[torch.from_numpy(part).to(self.device)]).plan

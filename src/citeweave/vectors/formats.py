@@ -168,7 +168,7 @@ def _list_files(paths: list[Path]) -> list[Path]:
             candidates.append(path)
         else:
             raise UserError(f"{path} does not exist; name files or folders of vectors")
-    lists = {list_of_ids(path) for path in candidates if path.name.endswith(".npy")}
+    lists = {_list_of_ids(path) for path in candidates if path.name.endswith(".npy")}
     files = list(dict.fromkeys(path for path in candidates if path not in lists))
     if not files:
         raise InputError(f"{', '.join(map(str, paths)) or 'the import'}: no file of vectors was found; check the path")
@@ -178,7 +178,7 @@ def _list_files(paths: list[Path]) -> list[Path]:
 def _hashes(files: list[Path]) -> list[dict[str, Any]]:
     described = []
     for path in files:
-        both = [path, list_of_ids(path)] if path.name.endswith(".npy") else [path]
+        both = [path, _list_of_ids(path)] if path.name.endswith(".npy") else [path]
         try:
             described += [{"name": p.name, "sha256": hash_file(p)} for p in both if p is not None]
         except OSError as error:
@@ -207,7 +207,7 @@ def reader_for(path: Path) -> Reader:
     if head.data.startswith(b"\x93NUMPY"):
         return read_array
     if head.data.startswith(b"PAR1"):
-        return read_parquet
+        return _read_parquet
     record = head.record
     if head.data.lstrip().startswith(b"{") and (record is None or _has_vector(record)):
         return read_json
@@ -217,7 +217,7 @@ def reader_for(path: Path) -> Reader:
     )
 
 
-def list_of_ids(path: Path) -> Path | None:
+def _list_of_ids(path: Path) -> Path | None:
     """Return the file with the ids of a NumPy array: `X.ids`, `X.ids.txt` or `X.txt` beside `X.npy`."""
     candidates = (path.with_name(path.name.removesuffix(".npy") + ending) for ending in _IDS_ENDINGS)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
@@ -246,7 +246,7 @@ def read_json(source: Source, tally: Tally, *, on_empty: Callable[[str], None] |
 
 def read_array(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield the vectors of a NumPy array with the ids of the list beside it."""
-    ids_path = list_of_ids(source.path)
+    ids_path = _list_of_ids(source.path)
     if ids_path is None:
         raise InputError(
             f"{source.path} has no list of ids beside it; write {source.path.stem}.ids with one id per line, "
@@ -265,7 +265,7 @@ def read_array(source: Source, tally: Tally) -> Iterator[Record]:
                 tally.reject("vectors", NO_ID)
 
 
-def read_parquet(source: Source, tally: Tally) -> Iterator[Record]:
+def _read_parquet(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield the vectors of a Parquet file with a column of ids and a column of lists of numbers."""
     try:
         with open_parquet(source.path) as file:

@@ -331,13 +331,13 @@ def _paper_rows(starts: Longs, lengths: Longs) -> slice | Longs:
     """Return the sentence rows of papers; a slice where they are adjacent, which is read far faster."""
     if (starts[1:] == starts[:-1] + lengths[:-1]).all():
         return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
-    return spread_rows(starts, lengths)
+    return _spread_rows(starts, lengths)
 
 
-def spread_rows(starts: Longs, lengths: Longs) -> Longs:
+def _spread_rows(starts: Longs, lengths: Longs) -> Longs:
     """Return the rows of ranges that begin at `starts`, one range after the other.
 
-    >>> spread_rows(np.array([5, 0]), np.array([2, 3])).tolist()
+    >>> _spread_rows(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
     firsts = np.cumsum(lengths) - lengths

@@ -24,6 +24,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.hash_keys import hash_numbers
 from citeweave.core.inputs import (
     BadRecordError,
     FileHead,
@@ -32,7 +33,6 @@ from citeweave.core.inputs import (
     read_json_lines,
 )
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import hash_numbers
 from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
 from citeweave.corpus.paper import (
     Citation,

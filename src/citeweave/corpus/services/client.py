@@ -85,7 +85,7 @@ class RequestPace:
         self._turn.release()
 
 
-def shared_pace(address: str, clock: Clock) -> RequestPace:
+def _shared_pace(address: str, clock: Clock) -> RequestPace:
     """Return the pace that all clients of this process share for an address and a clock."""
     with _LOCK:
         return _PACES.setdefault((address, clock), RequestPace(clock))
@@ -95,7 +95,7 @@ def shared_pace(address: str, clock: Clock) -> RequestPace:
 
 
 @contextlib.contextmanager
-def open_with_deadline(request: urllib.request.Request, *, timeout: float, deadline: float) -> Iterator[Any]:
+def _open_with_deadline(request: urllib.request.Request, *, timeout: float, deadline: float) -> Iterator[Any]:
     """Open the response to a request, headers read; `TimeoutError` if the exchange exceeds the deadline."""
     cutter = _ConnectionCutter()
     timer = threading.Timer(deadline, cutter.cut)
@@ -220,7 +220,7 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.service, self.options, self.reporter = service, options or HttpOptions(), reporter
-        self._pause, self._pace = pause, shared_pace(service.base, clock)
+        self._pause, self._pace = pause, _shared_pace(service.base, clock)
         days = self.options.keep_days
         max_age = None if days is None else days * 24 * 3600
         self._cache = None if cache is None else ResponseCache(cache, max_age)
@@ -369,7 +369,7 @@ class Client:
         self.requests += 1
         request = urllib.request.Request(address, data, headers)
         try:
-            with open_with_deadline(request, timeout=self.options.timeout, deadline=self.options.deadline) as answer:
+            with _open_with_deadline(request, timeout=self.options.timeout, deadline=self.options.deadline) as answer:
                 response_headers = {name.lower(): value for name, value in answer.headers.items()}
                 return int(answer.status), response_headers, self._read(answer, response_headers)
         except (OSError, http.client.HTTPException, zlib.error) as error:
@@ -426,7 +426,7 @@ class WriteResult:
 
 
 def write_records(records: Iterable[dict[str, Any]], path: Path, advance: Advance = lambda amount: None) -> WriteResult:
-    """Write fetched records to a JSONL file; no file is left where none came."""
+    """Write the records that a client fetched to a JSONL file; no file is left if there are none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count, stopped = 0, ""
     with new_file(path) as file:

@@ -242,7 +242,7 @@ def _known_ids(corpus: Corpus, row: int) -> list[str]:
 
 def join_fetched(corpus: Corpus, folder: Path, output: Path, *, reporter: Reporter = QUIET) -> Corpus:
     """Return the corpus joined with the fetched records of a folder; the corpus itself where there are none."""
-    files = fetched_files(folder)
+    files = _fetched_files(folder)
     if not files:
         return corpus
     recipe = {
@@ -259,7 +259,7 @@ def join_fetched(corpus: Corpus, folder: Path, output: Path, *, reporter: Report
     return Corpus.open(output)
 
 
-def fetched_files(folder: Path) -> list[Path]:
+def _fetched_files(folder: Path) -> list[Path]:
     """Return the files that an enrichment wrote, in a fixed order."""
     return sorted(path for kind in (PAPERS, *AROUND) for path in folder.glob(f"*_{kind}.jsonl"))
 

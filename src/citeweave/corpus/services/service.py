@@ -182,7 +182,7 @@ def read_refusal(headers: Mapping[str, str], now: datetime, max_wait: float) -> 
     if _is_budget_used_up(lowered):
         reset = _number(lowered.get("x-ratelimit-reset"))
         usable = reset is not None and 0 < reset <= 2 * _DAY
-        renewed = reset if usable and reset is not None else seconds_to_midnight(now)
+        renewed = reset if usable and reset is not None else _seconds_to_midnight(now)
         return Refusal(renewed, budget_used_up=True)
     return Refusal(wait, budget_used_up=wait is not None and wait > max_wait)
 
@@ -218,10 +218,10 @@ def retry_after(value: str, now: datetime) -> float | None:
     return max(0.0, (then - now).total_seconds())
 
 
-def seconds_to_midnight(now: datetime) -> float:
-    """Return the seconds to the next midnight UTC, when daily budgets are renewed.
+def _seconds_to_midnight(now: datetime) -> float:
+    """Return the seconds to the next midnight UTC, when services renew their daily budgets.
 
-    >>> seconds_to_midnight(datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC))
+    >>> _seconds_to_midnight(datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC))
     30.0
     """
     tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -148,7 +148,7 @@ def make_block(options: SyntheticOptions, start: int, stop: int) -> LiteratureBl
     titles, abstracts, facets = _texts(options, rows, field, codes)
     width = max(6, len(str(options.papers - 1)))
     span = options.last_year - options.first_year + 1
-    venues = draw_integers(options, "venue", rows, len(narration.VENUES[0])).tolist()
+    venues = _draw_integers(options, "venue", rows, len(narration.VENUES[0])).tolist()
     areas = concept_parts(options, Facet.PROBLEM, codes[Facet.PROBLEM])[:, 0].tolist()
     papers = SyntheticPapers(
         ids=[f"syn:{row:0{width}d}" for row in range(start, stop)],
@@ -160,7 +160,7 @@ def make_block(options: SyntheticOptions, start: int, stop: int) -> LiteratureBl
         fields=[(narration.FIELDS[number], narration.AREAS[area]) for number, area in zip(field, areas, strict=True)],
     )
     mentions = draw_mentions(options, start, stop)
-    ways = draw_integers(options, "way", mentions.citing, narration.WAYS, mentions.column)
+    ways = _draw_integers(options, "way", mentions.citing, narration.WAYS, mentions.column)
     truth = BlockTruth(field, codes[Facet.PROBLEM], codes[Facet.METHOD], codes[Facet.FINDING], facets)
     return LiteratureBlock(start, stop, papers, _citations(mentions, ways), _contexts(options, mentions, ways), truth)
 
@@ -175,10 +175,10 @@ def _texts(
         for facet in ASPECTS
     ]
     field_names = [narration.FIELDS[number] for number in field.tolist()]
-    openings = draw_integers(options, "title", rows, narration.TITLES).tolist()
-    patterns = draw_integers(options, "pattern", rows, len(narration.PATTERNS)).tolist()
-    picks = draw_integers(options, "sentence", rows[:, None], 12, np.arange(narration.LONGEST)).tolist()
-    bare = (draw_uniform(options, "bare", rows) < options.bare).tolist()
+    openings = _draw_integers(options, "title", rows, narration.TITLES).tolist()
+    patterns = _draw_integers(options, "pattern", rows, len(narration.PATTERNS)).tolist()
+    picks = _draw_integers(options, "sentence", rows[:, None], 12, np.arange(narration.LONGEST)).tolist()
+    bare = (_draw_uniform(options, "bare", rows) < options.bare).tolist()
     titles, abstracts, facets = [], [], []
     for at, (problem, method, finding, x, y, z) in enumerate(zip(*own_concepts, *other_concepts, strict=True)):
         phrases = {
@@ -202,7 +202,7 @@ def _draw_other_concepts(
     options: SyntheticOptions, facet: Facet, rows: Ints, field: NDArray[np.int32], codes: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     """Draw a concept of the same field that is not the paper's own."""
-    step = 1 + draw_integers(options, f"{facet.name} aside", rows, options.concepts - 1)
+    step = 1 + _draw_integers(options, f"{facet.name} aside", rows, options.concepts - 1)
     return field * options.concepts + ((codes % options.concepts + step) % options.concepts).astype(np.int32)
 
 
@@ -210,15 +210,15 @@ def _word_concepts(
     options: SyntheticOptions, facet: Facet, codes: NDArray[np.int32], rows: Ints, purpose: str, columns: Ints | int = 0
 ) -> list[str]:
     """Word the concepts `codes` in the voices that the papers `rows` draw."""
-    voices = draw_integers(options, f"{facet.name} {purpose}", rows, narration.VOICE, columns).tolist()
+    voices = _draw_integers(options, f"{facet.name} {purpose}", rows, narration.VOICE, columns).tolist()
     parts = concept_parts(options, facet, codes).tolist()
     return [narration.word_concept(facet, part, voice) for part, voice in zip(parts, voices, strict=True)]
 
 
 def _authors(options: SyntheticOptions, rows: Ints, problems: NDArray[np.int32]) -> list[tuple[str, ...]]:
     """Draw one to five authors out of the dozen or so who work on the problem of a paper."""
-    people = problems[:, None] * 12 + draw_integers(options, "author", rows[:, None], 12, np.arange(5))
-    counts = (1 + draw_integers(options, "authors", rows, 5)).tolist()
+    people = problems[:, None] * 12 + _draw_integers(options, "author", rows[:, None], 12, np.arange(5))
+    counts = (1 + _draw_integers(options, "authors", rows, 5)).tolist()
     numbers = zip(people.tolist(), counts, strict=True)
     return [tuple(dict.fromkeys(map(narration.author_name, team[:count]))) for team, count in numbers]
 
@@ -353,7 +353,7 @@ class SyntheticOptions:
         return max(2, round(self.papers / self.sharers / self.fields))
 
 
-def draw_uniform(options: SyntheticOptions, purpose: str, rows: Ints, columns: Ints | int = 0) -> Floats:
+def _draw_uniform(options: SyntheticOptions, purpose: str, rows: Ints, columns: Ints | int = 0) -> Floats:
     """Draw uniform numbers in [0, 1), each fixed by (seed, purpose, row, column): splitmix64 used as a hash."""
     with np.errstate(over="ignore"):
         key = _mix(np.array([options.seed], dtype=np.int64).view(np.uint64) + np.uint64(zlib.crc32(purpose.encode())))
@@ -368,9 +368,9 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-def draw_integers(options: SyntheticOptions, purpose: str, rows: Ints, count: int, columns: Ints | int = 0) -> Ints:
+def _draw_integers(options: SyntheticOptions, purpose: str, rows: Ints, count: int, columns: Ints | int = 0) -> Ints:
     """Draw integers in [0, count), each fixed by (seed, purpose, row, column)."""
-    return (draw_uniform(options, purpose, rows, columns) * count).astype(np.int64)
+    return (_draw_uniform(options, purpose, rows, columns) * count).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -388,13 +388,13 @@ class ConceptAssignment:
 def assign_concepts(options: SyntheticOptions) -> ConceptAssignment:
     """Assign a field, a problem, a method and a finding to every synthetic paper."""
     rows = np.arange(options.papers)
-    field = draw_integers(options, "field", rows, options.fields)
+    field = _draw_integers(options, "field", rows, options.fields)
     code, order, place, first = {}, {}, {}, {}
     for facet in ASPECTS:
-        travels = draw_uniform(options, f"{facet.name} travels", rows) < TRAVEL[facet]
-        home = np.where(travels, draw_integers(options, f"{facet.name} home", rows, options.fields), field)
+        travels = _draw_uniform(options, f"{facet.name} travels", rows) < TRAVEL[facet]
+        home = np.where(travels, _draw_integers(options, f"{facet.name} home", rows, options.fields), field)
         # the power makes some concepts more popular than others, but none rare
-        local = (draw_uniform(options, facet.name, rows) ** 1.25 * options.concepts).astype(np.int64)
+        local = (_draw_uniform(options, facet.name, rows) ** 1.25 * options.concepts).astype(np.int64)
         code[facet] = (home * options.concepts + local).astype(np.int32)
         order[facet] = np.argsort(code[facet], kind="stable").astype(np.int32)
         place[facet] = np.empty_like(order[facet])
@@ -416,10 +416,10 @@ def concept_parts(options: SyntheticOptions, facet: Facet, codes: NDArray[np.int
     local, wrap = np.divmod(local, used_wraps)
     variant, frame = np.divmod(local, used_frames)
     turn = [
-        draw_integers(options, f"{facet.name} turn", field, count, column)
+        _draw_integers(options, f"{facet.name} turn", field, count, column)
         for column, count in enumerate((wraps, frames))
     ]
-    head = (head + draw_integers(options, f"{facet.name} heads", field, heads)) % heads
+    head = (head + _draw_integers(options, f"{facet.name} heads", field, heads)) % heads
     head = field * heads + head if facet is Facet.PROBLEM else field + len(narration.FIELDS) * head
     return np.stack([head, (wrap + turn[0]) % wraps, (frame + turn[1]) % frames, variant], axis=1)
 
@@ -441,8 +441,8 @@ def draw_mentions(options: SyntheticOptions, start: int, stop: int) -> Synthetic
     """Draw what the synthetic papers of rows `start` to `stop` cite, and why."""
     rows = np.arange(start, stop)
     # a shifted exponential: mean 1, never below 0.4, a long tail; DRAWN_PER_CITATION makes up for repeats and missing papers
-    lengths = 0.4 - 0.6 * np.log1p(-draw_uniform(options, "references", rows))
-    lengths = np.minimum(lengths, 6) * options.references * DRAWN_PER_CITATION + draw_uniform(options, "rounding", rows)
+    lengths = 0.4 - 0.6 * np.log1p(-_draw_uniform(options, "references", rows))
+    lengths = np.minimum(lengths, 6) * options.references * DRAWN_PER_CITATION + _draw_uniform(options, "rounding", rows)
     counts = lengths.astype(np.int64)
     citing = np.repeat(rows, counts)
     columns = np.arange(len(citing)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -457,7 +457,7 @@ def draw_mentions(options: SyntheticOptions, start: int, stop: int) -> Synthetic
     heads = np.flatnonzero(starts)
     column = heads - np.searchsorted(row, row[heads])  # (sentences,) from where the row begins
     column = column[np.cumsum(starts) - 1]  # (entries,)
-    has_context = draw_uniform(options, "told", row + start, column) < options.contexts
+    has_context = _draw_uniform(options, "told", row + start, column) < options.contexts
     return SyntheticMentions(row + start, reason, cited, times, starts, has_context, column)
 
 
@@ -465,14 +465,14 @@ def _draw_reasons(options: SyntheticOptions, citing: Ints, columns: Ints) -> Int
     """Draw the reason of each citation, as a Facet."""
     shares = np.array([0.0] + [SHARES[facet] for facet in ASPECTS[:-1]])
     bounds = options.noise + (1 - options.noise) * np.cumsum(shares)  # (3,)
-    slot = np.searchsorted(bounds, draw_uniform(options, "reason", citing, columns), side="right")
+    slot = np.searchsorted(bounds, _draw_uniform(options, "reason", citing, columns), side="right")
     return np.array([Facet.OTHER, *ASPECTS], dtype=np.int64)[slot]
 
 
 def _draw_cited(options: SyntheticOptions, citing: Ints, columns: Ints, reason: Ints) -> Ints:
     """Draw an earlier row that shares what the reason says, or -1 where there is none; old rows gather more."""
     assignment = assign_concepts(options)
-    chance = draw_uniform(options, "cited", citing, columns) ** AGE
+    chance = _draw_uniform(options, "cited", citing, columns) ** AGE
     cited = np.where(citing > 0, (chance * citing).astype(np.int64), -1)
     for facet in ASPECTS:
         entries = np.flatnonzero(reason == facet)
@@ -485,7 +485,7 @@ def _draw_cited(options: SyntheticOptions, citing: Ints, columns: Ints, reason: 
 
 def _starts_sentence(options: SyntheticOptions, citing: Ints, paired: Ints, cited: Ints) -> NDArray[np.bool_]:
     """Return which mentions start a sentence: the others join the one before, never more than two in a row."""
-    joins = draw_uniform(options, "joins", citing, paired % len(Facet) * options.papers + cited) < options.cocited
+    joins = _draw_uniform(options, "joins", citing, paired % len(Facet) * options.papers + cited) < options.cocited
     joins[1:] &= paired[1:] == paired[:-1]
     joins[:1] = False
     crowded = np.zeros_like(joins)

@@ -76,7 +76,7 @@ def word_concept(facet: Facet, parts: Sequence[int], voice: int) -> str:
         frames[_WORDING_OF_DIGIT[voice // 144 % 12] % len(frames)],
     )
     if variant:
-        text += f" ({coined_name((variant - 1) * ALIASES + voice // 1728 % ALIASES)} type)"
+        text += f" ({_coined_name((variant - 1) * ALIASES + voice // 1728 % ALIASES)} type)"
     return text
 
 
@@ -85,10 +85,10 @@ _NAME_COUNT = len(_ONSETS) * len(_MIDDLES) ** 2 * len(_ENDS)
 _GIVEN_NAMES = vocabulary.NAMES["given"].split()
 
 
-def coined_name(number: int) -> str:
+def _coined_name(number: int) -> str:
     """Return a pronounceable name for a number; the first 34,560 numbers have different names.
 
-    >>> coined_name(0), coined_name(1), coined_name(300)
+    >>> _coined_name(0), _coined_name(1), _coined_name(300)
     ('Babeck', 'Zunanbrell', 'Borolbtova')
     """
     number, onset = divmod(number * 7919 % _NAME_COUNT, len(_ONSETS))  # consecutive numbers should not look alike
@@ -105,7 +105,7 @@ def author_name(number: int) -> str:
     ('Ada A. Babeck', 'Filip V. Drelebmann')
     """
     given = _GIVEN_NAMES[number % len(_GIVEN_NAMES)]
-    return f"{given} {chr(65 + number // 7 % 26)}. {coined_name(number // len(_GIVEN_NAMES))}"
+    return f"{given} {chr(65 + number // 7 % 26)}. {_coined_name(number // len(_GIVEN_NAMES))}"
 
 
 _VENUES = ("Journal of {}", "Transactions on {}", "{} Letters", "Symposium on {}", "Annals of {}", "Open {} Reports")

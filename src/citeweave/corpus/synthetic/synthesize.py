@@ -23,8 +23,8 @@ from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifa
 from citeweave.core.columns import NumberWriter, open_numbers
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.executor import process_count
+from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.ingest import build_corpus
 from citeweave.corpus.merge import MergeOptions

@@ -107,7 +107,7 @@ def read_judgments(path: Path) -> dict[str, tuple[list[str], list[int]]]:
     return {query: _judgment(path, query, entry) for query, entry in value.items()}
 
 
-def read_splits(path: Path) -> dict[str, str]:
+def _read_splits(path: Path) -> dict[str, str]:
     """Read `{query: split}` from a splits file in either form: `{query: split}` or `{split: [queries]}`."""
     value = read_json(path)
     if not isinstance(value, dict) or not value:
@@ -128,7 +128,7 @@ def read_benchmark(folder: Path, name: str, *, split: str, relevant: int) -> Asp
     choose(split, SPLITS, "--split")
     files = DataFolder(folder)
     judged = read_judgments(files.file(f"test-pid2anns-{name}.json", "the candidates of each query with their grades"))
-    parts = read_splits(files.file(f"{name}-evaluation_splits.json", "which queries are for dev and which for test"))
+    parts = _read_splits(files.file(f"{name}-evaluation_splits.json", "which queries are for dev and which for test"))
     chosen = {query: judged.pop(query) for query in list(judged) if parts.get(query) == split}
     named = {paper for query, (candidates, _) in chosen.items() for paper in (query, *candidates)}
     papers = _read_papers(files, f"abstracts-{name}.jsonl", named)

@@ -5,7 +5,7 @@
     qrels/test.tsv     query-id <tab> corpus-id <tab> score, after a line with these names
 
     >>> collection = Collection({"p1": ("T", "An abstract."), "p2": ("U", "")}, {"q1": "a question"}, {"q1": {"p2": 1}})
-    >>> task, counts = make_search_task(collection, RankingRule(metrics=("ndcg_cut_10",)))
+    >>> task, counts = _make_search_task(collection, RankingRule(metrics=("ndcg_cut_10",)))
     >>> list(task.texts.ids), task.candidates.tolist(), task.judgments.candidates.tolist()
     (['p1', 'p2', 'q1'], [0, 1], [1])
 
@@ -85,15 +85,15 @@ def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
     """Read a search benchmark from a folder, BEIR's, SciTLDR's or graded lists: one task, `search`."""
     files = DataFolder(folder)
     if files.has("corpus.jsonl") or files.has("queries.jsonl"):
-        return _as_suite(files, read_collection(files, split), split)
+        return _as_suite(files, _read_collection(files, split), split)
     if files.has("judgements.jsonl") and recognize_suite(files.folder)[0] == NAME:
         return _read_lists(files, split)
-    if holds_summaries(files):
-        return _as_suite(files, read_summaries(files, split), split)
+    if _holds_summaries(files):
+        return _as_suite(files, _read_summaries(files, split), split)
     raise wrong_folder(files.folder, NAME, f"corpus.jsonl, queries.jsonl and qrels/{split}.tsv")
 
 
-def read_collection(files: DataFolder, split: str) -> Collection:
+def _read_collection(files: DataFolder, split: str) -> Collection:
     """Read one split of a BEIR folder: corpus, queries and qrels."""
     counts: Counter[str] = Counter()
     papers: dict[str, tuple[str, str]] = {}
@@ -140,7 +140,7 @@ def _qrels_file(files: DataFolder, split: str) -> Path:
 
 
 def _as_suite(files: DataFolder, collection: Collection, split: str) -> Suite:
-    task, counts = make_search_task(collection, RULE)
+    task, counts = _make_search_task(collection, RULE)
     return Suite(
         NAME,
         (task,),
@@ -152,7 +152,7 @@ def _as_suite(files: DataFolder, collection: Collection, split: str) -> Suite:
     )
 
 
-def make_search_task(
+def _make_search_task(
     collection: Collection, rule: RankingRule, *, name: str = "search"
 ) -> tuple[SearchTask, Counter[str]]:
     """Return the task of searching all papers of a collection, and counts of what is odd in the data.
@@ -245,13 +245,13 @@ def _data(files: DataFolder, split: str, **counts: int) -> dict[str, Any]:
 # --- SciTLDR's summaries as questions ---------------------------------------------------------------------
 
 
-def holds_summaries(files: DataFolder) -> bool:
+def _holds_summaries(files: DataFolder) -> bool:
     """Return whether a folder has SciTLDR's papers with summaries."""
     path = find_file(files.folder / "papers.jsonl")
     return path is not None and "tldr" in (Source(path).head().record or {})
 
 
-def read_summaries(files: DataFolder, split: str) -> Collection:
+def _read_summaries(files: DataFolder, split: str) -> Collection:
     """Read SciTLDR's summaries of one split as questions, over the papers of all splits."""
     records = _read_scitldr(files)
     splits = sorted({record["split"] for record in records.values()})

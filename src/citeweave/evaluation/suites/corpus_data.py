@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK
 from citeweave.core.errors import EmptyResultError, UserError
-from citeweave.core.randomness import hash_texts, stream
+from citeweave.core.hash_keys import hash_texts
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import SplitPart, split_by_share, split_by_year
@@ -40,7 +41,7 @@ NO_CITATIONS = "the corpus has no citations"
 
 @dataclass(frozen=True)
 class CorpusSuiteOptions:
-    """How a suite is drawn from a corpus; every draw depends on the seed alone."""
+    """Options of a suite made from a corpus: what is held out, how many queries; every draw depends on the seed alone."""
 
     held_out: str = "share:0.1"
     """Citing papers whose references are held out: `year:2016` (from that year on) or `share:0.1` (of all papers)."""
@@ -63,7 +64,7 @@ class CorpusSuiteOptions:
     """At most so many papers to search among."""
 
     def __post_init__(self) -> None:
-        parse_hold_out_rule(self.held_out)
+        _parse_hold_out_rule(self.held_out)
         for name in ("queries", "sample", "field_papers", "number_papers", "search_papers"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
@@ -76,10 +77,10 @@ class HoldOutRule(NamedTuple):
     share: float = 0.0
 
 
-def parse_hold_out_rule(text: str) -> HoldOutRule:
+def _parse_hold_out_rule(text: str) -> HoldOutRule:
     """Parse the text of `--held-out` into a hold-out rule.
 
-    >>> parse_hold_out_rule("year:2016"), parse_hold_out_rule("share:0.1")
+    >>> _parse_hold_out_rule("year:2016"), _parse_hold_out_rule("share:0.1")
     (HoldOutRule(year=2016, share=0.0), HoldOutRule(year=0, share=0.1))
     """
     kind, _, value = text.partition(":")
@@ -102,7 +103,7 @@ def parse_hold_out_rule(text: str) -> HoldOutRule:
 
 def held_out_rows(corpus: Corpus, options: CorpusSuiteOptions) -> NDArray[np.bool_]:
     """Return whether each paper of the corpus is held out, (papers,): a model must not be trained on its references."""
-    rule = parse_hold_out_rule(options.held_out)
+    rule = _parse_hold_out_rule(options.held_out)
     try:
         if rule.year:
             split = split_by_year(corpus.years, validation_from=rule.year, test_from=rule.year)

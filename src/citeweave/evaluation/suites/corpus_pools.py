@@ -219,7 +219,7 @@ def make_cocite(data: SuiteData) -> RowPools:
             known, total = everywhere.row(number)
             # strengths are numbers of papers that cite both: all of them are held out
             is_unseen = total[np.searchsorted(known, rows)] == strengths
-            relevant = sort_by_strength(data, "cocite", query, rows[is_unseen], strengths[is_unseen])
+            relevant = _sort_by_strength(data, "cocite", query, rows[is_unseen], strengths[is_unseen])
             builder.add(query, relevant, np.concatenate([known, find_connected(data, query)]))
             if builder.is_full:
                 return builder.finish()
@@ -233,10 +233,10 @@ def make_couple(data: SuiteData) -> RowPools:
     others = np.setdiff1d(outside[data.held_out[outside] & data.has_title[outside]], inside)
     rows = np.concatenate([inside, data.stream("couple", "queries").permutation(others)])
     builder, signal = PoolBuilder(data, "couple"), Signal("coupled", longest=MAX_LIST)
-    graph = build_coupling_graph(data, rows)
+    graph = _build_coupling_graph(data, rows)
     for span, coupled in stream_related(graph, signal, rows, memory=MEMORY, workers=1):
         for number, query in enumerate(rows[span].tolist()):
-            relevant = sort_by_strength(data, "couple", query, *coupled.row(number))
+            relevant = _sort_by_strength(data, "couple", query, *coupled.row(number))
             builder.add(query, relevant, find_connected(data, query))
             if builder.is_full:
                 return builder.finish()
@@ -273,7 +273,7 @@ def find_cocited(data: SuiteData, rows: Rows, strongest: int) -> Related:
     return related(data.graph, Signal("cocited", longest=MAX_LIST, strongest=strongest), rows)
 
 
-def build_coupling_graph(data: SuiteData, queries: Rows) -> CitationGraph:
+def _build_coupling_graph(data: SuiteData, queries: Rows) -> CitationGraph:
     """Build the graph of who cites what the queries cite; references outside the corpus are nodes after its papers."""
     corpus, papers = data.corpus, len(data.corpus)
     is_query = np.zeros(papers, bool)
@@ -291,7 +291,7 @@ def build_coupling_graph(data: SuiteData, queries: Rows) -> CitationGraph:
     )
 
 
-def sort_by_strength(
+def _sort_by_strength(
     data: SuiteData, task: str, query: int, rows: NDArray[np.int32], strengths: NDArray[np.float32]
 ) -> Rows:
     """Return rows by decreasing strength, ties in random order."""
@@ -342,7 +342,7 @@ def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tup
         if len(plain.queries) == data.options.queries:
             break
         cited = find_cited(data, query)
-        masks = read_intent_masks(graph, query, cited)  # (cited papers,)
+        masks = _read_intent_masks(graph, query, cited)  # (cited papers,)
         is_right = (masks & INTENTS[intent]) != 0
         right = data.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
         taken = keys[np.append(cited[is_right], query)]
@@ -358,7 +358,7 @@ def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tup
     return plain.finish(intent), mixed.finish(intent)
 
 
-def read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
+def _read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
     """Return the intents with which a paper cites each of these papers, all of which it must cite; (cited,)."""
     start = int(graph.cited.offsets[query])
     places = start + np.searchsorted(graph.cited.row(query), cited)

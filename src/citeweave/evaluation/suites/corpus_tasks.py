@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import TextColumn
-from citeweave.core.randomness import hash_texts
+from citeweave.core.hash_keys import hash_texts
 from citeweave.corpus.corpus import UNKNOWN_COUNT
 from citeweave.corpus.plain_text import clean_text, fold
 from citeweave.corpus.text import TextRecipe, paper_text
@@ -101,7 +101,7 @@ class FieldGroups(NamedTuple):
 
 def make_mdcr(data: SuiteData) -> RowPools:
     """Draw the pools of `mdcr`: cited papers among papers near by words, by graph, by fame, and random ones of the field."""
-    groups = group_by_field(data)
+    groups = _group_by_field(data)
     queries = _take_turns(data.citing_queries, groups.codes)
     builder = PoolBuilder(data, "mdcr", NEGATIVES)
     famous, sample = _most_cited(data, groups), data.sample
@@ -151,7 +151,7 @@ class _WordIndex:
         return [paper_text(title, abstract, _RECIPE) for title, abstract in pairs]
 
 
-def group_by_field(data: SuiteData) -> FieldGroups:
+def _group_by_field(data: SuiteData) -> FieldGroups:
     """Return the largest fields as groups; one group of all papers where no held-out paper has one of them."""
     names, codes = data.fields
     sizes = np.bincount(codes[data.has_title & (codes >= 0)], minlength=len(names))

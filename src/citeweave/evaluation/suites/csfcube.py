@@ -103,10 +103,10 @@ def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
     )
 
 
-def facet_rows(labels: Sequence[str], facet: str) -> NDArray[np.int64] | None:
+def _facet_rows(labels: Sequence[str], facet: str) -> NDArray[np.int64] | None:
     """Return which sentences of a CSFCube paper are of the facet, None where none is.
 
-    >>> facet_rows(["background_label", "objective_label", "method_label"], "background").tolist()
+    >>> _facet_rows(["background_label", "objective_label", "method_label"], "background").tolist()
     [0, 1]
     """
     rows = [row for row, label in enumerate(labels) if _facet(label) == facet]
@@ -141,7 +141,7 @@ def _with_sentences(query: GradedQuery, texts: TaskTexts) -> GradedQuery:
     row = int(texts.rows([query.paper])[0])
     if texts.labels is None or row < 0:
         return query
-    return replace(query, sentences=facet_rows(texts.labels[row], query.group))
+    return replace(query, sentences=_facet_rows(texts.labels[row], query.group))
 
 
 def _read_folds(files: DataFolder, split: str, facets: Sequence[str]) -> Folds:

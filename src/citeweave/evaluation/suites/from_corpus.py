@@ -105,7 +105,7 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
         reasons = "; ".join(f"{name}: {why}" for name, why in not_evaluated.items())
         raise EmptyResultError(f"{corpus.folder} gives no task ({reasons}); import papers with titles and citations")
     rows = _rows_of(drawn)
-    tasks = _as_tasks(drawn, rows, read_task_texts(corpus, rows))
+    tasks = _as_tasks(drawn, rows, _read_task_texts(corpus, rows))
     headline = tuple(f"{task.name}.{HEADLINE[task.name]}" for task in tasks)
     return Suite(
         NAME,
@@ -121,7 +121,7 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
             "papers": len(corpus),
             "papers with title": len(data.order),
             "papers of the suite": len(rows),
-            **count_held_out(data),
+            **_count_held_out(data),
             "tasks": {name: dict(part.counts) for name, part in drawn.items()},
         },
     )
@@ -149,7 +149,7 @@ def _rows_of(drawn: Mapping[str, DrawnTask]) -> Rows:
     return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
-def read_task_texts(corpus: Corpus, rows: Rows) -> TaskTexts:
+def _read_task_texts(corpus: Corpus, rows: Rows) -> TaskTexts:
     """Read the texts of papers by rows of the corpus."""
     return TaskTexts(corpus.ids.take(rows), corpus.titles.take(rows), corpus.abstracts.take(rows))
 
@@ -158,14 +158,14 @@ def _as_tasks(drawn: Mapping[str, DrawnTask], rows: Rows, texts: TaskTexts) -> t
     return tuple(
         part.task
         if isinstance(part, CorpusSearch)
-        else make_ranking_task(name, part, rows, texts)
+        else _make_ranking_task(name, part, rows, texts)
         if isinstance(part, RowPools)
         else _make_probe_task(name, part, rows, texts)
         for name, part in drawn.items()
     )
 
 
-def make_ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) -> RankingTask:
+def _make_ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) -> RankingTask:
     """Return pools by rows of the corpus as a ranking task over the texts of `rows`, which are ascending."""
     queries = np.searchsorted(rows, part.queries)
     pools = Pools(
@@ -197,7 +197,7 @@ def _make_probe_task(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) ->
     )
 
 
-def count_held_out(data: SuiteData) -> dict[str, Any]:
+def _count_held_out(data: SuiteData) -> dict[str, Any]:
     """Count the held-out papers and citations, and the citations left to train on."""
     corpus = data.corpus
     if not data.has_references:
@@ -212,9 +212,9 @@ def count_held_out(data: SuiteData) -> dict[str, Any]:
     }
 
 
-def note_held_out(data: SuiteData) -> list[str]:
+def _note_held_out(data: SuiteData) -> list[str]:
     """Return a warning not to train on held-out citations, as a note of the suite; none where there are no references."""
-    counts = count_held_out(data)
+    counts = _count_held_out(data)
     if not counts:
         return []
     return [
@@ -225,7 +225,7 @@ def note_held_out(data: SuiteData) -> list[str]:
 
 
 def _notes(data: SuiteData, drawn: Mapping[str, DrawnTask], rows: Rows) -> tuple[str, ...]:
-    corpus, notes = data.corpus, note_held_out(data)
+    corpus, notes = data.corpus, _note_held_out(data)
     if without_abstract := int((corpus.abstracts.lengths()[rows] == 0).sum()):
         notes.append(f"{without_abstract:,} of the suite's {len(rows):,} papers have a title and no abstract")
     if untitled := len(corpus) - len(data.order):
@@ -278,16 +278,16 @@ def make_intent_suite(
             f"intents are {', '.join(f'{number:,} of {name}' for name, number in counts.items())}"
         )
     rows = np.unique(np.concatenate([part.papers() for part in drawn.values()]))
-    texts = read_task_texts(corpus, rows)
+    texts = _read_task_texts(corpus, rows)
     chance = {name: _random_map(part) for name, part in drawn.items()}
     return Suite(
         INTENT_SUITE,
-        tuple(make_ranking_task(name, part, rows, texts) for name, part in drawn.items()),
+        tuple(_make_ranking_task(name, part, rows, texts) for name, part in drawn.items()),
         averages=_averages(drawn),
         headline=tuple(f"{name}.map" for name in drawn),
         not_evaluated=not_evaluated,
         notes=(
-            *note_held_out(data),
+            *_note_held_out(data),
             *(f"{name}: a random order has map {value:.2f}" for name, value in chance.items()),
         ),
         data={
@@ -297,7 +297,7 @@ def make_intent_suite(
             "citations": graph.edges,
             "citations with intents": int(((graph.intents & ANY_INTENT) > 0).sum()),
             **{f"citations of {name}": number for name, number in counts.items()},
-            **count_held_out(data),
+            **_count_held_out(data),
             "papers of the suite": len(rows),
             "map of a random order": chance,
             "tasks": {name: dict(part.counts) for name, part in drawn.items()},

@@ -146,7 +146,7 @@ class TaskRow:
     fields: tuple[str, ...] = FIELDS
 
 
-def read_task_rows(data: DataFolder) -> list[TaskRow]:
+def _read_task_rows(data: DataFolder) -> list[TaskRow]:
     """Read the tasks of SciRepEval's task file."""
     path = data.file(TASKS_FILE, "the tasks")
     rows: list[TaskRow] = []
@@ -199,7 +199,7 @@ def _parse_few_shot(samples: Any, where: str) -> tuple[tuple[int, int], ...]:
     return pairs
 
 
-def guess_task_rows(data: DataFolder) -> Iterator[TaskRow]:
+def _guess_task_rows(data: DataFolder) -> Iterator[TaskRow]:
     """Yield a task for every subfolder that looks like one, named after it."""
     shared = data.folder if find_papers_files(data.folder) else None
     for folder in sorted(path for path in data.folder.iterdir() if path.is_dir()):
@@ -296,8 +296,8 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
 
 def _find_task_rows(data: DataFolder) -> list[TaskRow]:
     if data.has(TASKS_FILE):
-        return read_task_rows(data)
-    rows = [] if recognize_suite(data.folder)[0] not in ("", NAME, "reviewers") else list(guess_task_rows(data))
+        return _read_task_rows(data)
+    rows = [] if recognize_suite(data.folder)[0] not in ("", NAME, "reviewers") else list(_guess_task_rows(data))
     if not rows:
         raise wrong_folder(
             data.folder,

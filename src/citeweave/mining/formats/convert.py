@@ -62,7 +62,7 @@ class ConversionInputs:
         return [*self.samples, *self.queries]
 
 
-def find_sample_files(
+def _find_sample_files(
     paths: Sequence[Path], recognizers: Mapping[str, Recognizer], format: str | None
 ) -> ConversionInputs:
     """Find the files of one sample format, which is guessed from their content if it is not named."""
@@ -117,7 +117,7 @@ def _head(path: Path) -> FileHead:
 
 
 @contextmanager
-def new_files(
+def _new_files(
     folder: Path, names: Sequence[str], *, every: Sequence[str], overwrite: bool = False
 ) -> Iterator[dict[str, Path]]:
     """Yield temporary paths for the files of an export, and publish them together; `every` lists the format's names."""
@@ -231,7 +231,7 @@ def export_samples(
     tally = Tally({})
     names = writer.file_names(options)
     with (
-        new_files(Path(folder), names, every=writer.every_file, overwrite=overwrite) as paths,
+        _new_files(Path(folder), names, every=writer.every_file, overwrite=overwrite) as paths,
         reporter.task("writing", unit="records") as advance,
     ):
         exported = ExportedSamples(samples, corpus, options, tally, advance)
@@ -256,7 +256,7 @@ def import_samples(
     if format is not None:
         choose(format, READERS, "--from")
     paths = [Path(path) for path in ([files] if isinstance(files, str | Path) else files)]
-    inputs = find_sample_files(paths, {name: reader.recognize for name, reader in READERS.items()}, format)
+    inputs = _find_sample_files(paths, {name: reader.recognize for name, reader in READERS.items()}, format)
     number = len(inputs.files)
     reporter.say(f"{inputs.format}: {number} file{'s' * (number > 1)}{' (guessed)' * inputs.guessed}")
     for name, reason in inputs.left_aside.items():

@@ -71,7 +71,7 @@ def _references(source: Source, tally: Tally) -> Iterator[list[_Reference]]:
         if any(record.get(part) is None for part in PARTS):
             tally.reject("triplets", NOT_A_TRIPLET)
             continue
-        references = [parse_reference(record[part]) for part in PARTS]
+        references = [_parse_reference(record[part]) for part in PARTS]
         if all(ids or text for ids, text in references):
             yield references
         else:
@@ -87,10 +87,10 @@ def _look_up(references: list[_Reference], lookup: PaperLookup) -> NDArray[np.in
     return rows
 
 
-def parse_reference(value: object) -> _Reference:
+def _parse_reference(value: object) -> _Reference:
     """Return the ids of a paper of a triplet in the order to try them, and its text if it has none.
 
-    >>> parse_reference({"corpus_id": 7, "title": "T"}), parse_reference("7"), parse_reference({"title": "T", "abstract": "A"})
+    >>> _parse_reference({"corpus_id": 7, "title": "T"}), _parse_reference("7"), _parse_reference({"title": "T", "abstract": "A"})
     ((('s2:7', '7'), ''), (('7', 's2:7'), ''), ((), 'T[SEP]A'))
     """
     if not isinstance(value, dict):

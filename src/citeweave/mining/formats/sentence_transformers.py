@@ -44,10 +44,10 @@ NO_TEXT_GIVEN = "no text"
 _MAX_NEGATIVES = 1000
 
 
-def text_columns(negatives: int, *, grouped: bool) -> list[str]:
+def _text_columns(negatives: int, *, grouped: bool) -> list[str]:
     """Return the names of the text columns of a dataset, with one or several negatives.
 
-    >>> text_columns(1, grouped=False), text_columns(2, grouped=True)
+    >>> _text_columns(1, grouped=False), _text_columns(2, grouped=True)
     (['anchor', 'positive', 'negative'], ['anchor', 'positive', 'negative_1', 'negative_2'])
     """
     names = [f"negative_{number}" for number in range(1, negatives + 1)] if grouped else ["negative"]
@@ -65,7 +65,7 @@ def recognize(head: FileHead) -> str | None:
 def _columns_of(names: Sequence[str]) -> list[str]:
     """Return the dataset columns to read: ids if all exist, else texts; none if it is another dataset."""
     count = next((n - 1 for n in range(1, _MAX_NEGATIVES) if not {f"negative_{n}", f"negative_{n}_id"} & set(names)), 0)
-    texts = text_columns(count, grouped=count > 0)
+    texts = _text_columns(count, grouped=count > 0)
     for columns in ([f"{name}_id" for name in texts], texts):
         if set(columns) <= set(names):
             return columns
@@ -158,8 +158,8 @@ def file_names(options: ExportOptions) -> tuple[str, ...]:
 def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
     """Write samples as a dataset of sentence-transformers; return the number of rows."""
     grouped = out.options.columns == "group"
-    negatives = (out.options.negatives or most_common_negatives(out.samples)) if grouped else 1
-    columns = text_columns(negatives, grouped=grouped)
+    negatives = (out.options.negatives or _most_common_negatives(out.samples)) if grouped else 1
+    columns = _text_columns(negatives, grouped=grouped)
     names = [*columns, *(f"{name}_id" for name in columns)] if out.options.ids else columns
     out.tally.note(IDS_TRAIN, len(names) - len(columns))
     ((name, path),) = paths.items()
@@ -173,7 +173,7 @@ def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
     return written
 
 
-def most_common_negatives(samples: Samples) -> int:
+def _most_common_negatives(samples: Samples) -> int:
     """Return the number of negatives that most rows of a dataset can have, one row per positive; at least 1."""
     ups, downs = np.diff(samples.positives.offsets), np.diff(samples.negatives.offsets)  # (samples,)
     rows = np.bincount(downs, weights=ups)[1:]  # (largest number of negatives,)

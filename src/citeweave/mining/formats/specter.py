@@ -27,9 +27,9 @@ import orjson
 from numpy.typing import NDArray
 
 from citeweave.core.errors import choose
+from citeweave.core.hash_keys import hash_texts
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Count, Tally
-from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import lines
 from citeweave.corpus.readers import specter as reader
 from citeweave.mining.formats.triplet_rows import (

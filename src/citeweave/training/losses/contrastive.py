@@ -57,7 +57,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
     return products(unit(x), unit(y))
 
 
-def own_cosines(anchors: Tensor, candidates: Tensor) -> Tensor:
+def _own_cosines(anchors: Tensor, candidates: Tensor) -> Tensor:
     """Compute cosines of each anchor with its own candidates, (G, d) and (G, n, d) -> (G, n)."""
     return cosines(anchors[:, None], candidates)[:, 0]
 
@@ -72,7 +72,7 @@ def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
     return torch.where(counted, values, 0).sum() / counted.sum().clamp(min=1)
 
 
-def masked_logsumexp(scores: Tensor, counted: Tensor) -> Tensor:
+def _masked_logsumexp(scores: Tensor, counted: Tensor) -> Tensor:
     """Return log-sum-exp of the counted scores, (..., n) -> (...); -inf where there is none."""
     return scores.masked_fill(~counted, -torch.inf).logsumexp(-1)
 
@@ -151,8 +151,8 @@ def info_nce(
     """
     check_temperature(temperature)
     positives = positives[:, None] if positives.dim() == 2 else positives
-    positive = own_cosines(anchors, positives) / temperature  # (G, m)
-    negative = own_cosines(anchors, negatives) / temperature  # (G, n)
+    positive = _own_cosines(anchors, positives) / temperature  # (G, m)
+    negative = _own_cosines(anchors, negatives) / temperature  # (G, n)
     opposed = full_mask(negative_mask, negative)  # (G, n)
     counted = full_mask(positive_mask, positive) & opposed.any(1, keepdim=True)  # (G, m)
     return masked_mean(_softplus_excess(positive, negative, opposed), counted)
@@ -178,8 +178,8 @@ def supcon(
     1.362
     """
     check_temperature(temperature)
-    positive = own_cosines(anchors, positives)  # (G, m)
-    negative = own_cosines(anchors, negatives)  # (G, n)
+    positive = _own_cosines(anchors, positives)  # (G, m)
+    negative = _own_cosines(anchors, negatives)  # (G, n)
     wanted, opposed = full_mask(positive_mask, positive), full_mask(negative_mask, negative)
     scores = torch.cat([positive, negative], 1) / temperature  # (G, m + n)
     targets = torch.cat([wanted, torch.zeros_like(opposed)], 1)  # (G, m + n)
@@ -247,13 +247,13 @@ def in_batch(
 
 def _softplus_excess(positive: Tensor, negative: Tensor, opposed: Tensor) -> Tensor:
     """Return log(1 + sum over n of exp(negative - positive)), (G, m) and (G, n) -> (G, m)."""
-    excess = masked_logsumexp(negative, opposed)[:, None] - positive  # (G, m)
+    excess = _masked_logsumexp(negative, opposed)[:, None] - positive  # (G, m)
     return torch.logaddexp(excess, torch.zeros_like(excess))
 
 
 def _mean_over_targets(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
     """Return the mean over rows of the mean over targets of -log softmax among the counted, (G, C) each."""
-    total = masked_logsumexp(scores, counted)  # (G,)
+    total = _masked_logsumexp(scores, counted)  # (G,)
     hits = torch.where(targets, scores, 0).sum(1) / targets.sum(1).clamp(min=1)  # (G,)
     contrasted = targets.any(1) & (counted & ~targets).any(1)  # (G,)
     return masked_mean(total - hits, contrasted)
@@ -295,7 +295,7 @@ def gte(
     scores = cosines(texts, candidates) / temperature  # (2B, 2B + Bn)
     pair, others = _pair_masks(count, 0 if negatives is None else negatives.shape[1], anchors.device)
     others = others & real & full_mask(allowed, scores)  # (2B, 2B + Bn)
-    sides = masked_logsumexp(scores, pair | others).reshape(2, count)  # from q_i, from d_i
+    sides = _masked_logsumexp(scores, pair | others).reshape(2, count)  # from q_i, from d_i
     hits = scores[:count, count : 2 * count].diagonal()  # (B,)
     return masked_mean(torch.logaddexp(sides[0], sides[1]) - hits, others.any(1).reshape(2, count).any(0))
 

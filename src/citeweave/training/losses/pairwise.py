@@ -146,22 +146,22 @@ def cosent(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tens
 
 
 def angle(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tensor:
-    """Compute AnglE: `cosent` with `angle_similarity` in place of the cosine; Li & Li 2023.
+    """Compute AnglE: `cosent` with `_angle_similarity` in place of the cosine; Li & Li 2023.
 
     >>> x, y = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
     >>> round(angle(x, y, torch.tensor([1.0, 0.0]), scale=1.0).item(), 4)  # similarity 1 and 1.4: log(1 + e^0.4)
     0.913
     """
     check_scale(scale)
-    return _order_loss(angle_similarity(x, y) * scale, labels)
+    return _order_loss(_angle_similarity(x, y) * scale, labels)
 
 
-def angle_similarity(x: Tensor, y: Tensor) -> Tensor:
+def _angle_similarity(x: Tensor, y: Tensor) -> Tensor:
     """Return AnglE's similarity, |sum of the real and imaginary parts of x / y|, (P, d) each -> (P,); Li & Li 2023.
 
     As in the released code: the first half of a unit vector is real, the second imaginary; an odd dimension gets a zero.
 
-    >>> similarity = angle_similarity(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.6, 0.8]]))  # i / (0.6 + 0.8i) = 0.8 + 0.6i
+    >>> similarity = _angle_similarity(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.6, 0.8]]))  # i / (0.6 + 0.8i) = 0.8 + 0.6i
     >>> round(similarity.item(), 4)
     1.4
     """

@@ -179,12 +179,12 @@ def best_keys(rows: Rows, queries: Queries, k: int, *, exact: bool = True, worke
     keys: list[Keys] = []
     for start in range(0, len(queries), SCANNED_TOGETHER):
         part = queries.part(start, min(start + SCANNED_TOGETHER, len(queries)))
-        scanned = scan(rows, part, shortlist(rows, k), workers)
+        scanned = scan(rows, part, _shortlist(rows, k), workers)
         keys += [_nearest(rows, part, query, scanned, k, exact, workers) for query in range(len(part))]
     return keys
 
 
-def shortlist(rows: Rows, k: int) -> int:
+def _shortlist(rows: Rows, k: int) -> int:
     """Return how many of the best approximate scores are scored exactly first."""
     return min(max(4 * k, 64) if rows.codes is not None else k + 16, max(len(rows), 1))
 
@@ -197,7 +197,7 @@ def memory_for(rows: int, queries: int, k: int) -> int:
 
 
 def _nearest(rows: Rows, queries: Queries, query: int, scanned: Scan, k: int, exact: bool, workers: int) -> Keys:
-    first = rows_of(scanned.best[:, query], shortlist(rows, k))
+    first = rows_of(scanned.best[:, query], _shortlist(rows, k))
     keys = rows.keys(queries, query, first, workers)
     if exact or rows.codes is None:
         reached = float(score_of(np.partition(keys, k - 1)[k - 1])) if len(keys) >= k else -np.inf

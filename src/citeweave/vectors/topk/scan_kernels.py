@@ -49,7 +49,7 @@ CHUNK = 16
 
 
 @njit(cache=True, nogil=True)
-def kth_largest(values: Floats, count: int, k: int) -> np.float32:
+def _kth_largest(values: Floats, count: int, k: int) -> np.float32:
     """Return the k-th largest (k from 1) of the first `count` scores, reordered so that the k largest come first.
 
     Hoare's FIND (1961) around the median of three; it splits equal values evenly, so ties do not make it slow.
@@ -84,7 +84,7 @@ def _shrink(
 ) -> tuple[int, np.float32]:
     """Keep the k best candidates and all within the margin of the k-th; return how many, and the new cut."""
     scratch[:count] = scores[:count]
-    cut = np.float32(kth_largest(scratch, count, k) - margin)
+    cut = np.float32(_kth_largest(scratch, count, k) - margin)
     kept = 0
     for at in range(count):
         if scores[at] > cut:
@@ -153,7 +153,7 @@ def raise_cuts(k: int, margins: Doubles, cuts: Floats, counts: Longs, scores: Fl
     for query in range(low, high):
         cut = -np.inf
         if counts[query] >= k:
-            cut = kth_largest(scores[query], counts[query], k) - margins[query]
+            cut = _kth_largest(scores[query], counts[query], k) - margins[query]
         cuts[query], counts[query] = cut, 0
 
 
@@ -195,7 +195,7 @@ def find_windows(
         left = count
         for at in range(len(ranks)):
             rank = min(ranks[at], depth)
-            values[at] = kth_largest(scratch, left, rank) if rank else np.inf
+            values[at] = _kth_largest(scratch, left, rank) if rank else np.inf
             left = rank
         proved[query] = cuts[query] < values[0] - margin
         for band in range(len(bands)):
