@@ -89,9 +89,9 @@ def row_of(label: str, cost: Cost, base: Cost) -> Row:
         return Row(f"  {label}", remark=f"skipped: {cost.found['refused']}")
     found: NDArray[np.float32] = cost.found["vectors"]
     near = (found * base.found["vectors"]).sum(axis=1) / np.linalg.norm(found, axis=1)  # the base has length 1
-    ratios = f"{base.wall / cost.wall:5.2f} times {PEER}, {base.cpu / cost.cpu:5.2f} by CPU seconds"
-    rate = f"{len(found) / cost.wall:6.1f} papers/s, {ratios}"
-    return Row(f"  {label}", cost, remark=f"{rate}; cosine min {near.min():.5f}, mean {near.mean():.5f}")
+    ratios = f"{base.wall / cost.wall:.2f} times, {base.cpu / cost.cpu:.2f} by CPU"
+    rate = f"{len(found) / cost.wall:.1f} papers/s, {ratios}"
+    return Row(f"  {label}", cost, remark=f"{rate}; cosine {near.min():.5f} or more")
 
 
 def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | None) -> None:

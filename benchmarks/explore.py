@@ -56,7 +56,7 @@ def measure_library(folder: Path, entries: int) -> None:
     print_times("first start", explored(library, place))
     print_times("second start", explored(library, place))
     library.write_text(to_bibtex(papers))
-    print_times(f"{NEW} entries more", explored(library, place))
+    print_times(f"{NEW} new entries", explored(library, place))
 
 
 def print_times(name: str, times: dict[str, float]) -> None:
@@ -77,10 +77,10 @@ def explored(library: Path, place: Path) -> dict[str, float]:
         _wait_for(port)
         times = {"the page answers": time.perf_counter() - began}
         until(lambda: bool(asked(port, "/search?q=graph%20networks&by=words").get("hits")))
-        times["words are found"] = time.perf_counter() - began
+        times["search by words works"] = time.perf_counter() - began
         until(lambda: is_filled(asked(port, "/health")))
         until(lambda: bool(asked(port, "/search?q=graph%20networks&by=vectors").get("hits")))
-        times["all vectors are there, and a question is answered"] = time.perf_counter() - began
+        times["all vectors computed, query answered"] = time.perf_counter() - began
     finally:
         server.send_signal(signal.SIGINT)
         server.wait()

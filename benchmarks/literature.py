@@ -280,7 +280,7 @@ def report(size: Size, figures: Figures, smaller: tuple[Size, Figures] | None) -
         again = f", in {step['begun']} goes, the last measured" if step["begun"] > 1 else ""
         remark = f"disk {step['disk_peak'] / 2**30:.1f} GiB; {found}{again}"
         rows.append(Row(name, figures.cost(name), growth=growth, remark=remark))
-    title = f"{size.papers:,} papers, {size.citations:,} citations asked for; {size.workers} cores, memory {size.memory / 2**30:.1f} GiB"
+    title = f"{size.papers:,} papers, {size.citations:,} citations; {size.workers} cores, memory {size.memory / 2**30:.1f} GiB"
     notes = [
         "CPU s: user and system, all threads and children. peak: resident memory, pages of mapped files included.",
         "disk: the most that the folder of this size took during the step.",

@@ -13,27 +13,27 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, END = "<!-- suite: begin -->", "<!-- suite: end -->"
-HEAD = ("", "CPU s", "wall s", "peak MiB", "ratio", "growth", "")
-KNOWN = ("label", "cpu", "wall", "peak", "ratio", "growth", "remark")
+HEAD = ("", "CPU s", "wall s", "peak MiB", "ratio", "")
+KNOWN = ("label", "cpu", "wall", "peak", "ratio", "remark")
 
 
 def build_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """All figures, benchmark by benchmark.
+    """All figures, benchmark by benchmark; date and machine stand where they differ from those above.
 
     >>> print(build_table([{"command": "a.py", "date": "d", "machine": "m", "versions": "", "tables": [
-    ...     {"title": "t", "rows": [{"label": "x", "cpu": 2.0, "ratio": 1.5, "growth": None}]}]}]))
-    | | CPU s | wall s | peak MiB | ratio | growth | |
-    |---|---|---|---|---|---|---|
-    | **`a.py`**: t | | | | | | d, m |
-    | x | 2.00 | | | 1.50 | | |
+    ...     {"title": "t", "rows": [{"label": "x", "cpu": 2.0, "ratio": 1.5, "growth": 1.02}]}]}]))
+    | | CPU s | wall s | peak MiB | ratio | |
+    |---|---|---|---|---|---|
+    | **`a.py`**: t | | | | | d, m |
+    | x | 2.00 | | | 1.50 | growth 1.02 |
     """
-    lines = [_line(HEAD), f"|{'---|' * len(HEAD)}"]
+    lines, said = [_line(HEAD), f"|{'---|' * len(HEAD)}"], ""
     for record in records:
+        about = f"{record['date']}, {record['machine']}"
         for table in record["tables"]:
-            about = f"{record['date']}, {record['machine']}"
-            lines.append(
-                _line([f"**`{record['command'].removeprefix('python ')}`**: {table['title']}", *[""] * 5, about])
-            )
+            title = f"**`{record['command'].removeprefix('python ')}`**: {table['title']}"
+            lines.append(_line([title, *[""] * 4, "" if about == said else about]))
+            said = about
             lines += [_line(_cells(row)) for row in table["rows"]]
     return "\n".join(lines)
 
@@ -51,10 +51,15 @@ def write_page(page: Path, records: Sequence[Mapping[str, Any]]) -> None:
 def _cells(row: Mapping[str, Any]) -> list[str]:
     peak = row.get("peak")
     numbers = [_number(row.get(name)) for name in ("cpu", "wall")]
-    ratios = [_number(row.get(name)) for name in ("ratio", "growth")]
     others = [f"{name} {_number(value)}" for name, value in row.items() if name not in KNOWN and value is not None]
     remark = ", ".join(part for part in (str(row.get("remark") or ""), *others) if part)
-    return [str(row["label"]).strip(), *numbers, "" if peak is None else f"{peak / 2**20:,.0f}", *ratios, remark]
+    return [
+        str(row["label"]).strip(),
+        *numbers,
+        "" if peak is None else f"{peak / 2**20:,.0f}",
+        _number(row.get("ratio")),
+        remark,
+    ]
 
 
 def _number(value: Any) -> str:

@@ -127,7 +127,7 @@ def print_building(cost: Any, folder: Path) -> None:
         flush=True,
     )
     row = {"label": f"{cost.found['papers']:,} papers", "cpu": cost.cpu, "wall": cost.wall, "peak": cost.peak}
-    write_figures("building an index, vectors given", [{**row, "MiB on disk": disk >> 20}])
+    write_figures("building an index from precomputed vectors", [{**row, "MiB on disk": disk >> 20}])
 
 
 def change(clock: Clock, corpus: Path, folder: Path) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def ask(clock: Clock, folder: Path, queries: int) -> dict[str, Any]:
     }
     if index.with_sentences.any():
         kinds["two sentences, transport of 100"] = lambda at: answer(index, None, _by_sentences(index, rows[at], 2))
-        kinds["whole abstract, transport of 100"] = lambda at: answer(index, None, _by_sentences(index, rows[at], 50))
+        kinds["one abstract, transport of 100"] = lambda at: answer(index, None, _by_sentences(index, rows[at], 50))
     with clock:
         found = {name: _milliseconds(kind, queries) for name, kind in kinds.items()}
     return {"opened": opened, "papers": len(index), "times": found, "recall": _recall(index, vectors)}
@@ -258,7 +258,7 @@ def print_load(folder: Path, rate: float, seconds: float, runtime: str) -> None:
     print(f"| p50, p95, p99 ms | {', '.join(f'{1000 * np.percentile(took, share):.0f}' for share in (50, 95, 99))} |")
     print(f"| MiB of the server at most | {memory >> 10:,} |\n", flush=True)
     row = {"label": f"{len(took):,} answered, {errors} errors", "wall": float(np.median(took)), "peak": memory << 10}
-    write_figures(f"{rate:g} requests a second for {seconds:g} s", [{**row, "p95 ms": 1e3 * np.percentile(took, 95)}])
+    write_figures(f"{rate:g} requests per second for {seconds:g} s", [{**row, "p95 ms": 1e3 * np.percentile(took, 95)}])
 
 
 def _bodies(folder: Path) -> list[bytes]:

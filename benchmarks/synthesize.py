@@ -37,7 +37,7 @@ def main() -> None:
         )
         print(f"opening and one look-up: {opening:.3f} s")
         write_figures(
-            "a made-up literature", [{"label": f"{len(corpus):,} papers", "wall": seconds, "peak": memory.peak}]
+            "a synthetic literature", [{"label": f"{len(corpus):,} papers", "wall": seconds, "peak": memory.peak}]
         )
 
 

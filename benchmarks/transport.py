@@ -102,7 +102,7 @@ def ours(vectors: Made, options: argparse.Namespace) -> list[Timed]:
         ("transport, exact, candidates in any order", DocumentDistance("transport", heat), shuffled, options.rounds),
         ("transport, exact, temperature 5000", DocumentDistance("transport", 5000.0), rows, options.rounds),
         ("transport, exact, cosine", DocumentDistance("transport", heat, "cosine"), rows, options.rounds),
-        ("transport, peer", DocumentDistance("transport", heat, mode="geomloss"), rows, 1),
+        ("transport, geomloss", DocumentDistance("transport", heat, mode="geomloss"), rows, 1),
         ("single", DocumentDistance("single"), rows, options.rounds),
         ("attention", DocumentDistance("attention", heat), rows, options.rounds),
     ):
@@ -121,7 +121,7 @@ def peers(vectors: Made, options: argparse.Namespace) -> list[Timed]:
     found = []
     pairs = min(options.peer_pairs, options.candidates)
     for module, label, make in (
-        ("geomloss", "geomloss, a pair at a time", geomloss_loop),
+        ("geomloss", "geomloss, one pair at a time", geomloss_loop),
         ("ot", "POT, a pair", pot_loop),
     ):
         if importlib.util.find_spec(module) is None:

@@ -48,8 +48,8 @@ def test_figures_become_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         performance_page.write_page(page, [record])
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert "| ours | 2.00 | 1.00 | 1 | | 1.07 | |" in text
-    assert "| peer | 3.00 | 3.00 | 2 | 1.50 | | |" in text
+    assert "| ours | 2.00 | 1.00 | 1 | | growth 1.07 |" in text
+    assert "| peer | 3.00 | 3.00 | 2 | 1.50 | |" in text
     assert text.count("| peer |") == 1
 
 
