@@ -1,6 +1,6 @@
-"""Write docs/pictures/tutorial-*.png: what the commands of docs/tutorial.md make, when they are run in order.
+"""Write docs/pictures/tutorial-*.png, the output of the commands in docs/tutorial.md.
 
-    python docs/generate_tutorial.py            runs the page as the tests do, in an empty folder (a minute)
+    python docs/generate_tutorial.py            runs the page as the tests do, in an empty folder (one minute)
 
 Needs the extras `explore` and `plots` (Pillow), playwright and a chromium.
 """
@@ -22,13 +22,13 @@ sys.path.insert(0, str(DOCS.parent / "tests"))
 from test_docs import run_page  # noqa: E402
 
 DRAWN = ("loss", "before-after", "recipes", "map")
-"""Pictures that the page's own lines draw."""
+"""Charts that the examples of the page draw."""
 
 WIDTH = 1200
 
 
 def keep(path: Path, name: str) -> None:
-    """A picture as it goes into the docs: no wider than WIDTH, few colors, few bytes."""
+    """Save a picture for the docs, at most WIDTH wide, with few colors and bytes."""
     target = PICTURES / f"tutorial-{name}.png"
     with Image.open(path) as picture:
         height = round(picture.height * WIDTH / picture.width)
@@ -39,10 +39,11 @@ def keep(path: Path, name: str) -> None:
     sys.stdout.write(f"{target}\n")
 
 
-def shoot(browser: Any, address: str, sign: str, name: str, height: int) -> None:
+def shoot(browser: Any, address: str, selector: str, name: str, height: int) -> None:
+    """Save a screenshot of a page once an element is visible."""
     page = browser.new_page(viewport={"width": WIDTH, "height": height}, color_scheme="light", reduced_motion="reduce")
     page.goto(address)
-    page.locator(sign).first.wait_for(timeout=120_000)
+    page.locator(selector).first.wait_for(timeout=120_000)
     page.wait_for_timeout(500)
     page.screenshot(path=f"{name}.png")
     page.close()
@@ -52,13 +53,13 @@ def shoot(browser: Any, address: str, sign: str, name: str, height: int) -> None
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
-    with tempfile.TemporaryDirectory() as made, contextlib.chdir(made), sync_playwright() as started:
-        os.environ["CITEWEAVE_CACHE"] = str(Path(made) / "cache")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), sync_playwright() as started:
+        os.environ["CITEWEAVE_CACHE"] = str(Path(folder) / "cache")
         run_page(DOCS / "tutorial.md")
         for name in DRAWN:
             keep(Path(f"{name}.png"), name)
         browser = launch(started)
-        shoot(browser, (Path(made) / "why.html").as_uri(), "svg", "why", 540)
+        shoot(browser, (Path(folder) / "why.html").as_uri(), "svg", "why", 540)
         with serving(Path("index")) as address:
             shoot(browser, f"{address}?paper=scribes&s=1", ".matched mark", "explorer", 700)
         browser.close()
