@@ -22,11 +22,11 @@ from urllib.request import urlopen
 
 from PIL import Image
 
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.serve.app import create_app, server_of
+from citeweave.serve.app import create_app, create_server
 from citeweave.serve.options import ServeOptions
 
 PICTURES = Path(__file__).with_name("pictures")
@@ -43,7 +43,7 @@ SHOTS: dict[str, tuple[str, str, int, bool]] = {
 
 def make_index(folder: Path) -> Path:
     """An index of 400 papers that nobody wrote."""
-    corpus = synthesize(folder / "literature", Synthetic(papers=400, sharers=12))
+    corpus = synthesize(folder / "literature", SyntheticOptions(papers=400, sharers=12))
     build_index(corpus, "minilm", folder / "index", IndexOptions(runtime="int8", sentences=True))
     return folder / "index"
 
@@ -54,7 +54,7 @@ def serving(index: Path) -> Iterator[str]:
     options = ServeOptions(device="cpu")
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    server = server_of(create_app({"main": index}, options), "127.0.0.1", 0, options)
+    server = create_server(create_app({"main": index}, options), "127.0.0.1", 0, options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started or b'"reads_texts":true' not in urlopen(address + "health").read():

@@ -1,4 +1,4 @@
-"""The command line: one thin module a command; heavy imports happen inside the command that needs them."""
+"""The command line: one thin module per family of commands; heavy imports happen inside the command that needs them."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def main(arguments: list[str] | None = None) -> None:
     except CiteweaveError as error:
         _fail(str(error), error.exit_code, debug="--debug" in arguments)
     except _InterruptedError:
-        _fail("interrupted; run the same command again to go on where it stopped", 130, debug=False)
+        _fail("interrupted; run the same command again to resume", 130, debug=False)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}; nothing that was finished is lost", 1, debug="--debug" in arguments)
-    except Exception as error:  # the last guard: a fault of ours must not greet the user with a traceback
+        _fail(f"{where}{error.strerror or error}; finished work is kept", 1, debug="--debug" in arguments)
+    except Exception as error:  # an internal error must not show the user a traceback
         if (missing := missing_module(error)) is not None:
             _fail(str(missing), missing.exit_code, debug="--debug" in arguments)
         what = f"{type(error).__name__}: {error}"
@@ -95,14 +95,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _write_utf8() -> None:
-    """Files and pipes get UTF-8, whatever the system's own encoding is: Windows' has no letter of most titles."""
+    """Write UTF-8 to files and pipes, whatever the encoding of the system; that of Windows lacks many characters."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.isatty() and stream.encoding.lower() != "utf-8":
             stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
 class _InterruptedError(BaseException):
-    """Ctrl-C, under a name that the command-line library does not catch before us."""
+    """Ctrl-C, as an exception that the command-line library does not catch first."""
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -16,6 +16,7 @@ from citeweave.cli.options import (
     Quiet,
     Seed,
     Workers,
+    format_share,
     parse_size,
     print_json,
     reporter_of,
@@ -105,16 +106,16 @@ def import_(
         print(f"{output}: {len(imported.corpus):,} papers; `citeweave info {output}` shows more")
 
 
-def _account(facts: dict[str, object]) -> str:
+def _account(metadata: dict[str, object]) -> str:
     """Format the account of all imported records as a table."""
     rows: list[tuple[str, object]] = []
-    for kind, count in facts["records"].items():  # type: ignore[attr-defined]
+    for kind, count in metadata["records"].items():  # type: ignore[attr-defined]
         rows.append((f"{kind} read", count["read"]))
         rows.append((f"{kind} kept", count["kept"]))
         rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
-    rows += [(f"rows: {name}", n) for name, n in (facts.get("changes") or {}).items()]  # type: ignore[attr-defined]
-    rows += [(f"note: {what}", number) for what, number in facts["notes"].items()]  # type: ignore[attr-defined]
-    files: dict[str, int] = facts["files"]  # type: ignore[assignment]
+    rows += [(f"rows: {name}", n) for name, n in (metadata.get("changes") or {}).items()]  # type: ignore[attr-defined]
+    rows += [(f"note: {what}", number) for what, number in metadata["notes"].items()]  # type: ignore[attr-defined]
+    files: dict[str, int] = metadata["files"]  # type: ignore[assignment]
     if files["left_aside"]:
         rows += [("files left aside", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
     return table(rows)
@@ -127,11 +128,11 @@ def _import_vectors(
 
     reporter = reporter_of(quiet or json)
     vectors = import_vectors(paths, output, model=model, dtype=dtype, overwrite=overwrite, reporter=reporter)
-    facts = vectors.manifest.facts
+    metadata = vectors.manifest.facts
     if json:
-        print_json({**facts, "output": str(output)})
+        print_json({**metadata, "output": str(output)})
     elif not quiet:
-        count = facts["records"]["vectors"]
+        count = metadata["records"]["vectors"]
         rows: list[tuple[str, object]] = [("vectors read", count["read"]), ("vectors kept", count["kept"])]
         print(table([*rows, *((f"  not kept: {why}", n) for why, n in count["rejected"].items())]))
 
@@ -191,23 +192,23 @@ def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> Non
 def _show_other(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
     from citeweave.search.build import describe_folder
 
-    told = describe_folder(folder, verify=verify)
+    description = describe_folder(folder, verify=verify)
     if json:
-        print_json(told)
+        print_json(description)
     elif not quiet:
-        print(table([(name, value) for name, value in told.items() if name != "facts"]))
+        print(table([(name, value) for name, value in description.items() if name != "facts"]))
 
 
 def _info_text(summary: dict[str, Any]) -> str:
     papers = summary["papers"]
     rows: list[tuple[str, object]] = [("papers", papers)]
     rows += [
-        (f"  with {name}", _share(summary[key], papers))
+        (f"  with {name}", format_share(summary[key], papers))
         for name, key in (("title", "titles"), ("abstract", "abstracts"), ("year", "with_year"))
     ]
     rows += [
         ("citations", summary["citations"]),
-        ("  with intent", _share(summary["citations_with_intent"], summary["citations"])),
+        ("  with intent", format_share(summary["citations_with_intent"], summary["citations"])),
     ]
     rows += [
         ("contexts", summary["contexts"]),
@@ -225,7 +226,7 @@ def _info_text(summary: dict[str, Any]) -> str:
     rows.append(("years", _years(summary["years"])))
     blocks = [table(rows)]
     if summary["made_up"]:
-        blocks.insert(0, "This literature is made up: no paper in it exists.")
+        blocks.insert(0, "This literature is synthetic: no paper in it exists.")
     for title, entries in (
         ("not kept", summary["rejected"]),
         ("notes", summary["notes"]),
@@ -240,10 +241,6 @@ def _info_text(summary: dict[str, Any]) -> str:
         for m in summary.get("merges", [])
     ]
     return "\n\n".join(blocks)
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else f"{part:,}"
 
 
 def _years(years: dict[str, int]) -> str:
@@ -304,7 +301,7 @@ def synthesize(
         print_json({**summarize(corpus, samples=0), "output": str(output)})
     elif not quiet:
         counts = {"papers": len(corpus), "citations": len(corpus.citing), "contexts": len(corpus.contexts)}
-        print(f"{output}: a made-up literature; no paper in it exists\n{table(list(counts.items()))}")
+        print(f"{output}: a synthetic literature; no paper in it exists\n{table(list(counts.items()))}")
 
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
@@ -342,19 +339,21 @@ def derive(
     for entry in set_:
         if "=" not in entry:
             raise UserError(f"--set is {entry!r}; it must be KEY=VALUE, such as per_paper=1")
-    given = read_overrides([f"texts.{entry.removeprefix('texts.')}" for entry in set_]).get("texts", {})
-    options = parse_texts_options({"of": texts, "seed": seed, **given})
-    made = derive_corpus(Corpus.open(corpus), output, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
-    facts: dict[str, Any] = made.manifest.facts["derived"]
+    overrides = read_overrides([f"texts.{entry.removeprefix('texts.')}" for entry in set_]).get("texts", {})
+    options = parse_texts_options({"of": texts, "seed": seed, **overrides})
+    derived = derive_corpus(
+        Corpus.open(corpus), output, options, overwrite=overwrite, reporter=reporter_of(quiet or json)
+    )
+    metadata: dict[str, Any] = derived.manifest.facts["derived"]
     if json:
-        print_json({**facts, "papers in all": len(made), "citations": len(made.citing), "output": str(output)})
+        print_json({**metadata, "papers in all": len(derived), "citations": len(derived.citing), "output": str(output)})
     elif not quiet:
-        print(f"{output}: {texts} of {corpus} as a corpus\n{_derive_text(facts, len(made), len(made.citing))}")
+        print(f"{output}: {texts} of {corpus} as a corpus\n{_derive_text(metadata, len(derived), len(derived.citing))}")
 
 
-def _derive_text(facts: dict[str, Any], entries: int, citations: int) -> str:
-    names = [name for name, value in facts.items() if isinstance(value, int)]
-    rows: list[tuple[str, object]] = [(name, facts[name]) for name in names]
-    rows += [("entries, hubs counted", entries), ("citations between them", citations)]
-    rows += [(f"  left out: {reason}", number) for reason, number in facts["rejected"].items()]
+def _derive_text(metadata: dict[str, Any], entries: int, citations: int) -> str:
+    names = [name for name, value in metadata.items() if isinstance(value, int)]
+    rows: list[tuple[str, object]] = [(name, metadata[name]) for name in names]
+    rows += [("entries, including hubs", entries), ("citations between them", citations)]
+    rows += [(f"  left out: {reason}", number) for reason, number in metadata["rejected"].items()]
     return table(rows)

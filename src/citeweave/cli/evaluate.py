@@ -221,10 +221,10 @@ def evaluate(
         sentence_metric,
         document_vector,
         aspect,
-        "torch" if on and runtime == "auto" else runtime,  # workers do not choose for themselves
+        "torch" if on and runtime == "auto" else runtime,  # workers do not choose a runtime themselves
     )
     source = SuiteSpec(suite, data, split, made_from, papers, intents)
-    asked = source.read(reporter)
+    benchmark_suite = source.read(reporter)
     common: dict[str, Any] = {
         "tasks": task,
         "options": options,
@@ -235,17 +235,17 @@ def evaluate(
     if aspect == EVERY:
         with open_executor(on, reporter) as executor:
             spaces = _spaces(system, opening, source, executor, reporter)
-            reports = evaluate_spaces(spaces, asked, output, **common)
-        _show_spaces(system, asked, output, reports, json=json, quiet=quiet)
+            reports = evaluate_spaces(spaces, benchmark_suite, output, **common)
+        _show_spaces(system, benchmark_suite, output, reports, json=json, quiet=quiet)
         return
     trained_on = data if suite == "aspects" and corpus is None else corpus
     own_corpus = data if suite in ("corpus", "intents") else None
     opened = _open(system, opening, trained_on, own_corpus, made_from, seed, reporter)
     with open_executor(on, reporter) as executor:
-        thing = opened if executor is None else SharedSystem(opened, executor, source, system, opening)
-        report = verb.evaluate(thing, asked, output, **common)
+        evaluated = opened if executor is None else SharedSystem(opened, executor, source, system, opening)
+        report = verb.evaluate(evaluated, benchmark_suite, output, **common)
     if json:
-        print_json({**_shown(report), "output": str(output)})
+        print_json({**_report_json(report), "output": str(output)})
     elif not quiet:
         print(_text(output, report))
 
@@ -277,7 +277,7 @@ def _show_spaces(
         print(f"{output}: {name} on {suite.name}\n{spaces_as_text(reports)}")
 
 
-def _shown(report: Report) -> dict[str, Any]:
+def _report_json(report: Report) -> dict[str, Any]:
     return {name: report.value[name] for name in _SHOWN if name in report.value}
 
 
@@ -302,7 +302,7 @@ def _open(
     from citeweave.evaluation.suites.from_corpus import training_graph
 
     opened = Corpus.open(folder)
-    # what a suite made from this corpus asks for must not be learned from, wherever a copy of it lies
+    # held-out references of a suite made from this corpus must not be learned from, wherever a copy of it is
     is_same = suite_corpus is not None and Corpus.open(suite_corpus).hash == opened.hash
     graph = training_graph(opened, made_from if is_same else None)
     return baseline_system(name.removeprefix(BASELINE), opened, graph, options, seed=seed, reporter=reporter)
@@ -318,16 +318,16 @@ def _text(folder: Path, report: Report) -> str:
     for task, why in value["not_evaluated"].items():
         lines.append(f"not evaluated: {task}: {why}")
     for task, counts in value["coverage"].items():
-        # a search ranks its best papers alone, so that most pairs have no answer
-        known = {"pairs without answer"} if value["tasks"][task]["kind"] == "search" else set()
-        shown = {what: number for what, number in counts.items() if number and what not in known}
-        gaps = [f"{number:,} {what}" for what, number in shown.items() if _is_gap(what)]
+        # a search ranks only its best papers, so most pairs have no score
+        expected = {"pairs without answer"} if value["tasks"][task]["kind"] == "search" else set()
+        present = {what: number for what, number in counts.items() if number and what not in expected}
+        gaps = [f"{number:,} {what}" for what, number in present.items() if _is_gap(what)]
         if gaps:
             lines.append(f"{task}: {', '.join(gaps)}")
     lines += value["notes"]
     if about := value.get("map"):
         lines.append(f"map of {about['papers']:,} papers of {about['task']}: {folder / 'map.html'}")
-    lines.append(f"tables and pictures: {folder / 'report.html'}")
+    lines.append(f"tables and plots: {folder / 'report.html'}")
     return "\n".join(lines)
 
 
@@ -362,16 +362,18 @@ def benchmark(
         from citeweave.evaluation.suites.beir import KIND, VERSION, scitldr_to_beir
 
         folder = scitldr_to_beir(source, output, overwrite=overwrite)
-        facts: dict[str, object] = {"suite": "beir", **read_manifest(folder, KIND, VERSION).facts}
+        metadata: dict[str, object] = {"suite": "beir", **read_manifest(folder, KIND, VERSION).facts}
     else:
         from citeweave.evaluation.suites.treccovid_rf import RfOptions, build_treccovid_rf
 
-        made = build_treccovid_rf(source, output, RfOptions(seed=seed), overwrite=overwrite)
-        facts = {"suite": "treccovid_rf", **asdict(made), "folder": str(made.folder)}
+        built = build_treccovid_rf(source, output, RfOptions(seed=seed), overwrite=overwrite)
+        metadata = {"suite": "treccovid_rf", **asdict(built), "folder": str(built.folder)}
     if json:
-        print_json({**facts, "output": str(output)})
+        print_json({**metadata, "output": str(output)})
     elif not quiet:
-        print(f"{output}: evaluate with `citeweave evaluate MODEL --suite {facts['suite']} --data {output} -o report/`")
+        print(
+            f"{output}: evaluate with `citeweave evaluate MODEL --suite {metadata['suite']} --data {output} -o report/`"
+        )
 
 
 _Reports = Annotated[
@@ -408,7 +410,7 @@ def compare(
     from citeweave.evaluation.report import comparison_as_markdown
 
     if resamples < 100:
-        raise UserError(f"--resamples is {resamples}; at least 100 are needed for an interval")
+        raise UserError(f"--resamples is {resamples}; it must be at least 100 for an interval")
     if output is not None and output.suffix not in (".md", ".html"):
         raise UserError(f"-o is {output}; a comparison is written as .md or .html")
     comparison = verb.compare(_systems(reports), metrics=metric, resamples=resamples, seed=seed)
@@ -417,18 +419,20 @@ def compare(
         _write(output, comparison, text)
     if json:
         payload = asdict(comparison)
-        payload["differences"] = [{**asdict(each), "significant": each.is_significant} for each in comparison.differences]
+        payload["differences"] = [
+            {**asdict(each), "significant": each.is_significant} for each in comparison.differences
+        ]
         print_json({**payload, "sentences": comparison.sentences})
     elif not quiet:
         print(text)
 
 
-def _systems(given: list[str]) -> dict[str, list[Report]]:
-    """Open reports by system: by their given names, or each on its own."""
+def _systems(reports: list[str]) -> dict[str, list[Report]]:
+    """Open reports by system: NAME=FOLDER, or each folder on its own."""
     from citeweave.evaluation.report import Report
 
     systems: dict[str, list[Report]] = {}
-    for text in given:
+    for text in reports:
         name, equals, folder = text.partition("=")
         if equals and not Path(text).is_dir():  # a folder may have an equals sign in its name
             systems.setdefault(name, []).append(Report.open(folder))

@@ -32,7 +32,7 @@ _Contexts = Annotated[
     bool,
     typer.Option("--contexts/--no-contexts", help="Also index the citing sentences, for `citeweave search --cite`."),
 ]
-_Most = Annotated[
+_MaxContexts = Annotated[
     int,
     typer.Option("--max-contexts", help="With --contexts: maximum number of sentences per cited paper and intent."),
 ]
@@ -81,7 +81,7 @@ def index(
     output: Output,
     model: OwnModel = "",
     contexts: _Contexts = False,
-    most_contexts: _Most = 10,
+    max_contexts: _MaxContexts = 10,
     intents: _IndexIntents = None,
     dtype: _Dtype = "float16",
     runtime: _Runtime = "auto",
@@ -101,35 +101,42 @@ def index(
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.build import IndexOptions, describe_index, index_corpus
 
-    if contexts and most_contexts < 1:
-        raise UserError(f"--max-contexts is {most_contexts}; it must be at least 1, or leave out --contexts")
-    most = most_contexts if contexts else 0
+    if contexts and max_contexts < 1:
+        raise UserError(f"--max-contexts is {max_contexts}; it must be at least 1, or leave out --contexts")
+    kept_contexts = max_contexts if contexts else 0
     options = IndexOptions(
-        dtype, most, runtime, device, sentences=sentences or sentence_vectors is not None, vectors=not words_only
+        dtype,
+        kept_contexts,
+        runtime,
+        device,
+        sentences=sentences or sentence_vectors is not None,
+        vectors=not words_only,
     )
     opened = Corpus.open(corpus)
     overlay = None if intents is None else IntentOverlay.open(intents)
-    made = index_corpus(
+    result = index_corpus(
         opened,
         model,
         output,
         options,
         overlay=overlay,
-        precomputed=given_vectors(vectors, sentence_vectors, trust_ids=trust_ids),
+        precomputed=open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids),
         overwrite=overwrite,
         reporter=reporter_of(quiet or json),
     )
-    facts = {**describe_index(made.index), "output": str(output)}
-    if made.changed is not None:
-        facts["changed"] = made.changed.as_json()
+    summary = {**describe_index(result.index), "output": str(output)}
+    if result.changed is not None:
+        summary["changed"] = result.changed.as_json()
     if json:
-        print_json(facts)
+        print_json(summary)
     elif not quiet:
-        print(describe_text(output, facts))
+        print(index_text(output, summary))
 
 
-def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool) -> PrecomputedVectors | None:
-    """Open what --vectors and --sentence-vectors name."""
+def open_precomputed(
+    vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool
+) -> PrecomputedVectors | None:
+    """Open the vectors of --vectors and --sentence-vectors for an index."""
     from citeweave.search.precomputed import PrecomputedVectors
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
@@ -144,28 +151,28 @@ def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_
     return PrecomputedVectors(Vectors.open(vectors), sentences, trust_ids)
 
 
-def describe_text(folder: Path, facts: dict[str, Any]) -> str:
+def index_text(folder: Path, summary: dict[str, Any]) -> str:
     """Describe what an index holds, on a few lines."""
-    rows: list[tuple[str, object]] = [("papers", facts["papers"])]
-    for name, told in (
+    rows: list[tuple[str, object]] = [("papers", summary["papers"])]
+    for name, label in (
         ("without_vector", "  no vector: no text"),
         ("not_embedded", "  no vector yet"),
         ("with_sentences", "  with vectors of their sentences"),
     ):
-        if facts[name]:
-            rows.append((told, facts[name]))
-    if facts["with_intents"]:
-        rows.append(("cited with a known intent", facts["with_intents"]))
-    if "sentences" in facts:
-        rows += [("citing sentences", facts["sentences"]), ("  mentions of papers in them", facts["mentions"])]
-        if facts["sentences_left_out"]:
-            rows.append(("  left out: nothing but marks", facts["sentences_left_out"]))
-    for name, count in facts.get("changed", {}).items():
+        if summary[name]:
+            rows.append((label, summary[name]))
+    if summary["with_intents"]:
+        rows.append(("cited with a known intent", summary["with_intents"]))
+    if "sentences" in summary:
+        rows += [("citing sentences", summary["sentences"]), ("  mentions of papers in them", summary["mentions"])]
+        if summary["sentences_left_out"]:
+            rows.append(("  left out: only citation marks", summary["sentences_left_out"]))
+    for name, count in summary.get("changed", {}).items():
         rows.append((f"{name.replace('_', ' ')} now", count))
-    spaces = f", aspects {', '.join(facts['aspects'])}" if facts["aspects"] else ""
+    spaces = f", aspects {', '.join(summary['aspects'])}" if summary["aspects"] else ""
     by = (
-        f"{facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}, computed by {facts['runtime']}"
-        if facts["model"]
+        f"{summary['dimension']} dimensions ({summary['dtype']}) of {summary['model']}{spaces}, computed by {summary['runtime']}"
+        if summary["model"]
         else "words"
     )
     return f"{folder}: {by}\n{table(rows)}"
@@ -209,7 +216,7 @@ _Model = Annotated[
     str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
 ]
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Of a file of ids."""
 
 
@@ -246,28 +253,28 @@ def change(
     from citeweave.search.update import ChangeOptions, add_papers, compact_index
 
     opened = Index.open(index)
-    given = given_vectors(vectors, sentence_vectors, trust_ids=trust_ids)
+    precomputed = open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids)
     reporter, changed = reporter_of(quiet or json), dict[str, Any]()
     if delete is not None:
         changed = _delete(opened, delete)
     if add is not None:
         overlay = None if intents is None else IntentOverlay.open(intents)
-        # papers that come with words only get theirs when they are filled
+        # papers added with words only get their vectors when the index is filled
         later = fill and (words_only or opened.provenance is None)
-        options = ChangeOptions(not words_only, model or None, device, precomputed=None if later else given)
-        told = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
-        changed = {**changed, **told, "deleted": told["deleted"] + changed.get("deleted", 0)}
+        options = ChangeOptions(not words_only, model or None, device, precomputed=None if later else precomputed)
+        added = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
+        changed = {**changed, **added, "deleted": added["deleted"] + changed.get("deleted", 0)}
     if fill:
         changed["embedded"] = fill_vectors(
-            index, model=model or None, device=device, precomputed=given, sentences=sentences, reporter=reporter
+            index, model=model or None, device=device, precomputed=precomputed, sentences=sentences, reporter=reporter
         )
     if compact:
         compact_index(index)
-    facts = {**describe_index(Index.open(index)), "index": str(index), "changed": changed}
+    summary = {**describe_index(Index.open(index)), "index": str(index), "changed": changed}
     if json:
-        print_json(facts)
+        print_json(summary)
     elif not quiet:
-        print(describe_text(index, facts))
+        print(index_text(index, summary))
 
 
 def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool) -> None:
@@ -286,25 +293,25 @@ def _delete(index: Index, path: Path) -> dict[str, Any]:
     """Delete the papers listed in a file; return how many, and how many ids the index does not have."""
     from citeweave.search.update import delete_papers
 
-    ids = _ids(path)
+    ids = _read_ids(path)
     unknown = int((index.rows(ids) < 0).sum())
     deleted = delete_papers(index.folder, ids)
     return {"deleted": deleted, "not_found": unknown} if unknown else {"deleted": deleted}
 
 
-def _ids(path: Path) -> list[str]:
+def _read_ids(path: Path) -> list[str]:
     """Read the ids of a file, one per line."""
     try:
         with open_input(path) as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give a file with an id a line") from None
-    if len(data) > MOST_BYTES:
-        raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MiB; give a file with an id a line")
-    found = [line for raw in data.decode("utf-8", "replace").splitlines() if (line := raw.strip())]
-    if not found:
-        raise UserError(f"{path} names no paper; give a file with an id a line")
-    return found
+        raise UserError(f"{path} cannot be read ({error.strerror}); give a file with one id per line") from None
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MiB; give a file with one id per line")
+    ids = [line for raw in data.decode("utf-8", "replace").splitlines() if (line := raw.strip())]
+    if not ids:
+        raise UserError(f"{path} names no paper; give a file with one id per line")
+    return ids
 
 
 _StoreIndex = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
@@ -343,13 +350,13 @@ def store(
         raise UserError("give either --lance FOLDER or --milvus ADDRESS")
     name = f"lance:{lance}" if milvus is None else f"milvus:{milvus}#{collection}"
     opened, reporter = Index.open(index), reporter_of(quiet or json)
-    with open_store(name, provenance_for_store(opened)) as made:
-        done = sync_store(opened, made, overwrite=overwrite, reporter=reporter)
+    with open_store(name, provenance_for_store(opened)) as target:
+        done = sync_store(opened, target, overwrite=overwrite, reporter=reporter)
         if done.added or done.updated or done.deleted:
-            made.compact()
-        facts = {"index": str(index), "store": made.place, "papers": made.count(), **done.as_json()}
+            target.compact()
+        summary = {"index": str(index), "store": target.place, "papers": target.count(), **done.as_json()}
     if json:
-        print_json(facts)
+        print_json(summary)
     elif not quiet:
-        rows = [(name, facts[name]) for name in ("papers", "added", "updated", "deleted", "unchanged")]
-        print(f"{facts['store']}\n{table(rows)}")
+        rows = [(name, summary[name]) for name in ("papers", "added", "updated", "deleted", "unchanged")]
+        print(f"{summary['store']}\n{table(rows)}")

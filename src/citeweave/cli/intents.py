@@ -19,6 +19,7 @@ from citeweave.cli.options import (
     Overwrite,
     Quiet,
     Seed,
+    format_share,
     named_paths,
     print_json,
     reporter_of,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Train and judge the classifier of citation intents.", no_args_is_help=True, rich_markup_mode=None
+    help="Train and evaluate the classifier of citation intents.", no_args_is_help=True, rich_markup_mode=None
 )
 
 _Files = Annotated[
@@ -74,7 +75,7 @@ _Unlabeled = Annotated[
         show_default=False,
     ),
 ]
-_Most = Annotated[
+_MaxUnlabeled = Annotated[
     int, typer.Option("--max-unlabeled", help="Maximum number of unlabeled sentences, drawn at random; 0 = all.")
 ]
 _Auxiliary = Annotated[
@@ -119,7 +120,7 @@ def train(
     balanced: _Balanced = False,
     teachers: _Teachers = 0,
     unlabeled: _Unlabeled = None,
-    most_unlabeled: _Most = 50_000,
+    max_unlabeled: _MaxUnlabeled = 50_000,
     auxiliary: _Auxiliary = [],  # noqa: B006
     auxiliary_weight: _AuxiliaryWeight = 0.1,
     precision: _Precision = "float16",
@@ -161,7 +162,7 @@ def train(
     paths = named_paths(auxiliary, "--auxiliary", "section=contexts.jsonl.gz")
     labeled, held, beside = read_sets(SetFiles(files, task, split, dev, paths))
     trained = train_classifier(
-        TrainingSets(labeled, held, beside, _unlabeled(unlabeled, most_unlabeled, seed)),
+        TrainingSets(labeled, held, beside, _unlabeled(unlabeled, max_unlabeled, seed)),
         output,
         options,
         about=ClassifierCardNotes(data, _command(), precision),
@@ -195,12 +196,12 @@ def evaluate(
 
     labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
     opened = IntentClassifier.open(classifier, device=device, runtime=runtime)
-    found = read_labeled(data, labels, split=split, task=task, label_map=THREE_OF_SIX if as_three else None)
-    report = evaluate_classifier(opened, found, reporter=reporter_of(quiet or json))
+    examples = read_labeled(data, labels, split=split, task=task, label_map=THREE_OF_SIX if as_three else None)
+    report = evaluate_classifier(opened, examples, reporter=reporter_of(quiet or json))
     if json:
         print_json(report)
     else:
-        print(_judged_text(report))
+        print(_evaluation_text(report))
 
 
 def with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOptions:
@@ -213,44 +214,44 @@ def with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOp
         if not equals or name not in kinds:
             raise UserError(f"--set is {entry!r}; it must be KEY=VALUE with a KEY of {', '.join(kinds)}")
         try:
-            values[name] = _truth(text) if kinds[name] is bool else kinds[name](text)
+            values[name] = _parse_bool(text) if kinds[name] is bool else kinds[name](text)
         except ValueError:
             raise UserError(f"--set {name} is {text!r}; it must be of type {kinds[name].__name__}") from None
     return dataclasses.replace(options, **values)
 
 
-def _truth(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if text.lower() not in known:
         raise ValueError(text)
     return known[text.lower()]
 
 
-def _unlabeled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
+def _unlabeled(path: Path | None, max_sentences: int, seed: int) -> tuple[Citance, ...]:
     if path is None:
         return ()
     from citeweave.intents.examples import read_unlabeled
 
     if path.is_file():
-        found = read_unlabeled(path)
-        return tuple(found[row] for row in _drawn(len(found), most, seed))
+        citances = read_unlabeled(path)
+        return tuple(citances[row] for row in _draw_rows(len(citances), max_sentences, seed))
     from citeweave.corpus.corpus import Corpus
     from citeweave.intents.citances import read_corpus_citances
 
     corpus = Corpus.open(path)
-    rows = _drawn(len(corpus.contexts.texts), most, seed)
+    rows = _draw_rows(len(corpus.contexts.texts), max_sentences, seed)
     if not len(rows):
         raise UserError(f"{path} has no citing sentences; give a corpus with contexts, or JSON lines of them")
     return tuple(read_corpus_citances(corpus, rows, sections=True).citances)
 
 
-def _drawn(count: int, most: int, seed: int) -> Any:
+def _draw_rows(count: int, max_rows: int, seed: int) -> Any:
     import numpy as np
 
     from citeweave.core.randomness import stream
 
     drawn = stream(seed, "unlabelled").permutation(count)  # (sentences,)
-    return np.sort(drawn[:most] if most else drawn).astype(np.int64)
+    return np.sort(drawn[:max_rows] if max_rows else drawn).astype(np.int64)
 
 
 def _command() -> str:
@@ -270,18 +271,18 @@ def _trained_text(report: dict[str, Any]) -> str:
         ("accuracy", dev["accuracy"]),
         ("calibration error", calibration["error_after"]),
         ("  before scaling", calibration["error_before"]),
-        ("bytes of the change", report["bytes"]),
+        ("bytes of the delta", report["bytes"]),
     ]
     return table(rows)
 
 
-def _judged_text(report: dict[str, Any]) -> str:
+def _evaluation_text(report: dict[str, Any]) -> str:
     rows: list[tuple[str, object]] = [("sentences", report["sentences"]), ("macro-F1", report["macro_f1"])]
     if "without_sections" in report:
         rows.append(("  with sections hidden", report["without_sections"]["macro_f1"]))
     rows.append(("accuracy", report["accuracy"]))
-    for name, found in report["labels"].items():
-        rows.append((f"  {name}", f"P {found['precision']:.2f}  R {found['recall']:.2f}  F1 {found['f1']:.2f}"))
+    for name, scores in report["labels"].items():
+        rows.append((f"  {name}", f"P {scores['precision']:.2f}  R {scores['recall']:.2f}  F1 {scores['f1']:.2f}"))
     rows.append(("calibration error", report["calibration"]["error"]))
     if "decided" in report:
         rows += [(f"{name.replace('_', ' ')}, %", value) for name, value in report["decided"].items()]
@@ -298,10 +299,10 @@ _AnnotateClassifier = Annotated[
         help="Intent classifier: a folder, default (the shipped one), or none (only intents that the source provides).",
     ),
 ]
-_Least = Annotated[float, typer.Option("--min-confidence", help="Minimum confidence for an intent to count.")]
+_MinConfidence = Annotated[float, typer.Option("--min-confidence", help="Minimum confidence for an intent to count.")]
 _KeepGiven = Annotated[bool, typer.Option(help="Keep the intents that the source provides.")]
 _Sections = Annotated[bool, typer.Option(help="Let the classifier read section headings.")]
-_MostContexts = Annotated[
+_MaxContexts = Annotated[
     int, typer.Option("--max-contexts", help="Maximum number of sentences to read per citation; 0 = all.")
 ]
 _Block = Annotated[int, typer.Option("--block", help="Number of sentences to sort by length at a time.")]
@@ -311,10 +312,10 @@ def annotate(
     corpus: _Corpus,
     output: Output,
     classifier: _AnnotateClassifier = "default",
-    least: _Least = 0.5,
+    min_confidence: _MinConfidence = 0.5,
     keep_given: _KeepGiven = True,
     sections: _Sections = True,
-    most_contexts: _MostContexts = 0,
+    max_contexts: _MaxContexts = 0,
     block: _Block = 2048,
     on: On = "",
     device: Device = "auto",
@@ -329,21 +330,21 @@ def annotate(
     from citeweave.remote.ray_executor import open_executor
 
     opened = Corpus.open(corpus)
-    options = AnnotateOptions(least, keep_given, sections, most_contexts, block)
-    reader = _classifier(opened, classifier, device, keep_given=keep_given)
+    options = AnnotateOptions(min_confidence, keep_given, sections, max_contexts, block)
+    loaded = _load_classifier(opened, classifier, device, keep_given=keep_given)
     reporter = reporter_of(quiet or json)
     with open_executor(on, reporter) as executor:
-        made = annotate_intents(
-            opened, output, reader, options, overwrite=overwrite, reporter=reporter, executor=executor
+        overlay = annotate_intents(
+            opened, output, loaded, options, overwrite=overwrite, reporter=reporter, executor=executor
         )
-    facts = {**made.manifest.facts, "hash": made.hash, "output": str(output)}
+    metadata = {**overlay.manifest.facts, "hash": overlay.hash, "output": str(output)}
     if json:
-        print_json(facts)
+        print_json(metadata)
     elif not quiet:
-        print(overlay_text(output, facts))
+        print(overlay_text(output, metadata))
 
 
-def _classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> Classifier | None:
+def _load_classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> Classifier | None:
     """Load the classifier if there is a sentence for it to read."""
     from citeweave.intents.classifier import IntentClassifier
 
@@ -352,9 +353,9 @@ def _classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> 
     return IntentClassifier.open(name, device=device)
 
 
-def overlay_text(folder: Path, facts: dict[str, Any]) -> str:
+def overlay_text(folder: Path, metadata: dict[str, Any]) -> str:
     """Describe an intent overlay on a few lines."""
-    citations, contexts, agreement = facts["citations"], facts["contexts"], facts["agreement"]
+    citations, contexts, agreement = metadata["citations"], metadata["contexts"], metadata["agreement"]
     rows: list[tuple[str, object]] = [
         ("citing sentences", contexts["all"]),
         ("  of a citation between papers of the corpus", contexts["of_a_citation"]),
@@ -365,41 +366,37 @@ def overlay_text(folder: Path, facts: dict[str, Any]) -> str:
         (f"  {what}", contexts[name])
         for what, name in (
             ("empty", "empty"),
-            ("in another language, it seems", "another_language"),
+            ("apparently in another language", "another_language"),
             ("without a recognizable mark", "without_mark"),
         )
         if contexts[name]
     ]
     rows += [
         ("citations", citations["all"]),
-        ("  with citing sentences that spoke", _part(citations["with_contexts"], citations["all"])),
-        ("  with an intent", _part(citations["with_intent"], citations["all"])),
+        ("  with citing sentences that were read", format_share(citations["with_contexts"], citations["all"])),
+        ("  with an intent", format_share(citations["with_intent"], citations["all"])),
         ("  with an intent, of those with sentences", _percent(citations["share_of_those_with_contexts"])),
         ("  with the source's own intents", citations["given"]),
-        (f"  unknown: no intent at {facts['least']:g} or more", citations["unknown"]),
+        (f"  unknown: no intent at {metadata['least']:g} or more", citations["unknown"]),
     ]
     rows += [
-        (f"  {name}, of those with an intent", _part(count, citations["with_intent"]))
-        for name, count in facts["intents"].items()
+        (f"  {name}, of those with an intent", format_share(count, citations["with_intent"]))
+        for name, count in metadata["intents"].items()
     ]
-    sizes = facts["intents_per_citation"].items()
+    sizes = metadata["intents_per_citation"].items()
     rows += [(f"{size} {'intent' if size == '1' else 'intents'}", count) for size, count in sizes if size != "0"]
     rows += [
         ("citations read in two sentences or more", agreement["citations"]),
         ("  all with the same likeliest intent", _percent(agreement["share"])),
         ("  agreement beyond chance (kappa)", _number(agreement["chance_corrected"])),
-        ("mean confidence of the likeliest intent", _number(facts["mean_confidence"])),
+        ("mean confidence of the likeliest intent", _number(metadata["mean_confidence"])),
     ]
-    if "agrees_with_source" in facts:
-        rows.append(("likeliest intent is one of the source's", _percent(facts["agrees_with_source"]["share"])))
-    reader = f"read by classifier {facts['classifier']!r}" if facts["classifier"] else "as the source gave them"
+    if "agrees_with_source" in metadata:
+        rows.append(("likeliest intent is one of the source's", _percent(metadata["agrees_with_source"]["share"])))
+    source = f"read by classifier {metadata['classifier']!r}" if metadata["classifier"] else "as in the source"
     return "\n".join(
-        [f"{folder}: intents of citations, {reader}", table(rows), *(f"note: {line}" for line in facts["remarks"])]
+        [f"{folder}: intents of citations, {source}", table(rows), *(f"note: {line}" for line in metadata["remarks"])]
     )
-
-
-def _part(part: int, whole: int) -> str:
-    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else f"{part:,}"
 
 
 def _percent(share: float | None) -> str:

@@ -44,7 +44,7 @@ _Rule = Annotated[
         "--rule", help="How to combine the scores of a reviewer's papers: top3 (mean of the three best), max or mean."
     ),
 ]
-_Fewest = Annotated[int, typer.Option("--min-papers", help="Minimum number of papers per reviewer.")]
+_MinPapers = Annotated[int, typer.Option("--min-papers", help="Minimum number of papers per reviewer.")]
 _Best = Annotated[int, typer.Option("--top", help="Number of best reviewers per submission; 0 = all.")]
 _Conflicts = Annotated[
     Path | None,
@@ -59,7 +59,7 @@ def match(
     papers: _Papers = None,
     model: Model = DEFAULT_MODEL,
     rule: _Rule = "top3",
-    fewest: _Fewest = 1,
+    min_papers: _MinPapers = 1,
     best: _Best = 0,
     conflicts: _Conflicts = None,
     device: Device = "auto",
@@ -79,18 +79,18 @@ def match(
     )
 
     if output.exists() and not overwrite:
-        raise UserError(f"{output} exists already; choose another name, or replace it with --overwrite")
+        raise UserError(f"{output} already exists; choose another name, or replace it with --overwrite")
     options, reporter = MatchOptions(rule, best), reporter_of(quiet or json)
-    papers_of, apart = read_people(reviewers), read_conflicts(conflicts) if conflicts else set()
-    with TemporaryDirectory(prefix="citeweave-match-") as place:
-        opening = _Opening(model, device, Path(place), reporter)
+    papers_of, excluded = read_people(reviewers), read_conflicts(conflicts) if conflicts else set()
+    with TemporaryDirectory(prefix="citeweave-match-") as folder:
+        opening = _VectorSource(model, device, Path(folder), reporter)
         known, papers_of = opening.people(papers or submissions, papers_of)
-        people = People.find(papers_of, known, min_papers=fewest)
-        asked = opening.vectors(submissions, "submissions")
-        fits = match_reviewers(asked, known, people, options, conflicts=apart, reporter=reporter)
+        people = People.find(papers_of, known, min_papers=min_papers)
+        queries = opening.vectors(submissions, "submissions")
+        fits = match_reviewers(queries, known, people, options, conflicts=excluded, reporter=reporter)
         lines = write_scores(output, fits)
-    facts: dict[str, Any] = {
-        "submissions": len(asked),
+    summary: dict[str, Any] = {
+        "submissions": len(queries),
         "people": len(people),
         "left_out": people.left_out,
         "unknown_papers": people.unknown,
@@ -99,26 +99,26 @@ def match(
         "output": str(output),
     }
     if json:
-        print_json(facts)
+        print_json(summary)
     elif not quiet:
-        print(_text(facts, fewest))
+        print(_text(summary, min_papers))
 
 
-def _text(facts: dict[str, Any], fewest: int) -> str:
-    rows: list[tuple[str, object]] = [("submissions", facts["submissions"]), ("people", facts["people"])]
-    if facts["left_out"]:
-        rows.append((f"  left out: fewer than {fewest} papers", facts["left_out"]))
-    if facts["unknown_papers"]:
-        rows.append(("papers of people without vector", facts["unknown_papers"]))
-    rows.append(("scores", facts["scores"]))
-    return f"{facts['output']}: {facts['rule']} of cosines\n{table(rows)}"
+def _text(summary: dict[str, Any], min_papers: int) -> str:
+    rows: list[tuple[str, object]] = [("submissions", summary["submissions"]), ("people", summary["people"])]
+    if summary["left_out"]:
+        rows.append((f"  left out: fewer than {min_papers} papers", summary["left_out"]))
+    if summary["unknown_papers"]:
+        rows.append(("papers of people, without a vector", summary["unknown_papers"]))
+    rows.append(("scores", summary["scores"]))
+    return f"{summary['output']}: {summary['rule']} of cosines\n{table(rows)}"
 
 
-class _Opening:
-    """Vectors for `match`: given ones, or embedded from a corpus while the command runs."""
+class _VectorSource:
+    """Vectors for `match`: existing ones, or embedded from a corpus while the command runs."""
 
-    def __init__(self, model: str, device: str, place: Path, reporter: Reporter) -> None:
-        self._model, self._device, self._place, self._reporter = model, device, place, reporter
+    def __init__(self, model: str, device: str, folder: Path, reporter: Reporter) -> None:
+        self._model, self._device, self._folder, self._reporter = model, device, folder, reporter
         self._encoder: Any = None
 
     def people(self, source: Path, papers_of: dict[str, list[str]]) -> tuple[Vectors, dict[str, list[str]]]:
@@ -147,7 +147,7 @@ class _Opening:
 
             return Vectors.open(source)
         if kind != "corpus":
-            raise ArtifactError(f"{source} holds neither a corpus nor vectors; give what import or embed made")
+            raise ArtifactError(f"{source} holds neither a corpus nor vectors; give the output of import or embed")
         from citeweave.corpus.corpus import Corpus
 
         corpus = Corpus.open(source)
@@ -170,7 +170,7 @@ class _Opening:
             self._encoder,
             ids,
             texts,
-            self._place / name,
+            self._folder / name,
             text_recipe=TextRecipe().hash,
             reporter=self._reporter,
         )

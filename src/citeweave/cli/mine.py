@@ -113,7 +113,7 @@ def mine(
     """Mine positives and negatives for every paper by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining import inputs as gathering
+    from citeweave.mining import inputs as mining_inputs
     from citeweave.mining.inputs import IntentSource, parse_rules
     from citeweave.mining.mine import MiningOptions, mine_samples
     from citeweave.pipeline.recipe import load_recipe
@@ -125,26 +125,28 @@ def mine(
     _check_texts(opened, loaded)
     rules = parse_rules(loaded.table("mining"))
     options = MiningOptions(seed, workers, parse_size(memory, "--memory"), device)
-    making = {"seed": seed, "workers": workers, "device": device}
+    settings = {"seed": seed, "workers": workers, "device": device}
     if graph is not None and not graph.exists():
-        raise UserError(f"--graph {graph} does not exist; make it with `citeweave graph`, or leave --graph out")
+        raise UserError(f"--graph {graph} does not exist; build it with `citeweave graph`, or leave --graph out")
     folder = graph or output.with_name(f"{output.name}-graph")
-    given = IntentSource(intents)
+    source = IntentSource(intents)
     if pictures is not None and bands != "auto":
-        raise UserError("--pictures draws how bands were chosen; give --bands auto too, or draw an audit's pictures")
-    # everything that is named is looked at first: a wrong name must not leave a graph behind
+        raise UserError(
+            "--pictures plots how bands were chosen; give --bands auto too, or plot an audit with `citeweave audit --pictures`"
+        )
+    # everything that options name is opened first: a wrong name must not leave a graph behind
     if output.exists():
         refuse_existing(output, "samples", overwrite=True)
     named = _named(opened, vectors, tables, symmetric=symmetric, reporter=reporter)
-    asked, allowed = (
-        None if path is None else gathering.read_rows(path, opened, option, reporter)
+    anchor_rows, pool_rows = (
+        None if path is None else mining_inputs.read_rows(path, opened, option, reporter)
         for path, option in ((anchors, "--anchors"), (pool, "--pool"))
     )
-    inputs = _inputs(opened, loaded, rules, folder, making, given, reporter)
-    inputs = gathering.annotate_inputs(inputs, opened, given)
-    gathering.check_intents(inputs, rules, opened)
+    inputs = _inputs(opened, loaded, rules, folder, settings, source, reporter)
+    inputs = mining_inputs.annotate_inputs(inputs, opened, source)
+    mining_inputs.check_intents(inputs, rules, opened)
     inputs = dataclasses.replace(
-        inputs, vectors={**inputs.vectors, **named.vectors}, tables=named.tables, anchors=asked, pool=allowed
+        inputs, vectors={**inputs.vectors, **named.vectors}, tables=named.tables, anchors=anchor_rows, pool=pool_rows
     )
     chosen: dict[str, Any] = {}
     if bands == "auto":
@@ -163,13 +165,13 @@ def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
     """Refuse a recipe for derived texts on a corpus of papers."""
     from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
 
-    wanted, found = (
+    wanted, present = (
         parse_texts_options(recipe.table("texts")).of,
         corpus.manifest.facts.get("derived", {}).get("texts", PAPERS),
     )
-    if wanted not in (PAPERS, found):
+    if wanted not in (PAPERS, present):
         raise UserError(
-            f"recipe {recipe.name} is for {wanted}, and {corpus.folder} holds {found}; make them first: `citeweave derive "
+            f"recipe {recipe.name} is for {wanted}, but {corpus.folder} holds {present}; derive them first: `citeweave derive "
             f"{corpus.folder} --texts {wanted} -o texts/`"
         )
 
@@ -179,37 +181,37 @@ def _inputs(
     recipe: Recipe,
     rules: MiningRules,
     folder: Path,
-    making: dict[str, Any],
-    given: IntentSource,
+    settings: dict[str, Any],
+    source: IntentSource,
     reporter: Reporter,
 ) -> MiningInputs:
-    """Collect the graph and vectors that the rules need; missing ones are made."""
-    from citeweave.mining import inputs as gathering
+    """Collect the graph and vectors that the mining rules need; a missing graph is built."""
+    from citeweave.mining import inputs as mining_inputs
     from citeweave.mining.mine import MiningInputs
     from citeweave.mining.rules import NODES
 
-    if not gathering.needs_graph(rules):
+    if not mining_inputs.needs_graph(rules):
         return MiningInputs()
-    table, apart = recipe.table("graph"), rules.aspect_graphs
-    with_vectors = rules.needs_vectors(NODES) or bool(apart)
+    table, aspects = recipe.table("graph"), rules.aspect_graphs
+    with_vectors = rules.needs_vectors(NODES) or bool(aspects)
     if not folder.exists():
-        reporter.say(f"{folder}: making the graph{' and its node vectors' if with_vectors else ''}")
-        gathering.build_mining_graph(
+        reporter.say(f"{folder}: building the graph{' and its node vectors' if with_vectors else ''}")
+        mining_inputs.build_mining_graph(
             corpus,
             folder,
             table,
-            making,
+            settings,
             with_vectors=with_vectors,
-            intents=gathering.graph_intents(given, corpus, apart),
+            intents=mining_inputs.graph_intents(source, corpus, aspects),
             reporter=reporter,
         )
-    return gathering.graph_inputs(folder, table, with_vectors=with_vectors, aspects=apart)
+    return mining_inputs.graph_inputs(folder, table, with_vectors=with_vectors, aspects=aspects)
 
 
 def _named(
     corpus: Corpus, vectors: list[str], tables: list[str], *, symmetric: bool, reporter: Reporter
 ) -> MiningInputs:
-    """Open what --vectors and --table name."""
+    """Open the vectors of --vectors and the tables of --table for mining."""
     from citeweave.mining.inputs import read_tables
     from citeweave.mining.mine import MiningInputs
     from citeweave.vectors.vectors import Vectors
@@ -226,32 +228,32 @@ def _with_bands(
     from citeweave.mining.bands import apply_aspect_bands, apply_bands, choose_aspect_bands, choose_bands_for_rules
 
     if rules.aspect_graphs:
-        found = choose_aspect_bands(corpus, rules, inputs, seed=seed, reporter=reporter)
-        for aspect, bands in found.items():
+        chosen_bands = choose_aspect_bands(corpus, rules, inputs, seed=seed, reporter=reporter)
+        for aspect, bands in chosen_bands.items():
             for path in draw_bands(bands, pictures / aspect) if pictures is not None else []:
-                reporter.say(f"drawn: {path}")
-        told = {aspect: bands.as_json() for aspect, bands in found.items()}
-        return apply_aspect_bands(rules, found), {"aspects": told}
+                reporter.say(f"plotted: {path}")
+        summaries = {aspect: bands.as_json() for aspect, bands in chosen_bands.items()}
+        return apply_aspect_bands(rules, chosen_bands), {"aspects": summaries}
     chosen = choose_bands_for_rules(corpus, rules, inputs, seed=seed, reporter=reporter)
     if pictures is not None:
         for path in draw_bands(chosen, pictures):
-            reporter.say(f"drawn: {path}")
+            reporter.say(f"plotted: {path}")
     return apply_bands(rules, chosen), chosen.as_json()
 
 
 def _mine_summary(samples: Samples) -> dict[str, Any]:
-    facts = samples.manifest.facts
+    metadata = samples.manifest.facts
     keep = ("skipped", "rules_asked", "rules_got", "aspects_skipped", "contexts", "mixture")
     return {
         "samples": len(samples),
-        "anchors": _different(samples.anchors),
+        "anchors": _count_distinct(samples.anchors),
         "positives": len(samples.positives.rows),
         "negatives": len(samples.negatives.rows),
-        **{name: facts[name] for name in keep if name in facts},
+        **{name: metadata[name] for name in keep if name in metadata},
     }
 
 
-def _different(rows: NDArray[np.int32]) -> int:
+def _count_distinct(rows: NDArray[np.int32]) -> int:
     import numpy as np
 
     return len(np.unique(rows))
@@ -263,19 +265,21 @@ def _mine_text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
         f"{folder}: samples",
         table([(name, summary[name]) for name in ("samples", "anchors", "positives", "negatives")]),
     ]
-    asked, got = summary["rules_asked"], summary["rules_got"]
-    rules: list[tuple[str, object]] = [(f"  {name}", f"{got.get(name, 0):,} of {n:,}") for name, n in asked.items()]
-    lines.append(f"chosen by each rule, of what was asked:\n{table(rules)}")
+    requested, selected = summary["rules_asked"], summary["rules_got"]
+    rules: list[tuple[str, object]] = [
+        (f"  {name}", f"{selected.get(name, 0):,} of {n:,}") for name, n in requested.items()
+    ]
+    lines.append(f"selected by each rule, of those requested:\n{table(rules)}")
     if summary["skipped"]:
         reasons: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in summary["skipped"].items()]
-        lines.append(f"papers that are no anchor:\n{table(reasons)}")
+        lines.append(f"papers that are not anchors:\n{table(reasons)}")
     if any(summary.get("aspects_skipped", {}).values()):
-        told = [
+        rows = [
             (f"  {aspect}: {reason}", n)
             for aspect, skipped in summary["aspects_skipped"].items()
             for reason, n in skipped.items()
         ]
-        lines.append(f"anchors without a sample in one aspect:\n{table(told)}")
+        lines.append(f"anchors without a sample in one aspect:\n{table(rows)}")
     for name, mixed in summary.get("mixture", {}).items():
         lines.append(f"task {name}: {mixed['kept']:,} of {mixed['mined']:,} samples are in the mixture")
     for name, contexts in summary.get("contexts", {}).items():
@@ -336,9 +340,9 @@ def align(
 
 
 def _align_summary(samples: Samples) -> dict[str, Any]:
-    facts = samples.manifest.facts["alignment"]
+    metadata = samples.manifest.facts["alignment"]
     keep = ("by", "model", "revision", "pairs")
-    return {"samples": len(samples), **{name: facts[name] for name in keep}}
+    return {"samples": len(samples), **{name: metadata[name] for name in keep}}
 
 
 def _align_text(folder: Path, samples: Samples) -> str:
@@ -414,7 +418,7 @@ def convert(
     left_out = ExportOptions().leave_out if leave_out is None else tuple(leave_out)
     options = ExportOptions(gzip, left_out, val, test, columns, negatives, file_type, ids)
     if not exports and options != ExportOptions():
-        raise UserError(f"options of an export are given, but {inputs[0]} is no folder of samples; leave them out")
+        raise UserError(f"there are export options, but {inputs[0]} is not a folder of samples; leave them out")
     papers, reporter = Corpus.open(corpus), reporter_of(quiet or json)
     result: dict[str, Any]
     if exports and to is not None:
@@ -437,7 +441,7 @@ def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str |
         raise UserError(f"--from is for files of another format; {first} is an artifact of citeweave: leave it out")
     if not exports and to is not None:
         raise UserError(
-            f"--to writes one folder of samples, and {first} is none; leave it out to make samples of files"
+            f"--to exports one folder of samples, and {first} is not one; leave it out to import files as samples"
         )
 
 

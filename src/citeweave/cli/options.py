@@ -48,8 +48,8 @@ RENAMED = {
 }
 """Old option names, which work for one more release."""
 
-_PLACE = re.compile(r"((?:[^=/:\s]+=)?)((?:s3|gs)://?[^/\s].*|file:/.+)", re.DOTALL)
-"""An address, alone or as NAME=ADDRESS; a `Path` keeps only one of its slashes."""
+_ADDRESS = re.compile(r"((?:[^=/:\s]+=)?)((?:s3|gs)://?[^/\s].*|file:/.+)", re.DOTALL)
+"""Matches an address, alone or as NAME=ADDRESS; a `Path` keeps only one of its slashes."""
 
 _PASSED_ON = {"copy": {"source", "target"}, "store": {"lance"}}
 """Options whose addresses the command reads itself."""
@@ -57,13 +57,13 @@ _PASSED_ON = {"copy": {"source", "target"}, "store": {"lance"}}
 _ONLY = {"search": {"index", "model"}}
 """Commands that take free text: only these parameters can be addresses."""
 
-_CHANGED = {"change": "index"}
-"""Commands that change a folder in place."""
+_UPDATED = {"change": "index"}
+"""Commands that change a folder in place, and the parameter that names it."""
 
-_HERE = {"export": "--export", "pictures": "--pictures", "tokens": "--tokens", "cache": "--cache"}
+_LOCAL_OUTPUTS = {"export": "--export", "pictures": "--pictures", "tokens": "--tokens", "cache": "--cache"}
 """Options that name a local path to write to."""
 
-_HERE_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--milvus"}}
+_LOCAL_OUTPUTS_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--milvus"}}
 """Local output paths of single commands."""
 
 
@@ -75,18 +75,18 @@ class AddressCommand(TyperCommand):
         return list(super().parse_args(ctx, [_current_name(arg, names) for arg in args]))
 
     def invoke(self, ctx: Any) -> Any:
-        if not any(_PLACE.fullmatch(text) for value in ctx.params.values() for text in _texts(value)):
+        if not any(_ADDRESS.fullmatch(text) for value in ctx.params.values() for text in _texts(value)):
             check_needs(_name(ctx), ctx.params)
             return super().invoke(ctx)
         quiet = bool(ctx.params.get("quiet") or ctx.params.get("json"))
         addresses = _Addresses(str(ctx.info_name), Reporter(quiet=quiet))
-        with ExitStack() as held:
+        with ExitStack() as stack:
             for name, value in list(ctx.params.items()):
-                ctx.params[name] = addresses.resolve(name, value, held)
+                ctx.params[name] = addresses.resolve(name, value, stack)
             check_needs(_name(ctx), ctx.params)
-            with _renamed(addresses.known):
+            with _show_addresses(addresses.known):
                 result = super().invoke(ctx)
-                addresses.send(overwrite=bool(ctx.params.get("overwrite")))
+                addresses.upload(overwrite=bool(ctx.params.get("overwrite")))
         return result
 
 
@@ -115,25 +115,25 @@ class _Addresses:
         self._command, self._reporter = command, reporter
         self._outgoing: list[PendingUpload] = []
         self.known: dict[str, str] = {}
-        """From a path of the cache to the address it stands for."""
+        """Path in the cache -> address."""
 
-    def resolve(self, name: str, value: Any, held: ExitStack) -> Any:
-        here = {**_HERE, **_HERE_OF.get(self._command, {})}
-        if name in here and any(_is_remote(text) for text in _texts(value)):
-            raise UserError(f"{here[name]} is {value}; it must be a local path; run `citeweave copy` afterwards")
+    def resolve(self, name: str, value: Any, stack: ExitStack) -> Any:
+        local = {**_LOCAL_OUTPUTS, **_LOCAL_OUTPUTS_OF.get(self._command, {})}
+        if name in local and any(_is_remote(text) for text in _texts(value)):
+            raise UserError(f"{local[name]} is {value}; it must be a local path; run `citeweave copy` afterwards")
         is_raw = name in _PASSED_ON.get(self._command, ()) and any(map(_is_remote, _texts(value)))
         if is_raw or name not in _ONLY.get(self._command, {name}):
             return value
         if isinstance(value, list | tuple):
-            paths = [path for text in value for path in self._paths(name, text, held)]
+            paths = [path for text in value for path in self._paths(name, text, stack)]
             return type(value)(paths)
-        paths = self._paths(name, value, held)
+        paths = self._paths(name, value, stack)
         if len(paths) != 1:
             raise UserError(f"{value} matches {len(paths):,} objects; name one")
         return paths[0]
 
-    def _paths(self, name: str, value: Any, held: ExitStack) -> list[Any]:
-        match = _PLACE.fullmatch(str(value)) if isinstance(value, str | Path) else None
+    def _paths(self, name: str, value: Any, stack: ExitStack) -> list[Any]:
+        match = _ADDRESS.fullmatch(str(value)) if isinstance(value, str | Path) else None
         if match is None:
             return [value]
         label, text = match.groups()
@@ -142,9 +142,9 @@ class _Addresses:
         from citeweave.remote.object_storage import Address
 
         address = Address.parse(text)
-        if name in ("output", _CHANGED.get(self._command)):
+        if name in ("output", _UPDATED.get(self._command)):
             _check_alone(address)
-            return [_like(value, f"{label}{self._prepare(address, held, must_exist=name != 'output')}")]
+            return [_like(value, f"{label}{self._prepare(address, stack, must_exist=name != 'output')}")]
         return [_like(value, f"{label}{path}") for path in self._fetch(address)]
 
     def _fetch(self, address: Any) -> list[Path]:
@@ -156,22 +156,22 @@ class _Addresses:
             return [path]
         return sorted(inner for inner in path.rglob("*") if inner.is_file())
 
-    def _prepare(self, address: Any, held: ExitStack, *, must_exist: bool) -> Path:
+    def _prepare(self, address: Any, stack: ExitStack, *, must_exist: bool) -> Path:
         from citeweave.remote.push import PendingUpload
 
-        out = held.enter_context(PendingUpload(address).prepare(self._reporter, must_exist=must_exist))
+        out = stack.enter_context(PendingUpload(address).prepare(self._reporter, must_exist=must_exist))
         self._outgoing.append(out)
         self.known[str(out.folder)] = str(address)
         return out.folder
 
-    def send(self, *, overwrite: bool) -> None:
+    def upload(self, *, overwrite: bool) -> None:
         for out in self._outgoing:
             done = out.send(overwrite=overwrite)
             self._reporter.say(f"{out.address}: {done or 'no output, nothing uploaded'}")
 
 
 def _is_remote(text: str) -> bool:
-    match = _PLACE.fullmatch(text)
+    match = _ADDRESS.fullmatch(text)
     return match is not None and not match[2].startswith("file:")
 
 
@@ -179,7 +179,7 @@ def _check_alone(address: Any) -> None:
     """Refuse to write to an address from several processes, since each would upload its own files."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(
-            f"-o is {address}, and several processes were started; name a folder that all of them share, and "
+            f"-o is {address}, but several processes were started; give a folder that all of them share, and "
             "run `citeweave copy` afterwards"
         )
 
@@ -194,35 +194,36 @@ def _texts(value: Any) -> list[str]:
 
 
 @contextmanager
-def _renamed(known: dict[str, str]) -> Iterator[None]:
+def _show_addresses(known: dict[str, str]) -> Iterator[None]:
     """Show addresses instead of cache paths in everything a command prints and in its errors."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Renaming(sys.stdout, known), _Renaming(sys.stderr, known)
+    sys.stdout, sys.stderr = _AddressStream(sys.stdout, known), _AddressStream(sys.stderr, known)
     try:
         yield
     except CiteweaveError as error:
-        error.args = tuple(_rename(str(text), known) for text in error.args)
+        error.args = tuple(_replace_paths(str(text), known) for text in error.args)
         raise
     finally:
         sys.stdout, sys.stderr = before
 
 
-class _Renaming:
+class _AddressStream:
     """An output stream that replaces cache paths by addresses."""
 
     def __init__(self, stream: TextIO, known: dict[str, str]) -> None:
         self._stream, self._known = stream, known
 
     def write(self, text: str) -> int:
-        return self._stream.write(_rename(text, self._known))
+        return self._stream.write(_replace_paths(text, self._known))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def _rename(text: str, known: dict[str, str]) -> str:
-    """
-    >>> _rename("/cache/v/corpus: 3 papers", {"/cache/v/corpus": "s3://lab/corpus"})
+def _replace_paths(text: str, known: dict[str, str]) -> str:
+    """Replace paths in the cache by their addresses.
+
+    >>> _replace_paths("/cache/v/corpus: 3 papers", {"/cache/v/corpus": "s3://lab/corpus"})
     's3://lab/corpus: 3 papers'
     """
     for path, address in sorted(known.items(), key=lambda pair: -len(pair[0])):
@@ -282,7 +283,8 @@ _UNITS = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 
 def parse_size(text: str, option: str) -> int:
-    """
+    """Parse an option with a size in bytes, such as --memory.
+
     >>> parse_size("256MB", "--memory"), parse_size("1.5 gb", "--memory")
     (268435456, 1610612736)
     """
@@ -294,7 +296,8 @@ def parse_size(text: str, option: str) -> int:
 
 
 def named_paths(pairs: list[str], option: str, example: str) -> dict[str, Path]:
-    """
+    """Parse the values NAME=PATH of a repeated option.
+
     >>> named_paths(["csfcube=data/csfcube"], "--against", "name=folder")
     {'csfcube': PosixPath('data/csfcube')}
     """
@@ -317,6 +320,15 @@ def print_json(value: Mapping[str, object]) -> None:
     """Print one JSON object on standard output, and nothing else."""
     json.dump(value, sys.stdout, ensure_ascii=False, indent=1)
     sys.stdout.write("\n")
+
+
+def format_share(part: int, total: int) -> str:
+    """Format a count with its percentage of a total.
+
+    >>> format_share(5, 20), format_share(0, 0)
+    ('5 (25.0 %)', '0')
+    """
+    return f"{part:,} ({100 * part / total:.1f} %)" if total else f"{part:,}"
 
 
 def table(rows: list[tuple[str, object]]) -> str:

@@ -183,13 +183,13 @@ def recipes(json: Json = False, debug: Debug = False) -> None:
     """List the recipes that ship with citeweave."""
     from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
-    found = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
-    trains = {name: bool(load_recipe(name).table("training")) for name in found}
+    shipped = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
+    trains = {name: bool(load_recipe(name).table("training")) for name in shipped}
     if json:
-        print_json({name: {**about, "trains": trains[name]} for name, about in found.items()})
+        print_json({name: {**about, "trains": trains[name]} for name, about in shipped.items()})
         return
-    width = max(map(len, found))
-    for name, about in found.items():
+    width = max(map(len, shipped))
+    for name, about in shipped.items():
         print(f"{name:<{width}}  {about['about']}{'' if trains[name] else ' (mining only)'}")
         print(f"{'':<{width}}  {about['source']}")
 
@@ -200,12 +200,9 @@ def _text(result: RunResult, options: RunOptions) -> str:
 
     lines = [f"{result.folder}: {result.recipe.label}"]
     if result.skipped:
-        done = (
-            "all of it was"
-            if not result.executed
-            else f"{len(result.skipped)} of {len(result.skipped) + len(result.executed)} stages were"
-        )
-        lines.append(f"{done} there already")
+        total = len(result.skipped) + len(result.executed)
+        done = f"{len(result.skipped)} of {total} stages" if result.executed else "all stages"
+        lines.append(f"{done} were already done")
     lines.append(f"samples: {len(result.samples):,}; models: {', '.join(str(model) for model in result.models)}")
     if bands := result.record.get("bands"):
         lines.append(describe_bands(bands))
@@ -222,7 +219,7 @@ def _json(result: RunResult) -> dict[str, Any]:
         "models": [str(model) for model in result.models],
         "bands": result.record.get("bands", {}),
         "metrics": result.record["metrics"],
-        "sentences": {suite: found.sentences for suite, found in result.comparisons.items()},
+        "sentences": {suite: comparison.sentences for suite, comparison in result.comparisons.items()},
     }
 
 
@@ -375,11 +372,11 @@ def estimate(
         gpus=None if gpus is None else parse_count(gpus, "--gpus", minimum=0),
     )
     sizes = replace(_sizes(papers, citations, texts, corpus, tokens), only_edges=edges)
-    found = estimate_recipe(load_recipe(recipe, set_), sizes, chosen, init=init)
+    estimated = estimate_recipe(load_recipe(recipe, set_), sizes, chosen, init=init)
     if json:
-        print_json(found.as_json())
+        print_json(estimated.as_json())
     else:
-        print(found.text(constants=not quiet))
+        print(estimated.text(constants=not quiet))
 
 
 def _sizes(
@@ -389,15 +386,15 @@ def _sizes(
     from citeweave.pipeline.cost import parse_count, sizes_from_corpus, sizes_from_counts
 
     if corpus is not None:
-        given = {"--papers": papers, "--citations": citations, "--texts": texts, "--tokens": tokens}
-        for option, value in given.items():
+        counts = {"--papers": papers, "--citations": citations, "--texts": texts, "--tokens": tokens}
+        for option, value in counts.items():
             if value is not None:
                 raise UserError(
-                    f"{option} is {value!r} and --corpus {corpus}; a corpus is counted: leave out one of both"
+                    f"{option} is {value!r} and --corpus is {corpus}; a corpus is counted: leave out one of the two"
                 )
         return sizes_from_corpus(Corpus.open(corpus))
     if papers is None:
-        raise UserError("nothing says how large the literature is; give --papers and --citations, or --corpus")
+        raise UserError("the size of the literature is unknown; give --papers and --citations, or --corpus")
     number = parse_count(papers, "--papers")
     cited = parse_count(citations, "--citations", minimum=0) if citations is not None else 10 * number
     with_text = None if texts is None else parse_count(texts, "--texts", minimum=0)

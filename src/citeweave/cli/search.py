@@ -21,92 +21,93 @@ if TYPE_CHECKING:
     from citeweave.search.query import Query, SentenceQuery
 
 
-MOST_PAIRS = 2
-"""Pairs of sentences that are printed as a reason."""
+MAX_PAIRS = 2
+"""Maximum pairs of sentences that are printed as a reason."""
 
 
-def reasons(index: Index, found: SearchResult) -> list[Explanation | None]:
+def reasons(index: Index, result: SearchResult) -> list[Explanation | None]:
     """Explain why each hit is similar to the query paper, or to the nearest liked one; None for a text."""
     import numpy as np
 
     from citeweave.search.explain import explain
 
-    query = found.query
-    asked = [query.paper] if query.paper else list(query.liked)
+    query = result.query
+    papers = [query.paper] if query.paper else list(query.liked)
     if query.sentences is not None and query.sentences.paper:
-        asked = [query.sentences.paper]
-    if not asked:
-        return [None] * len(found.hits)
-    rows = np.array([index.row(id) for id in asked], np.int64)
-    nearest = [0] * len(found.hits)
-    if len(rows) > 1 and found.hits:
-        hits = index.take(np.array([hit.row for hit in found.hits]), query.aspect)  # (hits, dimension)
+        papers = [query.sentences.paper]
+    if not papers:
+        return [None] * len(result.hits)
+    rows = np.array([index.row(id) for id in papers], np.int64)
+    nearest = [0] * len(result.hits)
+    if len(rows) > 1 and result.hits:
+        hits = index.take(np.array([hit.row for hit in result.hits]), query.aspect)  # (hits, dimension)
         liked = index.take(rows, query.aspect)  # (liked, dimension)
         liked /= np.maximum(np.linalg.norm(liked, axis=1, keepdims=True), 1e-12)
         nearest = np.argmax(hits @ liked.T, axis=1).tolist()
-    return [explain(index, int(rows[at]), hit.row) for at, hit in zip(nearest, found.hits, strict=True)]
+    return [explain(index, int(rows[at]), hit.row) for at, hit in zip(nearest, result.hits, strict=True)]
 
 
-def hits_text(index: Index, found: SearchResult, told: dict[str, Any]) -> str:
+def hits_text(index: Index, result: SearchResult, output: dict[str, Any]) -> str:
     """Format hits as lines: rank, score, year, title and id, with details below."""
     lines, passage, place = list[str](), -1, 0
-    for hit in told["hits"]:
+    for hit in output["hits"]:
         if hit.get("passage", -1) != passage:
             passage, place = hit["passage"], 0
-            lines.append(one_line(found.passage[passage]))
+            lines.append(one_line(result.passage[passage]))
         place += 1
-        # + 0.0, as -0.0 is a strange thing to read
+        # + 0.0 turns -0.0 into 0.0
         title, name = one_line(hit["title"], 120) or "(no title)", one_line(hit["id"], 100)
-        rank = place if passage >= 0 else found.query.offset + place
+        rank = place if passage >= 0 else result.query.offset + place
         lines.append(f"{rank:>3}. {hit['score'] + 0.0:.4f}  {hit['year'] or '----'}  {title}  {name}")
         lines += _evidence(hit)
-        if found.query.sentences is not None or "why" in hit:
-            lines += _matches(index, found, hit)
+        if result.query.sentences is not None or "why" in hit:
+            lines += _matches(index, result, hit)
         if hit.get("why"):
             lines += _why(index, hit)
-    if not told["hits"]:
-        lines.append("no paper was found" + ("; fewer conditions may find some" if found.query.where else ""))
-    if found.note:
-        lines.append(found.note)
-    if told.get("sentences") == 0:
-        lines.append("by the papers alone: `citeweave index --contexts` adds the sentences that cite them")
+    if not output["hits"]:
+        lines.append("no paper was found" + ("; try fewer conditions" if result.query.where else ""))
+    if result.note:
+        lines.append(result.note)
+    if output.get("sentences") == 0:
+        lines.append("by papers only; `citeweave index --contexts` adds the sentences that cite them")
     return "\n".join(lines)
 
 
 def _evidence(hit: dict[str, Any]) -> Iterator[str]:
-    if told := hit.get("evidence"):
-        how = f" ({', '.join(told['intents'])})" if told["intents"] else ""
-        yield f"     {told['score'] + 0.0:.4f}  {one_line(told['citing'], 100)}{how}: {one_line(told['text'])}"
+    if evidence := hit.get("evidence"):
+        intents = f" ({', '.join(evidence['intents'])})" if evidence["intents"] else ""
+        citing, text = one_line(evidence["citing"], 100), one_line(evidence["text"])
+        yield f"     {evidence['score'] + 0.0:.4f}  {citing}{intents}: {text}"
 
 
-def _matches(index: Index, found: SearchResult, hit: dict[str, Any]) -> Iterator[str]:
+def _matches(index: Index, result: SearchResult, hit: dict[str, Any]) -> Iterator[str]:
     """Return the sentence of a hit that matches each query sentence."""
-    chosen = found.query.sentences
+    chosen = result.query.sentences
     numbers = list(dict.fromkeys(chosen.numbers)) if chosen else []
     texts = index.sentence_texts(hit["row"]) if hit["matches"] else []
     for match in hit["matches"]:
-        asked = f"{numbers[match['query']] if numbers else match['query']} ~ " if chosen else ""
-        said = one_line(texts[match["sentence"]]) if match["sentence"] < len(texts) else ""
-        yield f"     {match['score'] + 0.0:.4f}  {asked}{match['sentence']}  {said}".rstrip()
+        query = f"{numbers[match['query']] if numbers else match['query']} ~ " if chosen else ""
+        text = one_line(texts[match["sentence"]]) if match["sentence"] < len(texts) else ""
+        yield f"     {match['score'] + 0.0:.4f}  {query}{match['sentence']}  {text}".rstrip()
 
 
 def _why(index: Index, hit: dict[str, Any]) -> Iterator[str]:
     why = hit["why"]
     of = one_line(why["of"], 100)
-    said = {"left": f"{of} cites it", "right": f"it cites {of}", "both": f"it and {of} cite each other"}
-    facts = [said[why["cites"]]] if why["cites"] else []
+    cites = {"left": f"{of} cites it", "right": f"it cites {of}", "both": f"it and {of} cite each other"}
+    lines = [cites[why["cites"]]] if why["cites"] else []
     if why["shared_references"]:
-        facts.append(f"{why['shared_references']:,} shared reference{'s' * (why['shared_references'] > 1)}")
+        lines.append(f"{why['shared_references']:,} shared reference{'s' * (why['shared_references'] > 1)}")
     if why["co_cited_by"]:
-        facts.append(f"cited together by {why['co_cited_by']:,}")
+        lines.append(f"cited together by {why['co_cited_by']:,}")
     if why["words"]:
-        facts.append(f"words {one_line(', '.join(why['words'][:5]))}")
-    if facts:
-        yield f"     {'; '.join(facts)}"
+        lines.append(f"words {one_line(', '.join(why['words'][:5]))}")
+    if lines:
+        yield f"     {'; '.join(lines)}"
     if hit["matches"]:
         return
     left, right = index.sentence_texts(index.row(why["of"])), index.sentence_texts(hit["row"])
-    for pair in why["pairs"][:MOST_PAIRS]:
+    for pair in why["pairs"][:MAX_PAIRS]:
         for at, texts in ((pair["left"], left), (pair["right"], right)):
             yield f"     {at:>3}  {one_line(texts[at]) if at < len(texts) else ''}".rstrip()
 
@@ -213,7 +214,7 @@ def search(
     cite: _Cite = "",
     intent: _Intent = "",
     draft: _Draft = "",
-    least_share: _Share = 0.0,
+    min_share: _Share = 0.0,
     each: _Each = False,
     by: _By = "",
     aspect: _Aspect = "",
@@ -239,15 +240,15 @@ def search(
     from citeweave.search.query import Passage, Query
 
     kinds = sum(map(bool, (text, paper, like or unlike, sentences, sentence, cite)))
-    _check(kinds=kinds, cite=cite, aspect=aspect, about_cite=bool(intent or draft or least_share or each))
+    _check(kinds=kinds, cite=cite, aspect=aspect, about_cite=bool(intent or draft or min_share or each))
     _check_export(export)
     query = Query(
         text=text,
         paper=paper,
         liked=tuple(like),
         disliked=tuple(unlike),
-        sentences=_chosen(sentences, sentence),
-        cite=Passage(cite, intent, draft, least_share, each) if cite else None,
+        sentences=_sentence_query(sentences, sentence),
+        cite=Passage(cite, intent, draft, min_share, each) if cite else None,
         by=by,
         aspect=aspect,
         count=count,
@@ -258,18 +259,18 @@ def search(
         outside=outside,
     )
     opened = Index.open(index)
-    found = _answer(opened, query, model, device, store)
+    result = _search(opened, query, model, device, store)
     if export is not None:
-        _write(opened, found, export)
-    _print(opened, found, _told(opened, found, explain=explain), json=json, export=export)
+        _export_hits(opened, result, export)
+    _print(opened, result, _result_json(opened, result, explain=explain), json=json, export=export)
 
 
-def _print(index: Index, found: SearchResult, told: dict[str, Any], *, json: bool, export: Path | None) -> None:
+def _print(index: Index, result: SearchResult, output: dict[str, Any], *, json: bool, export: Path | None) -> None:
     if json:
         by_model = index.provenance.label if index.provenance else ""
-        print_json({"index": str(index.folder), "model": by_model, **told, "export": str(export) if export else None})
+        print_json({"index": str(index.folder), "model": by_model, **output, "export": str(export) if export else None})
     else:
-        print(hits_text(index, found, told))
+        print(hits_text(index, result, output))
 
 
 def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
@@ -292,26 +293,27 @@ def _check_export(path: Path | None) -> None:
 
     export_format(path)
     if path.exists():
-        raise UserError(f"--export is {str(path)!r}, which exists already; choose another name")
+        raise UserError(f"--export is {str(path)!r}, which already exists; choose another name")
 
 
-def _chosen(sentences: str, texts: list[str]) -> SentenceQuery | None:
+def _sentence_query(sentences: str, texts: list[str]) -> SentenceQuery | None:
     from citeweave.search.query import SentenceQuery
 
     if texts:
         return SentenceQuery(texts=tuple(texts))
-    return SentenceQuery(*parse_chosen(sentences)) if sentences else None
+    return SentenceQuery(*parse_sentence_numbers(sentences)) if sentences else None
 
 
-def parse_chosen(text: str) -> tuple[str, tuple[int, ...]]:
-    """
-    >>> parse_chosen("doi:10.1/x:2,3")
+def parse_sentence_numbers(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse --sentences of `search`: the id of a paper and numbers of its sentences.
+
+    >>> parse_sentence_numbers("doi:10.1/x:2,3")
     ('doi:10.1/x', (2, 3))
     """
-    found = re.fullmatch(r"(.+):(\d{1,6}(?:\s?,\s?\d{1,6})*)", text, re.ASCII | re.DOTALL)
-    if not found:
+    match = re.fullmatch(r"(.+):(\d{1,6}(?:\s?,\s?\d{1,6})*)", text, re.ASCII | re.DOTALL)
+    if not match:
         raise UserError(f"--sentences is {text!r}; it must be a paper's id and numbers from 0, such as ID:2,3")
-    return found[1], tuple(int(number) for number in found[2].split(","))
+    return match[1], tuple(int(number) for number in match[2].split(","))
 
 
 def _where(year: str, venues: list[str], fields: list[str]) -> Filter:
@@ -321,59 +323,60 @@ def _where(year: str, venues: list[str], fields: list[str]) -> Filter:
 
 
 def parse_years(text: str) -> tuple[int | None, int | None]:
-    """
+    """Parse --year of `search`: one year, or a first and last year.
+
     >>> parse_years("2015-2020"), parse_years("2015-"), parse_years("-2020"), parse_years("2015"), parse_years("")
     ((2015, 2020), (2015, None), (None, 2020), (2015, 2015), (None, None))
     """
     if not text:
         return None, None
-    found = re.fullmatch(r"\s*(\d{1,4})?\s*(-)?\s*(\d{1,4})?\s*", text, re.ASCII)
-    if not found or not (found[1] or found[3]) or (found[3] and not found[2]):
-        raise UserError(f"--year is {text!r}; it must be such as 2015-2020, 2015-, -2020 or 2015")
-    first, last = (int(found[at]) if found[at] else None for at in (1, 3))
-    return (first, last) if found[2] else (first, first)
+    match = re.fullmatch(r"\s*(\d{1,4})?\s*(-)?\s*(\d{1,4})?\s*", text, re.ASCII)
+    if not match or not (match[1] or match[3]) or (match[3] and not match[2]):
+        raise UserError(f"--year is {text!r}; it must look like 2015-2020, 2015-, -2020 or 2015")
+    first, last = (int(match[at]) if match[at] else None for at in (1, 3))
+    return (first, last) if match[2] else (first, first)
 
 
-def _answer(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
+def _search(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
     from citeweave.search.answer import answer, needs_query_encoder
     from citeweave.search.index_model import open_query_encoder
 
     index.check_aspect(query.aspect)
-    # a model that nothing could be compared with is not worth its loading
-    reads = needs_query_encoder(query) and bool(index.with_vector.any())
-    reader = open_query_encoder(index, model, device=device) if reads else None
+    # without vectors to compare with, the model need not be loaded
+    needs_model = needs_query_encoder(query) and bool(index.with_vector.any())
+    encoder = open_query_encoder(index, model, device=device) if needs_model else None
     if not store:
-        return answer(index, reader, query)
+        return answer(index, encoder, query)
     from citeweave.search.store import nearest_by_store, open_store, refuse_aspect
 
     refuse_aspect(query.aspect)
     if query.kind not in ("text", "paper", "liked") or query.by == "words":
-        raise UserError("--store holds the vectors of papers: it goes with a text, --paper or --like, not by words")
+        raise UserError("--store holds vectors of papers: it goes with a text, --paper or --like, not by words")
     with open_store(store) as opened:
-        return answer(index, reader, query, near=nearest_by_store(opened, query.where))
+        return answer(index, encoder, query, near=nearest_by_store(opened, query.where))
 
 
-def _told(index: Index, found: SearchResult, *, explain: bool) -> dict[str, Any]:
+def _result_json(index: Index, result: SearchResult, *, explain: bool) -> dict[str, Any]:
     """Return what `search --json` prints, with the query as the options gave it."""
     from citeweave.search.build import count_citing_sentences
 
-    query = found.query
-    told = found.as_json() | {"aspect": query.aspect}
+    query = result.query
+    output = result.as_json() | {"aspect": query.aspect}
     if query.cite:
-        told["query"] = {"cite": query.cite.text, "intent": query.cite.intent, "draft": query.cite.draft}
-        told["aspect"] = query.cite.intent if query.cite.intent in index.aspects else ""
-        told["sentences"], _ = count_citing_sentences(index)
+        output["query"] = {"cite": query.cite.text, "intent": query.cite.intent, "draft": query.cite.draft}
+        output["aspect"] = query.cite.intent if query.cite.intent in index.aspects else ""
+        output["sentences"], _ = count_citing_sentences(index)
     else:
         kinds = ("text", "paper", "liked", "disliked", "sentences")
-        told["query"] = {kind: told["query"][kind] for kind in kinds if kind in told["query"]}
+        output["query"] = {kind: output["query"][kind] for kind in kinds if kind in output["query"]}
     if explain:
-        for hit, why in zip(told["hits"], reasons(index, found), strict=True):
+        for hit, why in zip(output["hits"], reasons(index, result), strict=True):
             hit["why"] = why.brief() | {"of": why.left.id} if why else None
-    return told
+    return output
 
 
-def _write(index: Index, found: SearchResult, path: Path) -> None:
+def _export_hits(index: Index, result: SearchResult, path: Path) -> None:
     from citeweave.search.export import export_papers
 
-    rows = dict.fromkeys(hit.row for hit in found.hits)  # a paper may answer two sentences of a draft
+    rows = dict.fromkeys(hit.row for hit in result.hits)  # a paper may be a hit of two sentences of a draft
     export_papers([index.paper(row) for row in rows], path)

@@ -108,7 +108,7 @@ def _run(folders: dict[str, Path], host: str, port: int, options: ServeOptions, 
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     reporter = reporter_of(quiet)
     if workers > 1:
-        check_indexes(folders, options)  # what is wrong is said once, here
+        check_indexes(folders, options)  # errors are reported once, here
         reporter.say(f"serving {folders['main']} at {address}")
         run_workers(folders, host, port, options, workers=workers)
         return
@@ -147,7 +147,9 @@ _Enrich = Annotated[
     str,
     typer.Option("--enrich", help="Fetch abstracts, references and citations from openalex or s2.", show_default=False),
 ]
-_Most = Annotated[int, typer.Option("--max-papers", help="With openalex: or s2: maximum number of papers to fetch.")]
+_MaxPapers = Annotated[
+    int, typer.Option("--max-papers", help="With openalex: or s2: maximum number of papers to fetch.")
+]
 _Refresh = Annotated[
     bool, typer.Option("--refresh", help="Query the services again instead of using cached responses.")
 ]
@@ -171,7 +173,7 @@ def explore(
     source: _Source,
     folder: _Folder = None,
     enrich: _Enrich = "",
-    most: _Most = 1000,
+    max_papers: _MaxPapers = 1000,
     refresh: _Refresh = False,
     model: OwnModel = "",
     runtime: _ExploreRuntime = "auto",
@@ -190,23 +192,23 @@ def explore(
     from citeweave.serve.prepare_library import LibraryOptions
 
     if not 0 <= port <= 65535:
-        raise UserError(f"--port is {port}; it must be between 0, for any that is free, and 65535")
-    options = LibraryOptions(model, runtime, enrich, most, refresh, device)
+        raise UserError(f"--port is {port}; it must be 0, for any free port, or up to 65535")
+    options = LibraryOptions(model, runtime, enrich, max_papers, refresh, device)
     reporter = reporter_of(quiet or json)
     if not once:
-        port = _check_serving(port)  # what is wrong is said before anything is read
+        port = _check_serving(port)  # errors are reported before anything is read
     with open_library(source, folder, options, reporter=reporter) as library:
         for line in library.missing_data():
             reporter.say(line)
         if once:
             failure = library.finish(reporter)
-            _tell(library, json=json, quiet=quiet)
+            _print_counts(library, json=json, quiet=quiet)
             if failure:
                 raise CiteweaveError(failure)
         else:
             named, corpus = _samples_of(library, samples)
-            told = ServeOptions(device=device, samples=named, corpus=corpus)
-            _serve(library, told, port, browser=browser, reporter=reporter)
+            serve_options = ServeOptions(device=device, samples=named, corpus=corpus)
+            _serve(library, serve_options, port, browser=browser, reporter=reporter)
 
 
 def _check_serving(port: int) -> int:
@@ -219,17 +221,19 @@ def _check_serving(port: int) -> int:
     return check_port(_HOST, port)
 
 
-def _tell(library: Library, *, json: bool, quiet: bool) -> None:
+def _print_counts(library: Library, *, json: bool, quiet: bool) -> None:
     from citeweave.search.index import Index
     from citeweave.serve.metrics import count_papers
 
     counts = count_papers(Index.open(library.index_folder))
     if json:
-        print_json({"name": library.name, "index": str(library.index_folder), **counts, "lacks": library.missing_data()})
+        print_json(
+            {"name": library.name, "index": str(library.index_folder), **counts, "lacks": library.missing_data()}
+        )
     elif not quiet:
         around = f", {counts['around']:,} more around them" if counts["around"] else ""
         print(
-            f"{library.name}: {counts['papers']:,} papers, {counts['with_vectors']:,} with vectors{around}; the index is "
+            f"{library.name}: {counts['papers']:,} papers, {counts['with_vectors']:,} with vectors{around}; index: "
             f"{library.index_folder}"
         )
 
@@ -239,12 +243,12 @@ def _samples_of(library: Library, samples: Path | None) -> tuple[str, str]:
     if samples is None:
         return "", ""
     if library.corpus_folder is None:
-        raise UserError(f"--samples {samples} names rows of a corpus; give as SOURCE the corpus it was mined from")
+        raise UserError(f"--samples {samples} refers to rows of a corpus; give as SOURCE the corpus it was mined from")
     return str(samples), str(library.corpus_folder)
 
 
 def _serve(library: Library, options: ServeOptions, port: int, *, browser: bool, reporter: Reporter) -> None:
-    """Serve the explorer until Ctrl-C, while the background work goes on."""
+    """Serve a library to the browser until Ctrl-C, while the background work continues."""
     from citeweave.serve.app import create_app, create_server, exit_at_once, run_until_stopped
 
     address = f"http://{_HOST}:{port}/"
@@ -252,7 +256,7 @@ def _serve(library: Library, options: ServeOptions, port: int, *, browser: bool,
     threading.Thread(target=_greet, args=(server, library, address, browser, reporter), daemon=True).start()
     run_until_stopped(server)
     library.stop()
-    reporter.say("stopped; the same command goes on where this one ended")
+    reporter.say("stopped; the same command resumes")
     exit_at_once()
 
 
@@ -264,7 +268,7 @@ def _greet(server: Any, library: Library, address: str, browser: bool, reporter:
         if server.should_exit:
             return
         time.sleep(0.02)
-    reporter.say(f"{library.name} is at {address} (Ctrl-C ends)")
+    reporter.say(f"{library.name} is at {address} (Ctrl-C stops it)")
     library.start()
     if browser and not webbrowser.open(address):
-        reporter.say("there is no browser to open; open the address yourself")
+        reporter.say("no browser was found; open the address yourself")

@@ -63,10 +63,10 @@ class PaperSentences:
     def sentences(self, paper: str) -> list[str]:
         return self._sentences.get(paper, [])
 
-    def sentence(self, paper: str, at: int, most: int = 120) -> str:
+    def sentence(self, paper: str, at: int, max_length: int = 120) -> str:
         """Return one sentence on one line, shortened if it is long."""
         known = self.sentences(paper)
-        return one_line(known[at], most) if at < len(known) else ""
+        return one_line(known[at], max_length) if at < len(known) else ""
 
 
 def parse_sentences(text: str) -> list[int] | None:
@@ -157,23 +157,23 @@ def similar(
     """List the papers nearest to a paper in a folder of vectors, by the whole paper or by selected sentences."""
     kind = kind_of(vectors)
     if kind not in ("vectors", "sentence_vectors"):
-        raise ArtifactError(f"{vectors} holds no vectors; give a folder that `citeweave embed` made")
+        raise ArtifactError(f"{vectors} holds no vectors; give an output folder of `citeweave embed`")
     texts, reporter = PaperSentences.open(corpus), reporter_of(quiet or json)
     if kind == "vectors":
         if sentences:
             raise UserError(f"--sentences is {sentences!r}, but {vectors} has one vector a paper; leave it out")
-        found = _by_vectors(vectors, paper, k, metric or "cosine", device, reporter)
+        result = _by_vectors(vectors, paper, k, metric or "cosine", device, reporter)
     else:
         numbers = parse_sentences(sentences)
         chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
-        found = _by_sentences(vectors, paper, numbers, k, chosen, first or None, device, reporter)
-    texts.find([paper, *(hit["id"] for hit in found["hits"])])
-    for each in (found, *found["hits"]):
+        result = _by_sentences(vectors, paper, numbers, k, chosen, first or None, device, reporter)
+    texts.find([paper, *(hit["id"] for hit in result["hits"])])
+    for each in (result, *result["hits"]):
         each["title"] = texts.title(each["id"])
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        print(_similar_text(found, texts))
+        print(_similar_text(result, texts))
 
 
 def _by_vectors(folder: Path, paper: str, k: int, metric: str, device: str, reporter: Reporter) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def _by_sentences(
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
     opened = SentenceVectors.open(folder)
-    found = search_sentences(
+    nearest = search_sentences(
         opened,
         [paper],
         k,
@@ -234,26 +234,26 @@ def _by_sentences(
         reporter=reporter,
     )
     hits = []
-    for row, score in zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True):
+    for row, score in zip(nearest.rows[0].tolist(), nearest.scores[0].tolist(), strict=True):
         if row >= 0:
             pair = explain_pair(opened, paper, row, distance, query_sentences=numbers).nearest
-            about = {"query": pair.left, "paper": pair.right, "distance": pair.distance}
-            hits.append({"id": opened.ids[row], "score": score, "nearest_sentences": about})
-    facts = {"distance": distance.name, "metric": distance.metric, "temperature": distance.temperature}
-    return {"id": paper, "sentences": numbers, **facts, "is_exact": bool(found.is_exact[0]), "hits": hits}
+            sentences = {"query": pair.left, "paper": pair.right, "distance": pair.distance}
+            hits.append({"id": opened.ids[row], "score": score, "nearest_sentences": sentences})
+    settings = {"distance": distance.name, "metric": distance.metric, "temperature": distance.temperature}
+    return {"id": paper, "sentences": numbers, **settings, "is_exact": bool(nearest.is_exact[0]), "hits": hits}
 
 
-def _similar_text(found: dict[str, Any], texts: PaperSentences) -> str:
-    lines = [f"{found['id']}  {found['title']}".rstrip()]
-    for place, hit in enumerate(found["hits"], 1):
-        # + 0.0, as -0.0 is a strange thing to read
+def _similar_text(result: dict[str, Any], texts: PaperSentences) -> str:
+    lines = [f"{result['id']}  {result['title']}".rstrip()]
+    for place, hit in enumerate(result["hits"], 1):
+        # + 0.0 turns -0.0 into 0.0
         lines.append(f"{place:>3}. {hit['score'] + 0.0:.4f}  {hit['id']}  {hit['title']}".rstrip())
         if pair := hit.get("nearest_sentences"):
-            for paper, at in ((found["id"], pair["query"]), (hit["id"], pair["paper"])):
+            for paper, at in ((result["id"], pair["query"]), (hit["id"], pair["paper"])):
                 lines.append(f"     {at:>3}  {texts.sentence(paper, at)}".rstrip())
-    if not found["hits"]:
+    if not result["hits"]:
         lines.append("no other paper has vectors")
-    if not found["is_exact"]:
+    if not result["is_exact"]:
         lines.append("not proved to be the nearest of all; --rescore 0 makes sure")
     return "\n".join(lines)
 
@@ -288,7 +288,7 @@ _ExplainTemperature = Annotated[
     ),
 ]
 
-MOST = 10
+MAX_PAIRS = 10
 """Pairs of sentences that are printed."""
 
 
@@ -313,39 +313,39 @@ def explain(
     if kind_of(vectors) != "sentence_vectors":
         raise ArtifactError(f"{vectors} holds no sentence vectors; make them with `citeweave embed --sentences`")
     if output is not None and output.exists() and not overwrite:
-        raise UserError(f"{output} exists already; choose another name, or replace it with --overwrite")
+        raise UserError(f"{output} already exists; choose another name, or replace it with --overwrite")
     known, opened, numbers = PaperSentences.open(texts), SentenceVectors.open(vectors), parse_sentences(sentences)
     chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
-    found = explain_pair(opened, *papers, chosen, query_sentences=numbers)
+    explanation = explain_pair(opened, *papers, chosen, query_sentences=numbers)
     known.find(papers)
     if output is not None:
         from citeweave.evaluation.match_page import PairTexts, explanation_as_page
 
         titles = [known.title(paper) or paper for paper in papers]
-        shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
-        page = explanation_as_page(found, shown, chosen, model=opened.provenance.label)
+        texts_shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
+        page = explanation_as_page(explanation, texts_shown, chosen, model=opened.provenance.label)
         write_atomically(resolve_output(output), page.encode())
     if json:
         names = {"papers": list(papers), "titles": [known.title(paper) for paper in papers], "name": chosen.name}
-        print_json({**names, **found.as_json(), "output": str(output) if output else None})
+        print_json({**names, **explanation.as_json(), "output": str(output) if output else None})
     elif not quiet:
-        print(_explain_text(papers, found, known, chosen.name, output))
+        print(_explain_text(papers, explanation, known, chosen.name, output))
 
 
 def _explain_text(
-    papers: tuple[str, str], found: Explanation, known: PaperSentences, name: str, output: Path | None
+    papers: tuple[str, str], explanation: Explanation, known: PaperSentences, name: str, output: Path | None
 ) -> str:
     lines = [f"{letter}: {paper}  {known.title(paper)}".rstrip() for letter, paper in zip("AB", papers, strict=True)]
-    lines += [f"{name} distance {found.total:.4f}", " share  distance"]
-    whole = float(found.plan.sum()) or 1.0
-    for pair in found.strongest(MOST):
+    lines += [f"{name} distance {explanation.total:.4f}", " share  distance"]
+    total = float(explanation.plan.sum()) or 1.0
+    for pair in explanation.strongest(MAX_PAIRS):
         lines.append(
-            f"{100 * pair.mass / whole:5.1f}%  {pair.distance:8.4f}  A{pair.left}  {known.sentence(papers[0], pair.left)}".rstrip()
+            f"{100 * pair.mass / total:5.1f}%  {pair.distance:8.4f}  A{pair.left}  {known.sentence(papers[0], pair.left)}".rstrip()
         )
         lines.append(f"{'':18}B{pair.right}  {known.sentence(papers[1], pair.right)}".rstrip())
-    for paper, numbers in zip(papers, (found.left, found.right), strict=True):
+    for paper, numbers in zip(papers, (explanation.left, explanation.right), strict=True):
         if numbers.max() >= len(known.sentences(paper)):
-            lines.append(f"{paper} has vectors of more sentences than its text has: they are of another text")
+            lines.append(f"{paper} has vectors of more sentences than its text has: the vectors belong to another text")
     if output is not None:
-        lines.append(f"pictures: {output}")
+        lines.append(f"page: {output}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The commands `audit`, `doctor`, `copy` and `cache`."""
+"""The commands `audit`, `doctor`, `copy` and `cache`: leakage, installation, and object storage."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def _version(package: str) -> str | None:
 
 
 def _memory_gb() -> float | None:
-    return None if (found := total_memory()) is None else round(found / 2**30, 1)
+    return None if (memory := total_memory()) is None else round(memory / 2**30, 1)
 
 
 def _devices() -> list[str]:
     """Describe the processor, and the accelerators that torch sees."""
-    found = [f"cpu ({os.cpu_count()} cores)"]
+    devices = [f"cpu ({os.cpu_count()} cores)"]
     if importlib.util.find_spec("torch") is None:
-        return found
+        return devices
     import torch
 
-    found += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
-    return found + (["mps"] if torch.backends.mps.is_available() else [])
+    devices += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    return devices + (["mps"] if torch.backends.mps.is_available() else [])
 
 
 def _doctor_text(report: dict[str, Any]) -> str:
@@ -96,7 +96,7 @@ def _doctor_text(report: dict[str, Any]) -> str:
     for extra, state in report["extras"].items():
         hint = f"missing {', '.join(state['missing'])}: pip install 'citeweave[{extra}]'"
         lines.append(f"extra {extra}: {'installed' if state['installed'] else hint}")
-    lines.append("downloads: nothing would be downloaded by any command")
+    lines.append("downloads: no command downloads anything by itself")
     return "\n".join(lines)
 
 
@@ -124,26 +124,25 @@ def copy(
     if json:
         print_json({"target": done.target, "files": done.files, "bytes": done.bytes, "sent": done.sent})
     elif not quiet:
-        print(f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} traveled")
+        print(f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} transferred")
 
 
 def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Show or clear the cache of artifacts fetched from object storage."""
     from citeweave.core.files import cache_folder
-    from citeweave.remote.fetch import clear_cache_entry as clear_slot
-    from citeweave.remote.fetch import list_cache
+    from citeweave.remote.fetch import clear_cache_entry, list_cache
 
-    kept = list_cache()
-    removed = [slot for slot in kept if clear and clear_slot(slot)]
+    entries = list_cache()
+    removed = [entry for entry in entries if clear and clear_cache_entry(entry)]
     if json:
-        told = [{**slot._asdict(), "folder": str(slot.folder), "removed": slot in removed} for slot in kept]
-        print_json({"cache": str(cache_folder() / "cloud"), "kept": told})
+        rows = [{**entry._asdict(), "folder": str(entry.folder), "removed": entry in removed} for entry in entries]
+        print_json({"cache": str(cache_folder() / "cloud"), "kept": rows})
     elif not quiet:
-        for slot in kept:
-            day = time.strftime("%Y-%m-%d", time.gmtime(slot.used))
-            what = "removed" if slot in removed else "in use, kept" if clear else f"used {day}"
-            print(f"{slot.address}: {slot.bytes:,} bytes, {slot.versions} versions, {what}")
-        left = sum(slot.bytes for slot in kept if slot not in removed)
+        for entry in entries:
+            day = time.strftime("%Y-%m-%d", time.gmtime(entry.used))
+            state = "removed" if entry in removed else "in use, kept" if clear else f"used {day}"
+            print(f"{entry.address}: {entry.bytes:,} bytes, {entry.versions} versions, {state}")
+        left = sum(entry.bytes for entry in entries if entry not in removed)
         print(f"{cache_folder() / 'cloud'}: {left:,} bytes")
 
 
@@ -274,28 +273,32 @@ def audit(
 
     for option, value in (("--corpus", corpus), ("--graph", graph), ("--pictures", pictures)):
         if value is not None:
-            raise UserError(f"{option} is for auditing samples, and {folder} holds none; leave it out")
+            raise UserError(f"{option} is for auditing samples, but {folder} holds none; leave it out")
     if kind_of(folder) != "corpus":
-        Corpus.open(folder)  # says what is wrong with it
+        Corpus.open(folder)  # raises an error that says what is wrong
     if not against:
         raise UserError("auditing a corpus needs --against NAME=PATH, such as --against csfcube=data/csfcube")
-    found = _audit_corpus(folder, against, same_ids=same_ids, near_duplicates=near_duplicates, show=show)
+    audited = _audit_corpus(folder, against, same_ids=same_ids, near_duplicates=near_duplicates, show=show)
     if output is not None:
-        found.result["excluded"] = _exclude(found.corpus, found.report, output, overwrite=overwrite)
-        reporter_of(quiet or json).say(f"{output}: the corpus without {found.result['excluded']:,} papers")
+        audited.result["excluded"] = _exclude(audited.corpus, audited.report, output, overwrite=overwrite)
+        reporter_of(quiet or json).say(f"{output}: the corpus without {audited.result['excluded']:,} papers")
     if json:
-        print_json(found.result)
+        print_json(audited.result)
     elif not quiet:
-        print(_audit_text(found.report, found.result))
+        print(_audit_text(audited.report, audited.result))
 
 
-class _Found(NamedTuple):
+class _CorpusAudit(NamedTuple):
+    """A corpus, its leakage report, and the JSON of both."""
+
     corpus: Corpus
     report: LeakageReport
     result: dict[str, Any]
 
 
-def _audit_corpus(folder: Path, against: list[str], *, same_ids: bool, near_duplicates: bool, show: int) -> _Found:
+def _audit_corpus(
+    folder: Path, against: list[str], *, same_ids: bool, near_duplicates: bool, show: int
+) -> _CorpusAudit:
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, audit_leakage, load_paper_table
 
@@ -307,13 +310,13 @@ def _audit_corpus(folder: Path, against: list[str], *, same_ids: bool, near_dupl
     result: dict[str, Any] = report.as_json()
     if show:
         result["matches"] = {name: _matches(opened, papers, report, name, show) for name, papers in benchmarks.items()}
-    return _Found(opened, report, result)
+    return _CorpusAudit(opened, report, result)
 
 
 def _matches(corpus: Corpus, papers: Any, report: LeakageReport, name: str, show: int) -> list[dict[str, Any]]:
-    found = []
+    matches = []
     for match in list(report.benchmarks[name])[:show]:
-        found.append(
+        matches.append(
             {
                 "paper": corpus.ids[match.corpus_row],
                 "title": corpus.titles[match.corpus_row],
@@ -322,7 +325,7 @@ def _matches(corpus: Corpus, papers: Any, report: LeakageReport, name: str, show
                 "evidence": str(match.strongest.name).lower(),
             }
         )
-    return found
+    return matches
 
 
 def _exclude(corpus: Corpus, report: LeakageReport, output: Path, *, overwrite: bool) -> int:

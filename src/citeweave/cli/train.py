@@ -112,7 +112,7 @@ def train(
         opened, sources = _sources(corpus, graph, teacher, held_out, reporter)
         runs = _train_seeds(opened, samples, output, plan, sources, seeds, device, overwrite, reporter)
     if json:
-        print_json({"runs": [_facts(run) for run in runs], "output": str(output)})
+        print_json({"runs": [_run_metadata(run) for run in runs], "output": str(output)})
     elif not quiet:
         for run in runs:
             print(_text(run))
@@ -231,7 +231,7 @@ def _train_bundle(
     training = read_plan(bundle)[0].training
     tables = read_overrides(overrides)
     if other := set(tables) - {"training"}:
-        raise UserError(f"--set {next(iter(other))}... cannot change a bundle, only [training]; make the bundle again")
+        raise UserError(f"--set {next(iter(other))}... cannot change a bundle, only [training]; build the bundle again")
     changes = tables.get("training", {})
     first = int(changes.get("seed", training.seed))
     return [
@@ -243,7 +243,8 @@ def _train_bundle(
 
 
 def _folders(output: Path, first: int, count: int) -> list[tuple[Path, int]]:
-    """
+    """Return the output folder of every seed of `train`.
+
     >>> _folders(Path("model"), 0, 1), _folders(Path("model"), 5, 2)
     ([(PosixPath('model'), 0)], [(PosixPath('model/seed-5'), 5), (PosixPath('model/seed-6'), 6)])
     """
@@ -252,22 +253,22 @@ def _folders(output: Path, first: int, count: int) -> list[tuple[Path, int]]:
     return [(output / f"seed-{seed}", seed) for seed in range(first, first + count)]
 
 
-def _facts(run: EncoderRun) -> dict[str, Any]:
+def _run_metadata(run: EncoderRun) -> dict[str, Any]:
     return {**run.manifest.facts, "output": str(run.folder)}
 
 
 def _text(run: EncoderRun) -> str:
-    facts = run.manifest.facts
+    metadata = run.manifest.facts
     rows: list[tuple[str, object]] = [
-        ("start model", facts["init"]),
-        ("steps", facts["steps"]),
-        ("trained weights", facts["trained weights"]),
-        ("samples", facts["data"]["samples for training"]),
-        ("seconds", facts["seconds"]),
+        ("start model", metadata["init"]),
+        ("steps", metadata["steps"]),
+        ("trained weights", metadata["trained weights"]),
+        ("samples", metadata["data"]["samples for training"]),
+        ("seconds", metadata["seconds"]),
     ]
     rows += [(name, f"{100 * before:.2f} -> {100 * run.after[name]:.2f}") for name, before in run.before.items()]
     lines = [f"{run.folder}: encoder", table(rows)]
-    if left_out := facts["data"]["left out"]:
+    if left_out := metadata["data"]["left out"]:
         lines.append("left out: " + "; ".join(f"{number:,} {reason}" for reason, number in left_out.items()))
     return "\n".join(lines)
 
@@ -291,10 +292,15 @@ def model(
     """Write a complete model folder for sentence-transformers and other programs; deltas are merged in."""
     from citeweave.encoders.save import write_merged_model
 
-    made = write_merged_model(name, output, dtype=dtype, overwrite=overwrite)
-    size = sum(described.get("bytes", 0) for described in made.files.values())
-    facts = {"model": made.facts["model"], "revision": made.facts["revision"], "bytes": size, "output": str(output)}
+    manifest = write_merged_model(name, output, dtype=dtype, overwrite=overwrite)
+    size = sum(described.get("bytes", 0) for described in manifest.files.values())
+    metadata = {
+        "model": manifest.facts["model"],
+        "revision": manifest.facts["revision"],
+        "bytes": size,
+        "output": str(output),
+    }
     if json:
-        print_json(facts)
+        print_json(metadata)
     elif not quiet:
-        print(f"{output}: {facts['model']}\n{table([('revision', facts['revision']), ('bytes', size)])}")
+        print(f"{output}: {metadata['model']}\n{table([('revision', metadata['revision']), ('bytes', size)])}")

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import EncoderSpec, RemoteShards
     from citeweave.graph.build import GraphIntents
-    from citeweave.graph.citations import CitationGraph
     from citeweave.remote.ray_executor import RayExecutor
 
 
@@ -127,9 +126,9 @@ def graph(
             "--method none makes no node vectors; give --intents to `citeweave mine`, or leave out one of them"
         )
     if method == "none":
-        built = build_graph(opened, output, memory=parse_size(memory, "--memory"), overwrite=overwrite)
+        build_graph(opened, output, memory=parse_size(memory, "--memory"), overwrite=overwrite)
     else:
-        given = {
+        flags = {
             "method": method,
             "dimension": dim,
             "dtype": dtype,
@@ -138,7 +137,7 @@ def graph(
             "weighted": weighted or None,
         }
         values = load_recipe(recipe, set_).table("graph") if recipe else load_recipe("scincl", set_).table("graph")
-        values |= {key: value for key, value in given.items() if value is not None}
+        values |= {key: value for key, value in flags.items() if value is not None}
         values |= {"seed": seed, "memory": parse_size(memory, "--memory"), "workers": workers, "device": device}
         options = graph_options(values)
         evaluator = (
@@ -146,67 +145,67 @@ def graph(
         )
         evaluation = f"{held_out:g} held out" if held_out else ""
         reporter = reporter_of(quiet or json)
-        built = make_graph(
+        make_graph(
             opened,
             output,
             options,
             evaluate_links=evaluator,
             evaluation=evaluation,
-            intents=_given(intents, opened, per_intent=per_intent),
+            intents=_graph_intents(intents, opened, per_intent=per_intent),
             overwrite=overwrite,
             reporter=reporter,
         )
-    facts = _facts(output, built)
+    metadata = _graph_metadata(output)
     if json:
-        print_json({**facts, "output": str(output)})
+        print_json({**metadata, "output": str(output)})
     elif not quiet:
-        print(_graph_text(output, facts))
+        print(_graph_text(output, metadata))
 
 
-def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
+def _graph_intents(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
     """Return the intents for the graph's edges; None if it keeps those of the corpus."""
     from citeweave.graph.build import GraphIntents
     from citeweave.graph.intent_overlay import LABELS
     from citeweave.mining.inputs import IntentSource
     from citeweave.mining.rules import intent_bits
 
-    given = IntentSource(intents)
-    if not per_intent and given.where == "corpus":
+    source = IntentSource(intents)
+    if not per_intent and source.where == "corpus":
         return None
-    apart = {name: intent_bits(name, "--per-intent") for name in LABELS} if per_intent else {}
-    return GraphIntents(given.source, lambda graph: given.annotate(graph, corpus), apart)
+    per_label = {name: intent_bits(name, "--per-intent") for name in LABELS} if per_intent else {}
+    return GraphIntents(source.source, lambda graph: source.annotate(graph, corpus), per_label)
 
 
-def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
+def _graph_metadata(folder: Path) -> dict[str, Any]:
     from citeweave.core.artifact import read_manifest
     from citeweave.graph.citations import KIND, VERSION
 
-    facts = read_manifest(folder, KIND, VERSION).facts
+    metadata = read_manifest(folder, KIND, VERSION).facts
     vectors = folder / "vectors"
     if vectors.is_dir():
         from citeweave.vectors.vectors import Vectors
 
-        made = Vectors.open(vectors)
-        facts = {**facts, "vectors": {"model": made.provenance.model, "dimension": made.provenance.dimension}}
-    return facts
+        provenance = Vectors.open(vectors).provenance
+        metadata = {**metadata, "vectors": {"model": provenance.model, "dimension": provenance.dimension}}
+    return metadata
 
 
-def _graph_text(folder: Path, facts: dict[str, Any]) -> str:
+def _graph_text(folder: Path, metadata: dict[str, Any]) -> str:
     rows: list[tuple[str, object]] = [
-        ("papers", facts["nodes"]),
-        ("citations", facts["edges"]),
-        ("  given twice", facts["duplicates"]),
-        ("  of a paper to itself", facts["to_itself"]),
-        ("  to papers outside", facts["dangling"]),
+        ("papers", metadata["nodes"]),
+        ("citations", metadata["edges"]),
+        ("  duplicates", metadata["duplicates"]),
+        ("  of a paper to itself", metadata["to_itself"]),
+        ("  to papers outside", metadata["dangling"]),
     ]
-    if "isolated" in facts:
-        rows += [("papers without a vector", facts["isolated"]), ("vectors", facts["vectors"]["model"])]
-    for name, part in facts.get("apart", {}).items():
+    if "isolated" in metadata:
+        rows += [("papers without a vector", metadata["isolated"]), ("vectors", metadata["vectors"]["model"])]
+    for name, part in metadata.get("apart", {}).items():
         rows.append((f"  {name}", f"{part['citations']:,} citations of {part['papers']:,} papers"))
     lines = [f"{folder}: the citation graph", table(rows)]
-    links = facts.get("links")
+    links = metadata.get("links")
     if links:
-        lines.append(f"{links['edges']:,} citations were held out, and found again among random papers:")
+        lines.append(f"{links['edges']:,} citations were held out and ranked among random papers:")
         for kind in ("uniform", "degree"):
             s = links[kind]
             numbers = f"MRR {s['mrr']:.3f}  Hits@1 {s['hits_1']:.3f}  @10 {s['hits_10']:.3f}  @50 {s['hits_50']:.3f}"
@@ -312,30 +311,30 @@ def embed(
     chosen = _VectorKind(output, as_ or "", sentences, full_text, keep_chunks)
     chosen.check()
     if aspect and (sentences or full_text):
-        raise UserError(
-            f"--aspect is {aspect!r}; aspect spaces are of whole papers: leave --sentences, --full-text out"
-        )
+        raise UserError(f"--aspect is {aspect!r}; aspect spaces are for papers: leave out --sentences and --full-text")
     settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
     reporter = reporter_of(quiet or json)
     with open_executor(on, reporter) as executor:
         if executor is None:
-            encoders = _load(model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings)
+            encoders = _load_encoders(
+                model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings
+            )
         else:
             spec = EncoderSpec(model, aspect, device, runtime, compiled, settings)
-            encoders, remote = _load_for(executor, spec)
+            encoders, remote = _load_encoders_for(executor, spec)
             options = replace(options, remote=remote)
         computed = encoders[0].runtime
         options = replace(options, precision=precision if computed.label == "torch" else computed.label)
-        made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
-    facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
-    facts["runtime"] = computed.label
+        vectors = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
+    metadata = {**(vectors.manifest.facts if vectors.manifest else {}), "papers": len(opened), "output": str(output)}
+    metadata["runtime"] = computed.label
     if json:
-        print_json(facts)
+        print_json(metadata)
     elif not quiet:
-        print(_embed_text(output, facts))
+        print(_embed_text(output, metadata))
 
 
-def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:
+def _load_encoders(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:
     from citeweave.encoders.aspects import load_aspect_encoder
     from citeweave.encoders.embed import device_names
 
@@ -344,29 +343,25 @@ def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict
     ]
 
 
-def _load_for(executor: RayExecutor, spec: EncoderSpec) -> tuple[list[Any], RemoteShards]:
-    """Load the encoder that describes the vectors here, and how the executor's workers load theirs."""
+def _load_encoders_for(executor: RayExecutor, spec: EncoderSpec) -> tuple[list[Any], RemoteShards]:
+    """Load the encoder that describes the vectors, and describe how the executor's workers load theirs."""
     from citeweave.encoders.encoder import BATCH_TOKENS
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import RemoteShards
 
     if spec.device not in ("auto", "cpu", "cuda"):
-        raise UserError(
-            f"--device is {spec.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
-        )
-    gpu = spec.device == "cuda" or (
-        spec.device == "auto" and spec.runtime in ("auto", "torch") and executor.gpus
-    )
+        raise UserError(f"--device is {spec.device!r}; with --on it must be cpu, cuda or auto: a worker has one device")
+    gpu = spec.device == "cuda" or (spec.device == "auto" and spec.runtime in ("auto", "torch") and executor.gpus)
     if gpu and not executor.gpus:
-        raise UserError("--device is cuda, and the cluster has no graphics cards for it; take --device cpu")
+        raise UserError("--device is cuda, but the cluster has no GPUs; use --device cpu")
     settings = dict(spec.settings)
     if gpu and settings["batch_tokens"] is None:
         settings["batch_tokens"] = BATCH_TOKENS["cuda"]
     name = "torch" if gpu else spec.runtime
-    # in torch the precision is no part of the model, and this processor may not compute in it
-    here = settings | {"dtype": "float32" if name == "torch" else settings["dtype"]}
-    encoders = _load(spec.model, spec.aspect, "cpu", Runtime.parse(name), here)
-    label = encoders[0].runtime.label  # workers do not choose for themselves
+    # in torch the precision is not part of the model, and this processor may not support it
+    local = settings | {"dtype": "float32" if name == "torch" else settings["dtype"]}
+    encoders = _load_encoders(spec.model, spec.aspect, "cpu", Runtime.parse(name), local)
+    label = encoders[0].runtime.label  # workers do not choose a runtime themselves
     spec = replace(spec, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
     return encoders, RemoteShards(executor, spec)
 
@@ -376,7 +371,7 @@ class _VectorKind:
     """The kind of vectors that the options of `embed` ask for."""
 
     output: Path
-    smaller: str
+    compressed: str
     sentences: bool
     full_text: Path | None
     keep_chunks: bool
@@ -385,12 +380,12 @@ class _VectorKind:
         """Refuse options of `embed` that do not go together, before a model is loaded."""
         from citeweave.vectors.compressed import parse_kind
 
-        if self.sentences + (self.full_text is not None) + bool(self.smaller) > 1:
+        if self.sentences + (self.full_text is not None) + bool(self.compressed) > 1:
             raise UserError("--sentences, --full-text and --as exclude each other; leave out all but one")
         if self.keep_chunks and self.full_text is None:
             raise UserError("--keep-chunks is about the chunks of --full-text; give the file, or leave it out")
-        if self.smaller:
-            parse_kind(self.smaller)
+        if self.compressed:
+            parse_kind(self.compressed)
 
     def make(
         self,
@@ -404,24 +399,24 @@ class _VectorKind:
         from citeweave.encoders.embed import embed_compressed, embed_papers, embed_sentences
         from citeweave.encoders.full_text import FullText, embed_full_text
 
-        how: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
+        common: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
         if self.sentences:
-            return embed_sentences(corpus, encoders, self.output, options, **how)
-        if self.smaller:
-            return embed_compressed(corpus, encoders, self.output, self.smaller, options, **how)
+            return embed_sentences(corpus, encoders, self.output, options, **common)
+        if self.compressed:
+            return embed_compressed(corpus, encoders, self.output, self.compressed, options, **common)
         if self.full_text is None:
-            return embed_papers(corpus, encoders, self.output, options, **how)
+            return embed_papers(corpus, encoders, self.output, options, **common)
         full = FullText.index(self.full_text, corpus)
         count = full.tally.counts["full texts"]
         reporter.say(f"{self.full_text}: {count.kept:,} of {count.read:,} full texts are of papers of the corpus")
-        return embed_full_text(corpus, encoders, self.output, full, options, several=self.keep_chunks, **how)
+        return embed_full_text(corpus, encoders, self.output, full, options, several=self.keep_chunks, **common)
 
 
-def _embed_text(folder: Path, facts: dict[str, Any]) -> str:
-    rows: list[tuple[str, object]] = [("papers", facts["papers"]), ("vectors", facts["rows"])]
-    for count in facts["records"].values():
+def _embed_text(folder: Path, metadata: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [("papers", metadata["papers"]), ("vectors", metadata["rows"])]
+    for count in metadata["records"].values():
         rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
-    rows += [(f"  {what}", number) for what, number in facts["notes"].items()]
-    if "out_of_memory" in facts:
-        rows.append(("batches made smaller, out of memory", facts["out_of_memory"]))
-    return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}, computed by {facts['runtime']}\n{table(rows)}"
+    rows += [(f"  {what}", number) for what, number in metadata["notes"].items()]
+    if "out_of_memory" in metadata:
+        rows.append(("batches reduced after running out of memory", metadata["out_of_memory"]))
+    return f"{folder}: {metadata['dimension']} dimensions ({metadata['dtype']}) of {metadata['model']}, computed by {metadata['runtime']}\n{table(rows)}"

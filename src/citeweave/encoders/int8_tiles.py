@@ -113,7 +113,7 @@ def splat(builder: Any, scalar: Any) -> Any:
 
 
 def _lane(builder: Any, vector: Any, place: int) -> Any:
-    """Emit a vector with the number of one _lane in all lanes."""
+    """Emit a vector with the number of one lane in all lanes."""
     places = ir.Constant(ir.VectorType(I32, vector.type.count), [place] * vector.type.count)
     return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), places)
 

@@ -255,11 +255,11 @@ def block_task(
         "block": block,
         "sections": sections,
     }
-    maker = "citeweave.intents.blocks:_make_block_reader"
+    maker = "citeweave.intents.blocks:make_block_reader"
     return ShardTask(maker, settings, "annotating", "contexts", gpu=classifier.device != "cpu")
 
 
-def _make_block_reader(
+def make_block_reader(
     corpus: list[str], classifier: dict[str, Any], expected: str, wanted: str, block: int, sections: bool
 ) -> Make:
     """Return a worker's function from the number of a block to the bytes that a run without an executor would write."""

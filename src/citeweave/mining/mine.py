@@ -339,10 +339,10 @@ def block_task(
         "options": {name: getattr(data, name) for name in ("seed", "workers", "memory", "device")},
     }
     unit = "anchors" if pairs is None else "pairs"
-    return ShardTask("citeweave.mining.mine:_block_maker", arguments, run.label, unit, gpu=data.device != "cpu")
+    return ShardTask("citeweave.mining.mine:block_maker", arguments, run.label, unit, gpu=data.device != "cpu")
 
 
-def _block_maker(
+def block_maker(
     corpus: list[str],
     rules: Mapping[str, Any],
     task: list[Any],
