@@ -106,7 +106,7 @@ BENCHMARKS = {
     "gpu_bands": Benchmark("gpu_bands.py", "exact rank bands on a GPU", by_hand="one GPU"),
     "gpu_graph": Benchmark("gpu_graph.py", "fastrp on a GPU", by_hand="one GPU"),
     "learning": Benchmark("learning.py", "what recipes learn", by_hand="one GPU and a corpus"),
-    "links": Benchmark("core/files.py", "held-out citations by node vectors", by_hand="corpora as NAME=FOLDER"),
+    "links": Benchmark("links.py", "held-out citations by node vectors", by_hand="corpora as NAME=FOLDER"),
     "mining_setups": Benchmark("mining_setups.py", "the published set-ups, audited", "made=2000", "", ""),
     "intents": Benchmark("intents.py", "the classifier of intents", by_hand="labeled sentences, or corpora"),
     "aspect_spaces": Benchmark("aspect_spaces.py", "spaces of aspects", by_hand="a trained model with heads"),
