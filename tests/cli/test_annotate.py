@@ -32,7 +32,7 @@ def test_annotate_and_info(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (overlay.mask[overlay.given] & corpus.intents[overlay.given] == corpus.intents[overlay.given]).all()
     code, out, _ = run(capsys, *words)
     assert code == 0
-    assert "intents of citations, as the source gave them" in out
+    assert "intents of citations, as in the source" in out
     assert "background, of those with an intent" in out
     code, told, _ = run(capsys, "info", folder / "intents", "--verify")
     assert (code, told) == (0, out)

@@ -38,7 +38,7 @@ def test_synthesize_says_that_it_is_made_up(corpus: Path, capsys: pytest.Capture
     assert found["made_up"] is True and found["papers"] == 300
     manifest = json.loads((corpus / "manifest.json").read_text())
     assert manifest["facts"]["made_up"] is True and "no paper" in manifest["facts"]["note"]
-    assert "made up" in run(capsys, "info", str(corpus))[1]
+    assert "synthetic" in run(capsys, "info", str(corpus))[1]
 
 
 def test_info_as_json_has_the_promised_keys(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_doctor_downloads_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(out)
     assert code == 0 and found["downloads"] == [] and found["cores"] >= 1
     assert set(found["extras"]) >= {"minilm"}
-    assert "nothing would be downloaded" in run(capsys, "doctor")[1]
+    assert "no command downloads anything" in run(capsys, "doctor")[1]
 
 
 def test_vectors_are_imported_with_their_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

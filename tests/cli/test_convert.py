@@ -68,8 +68,8 @@ def test_every_option_reaches_its_format(folder: Path) -> None:
     [
         (["@samples", "-o", "@out"], "say with --to in which format"),
         (["@samples", "-o", "@out", "--to", "scincl", "--from", "specter"], "leave it out"),
-        (["@triples.csv", "-o", "@out", "--to", "specter"], "is none; leave it out"),
-        (["@triples.csv", "-o", "@out", "--gzip"], "options of an export"),
+        (["@triples.csv", "-o", "@out", "--to", "specter"], "is not one; leave it out"),
+        (["@triples.csv", "-o", "@out", "--gzip"], "there are export options"),
         (["@corpus", "-o", "@out", "--to", "scincl"], "holds corpus, not samples"),
         (["@samples", "-o", "@out", "--to", "scincl", "--columns", "group"], "--columns is an option of"),
         (["@samples", "-o", "@out", "--to", "specter", "--val", "2"], "--val is 2.0"),

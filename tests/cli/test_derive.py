@@ -25,7 +25,7 @@ def test_derive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, *words)  # once more: it is there
     assert code == 0 and "merging" not in err and "sentences" in out
     code, _, err = run(capsys, "mine", tmp_path / "corpus", "--recipe", "ict", "-o", tmp_path / "samples")
-    assert code == 2 and "recipe ict is for cloze, and" in err and "--texts cloze -o texts/" in err
+    assert code == 2 and "recipe ict is for cloze, but" in err and "--texts cloze -o texts/" in err
     code, _, err = run(capsys, "mine", tmp_path / "cloze", "--recipe", "ict", "-o", tmp_path / "samples", "--quiet")
     assert code == 0, err
 

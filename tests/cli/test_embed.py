@@ -31,7 +31,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_corpus_becomes_vectors(corpus, bert, tmp_path, capsys):
     command = ("embed", corpus, "--model", bert, "-o", tmp_path / "v", "--device", "cpu")
     code, out, _ = run(capsys, *command, "--tokens", tmp_path / "t", "--shard", 2, "--batch-tokens", 16)
-    assert code == 0 and "32 numbers (float32) of " in out
+    assert code == 0 and "32 dimensions (float32) of " in out
     assert "papers" in out and "not kept: no text, or a vector of zeros" in out
     assert list(Vectors.open(tmp_path / "v").ids) == ["a", "b"] and len(TokenStore.open(tmp_path / "t")) == 3
     code, out, _ = run(capsys, *command, "--json")

@@ -38,7 +38,7 @@ def test_a_corpus_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing says how large the literature is"),
+        ([], "the size of the literature is unknown"),
         (["--papers", "-1"], "--papers is '-1'"),
         (["--papers", "2.5"], "--papers is '2.5'"),
         (["--papers", "9", "--machine", "latop"], "Did you mean 'laptop'"),

@@ -109,7 +109,7 @@ def test_evaluate_as_text(run: Run, data: Path, tmp_path: Path) -> None:
     assert "r: gaps on scidocs" in out and "cite.map" in out and "[" in out
     assert "not evaluated: co-view: " in out
     assert "cite: 1 queries without answer" in out and "mag: 1 training papers without vector" in out
-    assert "tables and pictures: r/report.html" in out
+    assert "tables and plots: r/report.html" in out
     code, out, err = run("evaluate", gaps, "--suite", "scidocs", "--data", data, "-o", "r", "--quiet")
     assert (code, out, err) == (0, "", "")
 

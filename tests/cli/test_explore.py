@@ -59,10 +59,10 @@ def test_mistakes_are_one_line(tmp_path: Path, source: Path, capsys: pytest.Capt
             ([tmp_path / "gone.bib"], "does not exist"),
             ([tmp_path / "empty.bib"], "empty|no format"),
             ([tmp_path / "notes.txt"], "no format.*; give an export as BibTeX"),
-            ([tmp_path / "index", "--samples", tmp_path], "--samples .* names rows of a corpus"),
+            ([tmp_path / "index", "--samples", tmp_path], "--samples .* refers to rows of a corpus"),
             ([source, "--enrich", "scopus"], "--enrich is 'scopus'"),
             ([source, "--port", "70000"], "--port is 70000"),
-            ([source, "--port", taken.getsockname()[1], "--no-browser"], "cannot be listened at"),
+            ([source, "--port", taken.getsockname()[1], "--no-browser"], "cannot listen at"),
         ):
             code, out, err = run(capsys, "explore", *arguments, "--folder", tmp_path / f"library-{reason[:5]}")
             assert code == 2 and out == "" and re.search(f"error: .*({reason})", err), err
@@ -90,4 +90,4 @@ def test_a_server_that_ctrl_c_ends(source: Path, bert: Path, tmp_path: Path) -> 
     assert health["papers"] == 3 and "3 of 3 papers have no abstract" in health["lacks"]
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=600)[1]
-    assert process.returncode == 0 and "stopped; the same command goes on" in rest and "Traceback" not in rest
+    assert process.returncode == 0 and "stopped; the same command resumes" in rest and "Traceback" not in rest

@@ -92,7 +92,7 @@ def test_mine_and_audit(folder: Path, graph: Path, capsys: pytest.CaptureFixture
 def test_the_graph_is_made_where_it_is_needed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "mine", folder / "corpus", "--recipe", "specter", "-o", folder / "specter")
     assert code == 0
-    assert "making the graph" in err
+    assert "building the graph" in err
     assert (folder / "specter-graph" / "manifest.json").is_file()
 
 
@@ -177,7 +177,10 @@ def test_graphs_of_intents_and_what_is_mined_by_them(folder: Path, capsys: pytes
         (["mine", "@corpus", "-o", "@s1", "--recipe", "cocite", "--graph", "@graph"], "the recipe asks for 'cocited'"),
         (["mine", "@corpus", "-o", "@corpus", "--recipe", "specter", "--overwrite"], "which samples must not replace"),
         (["graph", "@corpus", "-o", "@corpus", "--overwrite"], "which graph must not replace"),
-        (["graph", "@corpus", "-o", "@g1", "--method", "none", "--held-out", "0.1"], "--held-out evaluates node vectors"),
+        (
+            ["graph", "@corpus", "-o", "@g1", "--method", "none", "--held-out", "0.1"],
+            "--held-out evaluates node vectors",
+        ),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--graph", "@nowhere"], "nowhere does not exist"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--workers", "-2"], "--workers is -2"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "mine.tml"], "mine.tml does not exist"),

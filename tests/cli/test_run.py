@@ -33,7 +33,7 @@ def test_run_and_run_again(corpus: Path, bert: Path, tmp_path: Path, capsys: pyt
     assert code == 0, err
     assert "| start |" in out and "## corpus" in out and "stages that ran: corpus, graph" in err
     code, out, err = run(capsys, "run", *words)
-    assert code == 0 and "all of it was there already" in out and "nothing to do" in err
+    assert code == 0 and "all stages were already done" in out and "nothing to do" in err
     code, out, _ = run(capsys, "run", *words, "--json")
     found = json.loads(out)
     assert code == 0 and found["made"] == [] and found["models"] == [str(tmp_path / "run" / "model")]

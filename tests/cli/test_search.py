@@ -157,7 +157,7 @@ def test_change(index, capsys, tmp_path):
         "cpu",
     )
     assert code == 0 and out.startswith(
-        f"{folder}: 32 numbers (float16) of tiny, aspects method, computed by torch\npapers"
+        f"{folder}: 32 dimensions (float16) of tiny, aspects method, computed by torch\npapers"
     )
     assert "no vector" not in out
     code, out, _ = run(capsys, "search", folder, "--paper", "b", "--count", 2, "--json")

@@ -158,4 +158,4 @@ def test_mistakes(indexes, capsys, arguments, said):
 def test_an_export_that_is_there(indexes, capsys, tmp_path):
     (tmp_path / "out.bib").write_text("mine")
     code, _, err = run(capsys, "search", indexes[0], "--paper", "p:0", "--export", tmp_path / "out.bib")
-    assert code == 2 and "exists already" in err and (tmp_path / "out.bib").read_text() == "mine"
+    assert code == 2 and "already exists" in err and (tmp_path / "out.bib").read_text() == "mine"

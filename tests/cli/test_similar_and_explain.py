@@ -69,7 +69,9 @@ def test_similar_by_sentences(made, capsys):
     assert code == 0 and found["sentences"] == [0] and found["is_exact"]
     (hit,) = found["hits"]
     assert hit["id"] == "c" and hit["nearest_sentences"]["paper"] == 0 and hit["title"] == ""
-    code, out, _ = run(capsys, "similar", made.sentences, "--paper", "a", "--rescore", 0, "--json", "--metric", "cosine")
+    code, out, _ = run(
+        capsys, "similar", made.sentences, "--paper", "a", "--rescore", 0, "--json", "--metric", "cosine"
+    )
     assert json.loads(out)["temperature"] == 5000 and json.loads(out)["is_exact"]
 
 
@@ -92,7 +94,7 @@ def test_explain(made, tmp_path, capsys):
     text = page.read_text()
     assert "Deep &lt;b&gt;sea&lt;/b&gt;" in text and "<b>sea" not in text and "default-src 'none'" in text
     code, _, err = run(capsys, *command)
-    assert code == 2 and "exists already" in err
+    assert code == 2 and "already exists" in err
     code, out, _ = run(capsys, *command, "--overwrite", "--json", "--sentences", "1")
     found = json.loads(out)
     assert (
@@ -110,7 +112,7 @@ def test_mistakes(made, tmp_path, capsys):
         (("similar", made.vectors, "--paper", "a", "--sentences", "1"), "has one vector a paper"),
         (("similar", made.vectors, "--paper", "a", "-k", 0), "-k is 0"),
         (("similar", made.sentences, "--paper", "a", "--sentences", "one"), "--sentences is 'one'"),
-        (("similar", made.sentences, "--paper", "a", "--sentences", "7"), "no sentence of paper 'a' is chosen"),
+        (("similar", made.sentences, "--paper", "a", "--sentences", "7"), "none of the sentences 7 of paper 'a'"),
         (("similar", made.sentences, "--paper", "a", "--distance", "nearest"), "distance is 'nearest'"),
         (("similar", made.sentences, "--paper", "a", "--corpus", tmp_path / "gone"), "is not there"),
         (("explain", made.corpus, "--vectors", made.vectors, "--papers", "a", "b"), "holds no sentence vectors"),

@@ -69,7 +69,7 @@ def test_a_bundle_travels(made: Path, bert: Path, tmp_path: Path, capsys: pytest
         ("{made}/corpus --samples {made}/samples --set training.bach=4", "Did you mean 'batch'"),
         ("{made}/corpus --samples {made}/samples --set trainin.batch=4", "Did you mean 'training'"),
         ("{made}/corpus --samples {made}/graph", "holds graph"),
-        ("{made}/corpus --samples {made}/samples --init no/such/model/here", "is no folder"),
+        ("{made}/corpus --samples {made}/samples --init no/such/model/here", "is not a folder"),
         ("{made}/corpus --samples {made}/samples --set training.losses.in_batch.weight=1", "give --graph"),
         ("{made}/corpus --samples {made}/samples --set training.losses.student_teacher.weight=1", "--teacher"),
     ],

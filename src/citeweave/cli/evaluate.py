@@ -272,7 +272,9 @@ def _show_spaces(
     from citeweave.evaluation.evaluate import spaces_as_text
 
     if json:
-        print_json({"spaces": {space: _shown(report) for space, report in reports.items()}, "output": str(output)})
+        print_json(
+            {"spaces": {space: _report_json(report) for space, report in reports.items()}, "output": str(output)}
+        )
     elif not quiet:
         print(f"{output}: {name} on {suite.name}\n{spaces_as_text(reports)}")
 

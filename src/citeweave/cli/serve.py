@@ -223,7 +223,7 @@ def _check_serving(port: int) -> int:
 
 def _print_counts(library: Library, *, json: bool, quiet: bool) -> None:
     from citeweave.search.index import Index
-    from citeweave.serve.metrics import count_papers
+    from citeweave.serve.library import count_papers
 
     counts = count_papers(Index.open(library.index_folder))
     if json:

@@ -61,7 +61,6 @@ from citeweave.pipeline.training_stages import (
     with_start_model,
 )
 from citeweave.training.options import EncoderOptions
-from citeweave.training.sentence_objective import trained_distance
 
 COMPARISON = "comparison.md"
 
@@ -105,6 +104,8 @@ def run_recipe(
     reporter: Reporter = QUIET,
 ) -> RunResult:
     """Run a complete recipe into a folder: data, training, evaluation; finished stages are skipped."""
+    from citeweave.training.sentence_objective import trained_distance  # needs torch
+
     options, output = options or RunOptions(), Path(output)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a run is one process, but torchrun started several; train its samples with `citeweave train`")

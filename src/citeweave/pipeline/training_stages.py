@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,9 @@ from citeweave.pipeline.run_folder import CHAIN, INTENTS, RunFolder, RunOptions
 from citeweave.pipeline.stages import TrainingInputs
 from citeweave.pipeline.suites import Suites
 from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.sentence_objective import TrainedDistance
+
+if TYPE_CHECKING:
+    from citeweave.training.sentence_objective import TrainedDistance
 
 Rows = NDArray[np.int64]
 START = "start"

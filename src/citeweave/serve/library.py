@@ -39,6 +39,8 @@ from citeweave.core.errors import ArtifactError, CiteweaveError, MissingExtraErr
 from citeweave.core.files import LockedError, take_lock
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import STUB, Corpus
+from citeweave.search.filters import Filter, filter_rows
+from citeweave.search.index import Index
 from citeweave.serve.prepare_library import (
     RECORD,
     LibraryFolder,
@@ -236,6 +238,21 @@ def describe_missing(corpus: Corpus, *, enriched: bool = False) -> list[str]:
     return lines
 
 
+def count_papers(index: Index) -> dict[str, int]:
+    """Count the live papers of an index, and how many have vectors, sentences or abstracts.
+
+    Papers around a library, known only because it cites them or they cite it, are counted separately.
+    """
+    own = filter_rows(index, Filter(local=True))  # (size,)
+    return {
+        "papers": int(own.sum()),
+        "around": int((index.alive & ~own).sum()),
+        "with_vectors": int((index.with_vector & own).sum()),
+        "with_sentences": int((index.with_sentences & own).sum()),
+        "with_abstract": int(filter_rows(index, Filter(local=True, has_abstract=True)).sum()),
+    }
+
+
 # --- the background process ---
 
 
@@ -264,7 +281,6 @@ def _fill_vectors(folder: Path, options: LibraryOptions, stop: Callable[[], bool
     """Embed all papers of a library that have no vectors."""
     from citeweave.encoders.model_names import DEFAULT_MODEL
     from citeweave.search.fill_vectors import fill_vectors, pending_rows, pending_sentence_rows
-    from citeweave.search.index import Index
     from citeweave.search.index_model import open_embedding
 
     index, encoder = Index.open(folder), None

@@ -26,8 +26,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from citeweave.search.filters import Filter, filter_rows
-from citeweave.search.index import Index
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.responses import (
     App,
@@ -145,21 +143,6 @@ def _escape_label(label: str) -> str:
     'a\\\\"b'
     """
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def count_papers(index: Index) -> dict[str, int]:
-    """Count the live papers of an index, and how many have vectors, sentences or abstracts.
-
-    Papers around a library, known only because it cites them or they cite it, are counted separately.
-    """
-    own = filter_rows(index, Filter(local=True))  # (size,)
-    return {
-        "papers": int(own.sum()),
-        "around": int((index.alive & ~own).sum()),
-        "with_vectors": int((index.with_vector & own).sum()),
-        "with_sentences": int((index.with_sentences & own).sum()),
-        "with_abstract": int(filter_rows(index, Filter(local=True, has_abstract=True)).sum()),
-    }
 
 
 # --- the request log ---

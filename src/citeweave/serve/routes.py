@@ -27,7 +27,8 @@ from citeweave.search.index import Index
 from citeweave.search.query import Query
 from citeweave.search.suggest import suggest as suggestions
 from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex, Server, find_row, short_paper
-from citeweave.serve.metrics import CONTENT_TYPE, count_papers
+from citeweave.serve.library import count_papers
+from citeweave.serve.metrics import CONTENT_TYPE
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, failure, without_paths
 from citeweave.serve.schemas import (
     BatchRequest,
