@@ -441,14 +441,14 @@ class NeighborhoodResponse(BaseModel):
     outside: Annotated[int, Field(description="References of the paper that the index does not have.")]
 
 
-class MissingPaper(ShortPaper):
+class MissingPaperEntry(ShortPaper):
     key: str
     count: int
     in_index: bool
 
 
 class MissingPaperResponse(BaseModel):
-    papers: list[MissingPaper]
+    papers: list[MissingPaperEntry]
 
 
 class SuggestionResponse(BaseModel):
