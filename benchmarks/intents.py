@@ -116,7 +116,7 @@ def rows_of(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("agreement beyond chance (kappa)", number(agreement["chance_corrected"])),
         ("mean confidence of the likeliest intent", number(facts["mean_confidence"])),
         ("sentences read", f"{contexts['annotated']:,} of {contexts['all']:,}"),
-        ("in another language, it seems", share(contexts["another_language"], contexts["annotated"])),
+        ("apparently in another language", share(contexts["another_language"], contexts["annotated"])),
         ("without a recognizable mark", share(contexts["without_mark"], contexts["annotated"])),
     ]
     if "agrees_with_source" in facts:

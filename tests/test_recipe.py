@@ -161,7 +161,7 @@ def test_what_is_written_reads_back(tables: dict[str, Any]) -> None:
         ("training.epochs = 1979-05-27", "training.epochs is datetime.date.*; it must be a text, a number"),
         ('encoder.init = "a\\nb"', r"encoder.init is 'a\\nb'; it must be a text of at most 4,000 printable characters"),
         ('training."" = 1', "training has the key ''; a key has 1 to 100 printable characters"),
-        ("training.a.b.c.d.e.f.g.h.i = 1", "is deeper than 8 tables"),
+        ("training.a.b.c.d.e.f.g.h.i = 1", "is nested deeper than 8 tables"),
         ("mining.contexts = 5", r"mining.contexts is 5; it must be a table \[mining.contexts\]"),
         ("mining.tasks = 5", r"mining.tasks is 5; it must be a table \[mining.tasks\]"),
         ("mining.positives.exclude = [1]", "mining.positives.exclude is .1.; it must be a list of texts"),

@@ -111,7 +111,7 @@ def test_copy_and_cache(bucket: Any, folder: Path, tmp_path: Path, capsys: pytes
     address = f"s3://{bucket.name}/thing"
     assert (
         run(capsys, "copy", folder, address)[1]
-        == f"{address}: 3 files, {sum(map(len, content(folder).values())):,} bytes; 3 traveled\n"
+        == f"{address}: 3 files, {sum(map(len, content(folder).values())):,} bytes; 3 transferred\n"
     )
     code, out, _ = run(capsys, "copy", address, tmp_path / "back", "--json")
     assert code == 0
@@ -156,7 +156,7 @@ def test_several_processes_do_not_write_to_an_address(
     monkeypatch.setenv("WORLD_SIZE", "2")
     code, _, err = run(capsys, "train", tmp_path / "corpus", "--samples", tmp_path, "-o", f"s3://{bucket.name}/model")
     assert code == 2
-    assert f"-o is s3://{bucket.name}/model, and several processes were started" in err
+    assert f"-o is s3://{bucket.name}/model, but several processes were started" in err
 
 
 def test_copy_of_a_folder_that_is_named_as_a_file_address(

@@ -191,7 +191,7 @@ def test_a_library_is_served_while_its_vectors_are_made_and_follows_its_source(
             assert time.monotonic() < end, health
             time.sleep(0.1)
         server.send_signal(signal.SIGINT)
-        assert "stopped; the same command goes on" in server.communicate(timeout=120)[1]
+        assert "stopped; the same command resumes" in server.communicate(timeout=120)[1]
     assert server.returncode == 0
     (tmp_path / "my.bib").write_text(BIBTEX + "@article{k3, title={Graphs of the cell}}\n", encoding="utf-8")
     assert "3 papers, 3 with vectors" in command(*explore, "--once")

@@ -70,4 +70,4 @@ def test_a_search_through_a_store_finds_what_the_index_finds(
 def test_a_store_has_no_words(made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["search", str(made.index.folder), "rain", "--by", "words", "--store", f"lance:{tmp_path}/x"])
-    assert ended.value.code == 2 and "--store holds the vectors of papers" in capsys.readouterr().err
+    assert ended.value.code == 2 and "--store holds vectors of papers" in capsys.readouterr().err
