@@ -188,3 +188,11 @@ def test_a_folder_of_such_a_name_without_the_mark_is_left_alone(tmp_path: Path, 
     make(tmp_path / "thing", 1)
     assert names(tmp_path) == [alike.name, "thing"]
     assert {path.name: path.read_text() for path in alike.iterdir()} == other
+
+
+def test_the_mark_of_begun_work_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is killed while it is written again would leave a folder with work in it and without its mark."""
+    begun = publishing.begin_work(tmp_path / "thing")
+    (begun / "kept" / "part.txt").write_text("hours of work")
+    monkeypatch.setattr(Path, "write_bytes", die)
+    assert publishing.begin_work(tmp_path / "thing") == begun == work_folder(tmp_path / "thing")

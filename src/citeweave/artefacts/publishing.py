@@ -59,7 +59,9 @@ def begin_work(target: Path) -> Path:
     if not folder.exists():
         folder = folder.with_name(folder.name + secrets.token_hex(4))
         folder.mkdir()
-    (folder / _OWNER).write_bytes(_mark(_named(target)))
+    owner, mark = folder / _OWNER, _mark(_named(target))
+    if not owner.exists() or read_input(owner) != mark:  # a whole mark is never written again: it must not be lost
+        owner.write_bytes(mark)
     for name in (_NEW, _KEPT):
         (folder / name).mkdir(exist_ok=True)
     return folder
