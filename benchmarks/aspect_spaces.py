@@ -22,7 +22,7 @@ from citeweave.corpus.text import paper_text
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.encoder_systems import aspect_spaces
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.suites import aspects, from_corpus
 from citeweave.evaluation.suites.corpus_pools import INTENTS
@@ -30,11 +30,11 @@ from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import Suite
 
 
-def read_papers(name: str, papers: Corpus, device: str) -> PrecomputedVectors:
+def read_papers(name: str, papers: Corpus, device: str) -> VectorSystem:
     """Vectors of all papers by one model."""
     encoder = load_encoder(name, device=device)
     texts = [paper_text(title, text) for title, text in zip(papers.titles, papers.abstracts, strict=True)]
-    return PrecomputedVectors(list(papers.ids), encoder.encode(texts, reporter=Reporter()), name=name)
+    return VectorSystem(list(papers.ids), encoder.encode(texts, reporter=Reporter()), name=name)
 
 
 def systems(plain: str, model: str, papers: Corpus, device: str) -> Iterator[tuple[str, System]]:

@@ -28,7 +28,7 @@ from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
 from citeweave.evaluation.open_system import SENTENCE_TOKENS
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.aspects import AspectSuiteOptions, make_suite
@@ -81,12 +81,14 @@ def alone(encoder: TorchEncoder, texts: TaskTexts) -> SentenceVectors:
 
 def systems(model: str, texts: TaskTexts) -> Iterator[ComparedSystem]:
     drawn = stream(0, "benchmark", "aspects").standard_normal((len(texts), 64))
-    yield ComparedSystem("random vectors", PrecomputedVectors(texts.ids, drawn, name="random"), "cosine", False)
+    yield ComparedSystem("random vectors", VectorSystem(texts.ids, drawn, name="random"), "cosine", False)
     yield ComparedSystem("BM25, whole", Bm25System(), "", False)
     yield ComparedSystem("BM25, aspect", AspectWords())
     with tempfile.TemporaryDirectory() as cache:
         encoder = load_encoder(model, device="cpu")
-        yield ComparedSystem(f"{model}, whole", EncoderSystem(encoder, cache=Path(cache), reporter=Reporter()), "cosine", False)
+        yield ComparedSystem(
+            f"{model}, whole", EncoderSystem(encoder, cache=Path(cache), reporter=Reporter()), "cosine", False
+        )
     encoder = load_encoder(model, max_tokens=SENTENCE_TOKENS, device="cpu")
     assert isinstance(encoder, TorchEncoder)
     for how, vectors in (("in context", in_context(encoder, texts)), ("alone", alone(encoder, texts))):
@@ -116,7 +118,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        corpus = synthesize(Path(folder) / "corpus", SyntheticOptions(papers=given.literature, seed=given.seed), workers=1)
+        corpus = synthesize(
+            Path(folder) / "corpus", SyntheticOptions(papers=given.literature, seed=given.seed), workers=1
+        )
         suite = make_suite(corpus, AspectSuiteOptions(given.papers, given.queries, given.seed))
         tasks = [task for task in suite.tasks if isinstance(task, RankingTask)]
         print(f"| {' | '.join(['map / ndcg%20', *(task.name for task in tasks)])} |\n|{'---|' * (len(tasks) + 1)}")

@@ -15,12 +15,12 @@ from measuring import write_figures
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts
 
 
-def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, PrecomputedVectors]:
+def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, VectorSystem]:
     rng = stream(0, "benchmark", "evaluation")
     papers = queries * candidates
     ids = [f"q{at}" for at in range(queries)] + [f"p{at}" for at in range(papers)]
@@ -30,7 +30,7 @@ def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, Pr
         np.arange(queries), np.arange(queries + 1) * candidates, rows, rng.integers(0, 2, papers), ids[:queries]
     )
     matrix = rng.normal(size=(len(ids), dimension)).astype(np.float32)
-    return RankingTask("made", texts, pools, RankingRule(("map", "ndcg"))), PrecomputedVectors(ids, matrix, name="made")
+    return RankingTask("made", texts, pools, RankingRule(("map", "ndcg"))), VectorSystem(ids, matrix, name="made")
 
 
 def loop(task: RankingTask, matrix: NDArray[np.float32]) -> float:

@@ -25,7 +25,9 @@ def main() -> None:
         synthesize(Path(folder) / "warm-up", SyntheticOptions(papers=100))
         with PeakMemory() as memory:
             start = time.perf_counter()
-            corpus = synthesize(Path(folder) / "corpus", SyntheticOptions(papers=options.papers), workers=options.workers)
+            corpus = synthesize(
+                Path(folder) / "corpus", SyntheticOptions(papers=options.papers), workers=options.workers
+            )
             seconds = time.perf_counter() - start
         start = time.perf_counter()
         Corpus.open(corpus.folder).row("syn:000007")

@@ -27,7 +27,9 @@ def tables() -> str:
         lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
         described = [path for path in files if path.read_text(encoding="utf-8").count("\n") > 1]
         rows = [f"| `{path.relative_to(SOURCE).as_posix()}` | {first_line(path)} |\n" for path in described]
-        heading = f"\n### {room}\n\n{first_line(SOURCE / room / '__init__.py')} {len(described)} files, {lines:,} lines.\n"
+        heading = (
+            f"\n### {room}\n\n{first_line(SOURCE / room / '__init__.py')} {len(described)} files, {lines:,} lines.\n"
+        )
         parts.append(f"{heading}\n| file | what it is about |\n|---|---|\n{''.join(rows)}")
     return "".join(parts) + "\n"
 

@@ -101,7 +101,11 @@ def average_shipped(asked: Shipping) -> None:
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
         start = load_start_model(_encoder(asked, bundle, Path(made)), asked.device)
         add_differences(start, mean)
-        cost = {"steps": asked.steps * len(asked.seeds), "seconds": 0.0, "device": describe_hardware(start.network.device)}
+        cost = {
+            "steps": asked.steps * len(asked.seeds),
+            "seconds": 0.0,
+            "device": describe_hardware(start.network.device),
+        }
         judge_shipped(asked, start, bundle, System(0, 0, cost))
 
 

@@ -170,7 +170,12 @@ def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, 
 
 
 def answering_of(
-    system: str, trained: TorchEncoder, run: TrainingRun, options: TrainingOptions, bundle: Bundle, tokens: dict[Any, Any]
+    system: str,
+    trained: TorchEncoder,
+    run: TrainingRun,
+    options: TrainingOptions,
+    bundle: Bundle,
+    tokens: dict[Any, Any],
 ) -> Answering:
     """What answers for a trained encoder: its vectors, and its sentences or spaces where it has some."""
     named = dataclasses.replace(trained, name=system)

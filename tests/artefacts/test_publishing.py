@@ -194,3 +194,11 @@ def test_a_folder_of_such_a_name_without_the_mark_is_left_alone(tmp_path: Path, 
     make(tmp_path / "thing", 1)
     assert names(tmp_path) == [alike.name, "thing"]
     assert {path.name: path.read_text() for path in alike.iterdir()} == other
+
+
+def test_the_mark_of_a_work_folder_is_not_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill while it is rewritten would leave a folder with work in it and without its mark."""
+    work = publish.create_work_folder(tmp_path / "thing")
+    (work / "kept" / "part.txt").write_text("hours of work")
+    monkeypatch.setattr(Path, "write_bytes", die)
+    assert publish.create_work_folder(tmp_path / "thing") == work == work_folder(tmp_path / "thing")

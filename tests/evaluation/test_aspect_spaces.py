@@ -19,7 +19,7 @@ from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace, aspect_spaces
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
 from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
@@ -107,7 +107,7 @@ def test_every_query_is_answered_in_its_own_space(papers: tuple[TaskTexts, NDArr
 def test_papers_without_vectors_stay_so_in_a_space() -> None:
     heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32), np.ones(2, np.float32)),)})
     texts = TaskTexts(["a", "b"], ["A", ""], ["", ""])
-    space = AspectSpace(PrecomputedVectors(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
+    space = AspectSpace(VectorSystem(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
     assert space.vectors(texts).matrix.tolist() == [[2, 1], [0, 0]]
     assert space.vectors(texts).present.tolist() == [True, False]
     nobody = AspectSpace(EncoderSystem(Counting(np.zeros((0, 6), np.float32))), heads, "method")

@@ -17,7 +17,7 @@ from citeweave.evaluation.bootstrap import derive_metric
 from citeweave.evaluation.encoder_systems import Bm25System
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
 from citeweave.evaluation.open_system import open_system
-from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
+from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.systems import PaperVectors
@@ -28,7 +28,7 @@ ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "
 """Suites that vectors of papers can answer; beir asks with questions."""
 
 
-class Counting(PrecomputedVectors):
+class Counting(VectorSystem):
     """Vectors that count how often a task asks, and stop everything at the n-th time."""
 
     def __init__(self, vectors: Vectors, *, stop_at: int = 0, name: str = "toy", revision: str = "1") -> None:
@@ -258,7 +258,7 @@ def test_vectors_of_some_tasks_alone(scidocs: Suite, vectors: Vectors, tmp_path:
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
 @pytest.mark.parametrize("name", SUITES)
 def test_ids_that_are_not_the_suites(folders: dict[str, Path], tmp_path: Path, name: str, missing: str) -> None:
-    strange = PrecomputedVectors(["10.1000/a", "10.1000/b"], np.eye(2), name="strange")
+    strange = VectorSystem(["10.1000/a", "10.1000/b"], np.eye(2), name="strange")
     with pytest.raises(UserError, match=r"such as '(p\d\d|q0)'|the original script stops") as error:
         evaluate(strange, read_suite(name, folders[name]), tmp_path / "r", options=EvaluationOptions(missing=missing))
     assert "\n" not in str(error.value) and len(str(error.value)) < 700
@@ -364,5 +364,5 @@ def test_maps_that_cannot_be_drawn(folders: dict[str, Path], scidocs: Suite, vec
         with pytest.raises(UserError, match="no map can be drawn: .* leave out --map"):
             evaluate(system, scidocs, tmp_path / "r", with_map=True)
     with pytest.raises(UserError, match="no paper of mag has a vector"):
-        evaluate(PrecomputedVectors(["x"], np.eye(1), name="x"), scidocs, tmp_path / "r", with_map=True)
+        evaluate(VectorSystem(["x"], np.eye(1), name="x"), scidocs, tmp_path / "r", with_map=True)
     assert not (tmp_path / "r").exists() and not work_folder(tmp_path / "r").exists()

@@ -18,7 +18,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import OpeningOptions, open_system
-from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
+from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.systems import (
@@ -91,7 +91,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_of_every_kind(tmp_path: Path, kind: str) -> None:
     system = open_system(str(KINDS[kind](tmp_path)))
-    assert isinstance(system, PrecomputedVectors)
+    assert isinstance(system, VectorSystem)
     assert system.name == ("mine" if kind == "artifact" else "v")
     assert len(system.revision) == 16 and system.metadata()["dimension"] == 2
     found = system.vectors(TEXTS)
@@ -388,7 +388,7 @@ def test_unknown_names_list_what_is_accepted(tmp_path: Path, monkeypatch: pytest
 def test_artifacts_of_other_kinds_are_named(
     folders: dict[str, Path], vectors: dict[str, list[float]], tmp_path: Path
 ) -> None:
-    system = PrecomputedVectors(list(vectors), np.array(list(vectors.values())), name="toy")
+    system = VectorSystem(list(vectors), np.array(list(vectors.values())), name="toy")
     evaluate(system, read_suite("mdcr", folders["mdcr"]), tmp_path / "r")
     with pytest.raises(UserError, match="r holds a report, which cannot be evaluated; give vectors"):
         opened(tmp_path / "r")

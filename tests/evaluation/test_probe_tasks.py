@@ -10,7 +10,7 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
+from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.probes import (
     SCIDOCS_CLASSES,
     SCIREPEVAL_CLASSES,
@@ -55,12 +55,12 @@ def task(kind: str = "classes", **changed: Any) -> ProbeTask:
     return replace(made, **changed)
 
 
-def vectors(without: tuple[int, ...] = (), **changed: Any) -> PrecomputedVectors:
+def vectors(without: tuple[int, ...] = (), **changed: Any) -> VectorSystem:
     kept = [row for row in range(len(IDS)) if row not in without]
     matrix = MATRIX.copy()
     for paper, vector in changed.items():
         matrix[IDS.index(paper)] = vector
-    return PrecomputedVectors([IDS[row] for row in kept], matrix[kept], name="toy", revision="1")
+    return VectorSystem([IDS[row] for row in kept], matrix[kept], name="toy", revision="1")
 
 
 def told(outcome: Outcome) -> list[Any]:
@@ -189,7 +189,7 @@ def test_few_shot_labels() -> None:
 @pytest.mark.parametrize("missing_as", ["zeros", "left out"])
 def test_ids_that_do_not_match_are_told(missing: str, missing_as: str) -> None:
     with pytest.raises(NoAnswerError, match="0 training and 0 test papers have vectors; .* such as 'p30'"):
-        run_probe(task(missing_as=missing_as), PrecomputedVectors(["x"], np.ones((1, 5)), name="x"), missing)
+        run_probe(task(missing_as=missing_as), VectorSystem(["x"], np.ones((1, 5)), name="x"), missing)
     with pytest.raises(NoAnswerError, match="30 training and 0 test papers"):
         run_probe(task(missing_as=missing_as), vectors(tuple(range(TRAIN, TRAIN + TEST))), missing)
 

@@ -30,7 +30,7 @@ from citeweave.evaluation.paper_map import MapData
 from citeweave.evaluation.report_charts import choose_shades
 from citeweave.evaluation.report_page import comparison_as_page, report_as_page
 from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.explain import Explanation
+from citeweave.vectors.explain import SentenceAlignment
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -280,7 +280,7 @@ def test_json_in_a_script_cannot_end_it() -> None:
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (60, 2), (3, 60)])
 def test_sentences_of_others_stay_text(left: int, right: int) -> None:
     plan = stream(left, "plan").random((left, right))
-    explained = Explanation(np.arange(left), np.arange(right), plan / plan.sum(), plan, 1.0)
+    explained = SentenceAlignment(np.arange(left), np.arange(right), plan / plan.sum(), plan, 1.0)
     texts = PairTexts(HOSTILE[0], HOSTILE[1], (HOSTILE * 20)[:left], (HOSTILE * 20)[:right])
     for name in MATCHING:
         found = check(explanation_as_page(explained, texts, DocumentDistance(name), model="<img src=x>"))
@@ -291,5 +291,5 @@ def test_sentences_of_others_stay_text(left: int, right: int) -> None:
 
 
 def test_a_plan_without_mass_is_drawn() -> None:
-    nothing = Explanation(np.arange(2), np.arange(1), np.zeros((2, 1)), np.zeros((2, 1)), 0.0)
+    nothing = SentenceAlignment(np.arange(2), np.arange(1), np.zeros((2, 1)), np.zeros((2, 1)), 0.0)
     check(explanation_as_page(nothing, PairTexts("", "", [], []), DocumentDistance("single")))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.precomputed import PrecomputedScores, PrecomputedVectors
+from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.ranking_tasks import best_mean, run_ranking, run_search
 from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask, TaskTexts
@@ -17,13 +17,11 @@ POOLS = {"q1": {"a": 1, "b": 0, "c": 0}, "q2": {"b": 1, "c": 0, "d": 1}}
 VECTORS = {"q1": [1, 0], "q2": [0, 1], "a": [1, 0.1], "b": [0.5, 0.5], "c": [0.1, 1], "d": [0, 0.9]}
 
 
-def vectors(**changed: list[float] | None) -> PrecomputedVectors:
+def vectors(**changed: list[float] | None) -> VectorSystem:
     given = {**VECTORS, **changed}
     kept = {paper: vector for paper, vector in given.items() if vector}
     empty = [paper for paper, vector in given.items() if vector == []]
-    return PrecomputedVectors(
-        list(kept), np.array(list(kept.values()), np.float64), name="toy", revision="1", empty=empty
-    )
+    return VectorSystem(list(kept), np.array(list(kept.values()), np.float64), name="toy", revision="1", empty=empty)
 
 
 def task(rule: RankingRule | None = None, **more: object) -> RankingTask:
@@ -101,12 +99,12 @@ def test_folds_average_means() -> None:
 
 def test_no_answer_at_all_is_an_error_of_ids() -> None:
     with pytest.raises(UserError, match="check that the ids of the vectors are the suite's ids"):
-        run_ranking(task(), PrecomputedVectors(["x"], np.eye(1), name="toy"), "", "peers")
+        run_ranking(task(), VectorSystem(["x"], np.eye(1), name="toy"), "", "peers")
 
 
 def test_reviewers_are_scored_by_their_best_papers() -> None:
     texts = TaskTexts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
-    given = PrecomputedVectors(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
+    given = VectorSystem(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
     pools = Pools.of(texts, {"s": {"ann": 1, "bob": 0}})
     people = Reviewers(np.array([0, 0, 0, 0, 0, 2, 3]), np.array([1, 2, 3]), top=1)
     outcome = run_ranking(
@@ -121,7 +119,7 @@ def test_reviewers_are_scored_by_their_best_papers() -> None:
 
 def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
     texts = TaskTexts.of_ids(["q", "a", "b", "c"], lacking="x")
-    given = PrecomputedVectors(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
+    given = VectorSystem(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
     search = SearchTask(
         "find",
         texts,

@@ -19,7 +19,7 @@ from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
-from citeweave.vectors.explain import Explanation
+from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 PAPERS = ["q", "r", "a", "b", "c", "d"]
@@ -101,7 +101,7 @@ def test_a_search_task_finds_papers(tmp_path: Path, bert: Path) -> None:
 def test_ribbons_are_as_wide_as_their_mass() -> None:
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
     picture = draw_ribbons(
-        Explanation(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
+        SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
         PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]),
     )
     assert picture.count('class="ribbon') == 2  # a thousandth is not drawn

@@ -13,7 +13,7 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.sentence_encoder import BYTES, encode_tokens
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
 from citeweave.evaluation.open_system import OpeningOptions, open_system
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking, standardize_scores
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem, TokenCache
 from citeweave.evaluation.suites.registry import read_suite
@@ -101,7 +101,7 @@ def ranking(system: Any, distance: str) -> dict[str, Any]:
 
 def test_a_sum_adds_standardized_scores() -> None:
     vectors = {"q": [3.0, 4.0], "a": [3.0, 4.0], "b": [6.0, 8.0], "long": [4.0, -3.0]}
-    system = PrecomputedVectors(list(vectors), np.array(list(vectors.values())), name="mine")
+    system = VectorSystem(list(vectors), np.array(list(vectors.values())), name="mine")
     found = ranking(system, "cosine+l2")
     # cosines 1, 1, 0: mean 2/3, deviation sqrt(2)/3; distances 0, 5, sqrt(50)
     cosines, apart = np.array([1, 1, 0.0]), np.array([0, 5, np.sqrt(50)])

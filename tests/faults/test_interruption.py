@@ -19,7 +19,7 @@ from citeweave import Corpus
 from citeweave.core.publish import create_work_folder, work_folder
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import open_system
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, TaskTexts
 
@@ -148,7 +148,7 @@ def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
 class Counted:
     """Vectors that count how many tasks they are asked to score."""
 
-    def __init__(self, vectors: PrecomputedVectors) -> None:
+    def __init__(self, vectors: VectorSystem) -> None:
         self.tasks, self._vectors = 0, vectors
 
     def __getattr__(self, name: str) -> Any:
@@ -178,7 +178,7 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
             shutil.copytree(work_folder(out) / "kept", create_work_folder(copied) / "kept", dirs_exist_ok=True)
     for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
         vectors = open_system(str(data / "vectors.jsonl"))
-        assert isinstance(vectors, PrecomputedVectors)
+        assert isinstance(vectors, VectorSystem)
         counted = Counted(vectors)
         assert evaluate(counted, suite, folder).metrics == expected["metrics"]
         assert counted.tasks == unfinished

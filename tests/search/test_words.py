@@ -335,7 +335,9 @@ def test_shared_words_weigh_much_in_both_papers(tmp_path):
     texts = [searchable_text(paper.title, paper.abstract) for paper in papers]
     parts = Bm25(texts).scores(["rare"], np.array([0, 2]), np.array([0, 1]))
     assert found[0].score == pytest.approx(parts.min(), rel=1e-9)
-    assert shared_words(index, 0, 1, max_words=1) == found[:1] and shared_words(index, 0, 1) == shared_words(index, 1, 0)
+    assert shared_words(index, 0, 1, max_words=1) == found[:1] and shared_words(index, 0, 1) == shared_words(
+        index, 1, 0
+    )
 
 
 def test_equal_scores_are_ordered_by_id_also_at_the_end():

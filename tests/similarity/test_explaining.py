@@ -47,5 +47,8 @@ def test_what_cannot_be_explained():
         explain_pair(PAPERS, "long", "nobody", transport)
     with pytest.raises(UserError, match="paper 'empty' has no sentence vectors"):
         explain_pair(PAPERS, 0, 2, transport)
-    with pytest.raises(UserError, match="none of the chosen sentences of paper 'short' has a vector; it has vectors of the sentences 1, 3"):
+    with pytest.raises(
+        UserError,
+        match="none of the chosen sentences of paper 'short' has a vector; it has vectors of the sentences 1, 3",
+    ):
         explain_pair(PAPERS, "short", "long", transport, query_sentences=[0, 2])

@@ -17,7 +17,7 @@ from citeweave.evaluation.html import one_line
 if TYPE_CHECKING:
     from citeweave.core.progress import Reporter
     from citeweave.vectors.document_distance import DocumentDistance
-    from citeweave.vectors.explain import Explanation
+    from citeweave.vectors.explain import SentenceAlignment
 
 
 class PaperSentences:
@@ -333,7 +333,7 @@ def explain(
 
 
 def _explain_text(
-    papers: tuple[str, str], explanation: Explanation, known: PaperSentences, name: str, output: Path | None
+    papers: tuple[str, str], explanation: SentenceAlignment, known: PaperSentences, name: str, output: Path | None
 ) -> str:
     lines = [f"{letter}: {paper}  {known.title(paper)}".rstrip() for letter, paper in zip("AB", papers, strict=True)]
     lines += [f"{name} distance {explanation.total:.4f}", " share  distance"]

@@ -137,7 +137,9 @@ def create_work_folder(target: Path) -> Path:
     if not folder.exists():
         folder = folder.with_name(folder.name + secrets.token_hex(4))
         folder.mkdir()
-    (folder / _OWNER).write_bytes(_owner_mark(_with_name(target)))
+    owner, mark = folder / _OWNER, _owner_mark(_with_name(target))
+    if not owner.exists() or read_input(owner) != mark:  # a complete mark is never rewritten, so that it cannot be lost
+        owner.write_bytes(mark)
     for name in (_NEW, _KEPT):
         (folder / name).mkdir(exist_ok=True)
     return folder

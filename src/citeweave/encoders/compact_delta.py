@@ -243,7 +243,9 @@ def apply_compact(folder: Path, model: Any) -> None:
             if name in stored:
                 change = stored[name].float()
             elif name in delta.matrices:
-                parts = {part: stored[f"{name}.{part}"] for part in _tensor_shapes(delta.matrices[name], _shape(weight))}
+                parts = {
+                    part: stored[f"{name}.{part}"] for part in _tensor_shapes(delta.matrices[name], _shape(weight))
+                }
                 _check_places(path, name, parts, len(weight))
                 change = read_change(delta.matrices[name], parts, _shape(weight))
             else:

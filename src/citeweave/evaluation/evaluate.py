@@ -49,7 +49,7 @@ from citeweave.evaluation.run_tasks import (
 )
 from citeweave.evaluation.systems import FacetSystem, NoAnswerError, Resumable, System, choose_distance, fingerprint
 from citeweave.evaluation.tasks import MISSING, NoTextsError, RankingTask, Suite, Task, TaskTexts, compute_averages
-from citeweave.vectors.explain import Explanation
+from citeweave.vectors.explain import SentenceAlignment
 from citeweave.version import __version__
 
 MAX_EXAMPLES = 4
@@ -303,7 +303,7 @@ class ExplainingSystem(System, Protocol):
 
     def explain(
         self, texts: TaskTexts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
-    ) -> Explanation | None:
+    ) -> SentenceAlignment | None:
         """Explain the match of two rows of the texts; None where a paper has no sentence."""
 
 
@@ -354,7 +354,9 @@ def _rows(task: RankingTask, query: str, paper: str) -> tuple[int, int] | None:
     return (list(task.pools.names).index(query), row) if row >= 0 and query in task.pools.names else None
 
 
-def _explain(system: ExplainingSystem, task: RankingTask, number: int, row: int, distance: str) -> Explanation | None:
+def _explain(
+    system: ExplainingSystem, task: RankingTask, number: int, row: int, distance: str
+) -> SentenceAlignment | None:
     """Explain the match of a query and a paper from their two texts alone."""
     texts, rows = task.texts, [int(task.pools.queries[number]), row]
     pair = TaskTexts(

@@ -30,7 +30,7 @@ from citeweave.evaluation.html import (
     render_table,
 )
 from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.explain import Explanation
+from citeweave.vectors.explain import SentenceAlignment
 
 WIDTH, TEXT_WIDTH, PORT_WIDTH = 1000, 372, 10
 """Of the picture, of a column of text, and of the bar beside it, in pixels."""
@@ -102,7 +102,7 @@ class ExampleMatch:
     """In percent."""
 
     grade: int
-    explanation: Explanation
+    explanation: SentenceAlignment
     texts: PairTexts
 
 
@@ -120,7 +120,7 @@ class _Column:
         return float(self.tops[at] + self.tops[at + 1]) / 2
 
 
-def draw_ribbons(explanation: Explanation, texts: PairTexts) -> str:
+def draw_ribbons(explanation: SentenceAlignment, texts: PairTexts) -> str:
     """Draw the sentences of two papers side by side as SVG, with ribbons between those that match."""
     shown = [_numbered(explanation.left, texts.of_left), _numbered(explanation.right, texts.of_right)]
     head = max(_height(title, BOLD_LINE_CHARS) for title in (texts.left_title, texts.right_title)) + 10
@@ -140,7 +140,7 @@ def draw_ribbons(explanation: Explanation, texts: PairTexts) -> str:
     return f"{scroll}<svg {box}>{''.join(parts)}</svg></div>"
 
 
-def _render_strongest_pairs(explanation: Explanation, texts: PairTexts, max_pairs: int = MAX_PAIRS) -> str:
+def _render_strongest_pairs(explanation: SentenceAlignment, texts: PairTexts, max_pairs: int = MAX_PAIRS) -> str:
     """Return an HTML table of the pairs of sentences that count most, with their shares and distances."""
     total = float(explanation.plan.sum()) or 1.0
     rows = [
@@ -155,7 +155,7 @@ def _render_strongest_pairs(explanation: Explanation, texts: PairTexts, max_pair
     return render_table(["share", "distance", "first paper", "second paper"], rows, numeric=[1], kind="pairs")
 
 
-def _render_plan(explanation: Explanation, texts: PairTexts) -> str:
+def _render_plan(explanation: SentenceAlignment, texts: PairTexts) -> str:
     """Return the matching plan as an HTML heat map of sentences by sentences: shares in percent, distances below."""
     total, largest = float(explanation.plan.sum()) or 1.0, float(explanation.plan.max()) or 1.0
     heads = "".join(
@@ -204,7 +204,7 @@ def render_matches(matches: Sequence[ExampleMatch]) -> list[str]:
 
 
 def explanation_as_page(
-    explanation: Explanation, texts: PairTexts, distance: DocumentDistance, *, model: str = ""
+    explanation: SentenceAlignment, texts: PairTexts, distance: DocumentDistance, *, model: str = ""
 ) -> str:
     """Return an HTML page about two papers: how their sentences match under a document distance."""
     names = f"{texts.left_title} and {texts.right_title}"
@@ -281,7 +281,7 @@ def _draw_text(x: float, y: float, height: float, words: str) -> str:
     )
 
 
-def _draw_flows(explanation: Explanation, left: _Column, right: _Column, scale: float) -> list[str]:
+def _draw_flows(explanation: SentenceAlignment, left: _Column, right: _Column, scale: float) -> list[str]:
     """Draw one ribbon per pair; at each sentence they are in the order of the other side, so that few cross."""
     plan, total = explanation.plan, float(explanation.plan.sum())
     above_left = np.cumsum(plan, axis=1) - plan  # (n, m) what lies above at the left sentence

@@ -6,7 +6,7 @@
 
 Of a pair with two scores the last one counts; NaN is no score. Both cases are counted.
 
->>> system = PrecomputedVectors(["p1", "p2"], np.eye(2), name="mine")
+>>> system = VectorSystem(["p1", "p2"], np.eye(2), name="mine")
 >>> system.vectors(TaskTexts.of_ids(["p2", "p9"], lacking="papers.jsonl")).state.tolist()
 [2, 0]
 """
@@ -46,7 +46,7 @@ FACETS = ("background", "method", "result")
 """Facets of CSFCube, which has one file of scores for each."""
 
 
-class PrecomputedVectors:
+class VectorSystem:
     """A system of precomputed vectors, one per paper id."""
 
     distances = DISTANCES
@@ -93,13 +93,13 @@ class PrecomputedVectors:
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
 
-def open_vectors(folder: Path, *, precision: str = "") -> PrecomputedVectors:
+def open_vectors(folder: Path, *, precision: str = "") -> VectorSystem:
     """Open the vectors in a folder written by citeweave as a system."""
     vectors = Vectors.open(folder)
     source = vectors.provenance
     matrix, finite = _round_vectors(vectors.matrix, precision)
     ids = [paper for paper, good in zip(vectors.ids, finite.tolist(), strict=True) if good]
-    return PrecomputedVectors(
+    return VectorSystem(
         ids,
         matrix if finite.all() else matrix[finite],
         name=source.label if source.model else folder.name,
@@ -113,7 +113,7 @@ def open_vectors(folder: Path, *, precision: str = "") -> PrecomputedVectors:
     )
 
 
-def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> PrecomputedVectors:
+def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> VectorSystem:
     """Read vector files (JSON lines, .npy with ids, .parquet) as a system; a paper's last vector counts.
 
     Numbers keep the precision of the file, JSON's that of float64; `precision` rounds them, as SciRepEval does to
@@ -146,7 +146,7 @@ def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> Pr
         raise UserError(f"no vector of {', '.join(map(str, paths))} is finite in {matrix.dtype}; check the file")
     empty = [paper for paper, row in place.items() if row < 0]
     tally.keep("vectors", len(rows))
-    return PrecomputedVectors(
+    return VectorSystem(
         list(usable),
         matrix[list(usable.values())],
         name=name,

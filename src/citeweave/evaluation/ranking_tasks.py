@@ -62,7 +62,9 @@ class _PooledTask:
 def run_ranking(task: RankingTask, system: System, distance: str, missing: str) -> Outcome:
     """Evaluate a system on a ranking task: rank the pool of every query."""
     chosen = choose_distance(system, distance, task.rule.distance)
-    scores = _sum_standardized([_score_pools(task, system, part) for part in split_distance(chosen)], task.pools.offsets)
+    scores = _sum_standardized(
+        [_score_pools(task, system, part) for part in split_distance(chosen)], task.pools.offsets
+    )
     folds = {name: number for number, fold in enumerate(task.folds) for name in fold}
     papers = None if task.reviewers is None else np.union1d(task.pools.queries, task.reviewers.papers)
     pooled = _PooledTask(

@@ -28,7 +28,7 @@ from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.systems import ABSENT, PRESENT, NoAnswerError, PaperVectors, System, fingerprint
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
-from citeweave.vectors.explain import Explanation, explain_pair
+from citeweave.vectors.explain import SentenceAlignment, explain_pair
 from citeweave.vectors.sentence_distances import TOKEN_BEST, token_distances
 from citeweave.vectors.sentence_search import FIRST, search_sentences
 from citeweave.vectors.sentence_vectors import SentenceVectors
@@ -142,7 +142,7 @@ class SentenceSystem:
 
     def explain(
         self, texts: TaskTexts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
-    ) -> Explanation | None:
+    ) -> SentenceAlignment | None:
         """Explain by which sentences two papers (rows of the texts) match; None where one of them has no sentence that
         takes part, and where the distance is not one between sentences."""
         if distance not in DISTANCES:

@@ -234,7 +234,8 @@ class Stepper:
             return [EncodingTurn(rank + count * at, part) for at, part in enumerate(mine)]
         with self.in_precision():
             forwards = [
-                [_count_forwards(self.data, self.network, papers(part)) for part in parts(each)] for each in range(count)
+                [_count_forwards(self.data, self.network, papers(part)) for part in parts(each)]
+                for each in range(count)
             ]
         turns = max(map(len, forwards))
         return [

@@ -51,7 +51,8 @@ class Validation:
             metrics[ACCURACY] = self._measure_accuracy(rows, layout, np.searchsorted(papers, triplets), owner)
         vectors = rows[layout.own]  # (papers, dimension)
         precisions = {
-            f"{name}.map": _mean_precision(vectors, papers, pool, distance=self.distance) for name, pool in pools.items()
+            f"{name}.map": _mean_precision(vectors, papers, pool, distance=self.distance)
+            for name, pool in pools.items()
         }
         return metrics | precisions
 

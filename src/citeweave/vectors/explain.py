@@ -37,7 +37,7 @@ class SentencePair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class SentenceAlignment:
     """How the sentences of two papers match; sentences are counted from 0, truncated ones are missing."""
 
     left: NDArray[np.int64]
@@ -98,7 +98,7 @@ def explain_pair(
     distance: DocumentDistance,
     *,
     query_sentences: Sequence[int] | NDArray[np.integer[Any]] | None = None,
-) -> Explanation:
+) -> SentenceAlignment:
     """Explain the distance of two papers, by ids or positions; `query_sentences` restricts the first paper."""
     torch = require("torch", extra="minilm")
     rows = [find_papers(vectors, [paper])[0] if isinstance(paper, str) else paper for paper in (left, right)]
@@ -123,4 +123,4 @@ def explain_pair(
             f"papers {vectors.ids[rows[0]]!r} and {vectors.ids[rows[1]]!r} have no distance: their sentence vectors hold "
             "numbers that are not finite or too large; embed them again"
         )
-    return Explanation(numbers[0], numbers[1], plan, distances, float(matched.distances[0]))
+    return SentenceAlignment(numbers[0], numbers[1], plan, distances, float(matched.distances[0]))

@@ -18,7 +18,7 @@ from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import open_truth
 from citeweave.evaluation.encoder_systems import Bm25System
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, AspectSuiteOptions, make_suite
@@ -84,8 +84,8 @@ def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(
 ) -> None:
     opened = SentenceVectors.open(knowing)
     sums = np.stack([opened.sentences(row).sum(axis=0) for row in range(len(opened))])
-    whole = PrecomputedVectors(list(opened.ids), sums, name="their sums")
-    chance = PrecomputedVectors(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
+    whole = VectorSystem(list(opened.ids), sums, name="their sums")
+    chance = VectorSystem(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
     for task in suite.tasks[:4]:
         assert isinstance(task, RankingTask)
         by_aspect = {
@@ -103,7 +103,7 @@ def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite)
     told = np.flatnonzero(np.diff(truth.facet_offsets))
     matrix = np.random.default_rng(4).normal(size=(len(corpus), 3))
     matrix[:, 0] = truth.method  # knows a little of it
-    judged = PrecomputedVectors(list(corpus.ids), matrix, name="mine")
+    judged = VectorSystem(list(corpus.ids), matrix, name="mine")
     unit = matrix[told] / np.linalg.norm(matrix[told], axis=1, keepdims=True)
     for aspect in TASKS:
         task = tasks[f"{aspect}_space"]
@@ -120,7 +120,7 @@ def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite)
         found = run_search(task, judged, "", "wrong")
         assert found.metrics["P_cap_10"] == pytest.approx(100 * np.mean(expected))
         assert set(task.judgments.groups) == {aspect} and len(expected) == OPTIONS.queries
-    truthful = PrecomputedVectors(list(corpus.ids), np.eye(99)[truth.method], name="the truth")
+    truthful = VectorSystem(list(corpus.ids), np.eye(99)[truth.method], name="the truth")
     assert run_search(tasks["method_space"], truthful, "", "wrong").metrics["P_cap_10"] == pytest.approx(100)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.evaluation.precomputed import PrecomputedVectors
+from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.suites.corpus_pools import INTENTS, RANDOM
@@ -96,7 +96,7 @@ def test_a_vector_that_knows_the_intent_is_right_and_chance_is_as_told(corpus: C
     rng = np.random.default_rng(0)
     values = [
         run_ranking(
-            task, PrecomputedVectors(task.texts.ids, rng.normal(size=(len(task.texts), 8)), name="chance"), "", "wrong"
+            task, VectorSystem(task.texts.ids, rng.normal(size=(len(task.texts), 8)), name="chance"), "", "wrong"
         )
         for _ in range(30)
     ]

@@ -43,7 +43,7 @@ def _promise(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Every count of this session, one line each."""
+    """Every count of this run, one line each."""
     if hasattr(terminalreporter.config, "workerinput") or not RECORDS.is_dir():
         return
     terminalreporter.section(f"tried and held ({SHARE})")

@@ -106,7 +106,9 @@ def other_files() -> Iterator[Target]:
     yield Target("people in JSON", (people,), of_file("p.jsonl", read_people), (b"person", b"papers"))
     yield Target("people in CSV", (b"person,paper\nada,p1\n",), of_file("p.csv", read_people))
     yield Target("conflicts", (b"submission,person\ns1,ada\n",), of_file("c.csv", read_conflicts))
-    yield Target("Zotero RDF", (rdf,), of_file("a.rdf", lambda path: write_csl_from_rdf(path, path.with_suffix(".json"))))
+    yield Target(
+        "Zotero RDF", (rdf,), of_file("a.rdf", lambda path: write_csl_from_rdf(path, path.with_suffix(".json")))
+    )
     for format, seed in (
         ("scincl", tsv),
         ("scirepeval", triplet),

@@ -193,7 +193,9 @@ def kept_files() -> Iterator[Target]:
     yield Target("aspect heads", (heads,), _heads)
     yield Target("safetensors", (_tensors(),), of_file("a.safetensors", lambda path: read_tensors(path, {"a": (2, 3)})))
     yield Target("config of a classifier", (classifier.read_bytes(),), of_file("config.json", ClassifierConfig.read))
-    yield Target("listing of objects", (listed,), lambda data: object_list.decode_listing(Address("s3", "b", "a"), data, "here"))
+    yield Target(
+        "listing of objects", (listed,), lambda data: object_list.decode_listing(Address("s3", "b", "a"), data, "here")
+    )
     yield Target("model folder", _MODULES, _model_folder, (b"type", b"path", b"pooling_mode", b"max_seq_length"))
 
 

@@ -92,7 +92,9 @@ def train_small(start: Path, place: Path) -> Path:
     plan = TrainingPlan(
         EncoderOptions(init=str(start)), TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2)
     )
-    return train_encoder(corpus, samples, place / "trained", plan, sources=DataSources(graph=graph), device="cpu").folder
+    return train_encoder(
+        corpus, samples, place / "trained", plan, sources=DataSources(graph=graph), device="cpu"
+    ).folder
 
 
 Encode = Callable[[list[str]], NDArray[np.float32]]

@@ -442,7 +442,9 @@ def draw_mentions(options: SyntheticOptions, start: int, stop: int) -> Synthetic
     rows = np.arange(start, stop)
     # a shifted exponential: mean 1, never below 0.4, a long tail; DRAWN_PER_CITATION makes up for repeats and missing papers
     lengths = 0.4 - 0.6 * np.log1p(-_draw_uniform(options, "references", rows))
-    lengths = np.minimum(lengths, 6) * options.references * DRAWN_PER_CITATION + _draw_uniform(options, "rounding", rows)
+    lengths = np.minimum(lengths, 6) * options.references * DRAWN_PER_CITATION + _draw_uniform(
+        options, "rounding", rows
+    )
     counts = lengths.astype(np.int64)
     citing = np.repeat(rows, counts)
     columns = np.arange(len(citing)) - np.repeat(np.cumsum(counts) - counts, counts)
