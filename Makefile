@@ -42,7 +42,7 @@ oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest depend
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(OLDEST_TESTS)
 
 # compiled code has a cache of its own, since either numba throws the other's away; docs/cli.md is as the newest typer words it
-OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/similarity/test_lexical.py tests/similarity/test_published.py \
+OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/vectors/test_bm25.py tests/vectors/test_formats.py \
 	tests/search/test_index.py tests/search/test_words.py tests/cli/test_search.py tests/cli/test_commands.py \
 	--deselect tests/cli/test_commands.py::test_cli_page_is_up_to_date
 

@@ -1,7 +1,5 @@
 """Sparse rows: products, degrees and turning round, against dense matrices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from citeweave.graph.adjacency import CHUNK, Adjacency, Csr
 from citeweave.graph.kernels import end_step
 
 
-def csr(matrix: np.ndarray, *, weighted: bool = False) -> Csr:
+def csr(matrix, *, weighted=False):
     """The entries of a dense matrix that are not 0."""
     rows, columns = np.nonzero(matrix)
     offsets = np.zeros(len(matrix) + 1, np.int64)
@@ -21,7 +19,7 @@ def csr(matrix: np.ndarray, *, weighted: bool = False) -> Csr:
     return Csr(offsets, columns.astype(np.int32), weights)
 
 
-def random_matrix(seed: int, nodes: int, density: float) -> np.ndarray:
+def random_matrix(seed, nodes, density):
     rng = np.random.default_rng(seed)
     return (rng.random((nodes, nodes)) < density) * rng.integers(1, 9, (nodes, nodes))
 

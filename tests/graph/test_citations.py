@@ -1,17 +1,14 @@
 """The citation graph against plain sets of edges."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus, synthesize
+from citeweave import synthesize
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
@@ -20,14 +17,14 @@ from citeweave.graph.edge_sort import count_edges, sorted_rows
 EDGES = st.lists(st.tuples(st.integers(-1, 12), st.integers(-1, 12)), max_size=60)
 
 
-def columns(edges: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def columns(edges):
     table = np.array(edges, np.int32).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
 @given(EDGES, st.sampled_from([8, 64, 1 << 20]))
 @settings(max_examples=60)
-def test_both_directions_hold_every_edge_once(edges: list[tuple[int, int]], memory: int) -> None:
+def test_both_directions_hold_every_edge_once(edges, memory):
     nodes = 12
     graph = graph_from_edges(*columns(edges), nodes, memory=memory)
     valid = [(a, b) for a, b in edges if 0 <= a < nodes and 0 <= b < nodes]
@@ -41,7 +38,7 @@ def test_both_directions_hold_every_edge_once(edges: list[tuple[int, int]], memo
     assert graph.counts.duplicates == len([1 for a, b in valid if a != b]) - len(expected)
 
 
-def test_attributes_of_duplicates_are_merged() -> None:
+def test_attributes_of_duplicates_are_merged():
     graph = graph_from_edges(
         np.array([3, 0, 3]),
         np.array([1, 2, 1]),
@@ -54,14 +51,14 @@ def test_attributes_of_duplicates_are_merged() -> None:
     assert graph.intents[graph.citing_edges[graph.citing.offsets[1] : graph.citing.offsets[2]]].tolist() == [5]
 
 
-def test_restricted_to_an_intent() -> None:
+def test_restricted_to_an_intent():
     graph = graph_from_edges(np.array([0, 0, 0]), np.array([1, 2, 3]), 4, intents=np.array([1, 3, 0], np.uint8))
     assert graph.restricted(2).cited.row(0).tolist() == [2]
     assert graph.restricted(1).cited.row(0).tolist() == [1, 2]
     assert graph.restricted(0).cited.row(0).tolist() == [3]
 
 
-def test_adjacency_directions_and_weights() -> None:
+def test_adjacency_directions_and_weights():
     graph = graph_from_edges(np.array([0, 2]), np.array([1, 1]), 3, strengths=np.array([2.0, 3.0], np.float32))
     both = graph.adjacency("both", weighted=True)
     assert len(both.parts) == 2
@@ -73,12 +70,12 @@ def test_adjacency_directions_and_weights() -> None:
         graph.adjacency("bot")
 
 
-def test_a_graph_without_edges_and_without_nodes() -> None:
+def test_a_graph_without_edges_and_without_nodes():
     assert graph_from_edges(*columns([]), 5).edges == 0
     assert graph_from_edges(*columns([]), 0).nodes == 0
 
 
-def test_one_giant_citing_paper() -> None:
+def test_one_giant_citing_paper():
     cited = np.arange(1, 100_001)
     graph = graph_from_edges(np.zeros(100_000, np.int64), cited[::-1], 100_001, memory=1 << 16)
     assert graph.cited.row(0).tolist() == cited.tolist()
@@ -86,11 +83,11 @@ def test_one_giant_citing_paper() -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     return synthesize(tmp_path_factory.mktemp("graph") / "corpus", SyntheticOptions(papers=300))
 
 
-def test_built_from_a_corpus_and_opened_again(corpus: Corpus, tmp_path: Path) -> None:
+def test_built_from_a_corpus_and_opened_again(corpus, tmp_path):
     graph = build_graph(corpus, tmp_path / "graph")
     assert graph.corpus == corpus.hash
     assert np.array_equal(graph.sources(), corpus.citing)
@@ -106,7 +103,7 @@ def test_built_from_a_corpus_and_opened_again(corpus: Corpus, tmp_path: Path) ->
     ).read_text().split('"hash"')[1][:70]
 
 
-def test_a_damaged_graph_is_refused(as_large: None, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_damaged_graph_is_refused(as_large, corpus, tmp_path):
     build_graph(corpus, tmp_path / "graph")
     path = tmp_path / "graph" / "cited" / "targets.npy"
     data = bytearray(path.read_bytes())
@@ -121,13 +118,13 @@ def test_a_damaged_graph_is_refused(as_large: None, corpus: Corpus, tmp_path: Pa
         CitationGraph.open(tmp_path / "graph")
 
 
-def test_columns_of_two_lengths() -> None:
+def test_columns_of_two_lengths():
     with pytest.raises(UserError, match="3 citing rows for 2 cited rows"):
         graph_from_edges(np.zeros(3, int), np.zeros(2, int), 4)
 
 
 @pytest.mark.parametrize("memory", [1, 24 * 40, 1 << 30])
-def test_edges_in_order_and_shuffled_make_one_graph(memory: int) -> None:
+def test_edges_in_order_and_shuffled_make_one_graph(memory):
     random = np.random.default_rng(5)
     citing, cited = np.sort(random.integers(-1, 52, 400)), random.integers(-1, 52, 400)
     intents, strengths = random.integers(0, 8, 400).astype(np.uint8), random.random(400).astype(np.float32)
@@ -143,7 +140,7 @@ def test_edges_in_order_and_shuffled_make_one_graph(memory: int) -> None:
         assert np.array_equal(one.offsets, two.offsets) and np.array_equal(one.targets, two.targets)
 
 
-def test_edges_in_order_are_not_copied_to_be_cut() -> None:
+def test_edges_in_order_are_not_copied_to_be_cut():
     """Half a billion of them would be copied for every range of rows."""
     citing = np.repeat(np.arange(1000, dtype=np.int32), 1000)  # 4 MB
     cited = np.tile(np.arange(1000, dtype=np.int32), 1000)

@@ -1,7 +1,5 @@
 """FastRP by torch's sparse products: the same vectors as by our loops, to what bfloat16 rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from citeweave.graph.walk_powers import EmbeddingRun, Panels, whiten
 torch = pytest.importorskip("torch")
 
 
-def made_up(*, weighted: bool) -> Adjacency:
+def made_up(*, weighted):
     """200 nodes; the last two have no edges."""
     random = np.random.default_rng(3)
     degrees = np.append(random.integers(1, 9, 198), [0, 0])
@@ -28,7 +26,7 @@ def made_up(*, weighted: bool) -> Adjacency:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("memory", [1 << 20, 200 * 2 * 2 * 16])
-def test_vectors_are_those_of_the_loops_to_rounding(weighted: bool, memory: int) -> None:
+def test_vectors_are_those_of_the_loops_to_rounding(weighted, memory):
     from citeweave.graph.walk_powers import GpuPowerSum
 
     adjacency, chosen = made_up(weighted=weighted), FastRP(weights=(0.5, 0.0, 1.0))
@@ -46,6 +44,6 @@ def test_vectors_are_those_of_the_loops_to_rounding(weighted: bool, memory: int)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_card_is_said() -> None:
+def test_a_missing_card_is_said():
     with pytest.raises(UserError, match="--device is cuda, but torch finds no GPU"):
         embed_nodes(made_up(weighted=False), NodeVectorOptions(dimension=16, device="cuda"))

@@ -1,16 +1,13 @@
 """Overlays of intents: on the edges of graphs that lost citations, and refused where they do not belong."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus, import_papers
+from citeweave import import_papers
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.graph.citations import build_graph, graph_from_edges
@@ -28,7 +25,7 @@ PAPERS = 9
 EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
 
 
-def write_corpus(folder: Path, edges: list[tuple[int, int]]) -> Corpus:
+def write_corpus(folder, edges):
     """Also with citations given twice, and one of a paper to itself."""
     folder.mkdir(parents=True, exist_ok=True)
     papers = [{"id": f"p{row}", "title": f"Title {row} of a paper"} for row in range(PAPERS)]
@@ -37,7 +34,7 @@ def write_corpus(folder: Path, edges: list[tuple[int, int]]) -> Corpus:
     return import_papers([folder / "papers.jsonl", folder / "citations.tsv"], folder / "corpus").corpus
 
 
-def write_overlay(corpus: Corpus, folder: Path, confidence: np.ndarray, own: np.ndarray | None = None) -> IntentOverlay:
+def write_overlay(corpus, folder, confidence, own=None):
     number = len(corpus.citing)
     own = np.zeros(number, np.uint8) if own is None else own
     with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
@@ -53,19 +50,19 @@ def write_overlay(corpus: Corpus, folder: Path, confidence: np.ndarray, own: np.
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("overlay"), EDGES + EDGES[:3])
 
 
 @pytest.fixture(scope="module")
-def overlay(corpus: Corpus) -> IntentOverlay:
+def overlay(corpus):
     rows = np.random.default_rng(0).dirichlet([0.4] * 3, len(corpus.citing)).astype(np.float16)
     own = np.zeros(len(rows), np.uint8)
     own[[1, 4]] = [6, 128]
     return write_overlay(corpus, corpus.folder.parent / "intents", rows, own)
 
 
-def test_a_graph_gets_the_masks_of_its_citations(corpus: Corpus, overlay: IntentOverlay, tmp_path: Path) -> None:
+def test_a_graph_gets_the_masks_of_its_citations(corpus, overlay, tmp_path):
     expected = {
         (int(a), int(b)): int(mask) for a, b, mask in zip(corpus.citing, corpus.cited, overlay.mask, strict=True)
     }
@@ -76,14 +73,9 @@ def test_a_graph_gets_the_masks_of_its_citations(corpus: Corpus, overlay: Intent
     assert len(set(expected.values())) > 2
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, PAPERS - 1), st.integers(0, PAPERS - 1)), max_size=30),
-    st.floats(0.05, 1.0),
-)
+@given(st.lists(st.tuples(st.integers(0, PAPERS - 1), st.integers(0, PAPERS - 1)), max_size=30), st.floats(0.05, 1.0))
 @settings(max_examples=40)
-def test_any_graph_over_the_papers(
-    corpus: Corpus, overlay: IntentOverlay, edges: list[tuple[int, int]], threshold: float
-) -> None:
+def test_any_graph_over_the_papers(corpus, overlay, edges, threshold):
     """Duplicates, citations held out, edges that the corpus does not have: those keep what they had."""
     table = np.array(edges, np.int32).reshape(-1, 2)
     before = np.full(len(table), 64, np.uint8)
@@ -96,7 +88,7 @@ def test_any_graph_over_the_papers(
     assert (graph.intents == 64).all()
 
 
-def test_masks_by_another_threshold(overlay: IntentOverlay) -> None:
+def test_masks_by_another_threshold(overlay):
     for least in (0.2, 0.5, 0.9):
         rows = zip(overlay.given.tolist(), overlay.mask.tolist(), overlay.confidence.tolist(), strict=True)
         limit = float(np.float16(least))
@@ -109,26 +101,26 @@ def test_masks_by_another_threshold(overlay: IntentOverlay) -> None:
     assert overlay.mask[overlay.given].tolist() == [6, 128]
 
 
-def test_columns_are_mapped_and_counts_end_at_their_largest(overlay: IntentOverlay) -> None:
+def test_columns_are_mapped_and_counts_end_at_their_largest(overlay):
     assert not overlay.mask.flags.writeable
     assert overlay.contexts.tolist() == [65_535] * len(overlay)
     assert overlay.context_mask.tolist() == [1]
     assert overlay.context_confidence.tolist() == [[1.0, 0.0, 0.0]]
 
 
-def test_places_of_pairs_that_are_no_citation(corpus: Corpus) -> None:
+def test_places_of_pairs_that_are_no_citation(corpus):
     places = CitationPlaces(corpus)
     found = places.find(np.array([0, 0, -1, 1, 8]), np.array([1, 5, PAPERS + 1, -1, 7]))
     assert found[[1, 2, 3]].tolist() == [-1, -1, -1]
     assert (corpus.citing[found[[0, 4]]].tolist(), corpus.cited[found[[0, 4]]].tolist()) == ([0, 8], [1, 7])
 
 
-def test_finer_intents_have_no_confidence() -> None:
+def test_finer_intents_have_no_confidence():
     assert confidence_from_mask(np.array([128, 4 | 16], np.uint8)).tolist() == [[0, 0, 0], [0, 0, 1]]
     assert mask_from_confidence(np.zeros((2, 3), np.float16), 1e-9).tolist() == [0, 0]
 
 
-def test_another_corpus_is_refused(corpus: Corpus, overlay: IntentOverlay, tmp_path: Path) -> None:
+def test_another_corpus_is_refused(corpus, overlay, tmp_path):
     other = write_corpus(tmp_path, EDGES[1:])
     graph = graph_from_edges(corpus.citing, corpus.cited, PAPERS)
     with pytest.raises(UserError, match=rf"intents of corpus {corpus.hash[:12]}.*citeweave annotate"):
@@ -139,7 +131,7 @@ def test_another_corpus_is_refused(corpus: Corpus, overlay: IntentOverlay, tmp_p
         overlay.on(build_graph(other, tmp_path / "graph"), corpus)
 
 
-def test_damage_is_told(corpus: Corpus, tmp_path: Path) -> None:
+def test_damage_is_told(corpus, tmp_path):
     folder = tmp_path / "intents"
     write_overlay(corpus, folder, np.zeros((len(corpus.citing), 3), np.float16))
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -1,21 +1,17 @@
 """Graph folders: streamed as held in memory, the same under any memory, resumed after a kill at any point."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.core.publish import work_folder
-from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.graph import citations, fastrp, node_vectors
-from citeweave.graph.build import GraphOptions, graph_options, make_graph
+from citeweave.graph.build import graph_options, make_graph
 from citeweave.graph.citations import CitationGraph, build_graph
 from citeweave.graph.fastrp import PanelFiles
 from citeweave.graph.node_vectors import embed_nodes
@@ -30,19 +26,19 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     return synthesize(tmp_path_factory.mktemp("making") / "corpus", SyntheticOptions(papers=300))
 
 
-def options(**more: object) -> GraphOptions:
+def options(**more):
     return graph_options({"dimension": 64, "workers": 1, **more})
 
 
-def kill_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, calls: int) -> None:
+def kill_after(monkeypatch, owner, name, calls):
     """The call after so many of a function raises instead."""
     whole, left = getattr(owner, name), [calls]
 
-    def counted(*arguments: object, **more: object) -> object:
+    def counted(*arguments, **more):
         if not left[0]:
             raise Killed
         left[0] -= 1
@@ -51,12 +47,12 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, calls:
     monkeypatch.setattr(owner, name, counted)
 
 
-def hash_of(folder: Path) -> str:
+def hash_of(folder):
     return str(json.loads((folder / "manifest.json").read_text())["hash"])
 
 
 @pytest.mark.parametrize("evening", [0.5, 0.0])
-def test_streamed_vectors_are_those_in_memory_bit_for_bit(corpus: Corpus, tmp_path: Path, evening: float) -> None:
+def test_streamed_vectors_are_those_in_memory_bit_for_bit(corpus, tmp_path, evening):
     chosen = options(fastrp={"evening": evening})
     graph = make_graph(corpus, tmp_path / "graph", chosen)
     wanted = embed_nodes(graph.adjacency(), chosen.vectors)
@@ -67,7 +63,7 @@ def test_streamed_vectors_are_those_in_memory_bit_for_bit(corpus: Corpus, tmp_pa
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_no_bit_depends_on_memory_or_workers(corpus: Corpus, tmp_path: Path, dtype: str) -> None:
+def test_no_bit_depends_on_memory_or_workers(corpus, tmp_path, dtype):
     hashes = set()
     for number, (memory, workers) in enumerate([(1 << 30, 1), (LITTLE, 2), (2 * LITTLE, 1)]):
         make_graph(corpus, tmp_path / str(number), options(memory=memory, workers=workers, dtype=dtype))
@@ -75,7 +71,7 @@ def test_no_bit_depends_on_memory_or_workers(corpus: Corpus, tmp_path: Path, dty
     assert len(hashes) == 1
 
 
-def test_float16_is_float32_but_for_rounding(corpus: Corpus, tmp_path: Path) -> None:
+def test_float16_is_float32_but_for_rounding(corpus, tmp_path):
     wide, half = (tmp_path / name for name in ("wide", "half"))
     make_graph(corpus, wide, options())
     make_graph(corpus, half, options(dtype="float16"))
@@ -100,16 +96,7 @@ def test_float16_is_float32_but_for_rounding(corpus: Corpus, tmp_path: Path) -> 
         (citations.ArtifactWriter, "finish", 1, 0, 0),
     ],
 )
-def test_a_killed_run_goes_on(
-    corpus: Corpus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: object,
-    name: str,
-    calls: int,
-    sorts: int,
-    panels: int,
-) -> None:
+def test_a_killed_run_goes_on(corpus, tmp_path, monkeypatch, owner, name, calls, sorts, panels):
     chosen, place = options(memory=LITTLE), tmp_path / "graph"
     make_graph(corpus, tmp_path / "whole", chosen)
     with monkeypatch.context() as patch:
@@ -119,8 +106,8 @@ def test_a_killed_run_goes_on(
     assert work_folder(place).is_dir() and not place.exists()
     done = {"sorts": 0, "panels": 0}
 
-    def counting(key: str, whole: object) -> object:
-        def counted(*arguments: object, **more: object) -> object:
+    def counting(key, whole):
+        def counted(*arguments, **more):
             done[key] += 1
             return whole(*arguments, **more)  # type: ignore[operator]
 
@@ -133,7 +120,7 @@ def test_a_killed_run_goes_on(
     assert done == {"sorts": sorts, "panels": panels}
 
 
-def test_panels_go_on_with_another_memory(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_panels_go_on_with_another_memory(corpus, tmp_path, monkeypatch):
     make_graph(corpus, tmp_path / "whole", options())
     with monkeypatch.context() as patch:
         kill_after(patch, fastrp.Projection, "add", 1)
@@ -143,9 +130,7 @@ def test_panels_go_on_with_another_memory(corpus: Corpus, tmp_path: Path, monkey
     assert hash_of(tmp_path / "graph") == hash_of(tmp_path / "whole")
 
 
-def test_overwriting_keeps_the_citations_of_the_same_corpus(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overwriting_keeps_the_citations_of_the_same_corpus(corpus, tmp_path, monkeypatch):
     build_graph(corpus, tmp_path / "graph")
     before = (tmp_path / "graph" / "cited" / "targets.npy").stat().st_ino
     with monkeypatch.context() as patch:
@@ -158,12 +143,12 @@ def test_overwriting_keeps_the_citations_of_the_same_corpus(
     assert CitationGraph.open(tmp_path / "graph").corpus == other.hash
 
 
-def test_too_little_memory_is_said_before_anything_is_embedded(corpus: Corpus, tmp_path: Path) -> None:
+def test_too_little_memory_is_said_before_anything_is_embedded(corpus, tmp_path):
     with pytest.raises(UserError, match="--memory is 1,000 bytes; node vectors of 300 nodes need at least 43,200"):
         make_graph(corpus, tmp_path / "graph", options(memory=1000))
 
 
-def test_older_graphs_are_found_by_their_recipe(corpus: Corpus, tmp_path: Path) -> None:
+def test_older_graphs_are_found_by_their_recipe(corpus, tmp_path):
     make_graph(corpus, tmp_path / "graph", options())
     recipe = json.loads((tmp_path / "graph" / "manifest.json").read_text())["recipe"]
     assert "dtype" not in recipe and not {"memory", "workers", "device"} & set(recipe["vectors"])

@@ -1,7 +1,5 @@
 """Node vectors: against dense references, the same under any memory and workers, and telling communities apart."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
@@ -21,7 +19,7 @@ CHEAP = ("fastrp", "prone")
 QUICK = EdgeModel(epochs=2, batch=100, chunk=10, uniform=10)
 
 
-def both_ways(nodes: int, sources: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None) -> Adjacency:
+def both_ways(nodes, sources, targets, weights=None):
     order = np.lexsort((targets, sources))
     offsets = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(sources, minlength=nodes), out=offsets[1:])
@@ -31,9 +29,7 @@ def both_ways(nodes: int, sources: np.ndarray, targets: np.ndarray, weights: np.
     return Adjacency((there, there.transposed()))
 
 
-def communities(
-    number: int = 4, size: int = 40, inside: int = 6, seed: int = 0, *, weighted: bool = False
-) -> Adjacency:
+def communities(number=4, size=40, inside=6, seed=0, *, weighted=False):
     """Groups whose members cite each other; one citation in ten goes anywhere. The last 3 nodes have no edges."""
     rng = np.random.default_rng(seed)
     nodes = number * size
@@ -46,16 +42,16 @@ def communities(
     return both_ways(nodes + 3, kept[0], kept[1], weights)
 
 
-def dense(adjacency: Adjacency) -> np.ndarray:
+def dense(adjacency):
     return adjacency.times(np.eye(adjacency.nodes, dtype=np.float32)).astype(np.float64)
 
 
-def unit(matrix: np.ndarray) -> np.ndarray:
+def unit(matrix):
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     return np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0)
 
 
-def options(method: str, **more: object) -> NodeVectorOptions:
+def options(method, **more):
     values = {"dimension": 48, "edges": QUICK, "device": "cpu", "workers": 1, **more}
     return NodeVectorOptions(method=method, **values)  # type: ignore[arg-type]
 

@@ -1,9 +1,5 @@
 """Columns in files: read back side by side, resumed, never taken for whole before they are."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,7 @@ from citeweave.graph.kernels import as_kernel_array, narrow_into
 from citeweave.graph.walk_powers import ROW_BLOCK
 
 
-def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path: Path) -> None:
+def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path):
     matrix = np.random.default_rng(0).normal(size=(ROW_BLOCK + 7, 5)).astype(np.float32)
     files = PanelFiles(tmp_path, *matrix.shape, np.float32)
     for columns in (slice(0, 3), slice(3, 5)):
@@ -23,7 +19,7 @@ def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path: Path) -> None
     assert np.array_equal(np.concatenate(blocks), matrix)
 
 
-def test_float16_is_read_and_written_as_numpy_does(tmp_path: Path) -> None:
+def test_float16_is_read_and_written_as_numpy_does(tmp_path):
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     every = every[np.isfinite(every)][:, None]
     files = PanelFiles(tmp_path, len(every), 1, np.float16)
@@ -42,7 +38,7 @@ def test_float16_is_read_and_written_as_numpy_does(tmp_path: Path) -> None:
     assert out[0, 0] == 65504
 
 
-def test_what_was_begun_does_not_count(tmp_path: Path) -> None:
+def test_what_was_begun_does_not_count(tmp_path):
     files = PanelFiles(tmp_path, 2, 4, np.float32)
     assert files.read_gains() == {}
     files.write_gains({4: np.ones(2, np.float32)})

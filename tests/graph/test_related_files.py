@@ -1,30 +1,24 @@
 """Related papers in a folder: what `related` finds, whatever the blocks, and a killed run goes on."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.core.publish import work_folder
 from citeweave.graph import related_files
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.related_files import RelatedFile, write_related
-from citeweave.graph.signals import Related, Relations, Signal, related, stream_related
+from citeweave.graph.signals import Related, Signal, related, stream_related
 
 
 @pytest.fixture
-def graph() -> CitationGraph:
+def graph():
     random = np.random.default_rng(3)
     return graph_from_edges(random.integers(0, 300, 2500), random.integers(0, 300, 2500), 300)
 
 
 @pytest.mark.parametrize("name", ["cocited", "coupled", "citing"])
-def test_columns_hold_what_related_finds(
-    name: str, graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_hold_what_related_finds(name, graph, tmp_path, monkeypatch):
     rows = np.random.default_rng(4).permutation(300)[:90]
     monkeypatch.setattr(related_files, "BLOCK_ROWS", 7)
     found = write_related(graph, Signal(name), np.concatenate([rows, rows[:5]]), tmp_path / "r", workers=2)
@@ -35,14 +29,12 @@ def test_columns_hold_what_related_finds(
     assert RelatedFile.open(tmp_path / "r").pairs == len(expected.targets) > 0
 
 
-def test_a_stopped_run_goes_on_at_its_block(
-    graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_goes_on_at_its_block(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(related_files, "BLOCK_ROWS", 50)
     counted: list[int] = []
     count = stream_related
 
-    def stopping(relations: Relations, signal: Signal, rows: np.ndarray, **options: int):  # type: ignore[no-untyped-def]
+    def stopping(relations, signal, rows, **options):  # type: ignore[no-untyped-def]
         if len(counted) == 3:
             raise KeyboardInterrupt
         counted.append(len(rows))
@@ -64,7 +56,7 @@ def test_a_stopped_run_goes_on_at_its_block(
     assert not work_folder(tmp_path / "r").exists()
 
 
-def test_the_same_call_opens_and_another_graph_is_refused(graph: CitationGraph, tmp_path: Path) -> None:
+def test_the_same_call_opens_and_another_graph_is_refused(graph, tmp_path):
     write_related(graph, Signal("cocited"), np.arange(20), tmp_path / "r")
     before = (tmp_path / "r" / "manifest.json").stat().st_mtime_ns
     write_related(graph, Signal("cocited"), np.arange(20), tmp_path / "r")
@@ -78,7 +70,7 @@ def test_the_same_call_opens_and_another_graph_is_refused(graph: CitationGraph, 
         write_related(graph, Signal("cocited"), np.array([300]), tmp_path / "outside")
 
 
-def test_another_graph_with_the_same_targets_is_counted_anew(tmp_path: Path) -> None:
+def test_another_graph_with_the_same_targets_is_counted_anew(tmp_path):
     one, other = (
         graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), 4) for citing in ([0, 0, 1, 1], [0, 0, 1, 2])
     )

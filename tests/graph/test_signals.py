@@ -1,23 +1,19 @@
 """Signals against their definitions written out as sets and counters."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus, import_papers, synthesize
+from citeweave import import_papers, synthesize
 from citeweave.core.errors import UserError
 from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.intent_overlay import intents_from_contexts
 from citeweave.graph.signals import (
     SIGNALS,
-    Related,
     Relations,
     Signal,
     UnionPart,
@@ -33,13 +29,13 @@ NODES = 9
 EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=45)
 
 
-def graph_of(edges: list[tuple[int, int]], intents: list[int] | None = None) -> CitationGraph:
+def graph_of(edges, intents=None):
     table = np.array(edges, np.int64).reshape(-1, 2)
     bits = None if intents is None else np.array(intents, np.uint8)
     return graph_from_edges(table[:, 0], table[:, 1], NODES, intents=bits)
 
 
-def by_definition(edges: set[tuple[int, int]], name: str, row: int, longest: int = 1000) -> dict[int, float]:
+def by_definition(edges, name, row, longest=1000):
     """What the name says, with strengths."""
     cites = {a: sorted(b for x, b in edges if x == a) for a in range(NODES)}
     cited_by = {b: sorted(a for a, x in edges if x == b) for b in range(NODES)}
@@ -60,7 +56,7 @@ def by_definition(edges: set[tuple[int, int]], name: str, row: int, longest: int
     return {target: float(number) for target, number in count.items() if target != row}
 
 
-def as_dict(found: Related, number: int) -> dict[int, float]:
+def as_dict(found, number):
     targets, strengths = found.row(number)
     assert np.all(np.diff(targets) > 0)
     return dict(zip(targets.tolist(), strengths.tolist(), strict=True))
@@ -68,7 +64,7 @@ def as_dict(found: Related, number: int) -> dict[int, float]:
 
 @given(EDGES, st.sampled_from([name for name in SIGNALS if name != "cocited_nearby"]), st.sampled_from([2, 1000]))
 @settings(max_examples=150)
-def test_every_signal_is_its_definition(edges: list[tuple[int, int]], name: str, longest: int) -> None:
+def test_every_signal_is_its_definition(edges, name, longest):
     graph = graph_of(edges)
     clean = {(a, b) for a, b in edges if a != b}
     found = related(graph, Signal(name, longest=longest), np.arange(NODES))
@@ -78,7 +74,7 @@ def test_every_signal_is_its_definition(edges: list[tuple[int, int]], name: str,
 
 @given(EDGES)
 @settings(max_examples=40)
-def test_restricted_to_an_intent(edges: list[tuple[int, int]]) -> None:
+def test_restricted_to_an_intent(edges):
     intents = [1 + (a + b) % 3 for a, b in edges]
     graph = graph_of(edges, intents)
     kept = {(a, b) for a, b in edges if a != b and (1 + (a + b) % 3) & 2}
@@ -89,7 +85,7 @@ def test_restricted_to_an_intent(edges: list[tuple[int, int]]) -> None:
 
 @given(EDGES, st.integers(1, 4))
 @settings(max_examples=60)
-def test_the_strongest_with_ties_by_row(edges: list[tuple[int, int]], most: int) -> None:
+def test_the_strongest_with_ties_by_row(edges, most):
     found = related(graph_of(edges), Signal("cocited", strongest=most), np.arange(NODES))
     for row in range(NODES):
         every = by_definition({(a, b) for a, b in edges if a != b}, "cocited", row)
@@ -97,7 +93,7 @@ def test_the_strongest_with_ties_by_row(edges: list[tuple[int, int]], most: int)
         assert as_dict(found, row) == dict(best)
 
 
-def test_blocks_and_workers_change_nothing() -> None:
+def test_blocks_and_workers_change_nothing():
     random = np.random.default_rng(0)
     graph = graph_from_edges(random.integers(0, 500, 4000), random.integers(0, 500, 4000), 500)
     rows = random.permutation(500)
@@ -111,7 +107,7 @@ def test_blocks_and_workers_change_nothing() -> None:
             assert len(blocks) > 1 or memory > 100_000
 
 
-def test_a_giant_reference_list_is_capped_and_counted() -> None:
+def test_a_giant_reference_list_is_capped_and_counted():
     citing, cited = np.zeros(100_000, np.int64), np.arange(1, 100_001)
     graph = graph_from_edges(np.append(citing, [1, 1]), np.append(cited, [2, 3]), 100_001)
     found = related(graph, Signal("cocited"), np.array([2]))
@@ -120,7 +116,7 @@ def test_a_giant_reference_list_is_capped_and_counted() -> None:
     assert len(related(graph, Signal("cocited", longest=200_000), np.array([2])).targets) == 99_999
 
 
-def test_rows_outside_the_graph_and_unknown_signals() -> None:
+def test_rows_outside_the_graph_and_unknown_signals():
     with pytest.raises(UserError, match="row 9 is not in a graph of 9 nodes"):
         related(graph_of([(0, 1)]), Signal("cited"), np.array([9]))
     with pytest.raises(UserError, match="signal is 'cocite'.*Did you mean 'cocited'"):
@@ -130,7 +126,7 @@ def test_rows_outside_the_graph_and_unknown_signals() -> None:
 
 
 @pytest.fixture
-def cited_nearby(tmp_path: Path) -> Corpus:
+def cited_nearby(tmp_path):
     """Paper p cites a and b in one sentence, c in the same section, d elsewhere; q cites a and d without a word."""
     (tmp_path / "in").mkdir()
     papers = "".join(f'{{"id": "{name}", "title": "paper {name}", "abstract": "text"}}\n' for name in "pqabcd")
@@ -145,7 +141,7 @@ def cited_nearby(tmp_path: Path) -> Corpus:
     return import_papers([tmp_path / "in"], tmp_path / "corpus").corpus
 
 
-def test_nearness_of_mentions(cited_nearby: Corpus) -> None:
+def test_nearness_of_mentions(cited_nearby):
     graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
     row = {name: cited_nearby.row(name) for name in "abcd"}
     found = related(Relations(graph, cited_nearby), Signal("cocited_nearby"), np.array([row["a"], row["d"]]))
@@ -155,7 +151,7 @@ def test_nearness_of_mentions(cited_nearby: Corpus) -> None:
     assert as_dict(strong, 0) == {row["b"]: 1.0}
 
 
-def test_intents_of_contexts_and_of_their_headings(cited_nearby: Corpus) -> None:
+def test_intents_of_contexts_and_of_their_headings(cited_nearby):
     graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
     assert not intents_from_contexts(cited_nearby, graph).any()
     told = intents_from_contexts(cited_nearby, graph, headings=True)
@@ -166,7 +162,7 @@ def test_intents_of_contexts_and_of_their_headings(cited_nearby: Corpus) -> None
     }  # fmt: skip
 
 
-def test_union_adds_weighted_cosines() -> None:
+def test_union_adds_weighted_cosines():
     graph = graph_of([(0, 2), (0, 3), (1, 2), (1, 3), (1, 4)])
     union = unite_signals(Relations(graph), [UnionPart(Signal("connected"), 2.0), UnionPart(Signal("cocited"), 0.5)])
     assert union.weights is not None
@@ -177,7 +173,7 @@ def test_union_adds_weighted_cosines() -> None:
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
 
 
-def test_union_in_blocks_and_files_is_the_same(tmp_path: Path) -> None:
+def test_union_in_blocks_and_files_is_the_same(tmp_path):
     corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=200))
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     parts = parse_union("connected:1,cocited_nearby:0.5,coupled:0.3", strongest=5)
@@ -193,7 +189,7 @@ def test_union_in_blocks_and_files_is_the_same(tmp_path: Path) -> None:
     assert np.array_equal(dense[0].T, dense[1])
 
 
-def test_a_union_without_edges_is_refused() -> None:
+def test_a_union_without_edges_is_refused():
     with pytest.raises(UserError, match="no two papers are related by cocited"):
         unite_signals(Relations(graph_of([(0, 1)])), parse_union("cocited"))
     with pytest.raises(UserError, match="a weight is a number over 0"):

@@ -1,10 +1,6 @@
 """A small BERT whose tokenizer has two unused tokens, and labeled sentences that follow a rule."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +14,7 @@ TELLING = ("shows", "learn", "find")
 
 
 @pytest.fixture(scope="session")
-def marked_bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def marked_bert(save_bert, tmp_path_factory):
     folder = save_bert(tmp_path_factory.mktemp("models") / "marked-bert", length=64)
     path = folder / "tokenizer.json"
     found = json.loads(path.read_text())
@@ -29,10 +25,10 @@ def marked_bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def planted() -> Callable[[int, int], LabeledSet]:
+def planted():
     """The word behind the citation asked about is the label; the one behind the other citation says nothing."""
 
-    def make(count: int, seed: int) -> LabeledSet:
+    def make(count, seed):
         random = np.random.default_rng(seed)
         examples = []
         for _ in range(count):

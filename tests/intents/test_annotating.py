@@ -1,25 +1,21 @@
 """Annotating against a plain loop over contexts, with a classifier that counts words."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus, Intent, import_papers
+from citeweave import Intent, import_papers
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import EmptyResultError, UserError
-from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.progress import QUIET
 from citeweave.core.publish import work_folder
 from citeweave.corpus.citation_marks import find_marks
-from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
+from citeweave.graph.intent_overlay import KIND, VERSION
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents, describe_agreement
 from citeweave.intents.citances import Citance, find_own_mark, looks_foreign, read_corpus_citances, read_span
 
@@ -31,24 +27,24 @@ class WordClassifier:
 
     name, hash, labels = "words", "words-1", ("result", "background", "method")
 
-    def __init__(self, fail_at: int = 0, seed: int = 0) -> None:
+    def __init__(self, fail_at=0, seed=0):
         self.seen: list[Citance] = []
         self._fail_at, self._seed = fail_at, seed
 
-    def predict(self, citances: Sequence[Citance], *, reporter: Reporter = QUIET) -> np.ndarray:
+    def predict(self, citances, *, reporter=QUIET):
         if self._fail_at and len(self.seen) + len(citances) > self._fail_at:
             raise KeyboardInterrupt
         self.seen += citances
         return np.array([self.one(citance) for citance in citances], np.float32)
 
-    def one(self, citance: Citance) -> list[float]:
+    def one(self, citance):
         words = f"{citance.section} {citance.text}".lower().replace(".", " ").split()
         sway = np.random.default_rng([self._seed, len(citance.text)]).random(3) if self._seed else np.full(3, 0.125)
         counts = [sum(word in WORDS[label] for word in words) + sway[i] for i, label in enumerate(self.labels)]
         return [count / sum(counts) for count in counts]
 
 
-def make_corpus(folder: Path, links: list[dict[str, Any]], contexts: list[dict[str, Any]], papers: int = 6) -> Corpus:
+def make_corpus(folder, links, contexts, papers=6):
     """Papers by Ann Author, citations as Semantic Scholar gives them, contexts as lines."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -62,15 +58,15 @@ def make_corpus(folder: Path, links: list[dict[str, Any]], contexts: list[dict[s
     return import_papers(sorted(folder.glob("*.jsonl")), folder / "corpus").corpus
 
 
-def link(citing: int, cited: int, **more: Any) -> dict[str, Any]:
+def link(citing, cited, **more):
     return {"citingcorpusid": citing, "citedcorpusid": cited, **more}
 
 
-def context(citing: int, text: str, *cited: int, **more: Any) -> dict[str, Any]:
+def context(citing, text, *cited, **more):
     return {"citing": f"s2:{citing}", "text": text, "cited": [f"s2:{one}" for one in cited], **more}
 
 
-def brute_force(corpus: Corpus, classifier: WordClassifier, options: AnnotateOptions) -> list[tuple[Any, ...]]:
+def brute_force(corpus, classifier, options):
     """Mask, confidences, contexts that spoke, and whether given, of every citation."""
     table, found = corpus.contexts, []
     records = [(table.citing[i], table.cited_rows(i).tolist(), corpus.context(i)) for i in range(len(table))]
@@ -95,7 +91,7 @@ def brute_force(corpus: Corpus, classifier: WordClassifier, options: AnnotateOpt
     return found
 
 
-def rows_of(overlay: IntentOverlay) -> list[tuple[Any, ...]]:
+def rows_of(overlay):
     columns = (overlay.mask, overlay.confidence, overlay.contexts, overlay.given)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -119,7 +115,7 @@ OPTIONS = st.builds(
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     rng = np.random.default_rng(1)
     links = [link(a, b) for a in range(1, 5) for b in range(1, 7) if a != b]
     links[0] |= {"intents": ["methodology"], "contexts": ["It is known [2].", "We agree [2]."]}
@@ -138,7 +134,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @given(OPTIONS, st.integers(0, 1000))
 @settings(max_examples=20)
-def test_the_same_as_a_loop_over_citations(corpus: Corpus, options: AnnotateOptions, seed: int) -> None:
+def test_the_same_as_a_loop_over_citations(corpus, options, seed):
     with TemporaryDirectory() as place:
         classifier = WordClassifier(seed=seed)
         overlay = annotate_intents(corpus, Path(place) / "intents", classifier, options)
@@ -154,7 +150,7 @@ def test_the_same_as_a_loop_over_citations(corpus: Corpus, options: AnnotateOpti
         assert counts["given"] == sum(row[3] for row in expected)
 
 
-def test_interruption_and_blocks_give_the_same_bytes(corpus: Corpus, tmp_path: Path) -> None:
+def test_interruption_and_blocks_give_the_same_bytes(corpus, tmp_path):
     whole = annotate_intents(corpus, tmp_path / "whole", WordClassifier(), AnnotateOptions(block=1000))
     with pytest.raises(KeyboardInterrupt):
         annotate_intents(corpus, tmp_path / "cut", WordClassifier(fail_at=40), AnnotateOptions(block=16))
@@ -171,7 +167,7 @@ def test_interruption_and_blocks_give_the_same_bytes(corpus: Corpus, tmp_path: P
         annotate_intents(corpus, tmp_path / "cut", WordClassifier(), AnnotateOptions(min_confidence=0.7))
 
 
-def test_what_the_source_says_stays(corpus: Corpus, tmp_path: Path) -> None:
+def test_what_the_source_says_stays(corpus, tmp_path):
     reader = WordClassifier()
     overlay = annotate_intents(corpus, tmp_path / "kept", reader)
     place = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(corpus.citing, corpus.cited, strict=True))}
@@ -192,7 +188,7 @@ def test_what_the_source_says_stays(corpus: Corpus, tmp_path: Path) -> None:
     assert only.mask.tolist() == np.where(overlay.given, overlay.mask, 0).tolist()
 
 
-def test_facts(corpus: Corpus, tmp_path: Path) -> None:
+def test_facts(corpus, tmp_path):
     facts = annotate_intents(corpus, tmp_path / "intents", WordClassifier()).manifest.facts
     contexts, citations = facts["contexts"], facts["citations"]
     assert (contexts["all"], contexts["given"], contexts["cite_no_paper_of_the_corpus"]) == (65, 1, 1)
@@ -206,7 +202,7 @@ def test_facts(corpus: Corpus, tmp_path: Path) -> None:
     assert facts == read_manifest(tmp_path / "intents", KIND, VERSION).facts
 
 
-def test_agreement_of_one_label_and_of_chance() -> None:
+def test_agreement_of_one_label_and_of_chance():
     assert describe_agreement(np.array([[3, 0, 0], [2, 0, 0]])) == {
         "citations": 2,
         "share": 1.0,
@@ -218,7 +214,7 @@ def test_agreement_of_one_label_and_of_chance() -> None:
     assert abs(describe_agreement(drawn)["chance_corrected"]) < 0.02
 
 
-def test_nothing_to_annotate(tmp_path: Path) -> None:
+def test_nothing_to_annotate(tmp_path):
     bare = make_corpus(tmp_path / "bare", [link(1, 2)], [])
     with pytest.raises(EmptyResultError, match=r"no citing sentences.*import contexts.*specter_cl"):
         annotate_intents(bare, tmp_path / "x", WordClassifier())
@@ -234,7 +230,7 @@ def test_nothing_to_annotate(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists() and not work_folder(tmp_path / "x").exists()
 
 
-def test_given_intents_without_a_sentence(tmp_path: Path) -> None:
+def test_given_intents_without_a_sentence(tmp_path):
     corpus = make_corpus(tmp_path, [link(1, 2, intents=["background"]), link(1, 3)], [])
     overlay = annotate_intents(corpus, tmp_path / "intents", WordClassifier())
     assert sorted(overlay.mask.tolist()) == [0, 1]
@@ -244,7 +240,7 @@ def test_given_intents_without_a_sentence(tmp_path: Path) -> None:
     assert "only the intents that the source gave" in remarks
 
 
-def test_odd_sentences(tmp_path: Path) -> None:
+def test_odd_sentences(tmp_path):
     texts = [
         "Known",
         "use " * 2000 + "[3].",
@@ -262,7 +258,7 @@ def test_odd_sentences(tmp_path: Path) -> None:
     assert any("look like another language" in line for line in overlay.manifest.facts["remarks"])
 
 
-def test_a_classifier_must_know_the_labels_and_give_its_numbers(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_classifier_must_know_the_labels_and_give_its_numbers(corpus, tmp_path):
     reader = WordClassifier()
     reader.labels = ("background", "method")
     with pytest.raises(UserError, match="classifier words knows background, method.*result too"):
@@ -276,7 +272,7 @@ def test_a_classifier_must_know_the_labels_and_give_its_numbers(corpus: Corpus, 
             AnnotateOptions(**wrong)  # type: ignore[arg-type]
 
 
-def test_where_the_mark_stands(tmp_path: Path) -> None:
+def test_where_the_mark_stands(tmp_path):
     text = "Unlike Otto (1999), we use it (Author2 et al., 2003; Wu, 2020), as others [3] did."
     corpus = make_corpus(
         tmp_path,
@@ -299,7 +295,7 @@ def test_where_the_mark_stands(tmp_path: Path) -> None:
     ] * 6
 
 
-def test_languages() -> None:
+def test_languages():
     english = "In the work of van der Meer and de la Cruz (2010) the cells are from the mouse."
     assert not looks_foreign(english)
     assert not looks_foreign("α β γ in the cell of a mouse")
@@ -308,7 +304,7 @@ def test_languages() -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(bert, tmp_path_factory):
     """The package's own kind of classifier, on a small random encoder."""
     from citeweave.intents.examples import SCICITE, Example, LabeledSet, TrainingSets
     from citeweave.intents.options import ClassifierOptions
@@ -321,7 +317,7 @@ def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_trained_classifier(corpus: Corpus, trained: Path, tmp_path: Path) -> None:
+def test_a_trained_classifier(corpus, trained, tmp_path):
     from citeweave.intents.classifier import IntentClassifier
 
     classifier = IntentClassifier.open(trained, device="cpu")
@@ -339,9 +335,7 @@ class Killed(RuntimeError):
 
 
 @pytest.mark.parametrize(("save_every", "error"), [(0.0, Killed), (1e9, KeyboardInterrupt)])
-def test_annotating_resumes_in_the_middle_of_a_block(
-    corpus: Corpus, trained: Path, tmp_path: Path, save_every: float, error: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_annotating_resumes_in_the_middle_of_a_block(corpus, trained, tmp_path, save_every, error, monkeypatch):
     from citeweave.intents import network as predicting
     from citeweave.intents.classifier import IntentClassifier
 
@@ -350,8 +344,8 @@ def test_annotating_resumes_in_the_middle_of_a_block(
     network = classifier._load()
     inner, batches = network.logits, []
 
-    def annotate(name: str, dies_at: int = -1) -> IntentOverlay:
-        def logits(tokens: Any, task: str) -> Any:
+    def annotate(name, dies_at=-1):
+        def logits(tokens, task):
             batches.append(len(tokens))
             if len(batches) == dies_at:
                 raise error

@@ -1,7 +1,5 @@
 """Temperature scaling finds the temperature that was planted, and decisions follow their thresholds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +20,7 @@ from citeweave.intents.classifier import (
 )
 
 
-def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(count, seed):
     """Logits and labels that agree with them."""
     random = np.random.default_rng(seed)
     logits = random.normal(0, 2, (count, 3))
@@ -31,7 +29,7 @@ def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("planted", [0.3, 1.0, 4.0])
-def test_the_planted_temperature_is_found(planted: float) -> None:
+def test_the_planted_temperature_is_found(planted):
     logits, labels = drawn(4_000, 1)
     found = fit_temperature(logits * planted, labels)
     assert found == pytest.approx(planted, rel=0.1)
@@ -40,7 +38,7 @@ def test_the_planted_temperature_is_found(planted: float) -> None:
     assert negative_log_likelihood(logits * planted, labels, found) <= min(grid) + 1e-6
 
 
-def test_calibration_lowers_the_error() -> None:
+def test_calibration_lowers_the_error():
     logits, labels = drawn(4_000, 2)
     before = expected_calibration_error(softmax(5 * logits), labels)
     after = expected_calibration_error(cross_fit_probabilities(5 * logits, labels), labels)
@@ -49,7 +47,7 @@ def test_calibration_lowers_the_error() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 60), st.integers(0, 99))
-def test_calibration_error_by_hand(count: int, seed: int) -> None:
+def test_calibration_error_by_hand(count, seed):
     logits, labels = drawn(count, seed)
     probabilities = softmax(logits)
     top, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
@@ -61,7 +59,7 @@ def test_calibration_error_by_hand(count: int, seed: int) -> None:
     assert expected_calibration_error(probabilities, labels) == pytest.approx(total, abs=1e-6)
 
 
-def test_decisions() -> None:
+def test_decisions():
     rows = np.array([[0.8, 0.1, 0.1], [0.45, 0.45, 0.1], [0.4, 0.3, 0.3]])
     assert decide(rows).tolist() == [1, 0, 0]
     assert decide(rows, threshold=(0.4, 0.4, 0.3)).tolist() == [1, 3, 5]
@@ -73,20 +71,20 @@ def test_decisions() -> None:
         intent_bits(("background", "none"))
 
 
-def test_thresholds_are_the_best_of_all() -> None:
+def test_thresholds_are_the_best_of_all():
     logits, labels = drawn(500, 3)
     probabilities = softmax(logits)
     for label, found in enumerate(fit_thresholds(probabilities, labels)):
         assert 0.25 <= found <= 0.5
 
-        def f1(threshold: float, label: int = label) -> float:
+        def f1(threshold, label=label):
             said, true = probabilities[:, label] >= threshold, labels == label
             return float(2 * (said & true).sum() / max(1, said.sum() + true.sum()))
 
         assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(0.25, 0.5001, 0.01)), abs=1e-9)
 
 
-def test_measures_against_sklearn() -> None:
+def test_measures_against_sklearn():
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     random = np.random.default_rng(0)
     predicted, labels = random.integers(3, size=(2, 200))

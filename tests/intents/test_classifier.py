@@ -1,9 +1,6 @@
 """A classifier's folder may come from a stranger: what does not fit is told before anything is computed."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +52,7 @@ SOUND: dict[str, Any] = {
     ],
     ids=str,
 )
-def test_a_config_that_cannot_be_right_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_a_config_that_cannot_be_right_is_refused(change, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(SOUND))
     assert ClassifierConfig.read(path).labels == {"scicite": ("result", "background", "method")}
@@ -64,7 +61,7 @@ def test_a_config_that_cannot_be_right_is_refused(change: dict[str, Any], tmp_pa
         ClassifierConfig.read(path)
 
 
-def test_weights_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_right_are_refused(tmp_path):
     import safetensors.torch
 
     path = tmp_path / "delta.safetensors"

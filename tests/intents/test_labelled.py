@@ -1,10 +1,7 @@
 """Labeled sentences in all their spellings, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
@@ -26,13 +23,13 @@ from citeweave.intents.examples import (
 )
 
 
-def write(path: Path, *records: object) -> Path:
+def write(path, *records):
     text = "".join((record if isinstance(record, str) else json.dumps(record)) + "\n" for record in records)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
 
 
-def test_three_spellings(tmp_path: Path) -> None:
+def test_three_spellings(tmp_path):
     path = write(
         tmp_path / "c.jsonl.gz",
         {"text": "a [3]", "cite_span": [2.0, 5.0], "section": "Methods", "intent": "method", "intent_confidence": 0.7},
@@ -68,12 +65,12 @@ def test_three_spellings(tmp_path: Path) -> None:
         (["[1]"], "line 1 is not a JSON object"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, lines: list[object], words: str) -> None:
+def test_what_is_refused(tmp_path, lines, words):
     with pytest.raises(InputError, match=words):
         read_labeled([write(tmp_path / "c.jsonl", *lines)])
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_none(tmp_path):
     with pytest.raises(UserError, match="is not a file; give JSON lines"):
         read_labeled([tmp_path / "none.jsonl"])
     cut = write(tmp_path / "c.jsonl.gz", {"text": "a " * 999, "intent": "method"})
@@ -85,7 +82,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_labeled([other], split="train")
 
 
-def test_dev_sentences_are_never_trained_on(tmp_path: Path) -> None:
+def test_dev_sentences_are_never_trained_on(tmp_path):
     records = [{"text": f"t{n}", "intent": "method", "split": "train" if n % 2 else "dev"} for n in range(6)]
     path = write(tmp_path / "c.jsonl", *records)
     train, dev, _ = read_sets(SetFiles([path]))
@@ -99,8 +96,8 @@ def test_dev_sentences_are_never_trained_on(tmp_path: Path) -> None:
     assert read_sets(SetFiles([bare], dev=""))[1] is None
 
 
-def test_dev_sentences_in_another_spelling_are_left_out() -> None:
-    def made(*texts: str) -> LabeledSet:
+def test_dev_sentences_in_another_spelling_are_left_out():
+    def made(*texts):
         return LabeledSet("scicite", SCICITE, tuple(Example(Citance(text), 0) for text in texts))
 
     train = made(
@@ -112,7 +109,7 @@ def test_dev_sentences_in_another_spelling_are_left_out() -> None:
     assert drop_dev_sentences(train, made("Something else altogether is said here.")) is train
 
 
-def test_auxiliary_tasks(tmp_path: Path) -> None:
+def test_auxiliary_tasks(tmp_path):
     found = section_examples([Citance("a", None, "3 Methods"), Citance("b"), Citance("c", None, "4. Results")])
     assert [found.labels[row.label] for row in found.examples] == ["method", "results"]
     assert all(row.citance.section == "" for row in found.examples)
@@ -125,14 +122,14 @@ def test_auxiliary_tasks(tmp_path: Path) -> None:
     assert [row.label for row in read.examples] == [1, 0]
 
 
-def test_real_files(shared: Path) -> None:
+def test_real_files(shared):
     three = read_labeled([shared / "data" / "scicite" / "contexts.jsonl.gz"], split="dev")
     assert three.counts()["labels"] == {"background": 538, "method": 255, "result": 123}
     six = read_labeled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], ACL_ARC, task="acl_arc")
     assert len(six.examples) == 1941
 
 
-def test_places_of_hundreds_of_digits_are_none(tmp_path: Path) -> None:
+def test_places_of_hundreds_of_digits_are_none(tmp_path):
     record = {"string": "We use [1].", "label": "method", "citeStart": 7, "citeEnd": 10**400}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     assert len(read_labeled([tmp_path / "a.jsonl"]).examples) == 1

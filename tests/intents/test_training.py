@@ -1,10 +1,7 @@
 """Training on a small BERT: it learns a rule that needs the mark, the same twice, and survives its folder."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +13,13 @@ from citeweave.intents.options import ClassifierOptions
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents.train import ClassifierCardNotes, TrainedClassifier, hold_out_dev, train_classifier  # noqa: E402
+from citeweave.intents.train import ClassifierCardNotes, hold_out_dev, train_classifier  # noqa: E402
 
 Planted = Callable[[int, int], LabeledSet]
 
 
 @pytest.fixture(scope="module")
-def options(marked_bert: Path) -> ClassifierOptions:
+def options(marked_bert):
     return ClassifierOptions(
         base=str(marked_bert),
         rank=8,
@@ -36,25 +33,22 @@ def options(marked_bert: Path) -> ClassifierOptions:
 
 
 @pytest.fixture(scope="module")
-def trained(
-    options: ClassifierOptions, planted: Planted, tmp_path_factory: pytest.TempPathFactory
-) -> TrainedClassifier:
+def trained(options, planted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "classifier"
     return train_classifier(TrainingSets(planted(300, 1), planted(90, 2)), folder, options)
 
 
-def test_it_learns_a_rule_that_needs_the_mark(trained: TrainedClassifier, planted: Planted) -> None:
+def test_it_learns_a_rule_that_needs_the_mark(trained, planted):
     unseen = planted(120, 3)
     found = evaluate_classifier(trained.open(), unseen)
     assert found["macro_f1"] > 90
     blind = dataclasses.replace(
-        unseen,
-        examples=tuple(dataclasses.replace(row, citance=Citance(row.citance.text)) for row in unseen.examples),
+        unseen, examples=tuple(dataclasses.replace(row, citance=Citance(row.citance.text)) for row in unseen.examples)
     )
     assert evaluate_classifier(trained.open(), blind)["macro_f1"] < 80  # which citation is asked about is not known
 
 
-def test_the_folder_gives_what_the_report_says(trained: TrainedClassifier, planted: Planted) -> None:
+def test_the_folder_gives_what_the_report_says(trained, planted):
     classifier = trained.open()
     dev = planted(90, 2)
     found = evaluate_classifier(classifier, dev)
@@ -68,7 +62,7 @@ def test_the_folder_gives_what_the_report_says(trained: TrainedClassifier, plant
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
 
 
-def test_predictions_do_not_depend_on_batches_or_order(trained: TrainedClassifier, planted: Planted) -> None:
+def test_predictions_do_not_depend_on_batches_or_order(trained, planted):
     classifier = trained.open()
     citances = [row.citance for row in planted(40, 4).examples] + [Citance(""), Citance("  "), Citance("paper " * 2000)]
     together = classifier.predict(citances)
@@ -79,9 +73,7 @@ def test_predictions_do_not_depend_on_batches_or_order(trained: TrainedClassifie
     assert classifier.predict([]).shape == (0, 3)
 
 
-def test_int8_and_float16_files_agree(
-    trained: TrainedClassifier, options: ClassifierOptions, planted: Planted, tmp_path: Path
-) -> None:
+def test_int8_and_float16_files_agree(trained, options, planted, tmp_path):
     from citeweave.intents.network import load_delta, save_delta
 
     delta = load_delta(trained.folder / DELTA)
@@ -104,7 +96,7 @@ def test_int8_and_float16_files_agree(
     np.testing.assert_allclose(half, small, atol=0.05)
 
 
-def test_training_is_the_same_twice(options: ClassifierOptions, planted: Planted, tmp_path: Path) -> None:
+def test_training_is_the_same_twice(options, planted, tmp_path):
     short = dataclasses.replace(options, epochs=1, dropout=0.1, section_dropout=0.5, span_dropout=0.5)
     sets = TrainingSets(planted(48, 1), planted(24, 2))
     first, second = (train_classifier(sets, tmp_path / name, short).open() for name in ("a", "b"))
@@ -113,9 +105,7 @@ def test_training_is_the_same_twice(options: ClassifierOptions, planted: Planted
     assert other.hash != first.hash
 
 
-def test_teachers_unlabeled_and_auxiliary_sentences(
-    options: ClassifierOptions, planted: Planted, tmp_path: Path
-) -> None:
+def test_teachers_unlabeled_and_auxiliary_sentences(options, planted, tmp_path):
     train = planted(60, 1)
     citances = [row.citance for row in planted(40, 6).examples]
     arc = LabeledSet(
@@ -136,15 +126,13 @@ def test_teachers_unlabeled_and_auxiliary_sentences(
 
 
 @pytest.mark.parametrize("parts", ["all", "head"])
-def test_other_parts_survive_their_folder(
-    parts: str, options: ClassifierOptions, planted: Planted, tmp_path: Path
-) -> None:
+def test_other_parts_survive_their_folder(parts, options, planted, tmp_path):
     short = dataclasses.replace(options, epochs=1, parts=parts, pooling="mark" if parts == "all" else "cls")
     made = train_classifier(TrainingSets(planted(48, 1), planted(40, 2)), tmp_path / "made", short)
     assert evaluate_classifier(made.open(), planted(40, 2))["macro_f1"] == made.report["dev"]["macro_f1"]
 
 
-def test_a_tenth_of_each_label_is_held_back(planted: Planted) -> None:
+def test_a_tenth_of_each_label_is_held_back(planted):
     sets = hold_out_dev(TrainingSets(planted(200, 1)), seed=3)
     assert sets.dev is not None
     whole, kept, held = (found.counts()["labels"] for found in (planted(200, 1), sets.train, sets.dev))
@@ -152,9 +140,7 @@ def test_a_tenth_of_each_label_is_held_back(planted: Planted) -> None:
     assert not {id(row) for row in sets.train.examples} & {id(row) for row in sets.dev.examples}
 
 
-def test_another_encoder_is_refused(
-    trained: TrainedClassifier, save_bert: Callable[..., Path], options: ClassifierOptions, tmp_path: Path
-) -> None:
+def test_another_encoder_is_refused(trained, save_bert, options, tmp_path):
     classifier = trained.open()
     other = save_bert(tmp_path / "other", seed=7)
     classifier.config = dataclasses.replace(classifier.config, base=str(other))
@@ -162,9 +148,7 @@ def test_another_encoder_is_refused(
         classifier.predict([Citance("a paper [3]")])
 
 
-def test_bad_input_is_named(
-    options: ClassifierOptions, planted: Planted, trained: TrainedClassifier, tmp_path: Path
-) -> None:
+def test_bad_input_is_named(options, planted, trained, tmp_path):
     one = planted(30, 1)
     one = dataclasses.replace(one, examples=tuple(dataclasses.replace(row, label=1) for row in one.examples))
     with pytest.raises(UserError, match="all 30 labeled sentences are 'method'; training needs at least two labels"):

@@ -1,30 +1,28 @@
 """A small made-up literature with its graph and vectors of its nodes, for all tests of mining."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from citeweave import Corpus, Vectors, synthesize
+from citeweave import synthesize
 from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.graph.citations import CitationGraph, build_graph
+from citeweave.graph.citations import build_graph
 from citeweave.vectors.vectors import new_vectors
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     return synthesize(tmp_path_factory.mktemp("mining") / "corpus", SyntheticOptions(papers=600, references=12))
 
 
 @pytest.fixture(scope="session")
-def graph(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> CitationGraph:
+def graph(corpus, tmp_path_factory):
     return build_graph(corpus, tmp_path_factory.mktemp("mining-graph") / "graph")
 
 
 @pytest.fixture(scope="session")
-def vectors(corpus: Corpus, graph: CitationGraph, tmp_path_factory: pytest.TempPathFactory) -> Vectors:
+def vectors(corpus, graph, tmp_path_factory):
     """Two rounds of averaging random vectors over neighbors; papers without citations stay zero."""
     dense = np.zeros((len(corpus), len(corpus)), np.float32)
     dense[graph.sources(), graph.cited.targets] = 1

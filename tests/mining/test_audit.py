@@ -1,21 +1,17 @@
 """The audit of samples against counting by hand: collisions, false negatives, copies, repeats, leakage, warnings."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus, Vectors, import_papers
+from citeweave import import_papers
 from citeweave.core.errors import UserError
 from citeweave.corpus.leakage import CorpusPapers, ListedPapers
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.signals import Signal, related
 from citeweave.mining import collisions
 from citeweave.mining.audit import AuditOptions, audit_samples, draw_audit
@@ -23,12 +19,12 @@ from citeweave.mining.collisions import triplet_keys
 from citeweave.mining.false_negatives import RELATIONS, find_same_works, relate_pairs, relation_bit
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
-from citeweave.mining.samples import Picks, SampleBlock, SampleNames, Samples, block_from_lists, new_samples
+from citeweave.mining.samples import Picks, SampleBlock, SampleNames, block_from_lists, new_samples
 
 NAMES = SampleNames(rules=("near", "hard", "easy"), aspects=("background", "method"))
 
 
-def ragged(lists: list[list[int]], rules: list[list[int]], scores: list[list[float]] | None = None) -> Picks:
+def ragged(lists, rules, scores=None):
     flat = [row for picks in lists for row in picks]
     return Picks(
         np.cumsum([0, *map(len, lists)]).astype(np.int64),
@@ -38,7 +34,7 @@ def ragged(lists: list[list[int]], rules: list[list[int]], scores: list[list[flo
     )
 
 
-def written(folder: Path, corpus: Corpus, groups: list[tuple[int, list[int], list[int], int]], **facts: Any) -> Samples:
+def written(folder, corpus, groups, **facts):
     """Samples from (anchor, positives, negatives, aspect); the first negative is hard, the others easy."""
     anchors, ups, downs, aspects = zip(*groups, strict=True)
     block = SampleBlock(
@@ -64,9 +60,7 @@ no_folder_checks = settings(max_examples=30, suppress_health_check=[HealthCheck.
 
 @no_folder_checks
 @given(groups=groups, blocks=st.sampled_from([1, 3, 1 << 20]), memory=st.sampled_from([500, 1 << 20]))
-def test_collisions_and_repeats_are_those_counted_by_hand(
-    groups: list[Any], blocks: int, memory: int, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_collisions_and_repeats_are_those_counted_by_hand(groups, blocks, memory, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(collisions, "MAX_PICKS", blocks)
     samples = written(tmp_path / "s", corpus, groups)
     audit = audit_samples(samples, corpus, near_duplicates=False, options=AuditOptions(memory=memory, examples=100))
@@ -86,7 +80,7 @@ def test_collisions_and_repeats_are_those_counted_by_hand(
     check_repeats(audit.repeats, groups)
 
 
-def check_repeats(found: Any, groups: list[Any]) -> None:
+def check_repeats(found, groups):
     triplets = Counter()
     for anchor, up, down, aspect in groups:
         if up and down:
@@ -102,7 +96,7 @@ def check_repeats(found: Any, groups: list[Any]) -> None:
     assert [count for _, count in frequency.top] == sorted(counts.values(), reverse=True)[:10]
 
 
-def test_triplets_are_paired_as_samples_pair_them(corpus: Corpus, tmp_path: Path) -> None:
+def test_triplets_are_paired_as_samples_pair_them(corpus, tmp_path):
     random = np.random.default_rng(3)
     groups = [(i, random.integers(0, 99, i % 4).tolist(), random.integers(0, 99, i % 5).tolist(), 0) for i in range(40)]
     samples = written(tmp_path / "s", corpus, groups)
@@ -114,7 +108,7 @@ def test_triplets_are_paired_as_samples_pair_them(corpus: Corpus, tmp_path: Path
 
 
 @pytest.mark.parametrize("longest", [1000, 3])
-def test_relations_of_pairs_are_those_of_signals(longest: int) -> None:
+def test_relations_of_pairs_are_those_of_signals(longest):
     random = np.random.default_rng(0)
     citing, cited = (random.integers(0, 60, 260) ** 2 // 60 for _ in range(2))
     graph = graph_from_edges(citing, cited, 60)
@@ -128,7 +122,7 @@ def test_relations_of_pairs_are_those_of_signals(longest: int) -> None:
         assert expected.any()
 
 
-def test_negatives_are_judged_rule_by_rule(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_negatives_are_judged_rule_by_rule(corpus, graph, tmp_path):
     rules = {
         "positives": {"source": "cited", "count": 3},
         "negatives": {
@@ -155,7 +149,7 @@ def test_negatives_are_judged_rule_by_rule(corpus: Corpus, graph: CitationGraph,
     assert audit.coverage.anchors == len(samples) and audit.coverage.without_abstract == 0
 
 
-def copies_in(corpus: Corpus, folder: Path) -> Corpus:
+def copies_in(corpus, folder):
     """The first papers of a corpus, one with a cut abstract under another title, one with its title in capitals."""
     papers = [{"id": f"t:{row}", "title": corpus.titles[row], "abstract": corpus.abstracts[row]} for row in range(40)]
     words = papers[7]["abstract"].split()
@@ -167,7 +161,7 @@ def copies_in(corpus: Corpus, folder: Path) -> Corpus:
 
 
 @pytest.mark.parametrize("memory", [1 << 20, 2000])
-def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus: Corpus, tmp_path: Path, memory: int) -> None:
+def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus, tmp_path, memory):
     copied = copies_in(corpus, tmp_path)
     row = {name: copied.row(f"t:{name}") for name in ("7", "9", "1", "2", "3", "cut", "same")}
     first, second = (side.ravel() for side in np.meshgrid(np.arange(len(copied)), np.arange(len(copied))))
@@ -186,7 +180,7 @@ def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus: Corpus, tmp_pat
     assert "t:7 and t:cut" in str(audit)
 
 
-def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus: Corpus, tmp_path: Path) -> None:
+def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus, tmp_path):
     samples = written(tmp_path / "s", corpus, [(10, [11], [12], 0), (13, [14], [15], 0), (16, [17], [11], 0)])
     table = CorpusPapers(corpus)
     benchmark = ListedPapers(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
@@ -196,7 +190,7 @@ def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus: C
     assert audit_samples(samples, corpus, benchmarks={}).leaked == {}
 
 
-def test_distances_are_cosines_of_anchor_and_pick(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+def test_distances_are_cosines_of_anchor_and_pick(corpus, vectors, tmp_path):
     table = {
         "positives": {"source": "neighbors", "count": 3, "band": 5},
         "negatives": {
@@ -219,9 +213,7 @@ def test_distances_are_cosines_of_anchor_and_pick(corpus: Corpus, vectors: Vecto
     assert set(few.similarities["score"].values["hard"]) <= set(scores.values["hard"])
 
 
-def test_the_audit_does_not_depend_on_memory_blocks_or_workers(
-    corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_audit_does_not_depend_on_memory_blocks_or_workers(corpus, graph, vectors, tmp_path, monkeypatch):
     table = {"positives": {"source": "cited", "count": 5}, "negatives": {"source": "cocited", "count": 3}}
     samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", MiningInputs(graph=graph))
     found = []
@@ -234,7 +226,7 @@ def test_the_audit_does_not_depend_on_memory_blocks_or_workers(
     assert "collisions: " in found[0][1] and json.loads(found[0][0])["collisions"]["pairs"] > 0
 
 
-def test_aspects_may_disagree_on_purpose(corpus: Corpus, tmp_path: Path) -> None:
+def test_aspects_may_disagree_on_purpose(corpus, tmp_path):
     groups = [(1, [2], [3, 4], 0), (1, [3], [2, 4], 1)]
     audit = audit_samples(written(tmp_path / "s", corpus, groups), corpus, near_duplicates=False)
     assert (audit.collisions.pairs, audit.collisions.same_aspect, audit.collisions.same_anchor) == (2, 0, 2)
@@ -244,7 +236,7 @@ def test_aspects_may_disagree_on_purpose(corpus: Corpus, tmp_path: Path) -> None
     assert (repeats.triplets, repeats.repeated_triplets) == (3, 1)
 
 
-def test_warnings_name_the_next_step(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_warnings_name_the_next_step(corpus, graph, tmp_path):
     groups = [(1, [2, 1], [3, 2], 0), (2, [4], [1, 5], 0)]
     facts = {"rules_asked": {"hard": 9}, "rules_got": {"hard": 2}, "skipped": {"no positive": 7}}
     worst = audit_samples(written(tmp_path / "s", corpus, groups, **facts), corpus).warnings
@@ -260,13 +252,13 @@ def test_warnings_name_the_next_step(corpus: Corpus, graph: CitationGraph, tmp_p
     assert calm.warnings == () and str(calm).endswith("nothing to warn of")
 
 
-def test_samples_without_negatives_can_be_audited(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_samples_without_negatives_can_be_audited(corpus, graph, tmp_path):
     audit = audit_samples(written(tmp_path / "s", corpus, [(1, [2], [], 0)]), corpus, graph=graph)
     assert audit.collisions.share_of_negatives == 0 and audit.repeats.triplets == 0
     assert json.loads(json.dumps(audit.as_json()))["rules"]["near"]["picks"] == 1
 
 
-def test_what_does_not_belong_together_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_what_does_not_belong_together_is_refused(corpus, tmp_path):
     samples = written(tmp_path / "s", corpus, [(1, [2], [3], 0)])
     with pytest.raises(UserError, match="the graph is of another corpus"):
         audit_samples(samples, corpus, graph=graph_from_edges(np.array([0]), np.array([1]), 2))
@@ -281,7 +273,7 @@ def test_what_does_not_belong_together_is_refused(corpus: Corpus, tmp_path: Path
         AuditOptions(values=0)
 
 
-def test_pictures_are_drawn(corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path) -> None:
+def test_pictures_are_drawn(corpus, graph, vectors, tmp_path):
     pytest.importorskip("matplotlib")
     samples = written(tmp_path / "s", corpus, [(row, [row + 1], [row + 50, row + 90], 0) for row in range(200)])
     audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors, "a/b": vectors})

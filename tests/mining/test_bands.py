@@ -1,19 +1,15 @@
 """Bands: curves against counting by hand, and bands that keep positives and negatives apart in pools of any size."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus, Vectors
 from citeweave.core.errors import UserError
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.audit import audit_samples, draw_bands
 from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, rank_pairs, related_curve
 from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules
@@ -32,7 +28,7 @@ SCINCL = {
 }
 
 
-def clusters(papers: int, seed: int = 0, size: int = 12) -> tuple[PoolVectors, CitationGraph]:
+def clusters(papers, seed=0, size=12):
     """Papers in clusters that cite within them, as vectors and as a graph; every tenth paper is not in the pool."""
     random = np.random.default_rng(seed)
     home = np.arange(papers) // size
@@ -44,7 +40,7 @@ def clusters(papers: int, seed: int = 0, size: int = 12) -> tuple[PoolVectors, C
     return pool, graph_from_edges(citing, cited, papers)
 
 
-def all_ranks(vectors: PoolVectors, metric: str) -> np.ndarray:
+def all_ranks(vectors, metric):
     """[a, b] = the rank of row b among the neighbors of row a, 0 where it has none."""
     pool, size = vectors.pool, len(vectors.matrix)
     found = nearest(
@@ -57,7 +53,7 @@ def all_ranks(vectors: PoolVectors, metric: str) -> np.ndarray:
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
 @pytest.mark.parametrize("ties", [False, True])
-def test_reverse_ranks_are_those_of_a_full_search(metric: str, ties: bool) -> None:
+def test_reverse_ranks_are_those_of_a_full_search(metric, ties):
     vectors, _ = clusters(400)
     matrix = np.round(vectors.matrix[:, :4]) if ties else vectors.matrix
     matrix[~matrix.any(axis=1)] = 1
@@ -71,7 +67,7 @@ def test_reverse_ranks_are_those_of_a_full_search(metric: str, ties: bool) -> No
 
 
 @pytest.mark.parametrize("part", [1.0, 0.6])
-def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part: float) -> None:
+def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part):
     vectors, _ = clusters(300)
     anchors = np.random.default_rng(2).permutation(300)[: int(300 * part)]
     usable = set(anchors.tolist()) & set(vectors.pool.tolist())
@@ -89,7 +85,7 @@ def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part: float) -> N
     assert np.allclose(half.shares, 0.4 * curve.shares)
 
 
-def test_the_related_curve_asks_the_graph_about_each_rank() -> None:
+def test_the_related_curve_asks_the_graph_about_each_rank():
     vectors, graph = clusters(300)
     rows = vectors.pool[::7]
     curve = related_curve(vectors, graph, rows, near=6, ranks=np.array([3, 20, 40]))
@@ -105,7 +101,7 @@ def test_the_related_curve_asks_the_graph_about_each_rank() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(56, 700), st.integers(1, 6), st.integers(1, 4), st.booleans(), st.sampled_from([0.0005, 0.9]))
-def test_bands_never_overlap(papers: int, positives: int, negatives: int, known: bool, limit: float) -> None:
+def test_bands_never_overlap(papers, positives, negatives, known, limit):
     vectors, graph = clusters(papers, seed=papers)
     options = BandOptions(sample=60, seed=papers, collisions=limit)
     given = {"graph": graph} if known else {}
@@ -118,7 +114,7 @@ def test_bands_never_overlap(papers: int, positives: int, negatives: int, known:
     json.dumps(bands.as_json())
 
 
-def test_the_negative_rank_is_the_least_that_fits() -> None:
+def test_the_negative_rank_is_the_least_that_fits():
     vectors, graph = clusters(2000)
     bands = choose_bands(vectors, graph=graph)
     assert bands.related is not None and bands.collisions <= 0.0005
@@ -133,9 +129,7 @@ def test_the_negative_rank_is_the_least_that_fits() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_mined_samples_have_as_few_collisions_as_was_said(
-    known: bool, corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path
-) -> None:
+def test_mined_samples_have_as_few_collisions_as_was_said(known, corpus, graph, vectors, tmp_path):
     inputs = MiningInputs(graph=graph if known else None, vectors={"graph": vectors})
     rules = parse_rules(SCINCL)
     bands = choose_bands_for_rules(corpus, rules, inputs, seed=1)
@@ -152,7 +146,7 @@ def test_mined_samples_have_as_few_collisions_as_was_said(
     assert "--bands auto" in str(crowded)
 
 
-def test_bands_go_to_the_rules_that_take_them(corpus: Corpus, vectors: Vectors) -> None:
+def test_bands_go_to_the_rules_that_take_them(corpus, vectors):
     table = {
         "positives": {"a": {**SCINCL["positives"], "count": 2}, "b": {**SCINCL["positives"], "count": 3}},
         "negatives": {
@@ -178,7 +172,7 @@ def test_bands_go_to_the_rules_that_take_them(corpus: Corpus, vectors: Vectors) 
     assert [rules.positives[0].band for _, _, rules in mixture.tasks] == [first, first]
 
 
-def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
+def test_pools_that_are_too_small_are_refused(corpus):
     with pytest.raises(
         UserError, match="the pool has 36 papers with text and a vector; bands need 50 or more: give more"
     ):
@@ -197,13 +191,13 @@ def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
         BandOptions(max_share=2)
 
 
-def test_the_grid_reaches_both_ends() -> None:
+def test_the_grid_reaches_both_ends():
     for first, last in ((1, 1), (1, 2), (7, 12), (1, 50_000)):
         grid = rank_grid(first, last)
         assert grid[0] == first and grid[-1] == last and (np.diff(grid) > 0).all() and len(grid) < 50
 
 
-def test_pictures_are_drawn(tmp_path: Path) -> None:
+def test_pictures_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     vectors, graph = clusters(300)
     drawn = draw_bands(choose_bands(vectors, graph=graph), tmp_path)

@@ -1,13 +1,9 @@
 """Samples to other formats and back: the same triplets, every record accounted for, hostile files refused or counted."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,30 +16,12 @@ from hypothesis import strategies as st
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.progress import Count, Tally
 from citeweave.core.publish import work_folder
-from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
-from citeweave.mining.formats import (
-    sentence_transformers,
-    specter,
-    triplet_rows,
-)
-from citeweave.mining.formats.convert import (
-    FORMATS,
-    READERS,
-    WRITERS,
-    export_samples,
-    import_samples,
-)
-from citeweave.mining.formats.triplet_rows import (
-    NAMES,
-    OUTSIDE,
-    TWICE,
-    ExportOptions,
-    known_rows,
-    paired_samples,
-)
-from citeweave.mining.samples import Picks, SampleBlock, SampleNames, Samples, new_samples
+from citeweave.mining.formats import sentence_transformers, specter, triplet_rows
+from citeweave.mining.formats.convert import FORMATS, READERS, WRITERS, export_samples, import_samples
+from citeweave.mining.formats.triplet_rows import NAMES, OUTSIDE, TWICE, ExportOptions, known_rows, paired_samples
+from citeweave.mining.samples import Picks, SampleBlock, SampleNames, new_samples
 
 SHA = "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"
 IDS = ["s2:1", "s2:2", SHA, 'says "so", twice', "a,b", "é d", "s2:7", "8", "doi:10.1000/X", "ten", "eleven", "bare"]
@@ -53,7 +31,7 @@ Groups = Sequence[tuple[int, Sequence[int], Sequence[tuple[int, int]]]]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     """Twelve papers in the order of IDS; the last one has no title and no abstract."""
     folder = tmp_path_factory.mktemp("corpus")
     papers = [
@@ -69,8 +47,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return corpus
 
 
-def samples_of(folder: Path, corpus: Corpus, groups: Groups) -> Samples:
-    def picks(lists: list[list[tuple[int, int]]]) -> Picks:
+def samples_of(folder, corpus, groups):
+    def picks(lists):
         flat = [pick for one in lists for pick in one]
         rows, rules = (np.array([pick[i] for pick in flat], kind) for i, kind in ((0, np.int32), (1, np.uint8)))
         offsets = np.cumsum([0, *map(len, lists)]).astype(np.int64)
@@ -100,19 +78,19 @@ GROUPS: Groups = [
 
 
 @pytest.fixture
-def samples(tmp_path: Path, corpus: Corpus) -> Samples:
+def samples(tmp_path, corpus):
     return samples_of(tmp_path / "samples", corpus, GROUPS)
 
 
-def rows_of(samples: Samples) -> list[list[int]]:
+def rows_of(samples):
     return samples.triplets().rows().tolist()
 
 
-def written(folder: Path) -> list[str]:
+def written(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def check_account(facts: dict[str, Any]) -> None:
+def check_account(facts):
     for count in facts["records"].values():
         assert count["read"] == count["kept"] + sum(count["rejected"].values())
 
@@ -136,9 +114,7 @@ GROUP = st.tuples(
 @pytest.mark.parametrize("name", ROUND_TRIPS)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=st.lists(GROUP, min_size=1, max_size=8))
-def test_triplets_come_back_in_their_order(
-    tmp_path_factory: pytest.TempPathFactory, corpus: Corpus, name: str, groups: Groups
-) -> None:
+def test_triplets_come_back_in_their_order(tmp_path_factory, corpus, name, groups):
     tmp_path, format = tmp_path_factory.mktemp("trip"), name.split(",")[0]
     samples = samples_of(tmp_path / "samples", corpus, groups)
     wanted = [row for row in rows_of(samples) if len(set(row)) == 3]
@@ -227,11 +203,7 @@ def test_groups_have_all_negatives_in_one_row(tmp_path, corpus, samples):
     counts = export_samples(samples, corpus, tmp_path / "out", to="sentence_transformers", options=options)
     table = pq.read_table(tmp_path / "out/train.parquet")
     assert table.column_names[:5] == ["anchor", "positive", "negative_1", "negative_2", "negative_3"]
-    assert counts["records"]["rows"] == {
-        "read": 7,
-        "kept": 4,
-        "rejected": {sentence_transformers.FEW_NEGATIVES: 3},
-    }
+    assert counts["records"]["rows"] == {"read": 7, "kept": 4, "rejected": {sentence_transformers.FEW_NEGATIVES: 3}}
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
     wanted = [(anchor, up, [row for row, _ in downs]) for anchor, ups, downs in GROUPS for up in ups if len(downs) == 3]
     found = [(int(back.anchors[i]), int(back.positives.of(i)[0]), back.negatives.of(i).tolist()) for i in range(4)]
@@ -285,21 +257,13 @@ def test_texts_of_two_papers_are_noted(tmp_path):
 def test_specter_counts_and_easy_negatives(tmp_path, corpus, samples):
     counts = export_samples(samples, corpus, tmp_path / "out", to="specter")
     data = json.loads((tmp_path / "out/data.json").read_bytes())
-    wanted = {
-        0: {1: 5, 2: 5, 9: 5, 3: 1, 4: 1, 10: 1},
-        6: {7: 5, 8: 1},
-        3: {4: 5, 5: 5, 7: 1, 8: 1},
-    }
+    wanted = {0: {1: 5, 2: 5, 9: 5, 3: 1, 4: 1, 10: 1}, 6: {7: 5, 8: 1}, 3: {4: 5, 5: 5, 7: 1, 8: 1}}
     assert data == {
         IDS[query]: {IDS[row]: {"count": count} for row, count in others.items()} for query, others in wanted.items()
     }
     assert list(data) == [IDS[0], IDS[6], IDS[3]] == (tmp_path / "out/train.txt").read_text().splitlines()
     check_account(counts)
-    assert counts["records"]["pairs"] == {
-        "read": 15,
-        "kept": 12,
-        "rejected": {specter.EASY: 2, specter.BEFORE: 1},
-    }
+    assert counts["records"]["pairs"] == {"read": 15, "kept": 12, "rejected": {specter.EASY: 2, specter.BEFORE: 1}}
     assert counts["notes"] == {specter.TOO_LITTLE: 1}
     papers = json.loads((tmp_path / "out/metadata.json").read_bytes())
     assert list(papers) == IDS[:11] and all(papers[id]["paper_id"] == id for id in papers)
@@ -449,7 +413,7 @@ def test_scincl_reads_any_csv(tmp_path, corpus):
 
 
 def test_scirepeval_names_papers_in_many_ways(tmp_path, corpus):
-    def text(row: int) -> dict[str, str]:
+    def text(row):
         return {"title": corpus.titles[row], "abstract": corpus.abstracts[row]}
 
     lines: list[object] = [

@@ -1,7 +1,5 @@
 """Drawing by keys: uniform, without repetition, the same whatever the block."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,24 +21,24 @@ from citeweave.mining.draw import (
 RAGGED = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12), min_size=1, max_size=6)
 
 
-def lists_of(entries: list[list[tuple[int, int]]]) -> CandidateLists:
+def lists_of(entries):
     rows = [row for one in entries for row, _ in one]
     scores = [score for one in entries for _, score in one]
     offsets = np.cumsum([0, *map(len, entries)])
     return CandidateLists(offsets, np.array(rows, np.int32), np.array(scores, np.float32))
 
 
-def as_lists(lists: CandidateLists) -> list[list[int]]:
+def as_lists(lists):
     return [lists.rows[a:b].tolist() for a, b in zip(lists.offsets, lists.offsets[1:], strict=False)]
 
 
-def keys(number: int) -> np.ndarray:
+def keys(number):
     return np.arange(number, dtype=np.uint64) + np.uint64(100)
 
 
 @given(RAGGED, st.integers(1, 8))
 @settings(max_examples=80)
-def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]], count: int) -> None:
+def test_strongest_and_weakest_are_by_score(entries, count):
     entries = [list({row: (row, score) for row, score in one}.values()) for one in entries]
     lists = lists_of(entries)
     for order, sign in (("strongest", -1), ("weakest", 1)):
@@ -53,7 +51,7 @@ def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]]
 
 @given(RAGGED, st.integers(1, 8))
 @settings(max_examples=80)
-def test_a_draw_repeats_no_paper_and_depends_on_no_neighbor(entries: list[list[tuple[int, int]]], count: int) -> None:
+def test_a_draw_repeats_no_paper_and_depends_on_no_neighbor(entries, count):
     lists, salt = lists_of(entries), derive_salt(3, "t")
     together = as_lists(choose_candidates(lists, keys(len(entries)), count, "random", salt))
     for number, (one, rows) in enumerate(zip(entries, together, strict=True)):
@@ -63,7 +61,7 @@ def test_a_draw_repeats_no_paper_and_depends_on_no_neighbor(entries: list[list[t
         assert as_lists(alone)[0] == rows
 
 
-def test_a_draw_is_uniform() -> None:
+def test_a_draw_is_uniform():
     anchors = 20_000
     lists = CandidateLists(
         np.arange(anchors + 1) * 5, np.tile(np.arange(5, dtype=np.int32), anchors), np.zeros(5 * anchors, np.float32)
@@ -75,7 +73,7 @@ def test_a_draw_is_uniform() -> None:
     assert not np.array_equal(taken.rows, other.rows)
 
 
-def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden() -> None:
+def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden():
     anchors = np.arange(4000)
     pool = np.arange(0, 4000, 2, dtype=np.int32)
     forbidden = CandidateLists(
@@ -92,7 +90,7 @@ def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden() -> None:
     assert abs(counts.var() / counts.mean() - 1) < 0.15
 
 
-def test_a_smaller_draw_is_the_beginning_of_a_larger_one() -> None:
+def test_a_smaller_draw_is_the_beginning_of_a_larger_one():
     anchors, pool = np.arange(50), np.arange(60, dtype=np.int32)
     small, large = (
         draw_from_pool(anchors, keys(50), pool, count, empty_lists(50), derive_salt(0, "t")) for count in (4, 59)
@@ -101,7 +99,7 @@ def test_a_smaller_draw_is_the_beginning_of_a_larger_one() -> None:
     assert all(set(rows) == set(range(60)) - {anchor} for anchor, rows in enumerate(as_lists(large)))
 
 
-def test_a_pool_with_too_few_gives_all_it_has() -> None:
+def test_a_pool_with_too_few_gives_all_it_has():
     pool = np.array([1, 2, 3], np.int32)
     drawn = draw_from_pool(np.array([2, 9]), keys(2), pool, 10, empty_lists(2), derive_salt(0, "t"))
     assert [sorted(rows) for rows in as_lists(drawn)] == [[1, 3], [1, 2, 3]]
@@ -109,11 +107,11 @@ def test_a_pool_with_too_few_gives_all_it_has() -> None:
     assert as_lists(empty) == [[]]
 
 
-def test_fields_decide() -> None:
+def test_fields_decide():
     masks = np.array([1, 1, 3, 2, 0], np.uint64)
     pool = np.arange(5, dtype=np.int32)
 
-    def drawn(kind: str) -> list[int]:
+    def drawn(kind):
         lists = draw_from_pool(
             np.array([0]), keys(1), pool, 5, empty_lists(1), derive_salt(0, "t"), fields=(masks, kind)
         )
@@ -124,7 +122,7 @@ def test_fields_decide() -> None:
     assert drawn("disjoint") == [3]
 
 
-def test_lists_are_joined_filtered_repeated_and_mixed() -> None:
+def test_lists_are_joined_filtered_repeated_and_mixed():
     first, second = lists_of([[(1, 0), (2, 0)], []]), lists_of([[(3, 0)], [(4, 0)]])
     both = join_lists(first, second)
     assert as_lists(both) == [[1, 2, 3], [4]]

@@ -1,7 +1,5 @@
 """Members of a JSON object: the same as a parser of the whole file gives, whatever the window cuts apart."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,19 +1,15 @@
 """Mining, rule by rule: what was chosen is what the rule says, accounted for, the same under any workers."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from citeweave import Corpus, Vectors, import_papers
+from citeweave import import_papers
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.ingest import exclude_papers
-from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
+from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.signals import Signal, related
 from citeweave.mining import mine
 from citeweave.mining.blocks import BlockFiles, BlockPace
@@ -21,7 +17,6 @@ from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.mining_data import MiningData, field_masks
 from citeweave.mining.rules import ContextFilter
-from citeweave.mining.samples import Picks, Samples
 from citeweave.mining.sources import collect_cocited_pairs
 from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
@@ -42,7 +37,7 @@ SMALL = {
 }
 
 
-def recipes() -> list[str]:
+def recipes():
     """One recipe of all that have the same rules, bands aside."""
     found: dict[str, str] = {}
     for name in shipped_recipes():
@@ -54,7 +49,7 @@ def recipes() -> list[str]:
 
 
 @pytest.fixture
-def inputs(graph: CitationGraph, vectors: Vectors) -> MiningInputs:
+def inputs(graph, vectors):
     random = np.random.default_rng(2)
     pairs = random.integers(0, 600, (4000, 2))
     table = build_table(pairs[:, 0], pairs[:, 1], random.integers(1, 6, 4000).astype(float), papers=600)
@@ -65,28 +60,28 @@ def inputs(graph: CitationGraph, vectors: Vectors) -> MiningInputs:
     )
 
 
-def mined(corpus: Corpus, table: dict[str, Any], folder: Path, inputs: MiningInputs, **options: Any) -> Samples:
+def mined(corpus, table, folder, inputs, **options):
     return mine_samples(corpus, parse_rules(table), folder, inputs, MiningOptions(**options))
 
 
-def pairs_of(samples: Samples, picks: Picks, rule: str) -> set[tuple[int, int]]:
+def pairs_of(samples, picks, rule):
     """(anchor, picked) of one rule."""
     chosen = picks.rules == samples.names.rules.index(rule)
     anchors = samples.anchors[picks.owners()[chosen]]
     return set(zip(anchors.tolist(), picks.rows[chosen].tolist(), strict=True))
 
 
-def relation(graph: CitationGraph, name: str, intent: int | None = None) -> set[tuple[int, int]]:
+def relation(graph, name, intent=None):
     found = related(graph, Signal(name, intent=intent), np.arange(graph.nodes))
     rows = np.repeat(np.arange(graph.nodes), np.diff(found.offsets))
     return set(zip(rows.tolist(), found.targets.tolist(), strict=True))
 
 
-def with_text(corpus: Corpus) -> np.ndarray:
+def with_text(corpus):
     return np.flatnonzero((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0))
 
 
-def check_whole(corpus: Corpus, samples: Samples) -> None:
+def check_whole(corpus, samples):
     """What holds for every set of samples."""
     usable = set(with_text(corpus).tolist())
     for side in (samples.positives, samples.negatives):
@@ -100,9 +95,7 @@ def check_whole(corpus: Corpus, samples: Samples) -> None:
 
 
 @pytest.mark.parametrize("name", recipes())
-def test_every_recipe_mines_the_same_under_any_workers(
-    name: str, corpus: Corpus, inputs: MiningInputs, tmp_path: Path
-) -> None:
+def test_every_recipe_mines_the_same_under_any_workers(name, corpus, inputs, tmp_path):
     table = load_recipe(name, SMALL.get(name, [])).table("mining")
     first = mined(corpus, table, tmp_path / "1", inputs, workers=1)
     second = mined(corpus, table, tmp_path / "2", inputs, workers=2, memory=64 << 20)
@@ -112,16 +105,14 @@ def test_every_recipe_mines_the_same_under_any_workers(
     assert mined(corpus, table, tmp_path / "3", inputs, seed=1).hash != first.hash
 
 
-def test_small_blocks_change_nothing(
-    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_blocks_change_nothing(corpus, inputs, tmp_path, monkeypatch):
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "1", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 37)
     assert mined(corpus, table, tmp_path / "2", inputs).hash == whole.hash
 
 
-def test_specter_is_as_published(corpus: Corpus, inputs: MiningInputs, graph: CitationGraph, tmp_path: Path) -> None:
+def test_specter_is_as_published(corpus, inputs, graph, tmp_path):
     samples = mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", inputs)
     cited = relation(graph, "cited")
     assert pairs_of(samples, samples.positives, "positives") <= cited
@@ -137,7 +128,7 @@ def test_specter_is_as_published(corpus: Corpus, inputs: MiningInputs, graph: Ci
     assert len(easy) > 0.8 * len(with_text(corpus))
 
 
-def ranks(corpus: Corpus, vectors: Vectors, anchor: int, metric: str = "cosine") -> list[int]:
+def ranks(corpus, vectors, anchor, metric="cosine"):
     """All papers with text and a vector, nearest first, by plain arithmetic."""
     matrix = vectors.take(corpus.ids.take(np.arange(len(corpus)))).astype(np.float64)
     pool = [row for row in with_text(corpus).tolist() if row != anchor and matrix[row].any()]
@@ -148,7 +139,7 @@ def ranks(corpus: Corpus, vectors: Vectors, anchor: int, metric: str = "cosine")
     return [pool[i] for i in np.argsort(-scores, kind="stable")]
 
 
-def test_scincl_takes_its_bands(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_scincl_takes_its_bands(corpus, inputs, vectors, tmp_path):
     table = load_recipe("scincl", SMALL["scincl"]).table("mining")
     samples = mined(corpus, table, tmp_path / "s", inputs)
     names = samples.names.rules
@@ -166,14 +157,14 @@ def test_scincl_takes_its_bands(corpus: Corpus, inputs: MiningInputs, vectors: V
     assert 5 not in samples.positives.rows
 
 
-def test_cocite_ranks_by_l2(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_cocite_ranks_by_l2(corpus, inputs, vectors, tmp_path):
     samples = mined(corpus, load_recipe("cocite", SMALL["cocite"]).table("mining"), tmp_path / "s", inputs)
     order = ranks(corpus, vectors, int(samples.anchors[7]), "l2")
     assert sorted(samples.positives.of(7)) == sorted(order[18:25])
     assert sorted(samples.negatives.of(7)) == sorted(order[193:200])
 
 
-def test_wider_bands_are_drawn_from(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_wider_bands_are_drawn_from(corpus, inputs, vectors, tmp_path):
     table = {"positives": {"source": "neighbors", "count": 2, "band": [10, 40]}}
     samples = mined(corpus, table, tmp_path / "s", inputs)
     order = ranks(corpus, vectors, int(samples.anchors[3]))
@@ -181,9 +172,7 @@ def test_wider_bands_are_drawn_from(corpus: Corpus, inputs: MiningInputs, vector
     assert np.array_equal(np.diff(samples.positives.offsets), np.full(len(samples), 2))
 
 
-def test_thresholds_are_approached_from_their_side(
-    corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path
-) -> None:
+def test_thresholds_are_approached_from_their_side(corpus, inputs, vectors, tmp_path):
     table = {
         "positives": {"source": "similar", "count": 3, "above": 0.5},
         "negatives": {"source": "similar", "count": 3, "below": 0.2},
@@ -201,7 +190,7 @@ def test_thresholds_are_approached_from_their_side(
         assert sorted(samples.negatives.of(number)) == sorted(row for _, row in below)
 
 
-def test_cells_and_sorted_random(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_cells_and_sorted_random(corpus, inputs, vectors, tmp_path):
     table = {
         "positives": {"source": "cited", "count": 1},
         "negatives": {
@@ -215,7 +204,7 @@ def test_cells_and_sorted_random(corpus: Corpus, inputs: MiningInputs, vectors: 
     matrix = vectors.take(corpus.ids.take(np.arange(len(corpus)))).astype(np.float64)
     matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
 
-    def mean(rule: str) -> float:
+    def mean(rule):
         pairs = np.array(sorted(pairs_of(samples, samples.negatives, rule)))
         return float(np.einsum("ij,ij->i", matrix[pairs[:, 0]], matrix[pairs[:, 1]]).mean())
 
@@ -223,7 +212,7 @@ def test_cells_and_sorted_random(corpus: Corpus, inputs: MiningInputs, vectors: 
     assert mean("last") < mean("next") - 0.1
 
 
-def test_aspects_follow_intents(corpus: Corpus, inputs: MiningInputs, graph: CitationGraph, tmp_path: Path) -> None:
+def test_aspects_follow_intents(corpus, inputs, graph, tmp_path):
     table = load_recipe("sciaspect").table("mining")
     samples = mined(corpus, table, tmp_path / "s", inputs)
     bits = {"background": 1, "method": 2, "result": 4}
@@ -243,7 +232,7 @@ def test_aspects_follow_intents(corpus: Corpus, inputs: MiningInputs, graph: Cit
     assert (counts == 3).all()
 
 
-def test_the_miscellaneous_aspect_has_only_easy_negatives(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_the_miscellaneous_aspect_has_only_easy_negatives(corpus, graph, tmp_path):
     unknown = graph.with_intents(np.where(np.arange(graph.edges) % 3 == 0, 0, graph.intents).astype(np.uint8))
     table = load_recipe("sciaspect_misc", ["mining.every_aspect=false"]).table("mining")
     samples = mined(corpus, table, tmp_path / "s", MiningInputs(graph=unknown))
@@ -253,7 +242,7 @@ def test_the_miscellaneous_aspect_has_only_easy_negatives(corpus: Corpus, graph:
     assert not (samples.negatives.rules[np.isin(samples.negatives.owners(), rest)] == hard).any()
 
 
-def test_pairs_of_one_sentence_keep_their_sentences(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_pairs_of_one_sentence_keep_their_sentences(corpus, inputs, tmp_path):
     samples = mined(corpus, load_recipe("aspire").table("mining"), tmp_path / "s", inputs)
     table = corpus.contexts
     assert len(samples.contexts) >= len(samples)
@@ -273,7 +262,7 @@ def test_pairs_of_one_sentence_keep_their_sentences(corpus: Corpus, inputs: Mini
     assert kept["contexts kept"] > 0
 
 
-def test_every_context_is_accounted_for(corpus: Corpus) -> None:
+def test_every_context_is_accounted_for(corpus):
     data = MiningData(corpus)
     pairs = collect_cocited_pairs(corpus, data.in_pool, ContextFilter(brackets=False), seed=0)
     reasons = {reason: n for reason, n in pairs.rejected.items() if not reason.startswith("paper:")}
@@ -282,7 +271,7 @@ def test_every_context_is_accounted_for(corpus: Corpus) -> None:
     assert everything.kept >= pairs.kept
 
 
-def test_what_excluded_papers_wrote_is_no_context(corpus: Corpus, tmp_path: Path) -> None:
+def test_what_excluded_papers_wrote_is_no_context(corpus, tmp_path):
     options = ContextFilter(brackets=False)
     wrote = np.unique(corpus.contexts.citing[corpus.contexts.citing >= 0])[::2]
     left = exclude_papers(corpus, wrote, tmp_path / "left", why="papers of a benchmark")
@@ -293,7 +282,7 @@ def test_what_excluded_papers_wrote_is_no_context(corpus: Corpus, tmp_path: Path
     assert excluded.rejected["citing paper left the corpus"] > 0
 
 
-def test_tables_are_graded(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_tables_are_graded(corpus, inputs, tmp_path):
     samples = mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "s", inputs)
     table = inputs.tables["coviews"]
     for number in range(0, len(samples), 5):
@@ -308,7 +297,7 @@ def test_tables_are_graded(corpus: Corpus, inputs: MiningInputs, tmp_path: Path)
         assert all(count[row] < middle for row in samples.negatives.of(number)[hard].tolist())
 
 
-def test_a_mixture_has_the_asked_shares(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_a_mixture_has_the_asked_shares(corpus, inputs, tmp_path):
     one = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     two = {"positives": {"source": "cocited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     table = {"tasks": {"citations": {"weight": 0.75, **one}, "cocitations": {"weight": 0.25, **two}}}
@@ -321,7 +310,7 @@ def test_a_mixture_has_the_asked_shares(corpus: Corpus, inputs: MiningInputs, tm
     assert samples.manifest.facts["mixture"]["citations"]["kept"] == int((samples.tasks == 0).sum())
 
 
-def test_fields_of_easy_negatives(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_fields_of_easy_negatives(corpus, inputs, tmp_path):
     table = {
         "positives": {"source": "cited", "count": 1},
         "negatives": {
@@ -335,9 +324,7 @@ def test_fields_of_easy_negatives(corpus: Corpus, inputs: MiningInputs, tmp_path
     assert all(not masks[a] & masks[b] for a, b in pairs_of(samples, samples.negatives, "disjoint"))
 
 
-def test_text_neighbors_with_the_false_negative_filter(
-    corpus: Corpus, inputs: MiningInputs, vectors: Vectors, graph: CitationGraph, tmp_path: Path
-) -> None:
+def test_text_neighbors_with_the_false_negative_filter(corpus, inputs, vectors, graph, tmp_path):
     table = {
         "positives": {"source": "cited", "count": 2},
         "negatives": {
@@ -365,9 +352,7 @@ def test_text_neighbors_with_the_false_negative_filter(
 
 
 @pytest.mark.parametrize(("few", "expected"), [("keep", None), ("skip", 30), ("repeat", 30), ("random", 30)])
-def test_too_few_candidates(
-    few: str, expected: int | None, corpus: Corpus, inputs: MiningInputs, tmp_path: Path
-) -> None:
+def test_too_few_candidates(few, expected, corpus, inputs, tmp_path):
     table = {"positives": {"source": "cited", "count": 30, "few": few}}
     if few == "skip":
         table["positives"]["count"] = expected = 8
@@ -386,9 +371,7 @@ def test_too_few_candidates(
         assert len(set(samples.positives.of(0).tolist())) < 30
 
 
-def test_named_anchors_and_a_number_of_them(
-    corpus: Corpus, inputs: MiningInputs, graph: CitationGraph, tmp_path: Path
-) -> None:
+def test_named_anchors_and_a_number_of_them(corpus, inputs, graph, tmp_path):
     table = load_recipe("specter").table("mining")
     rows = np.array([450, 400, 500])
     named = mined(corpus, table, tmp_path / "1", MiningInputs(graph=graph, anchors=rows))
@@ -400,16 +383,14 @@ def test_named_anchors_and_a_number_of_them(
     assert facts["anchors"] + sum(facts["skipped"].values()) == len(corpus)
 
 
-def test_an_interrupted_run_goes_on(
-    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_goes_on(corpus, inputs, tmp_path, monkeypatch):
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
     followed: list[int] = []
     real = mine.mine_block
 
-    def interrupted(run: Any, units: Any, pairs: Any) -> Any:
+    def interrupted(run, units, pairs):
         if len(followed) == 4:
             raise KeyboardInterrupt
         followed.append(len(units))
@@ -421,7 +402,7 @@ def test_an_interrupted_run_goes_on(
     assert not (tmp_path / "s").exists()
     followed_again: list[int] = []
 
-    def counting(run: Any, units: Any, pairs: Any) -> Any:
+    def counting(run, units, pairs):
         followed_again.append(len(units))
         return real(run, units, pairs)
 
@@ -431,14 +412,12 @@ def test_an_interrupted_run_goes_on(
     assert sum(followed) + sum(followed_again) == len(with_text(corpus))
 
 
-def test_a_run_is_resumed_with_another_memory(
-    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_resumed_with_another_memory(corpus, inputs, tmp_path, monkeypatch):
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs)
     real, done = mine.mine_block, []
 
-    def interrupted(run: Any, units: Any, pairs: Any) -> Any:
+    def interrupted(run, units, pairs):
         if len(done) == 3:
             raise KeyboardInterrupt
         done.append(len(units))
@@ -457,15 +436,13 @@ class Killed(RuntimeError):
     """Nobody gets the chance to save anything."""
 
 
-def test_a_block_is_saved_by_time(
-    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_is_saved_by_time(corpus, inputs, tmp_path, monkeypatch):
     """All anchors fit into one block, and an interruption costs no more than one small piece of it."""
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs, save_every=1e9)
     real, done = mine.mine_block, list[int]()
 
-    def counting(run: Any, units: Any, pairs: Any) -> Any:
+    def counting(run, units, pairs):
         if len(done) == 3:
             raise Killed
         done.append(len(units))
@@ -481,7 +458,7 @@ def test_a_block_is_saved_by_time(
 
 
 @pytest.mark.parametrize("step", [1e6, -1e6])
-def test_pieces_stay_sound_when_the_clock_jumps(tmp_path: Path, step: float) -> None:
+def test_pieces_stay_sound_when_the_clock_jumps(tmp_path, step):
     units, seconds = np.arange(1000), itertools.count(0.0, step)
     files, pace = BlockFiles(tmp_path, units), BlockPace(30.0, lambda: next(seconds))
     for _ in range(2):
@@ -490,7 +467,7 @@ def test_pieces_stay_sound_when_the_clock_jumps(tmp_path: Path, step: float) -> 
     assert len(list(tmp_path.iterdir())) == len(paths), "the second time nothing was made"
 
 
-def test_other_intents_are_another_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_other_intents_are_another_run(corpus, graph, tmp_path):
     table = {**load_recipe("sciaspect").table("mining"), "every_aspect": False}
     mined(corpus, table, tmp_path / "s", MiningInputs(graph=graph))
     turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
@@ -498,7 +475,7 @@ def test_other_intents_are_another_run(corpus: Corpus, graph: CitationGraph, tmp
         mined(corpus, table, tmp_path / "s", MiningInputs(graph=turned))
 
 
-def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_tasks_of_a_mixture_keep_their_aspects(corpus, inputs, tmp_path):
     plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     aspects = {
         "aspects": ["method", "result"],
@@ -511,14 +488,14 @@ def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: MiningInp
     assert set(samples.aspects[samples.tasks == 1].tolist()) == {1, 2}
 
 
-def test_tasks_of_a_mixture_draw_apart(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_tasks_of_a_mixture_draw_apart(corpus, inputs, tmp_path):
     rules = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 3}}
     samples = mined(corpus, {"tasks": {"one": rules, "two": rules}}, tmp_path / "s", inputs)
     one, two = (pairs_of(samples, samples.negatives, f"{task}.negatives") for task in ("one", "two"))
     assert len(one & two) < 0.05 * len(one)
 
 
-def test_options_that_cannot_be(corpus: Corpus) -> None:
+def test_options_that_cannot_be(corpus):
     with pytest.raises(UserError, match="--workers is -2"):
         MiningOptions(workers=-2)
     with pytest.raises(UserError, match="--device is 'gpu'"):
@@ -526,19 +503,19 @@ def test_options_that_cannot_be(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("band", [24, [10, 40], 25])
-def test_negatives_must_lie_beyond_positives(band: Any, corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_negatives_must_lie_beyond_positives(band, corpus, inputs, tmp_path):
     table = load_recipe("scincl").table("mining")
     table["negatives"]["hard"]["band"] = band
     with pytest.raises(UserError, match="negatives must lie beyond positives"):
         mined(corpus, table, tmp_path / "s", inputs)
 
 
-def test_bands_beyond_the_pool(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
+def test_bands_beyond_the_pool(corpus, inputs, tmp_path):
     with pytest.raises(UserError, match="band ends at rank 4,000, but the pool has .* --bands auto"):
         mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "s", inputs)
 
 
-def test_missing_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
+def test_missing_inputs_are_named(corpus, tmp_path):
     with pytest.raises(UserError, match="source cited needs the citation graph"):
         mined(corpus, {"positives": {"source": "cited", "count": 1}}, tmp_path / "1", MiningInputs())
     with pytest.raises(UserError, match="needs the vectors 'graph'"):
@@ -547,21 +524,21 @@ def test_missing_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
         mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "3", MiningInputs())
 
 
-def test_a_graph_of_another_corpus_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_a_graph_of_another_corpus_is_refused(corpus, graph, tmp_path):
     other = graph_from_edges(np.array([0]), np.array([1]), len(corpus))
     other.corpus = "something else"
     with pytest.raises(UserError, match="of another corpus"):
         mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", MiningInputs(graph=other))
 
 
-def test_a_graph_without_edges_gives_a_clear_error(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_graph_without_edges_gives_a_clear_error(corpus, tmp_path):
     empty = graph_from_edges(np.zeros(0, int), np.zeros(0, int), len(corpus))
     with pytest.raises(EmptyResultError, match="no sample could be made .*no positive"):
         mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", MiningInputs(graph=empty))
     assert not (tmp_path / "s").exists()
 
 
-def test_a_rule_may_do_without_citing_sentences(tmp_path: Path) -> None:
+def test_a_rule_may_do_without_citing_sentences(tmp_path):
     papers = [{"id": f"p:{n}", "title": f"Title {n}", "abstract": "Text."} for n in range(4)]
     papers[0]["references"] = ["p:1", "p:2"]  # type: ignore[assignment]
     (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))

@@ -1,23 +1,19 @@
 """A given pool: who may be chosen, who may ask, which vectors are read, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from citeweave import Corpus, Vectors
+from citeweave import Vectors
 from citeweave.core.errors import UserError
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.citations import graph_from_edges
 from citeweave.mining import apply_rules, mine, mining_data, vector_sources
 from citeweave.mining.apply_rules import apply_rules as apply_all_rules
 from citeweave.mining.audit import audit_samples
 from citeweave.mining.inputs import parse_rules, read_rows
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.mining_data import MiningData, match_vectors
-from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.vectors.topk import far_band, nearest
 from citeweave.vectors.vectors import new_vectors
@@ -29,14 +25,12 @@ ASKED = np.arange(350, 450, dtype=np.int64)
 BANDS = ["mining.negatives.hard.band=100"]
 
 
-def mined(corpus: Corpus, folder: Path, inputs: MiningInputs, *more: str, recipe: str = "scincl") -> Samples:
+def mined(corpus, folder, inputs, *more, recipe="scincl"):
     rules = parse_rules(load_recipe(recipe, [*(BANDS if recipe == "scincl" else []), *more]).table("mining"))
     return mine_samples(corpus, rules, folder, inputs)
 
 
-def test_only_the_pool_is_chosen_and_others_may_ask(
-    corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path
-) -> None:
+def test_only_the_pool_is_chosen_and_others_may_ask(corpus, graph, vectors, tmp_path):
     inputs = MiningInputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL)
     for recipe in ("scincl", "specter", "specter_cocite"):
         samples = mined(corpus, tmp_path / recipe, inputs, recipe=recipe)
@@ -49,7 +43,7 @@ def test_only_the_pool_is_chosen_and_others_may_ask(
     assert alone.manifest.facts["skipped"]["no text"] < len(POOL) / 4  # those of the pool, not of the corpus
 
 
-def test_ranks_are_among_the_pool(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+def test_ranks_are_among_the_pool(corpus, vectors, tmp_path):
     """Positives are the papers at ranks 21 to 25 of a search among the pool's vectors alone."""
     samples = mined(corpus, tmp_path / "s", MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL))
     material = MiningData(corpus)
@@ -64,9 +58,7 @@ def test_ranks_are_among_the_pool(corpus: Corpus, vectors: Vectors, tmp_path: Pa
         assert set(here[found[20:]]) == set(samples.positives.of(number).tolist())
 
 
-def test_the_same_by_id_and_by_row(
-    corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_by_id_and_by_row(corpus, vectors, tmp_path, monkeypatch):
     inputs = MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
     monkeypatch.setattr(mining_data, "BLOCK", 37)
     expected = mined(corpus, tmp_path / "a", inputs)
@@ -80,7 +72,7 @@ def test_the_same_by_id_and_by_row(
     np.testing.assert_array_equal(by_row.triplets().rows(), expected.triplets().rows())
 
 
-def test_few_vectors_are_copied_where_they_fit(corpus: Corpus, vectors: Vectors) -> None:
+def test_few_vectors_are_copied_where_they_fit(corpus, vectors):
     in_pool, size = np.isin(np.arange(len(corpus)), POOL), 24 * 4 * len(POOL)
     tied, mapped, all_of_them = (
         match_vectors(vectors, corpus, in_pool, papers=papers, memory=memory)
@@ -96,7 +88,7 @@ def test_few_vectors_are_copied_where_they_fit(corpus: Corpus, vectors: Vectors)
     assert (tied.row_of[400:] == -1).all() and (all_of_them.row_of[400:] >= 0).any()
 
 
-def test_papers_without_text(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+def test_papers_without_text(corpus, vectors, tmp_path):
     bare = np.flatnonzero(~MiningData(corpus).has_text)
     assert len(bare) > 5
     with pytest.raises(UserError, match=rf"none of the {len(bare)} papers of the pool .*mining.text=any"):
@@ -107,7 +99,7 @@ def test_papers_without_text(corpus: Corpus, vectors: Vectors, tmp_path: Path) -
     assert np.isin(samples.negatives.rows, bare).any() and np.isin(samples.anchors, bare).any()
 
 
-def test_another_pool_is_another_run(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+def test_another_pool_is_another_run(corpus, vectors, tmp_path):
     inputs = MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
     mined(corpus, tmp_path / "s", inputs)
     assert mined(corpus, tmp_path / "s", inputs).manifest.recipe["pool"]
@@ -115,9 +107,7 @@ def test_another_pool_is_another_run(corpus: Corpus, vectors: Vectors, tmp_path:
         mined(corpus, tmp_path / "s", MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL[1:]))
 
 
-def test_bands_that_were_found_are_kept(
-    corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bands_that_were_found_are_kept(corpus, vectors, tmp_path, monkeypatch):
     inputs = MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
     whole = mined(corpus, tmp_path / "whole", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 16)
@@ -142,7 +132,7 @@ def test_bands_that_were_found_are_kept(
     np.testing.assert_array_equal(samples.triplets().rows(), whole.triplets().rows())
 
 
-def test_ids_are_read_from_a_file(corpus: Corpus, tmp_path: Path) -> None:
+def test_ids_are_read_from_a_file(corpus, tmp_path):
     text = "\n".join([*corpus.ids.take(np.array([7, 3, 7])), "", " nobody ", corpus.ids[5]])
     (tmp_path / "pool.txt").write_text(text)
     (tmp_path / "pool.txt.gz").write_bytes(gzip.compress(text.encode()))
@@ -155,9 +145,7 @@ def test_ids_are_read_from_a_file(corpus: Corpus, tmp_path: Path) -> None:
         read_rows(tmp_path / "missing.txt", corpus, "--pool")
 
 
-def test_an_audit_looks_at_the_pool(
-    corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_looks_at_the_pool(corpus, graph, vectors, tmp_path, monkeypatch):
     samples = mined(corpus, tmp_path / "s", MiningInputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL))
     assert samples.pool is not None and samples.pool.tolist() == POOL.tolist()
     in_play = np.union1d(POOL[MiningData(corpus).in_pool[POOL]], samples.anchors)
@@ -169,7 +157,7 @@ def test_an_audit_looks_at_the_pool(
     assert str(whole.similarities) == str(found.similarities)
 
 
-def test_graphs_of_no_corpus_are_told_apart(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+def test_graphs_of_no_corpus_are_told_apart(corpus, vectors, tmp_path):
     one, other = (
         graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), len(corpus))
         for citing in ([0, 0, 1, 1], [0, 0, 1, 2])
@@ -179,9 +167,7 @@ def test_graphs_of_no_corpus_are_told_apart(corpus: Corpus, vectors: Vectors, tm
         mined(corpus, tmp_path / "s", MiningInputs(other, {"graph": vectors}, anchors=ASKED))
 
 
-def test_a_subsample_is_searched_with_the_memory_that_was_given(
-    corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subsample_is_searched_with_the_memory_that_was_given(corpus, vectors, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(vector_sources, "far_band", lambda *rows, **how: asked.append(how) or far_band(*rows, **how))
     rules = parse_rules(load_recipe("scincl", [*BANDS, "mining.negatives.hard.subsample=300"]).table("mining"))

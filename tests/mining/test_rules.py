@@ -1,9 +1,5 @@
 """Rules and recipes: what is read, what is refused and how."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from citeweave.core.errors import UserError
@@ -15,7 +11,7 @@ GOOD = {"source": "cited", "count": 5}
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_every_shipped_recipe_is_read(name: str) -> None:
+def test_every_shipped_recipe_is_read(name):
     recipe = load_recipe(name)
     assert set(recipe.table("recipe")) == {"about", "source"}
     rules = parse_rules(recipe.table("mining"))
@@ -55,7 +51,7 @@ def test_every_shipped_recipe_is_read(name: str) -> None:
         ({"contexts": {"brakets": True}, "positives": GOOD}, "unknown key 'brakets'; did you mean 'brackets'"),
     ],
 )
-def test_what_is_wrong_is_named(table: dict[str, object], message: str) -> None:
+def test_what_is_wrong_is_named(table, message):
     with pytest.raises(UserError, match=message):
         parse_rules(table)
 
@@ -70,17 +66,17 @@ def test_what_is_wrong_is_named(table: dict[str, object], message: str) -> None:
         (5, 5, 10, (0, 5)),
     ],
 )
-def test_bands_are_ranks_or_shares(band: object, count: int, pool: int, expected: tuple[int, int]) -> None:
+def test_bands_are_ranks_or_shares(band, count, pool, expected):
     assert Rule("r", "neighbors", count, band=band).ranks(pool) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("band", [4, (20, 10), (10, 12), "120%", "abc", ("1%", "1%"), 2.5])
-def test_bands_that_hold_too_few_are_refused(band: object) -> None:
+def test_bands_that_hold_too_few_are_refused(band):
     with pytest.raises(UserError, match="rule 'r': band"):
         Rule("r", "neighbors", 5, band=band).ranks(1000)  # type: ignore[arg-type]
 
 
-def test_overrides_and_their_errors(tmp_path: Path) -> None:
+def test_overrides_and_their_errors(tmp_path):
     changed = load_recipe("scincl", ["mining.negatives.hard.band=1%", "graph.dimension=64", "mining.text=title"])
     rules = parse_rules(changed.table("mining"))
     assert rules.negatives[0].band == "1%"

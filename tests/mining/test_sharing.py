@@ -1,24 +1,17 @@
 """What papers share, against plain sets: who may be drawn, how evenly, and that no block or seed changes it unasked."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import Corpus
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import lines
 from citeweave.corpus.ingest import import_papers
-from citeweave.graph.citations import CitationGraph
 from citeweave.mining import mine
 from citeweave.mining.draw import CandidateLists, empty_lists
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
-from citeweave.mining.samples import Samples
 from citeweave.mining.shared_metadata import (
     SCAN_ALL,
     collect_shared_metadata,
@@ -32,19 +25,19 @@ from citeweave.pipeline.recipe import load_recipe
 TABLE = load_recipe("sciaspect_relations").table("mining")
 
 
-def shared(corpus: Corpus, relation: str) -> list[set[str]]:
+def shared(corpus, relation):
     """The values of every paper."""
     column = {"venue": corpus.venues, "author": corpus.authors, "field": corpus.fields}[relation]
     return [{normalize_name(name) for name in lines(text)} - {""} for text in column]
 
 
-def mined(corpus: Corpus, folder: Path, graph: CitationGraph, seed: int = 0) -> Samples:
+def mined(corpus, folder, graph, seed=0):
     return mine_samples(
         corpus, parse_rules(TABLE), folder, MiningInputs(graph=graph), MiningOptions(seed=seed, workers=1)
     )
 
 
-def test_relations_are_followed(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_relations_are_followed(corpus, graph, tmp_path):
     samples = mined(corpus, tmp_path / "s", graph)
     sets = {relation: shared(corpus, relation) for relation in TABLE["aspects"]}
     connected = set(zip(graph.sources().tolist(), graph.cited.targets.tolist(), strict=True))
@@ -53,7 +46,7 @@ def test_relations_are_followed(corpus: Corpus, graph: CitationGraph, tmp_path: 
     for number in range(len(samples)):
         anchor, aspect = int(samples.anchors[number]), samples.names.aspects[samples.aspects[number]]
 
-        def common(row: int, anchor: int = anchor) -> set[str]:
+        def common(row, anchor=anchor):
             return {relation for relation, values in sets.items() if values[anchor] & values[row]}
 
         assert all(aspect in common(row) for row in samples.positives.of(number).tolist())
@@ -74,9 +67,7 @@ def test_relations_are_followed(corpus: Corpus, graph: CitationGraph, tmp_path: 
         assert used == {row for row in pool if any(values[row] & values[other] for other in pool if other != row)}
 
 
-def test_small_blocks_change_nothing(
-    corpus: Corpus, graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_blocks_change_nothing(corpus, graph, tmp_path, monkeypatch):
     whole = mined(corpus, tmp_path / "1", graph)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 200)
     assert mined(corpus, tmp_path / "3", graph).hash == whole.hash
@@ -84,7 +75,7 @@ def test_small_blocks_change_nothing(
 
 @settings(max_examples=60)
 @given(st.data())
-def test_draws_are_those_of_sets(data: st.DataObject) -> None:
+def test_draws_are_those_of_sets(data):
     papers = data.draw(st.integers(2, 30))
     pair = st.tuples(st.integers(0, papers - 1), st.integers(0, 6))
     wanted, unwanted = (np.array(data.draw(st.lists(pair, max_size=60)), np.int64).reshape(-1, 2) for _ in range(2))
@@ -115,7 +106,7 @@ def test_draws_are_those_of_sets(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("papers", [11, 5011])
-def test_papers_that_share_more_are_not_drawn_more(papers: int) -> None:
+def test_papers_that_share_more_are_not_drawn_more(papers):
     """Paper 0 shares one value with each of 1 to 9, three with 10; where there are more, those are of no use."""
     assert (papers > SCAN_ALL) == (papers == 5011)
     pairs = [(row, 0) for row in range(papers)] + [(row, value) for row in (0, 10) for value in (1, 2)]
@@ -133,7 +124,7 @@ def test_papers_that_share_more_are_not_drawn_more(papers: int) -> None:
     assert (drawn.offsets[1:] == np.arange(1, number + 1)).all()
 
 
-def test_a_large_venue_is_not_listed() -> None:
+def test_a_large_venue_is_not_listed():
     papers = 100_000
     venue = index_shared_values(np.arange(papers), np.zeros(papers, np.int64), np.ones(papers, bool))
     anchors = np.arange(0, papers, 10)
@@ -144,7 +135,7 @@ def test_a_large_venue_is_not_listed() -> None:
     assert len(np.unique(found.rows)) > 35_000
 
 
-def test_names_are_compared_without_case(corpus: Corpus) -> None:
+def test_names_are_compared_without_case(corpus):
     found = collect_shared_metadata(corpus, ("venue", "field"), np.ones(len(corpus), bool))
     venues, fields = shared(corpus, "venue"), shared(corpus, "field")
     assert len(found.values) == sum(map(len, venues)) + sum(map(len, fields))
@@ -152,7 +143,7 @@ def test_names_are_compared_without_case(corpus: Corpus) -> None:
     assert normalize_name(" ACL\t2020 ") == normalize_name("acl 2020")
 
 
-def test_a_relation_that_nobody_has(tmp_path: Path) -> None:
+def test_a_relation_that_nobody_has(tmp_path):
     (tmp_path / "papers.jsonl").write_text(
         "".join(f'{{"id": "{i}", "title": "paper {i}", "abstract": "text", "venue": "ACL"}}\n' for i in range(5))
     )
@@ -197,6 +188,6 @@ def test_a_relation_that_nobody_has(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(table: dict[str, object], message: str) -> None:
+def test_what_is_wrong_is_named(table, message):
     with pytest.raises(UserError, match=message):
         parse_rules(table)

@@ -1,10 +1,7 @@
 """Tables of pairs: sums against a plain dictionary, every line accounted for."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,21 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import EmptyResultError, InputError
-from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.mining import tables
-from citeweave.mining.tables import Table, build_table, read_table
+from citeweave.mining.tables import build_table, read_table
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     papers = [{"id": id, "title": f"Paper {id}"} for id in ("a", "b", "c", "é d", "s2:7", "0" * 40)]
     (folder / "p.jsonl").write_text("\n".join(map(json.dumps, papers)))
     return import_papers(folder / "p.jsonl", folder / "c").corpus
 
 
-def pairs_of(table: Table, corpus: Corpus) -> dict[tuple[str, str], float]:
+def pairs_of(table, corpus):
     owners = np.repeat(np.arange(len(corpus)), np.diff(table.offsets))
     return {
         (corpus.ids[int(owner)], corpus.ids[int(other)]): float(count)
@@ -136,7 +132,7 @@ def test_blocks_change_nothing(tmp_path, corpus, monkeypatch):
     assert whole.tally.as_json() == parts.tally.as_json()
 
 
-def test_nothing_usable_is_an_error(tmp_path: Path, corpus: Corpus) -> None:
+def test_nothing_usable_is_an_error(tmp_path, corpus):
     path = tmp_path / "views.tsv"
     path.write_text("x\ty\t1\n")
     with pytest.raises(EmptyResultError, match="first paper not in the corpus"):
@@ -149,7 +145,7 @@ def test_nothing_usable_is_an_error(tmp_path: Path, corpus: Corpus) -> None:
         read_table(path, corpus)
 
 
-def test_real_counts_of_specter(shared: Path, tmp_path: Path) -> None:
+def test_real_counts_of_specter(shared, tmp_path):
     """The sample's metadata has the queries only: the other papers get titles here."""
     folder = shared / "samples" / "specter" / "training"
     data = json.loads((folder / "data.json").read_bytes())

@@ -1,10 +1,11 @@
-"""A small literature with citing sentences and intents, a tiny model with aspect heads, an index of both; and versions."""
+"""A small literature with citing sentences and intents, a library with references in and out of it, tiny models, indexes
+of both; and versions of a corpus."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,19 +23,46 @@ from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
 from citeweave.search.index_model import QueryEncoder, open_query_encoder
 
-KNOWN = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
+CPU = IndexOptions(device="cpu")
+WORDS = "a paper shows that the cell grows and we find how models learn from data in graphs of citations".split()
 SAID = "we find how models learn from data [CIT]"
+
+
+def write_records(path: Path, records: Iterable[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def corpus_of(place: Path, papers: Iterable[Any], cites: Sequence[Any] = (), contexts: Sequence[Any] = ()) -> Corpus:
+    """The corpus of these papers, of pairs (citing, cited) and of citing sentences; its sources lie beside it."""
+    write_records(place / "papers.jsonl", papers)
+    if cites:
+        (place / "citations.tsv").write_text("".join(f"{citing}\t{cited}\n" for citing, cited in cites))
+    if contexts:
+        write_records(place / "contexts.jsonl", contexts)
+    return import_papers(sorted(place.iterdir()), place / "corpus").corpus
+
+
+def ids_of(index: Index) -> list[str]:
+    return [index.id(row) for row in np.flatnonzero(index.alive).tolist()]
+
+
+def vectors_of(index: Index) -> dict[str, list[float]]:
+    rows = np.flatnonzero(index.with_vector)
+    return {index.id(row): vector.tolist() for row, vector in zip(rows.tolist(), index.take(rows), strict=True)}
+
+
+def sentences_of(index: Index) -> dict[str, list[list[float]]]:
+    rows = np.flatnonzero(index.with_sentences).tolist()
+    return {index.id(row): np.asarray(index.sentence_vectors(row)).tolist() for row in rows}
 
 
 def papers() -> list[dict[str, Any]]:
     """Papers of few words; 7 and 8 have the same text, there is no 9."""
     rng = np.random.default_rng(5)
     made: list[dict[str, Any]] = [
-        {
-            "id": f"p:{row}",
-            "title": " ".join(rng.choice(KNOWN.split(), 5)),
-            "abstract": " ".join(rng.choice(KNOWN.split(), 12)),
-        }
+        {"id": f"p:{row}", "title": " ".join(rng.choice(WORDS, 5)), "abstract": " ".join(rng.choice(WORDS, 12))}
         for row in range(20)
     ]
     for row in (7, 8):
@@ -43,38 +71,22 @@ def papers() -> list[dict[str, Any]]:
     return [paper for paper in made if paper["id"] != "p:9"]
 
 
-CITATIONS = [(0, 7), (1, 8), (2, 7), (2, 3), (4, 5), (4, 9)]
+CITATIONS = [(f"p:{citing}", f"p:{cited}") for citing, cited in ((0, 7), (1, 8), (2, 7), (2, 3), (4, 5), (4, 9))]
 CONTEXTS = [
-    {"citing": "p:0", "cited": ["p:7"], "text": SAID, "intents": ["method"]},
-    {"citing": "p:1", "cited": ["p:8"], "text": SAID, "intents": ["background"]},
-    {"citing": "p:2", "cited": ["p:7", "p:3"], "text": "the cell grows [CIT] and that shows a paper", "intents": []},
-    {
-        "citing": "p:4",
-        "cited": ["p:5", "p:9"],
-        "text": "models of citations grow (Chen et al., 2014).",
-        "intents": ["result"],
-    },
+    {"citing": citing, "cited": cited.split(), "text": text, "intents": intents.split()}
+    for citing, cited, text, intents in (
+        ("p:0", "p:7", SAID, "method"),
+        ("p:1", "p:8", SAID, "background"),
+        ("p:2", "p:7 p:3", "the cell grows [CIT] and that shows a paper", ""),
+        ("p:4", "p:5 p:9", "models of citations grow (Chen et al., 2014).", "result"),
+    )
 ]
 
 
-def write_source(folder: Path, *, contexts: bool = True) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers()))
-    (folder / "citations.tsv").write_text("".join(f"p:{citing}\tp:{cited}\n" for citing, cited in CITATIONS))
-    if contexts:
-        (folder / "contexts.jsonl").write_text("".join(json.dumps(context) + "\n" for context in CONTEXTS))
-    return folder
-
-
 def random_heads(names: tuple[str, ...] = ("background", "method", "result")) -> AspectHeads:
-    rng = np.random.default_rng(1)
-    return AspectHeads(
-        names,
-        {
-            name: ((rng.normal(size=(6, 32)).astype(np.float32), rng.normal(size=6).astype(np.float32)),)
-            for name in names
-        },
-    )
+    draw = np.random.default_rng(1).normal
+    layers = {name: ((draw(size=(6, 32)).astype(np.float32), draw(size=6).astype(np.float32)),) for name in names}
+    return AspectHeads(names, layers)
 
 
 @dataclass(frozen=True)
@@ -89,24 +101,64 @@ class Made:
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Made:
     place = tmp_path_factory.mktemp("search")
-    import_papers([write_source(place / "source")], place / "corpus")
-    corpus = Corpus.open(place / "corpus")
-    model = save_bert(place / "model")
+    corpus, model = corpus_of(place / "source", papers(), CITATIONS, CONTEXTS), save_bert(place / "model")
     save_heads(model, random_heads())
-    options = IndexOptions(contexts=10, device="cpu")
-    index = build_index(corpus, model, place / "index", options)
+    index = build_index(corpus, model, place / "index", IndexOptions(contexts=10, device="cpu"))
     return Made(place, corpus, model, index, open_query_encoder(index, device="cpu"))
 
 
 @pytest.fixture
 def copy(made: Made, tmp_path: Path) -> Path:
-    """The index folder, to be damaged."""
+    """The index folder, to be changed or damaged."""
     return Path(shutil.copytree(made.index.folder, tmp_path / "index"))
 
 
-# --- corpora that change ---------------------------------------------------------------------------------
+# --- a library of eleven papers with references in and out of it, with sentences and without ---------------
 
-WORDS = KNOWN.split()
+ABSTRACTS = {
+    "a": "A cell grows. We find models from data.",
+    "b": "The cell grows in data. A paper shows citations.",
+    "c": "We learn how models find data. Graphs of citations.",
+    "d": "Citations and graphs. How a paper learns.",
+    "e": "That the cell shows. And we find a paper. Models of data.",
+    "f": "Graphs grow from citations. We learn and find.",
+    "g": "Data in graphs of data. The models learn.",
+    "h": "How the cell and the paper grows. Citations shows.",
+    "i": "Models learn. Models find.",
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    place: Path
+    corpus: Corpus
+    index: Index
+    reader: QueryEncoder
+    words: Index
+    """The same papers without vectors."""
+
+    papers: list[dict[str, Any]]
+    edges: list[tuple[str, ...]]
+    """(citing, cited); x and y are not in the library."""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Library:
+    place, papers = tmp_path_factory.mktemp("library"), list[dict[str, Any]]()
+    for at, (id, text) in enumerate(ABSTRACTS.items()):
+        papers.append({"id": id, "title": f"we find {text.split('.')[-2].strip()}", "abstract": text, "year": 2010 + at})
+        papers[-1] |= {"venue": "Nature" if at % 2 else "Cell", "fields": ["maps"] if at < 3 else ["cells"]}
+    # twins of each other, without abstract
+    papers += [{"id": id, "title": "cell cell grows"} for id in ("s", "t")]
+    papers[0]["ids"] = ["doi:10.1/a"]
+    edges = [tuple(pair) for pair in "ab ac ax db dc dx dy ea ed fa fd ba gy".split()]
+    corpus, model = corpus_of(place / "source", papers, edges), save_bert(place / "model")
+    index = build_index(corpus, model, place / "index", IndexOptions(sentences=True, device="cpu", dtype="float32"))
+    words = build_index(corpus, model, place / "words", IndexOptions(vectors=False, device="cpu"))
+    return Library(place, corpus, index, open_query_encoder(index, device="cpu"), words, papers, edges)
+
+
+# --- corpora that change ---------------------------------------------------------------------------------
 
 
 def random_paper(number: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -144,38 +196,39 @@ def encoder(bert: Path) -> TorchEncoder:
 
 
 @dataclass
-class Version:
-    """A corpus, and what it was made of."""
+class Content:
+    """What a corpus is made of, or what an index should hold."""
 
-    corpus: Corpus
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
     cites: dict[str, list[str]] = field(default_factory=dict)
 
+    def take(self, other: Content, names: Iterable[str]) -> Content:
+        for name in names:
+            self.papers[name], self.cites[name] = other.papers[name], other.cites[name]
+        return self
 
-def write_corpus(place: Path, papers: dict[str, dict[str, Any]], cites: dict[str, list[str]]) -> Corpus:
-    place.mkdir(parents=True)
-    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers.values()))
-    pairs = [(citing, cited) for citing in papers for cited in cites[citing]]
-    (place / "citations.tsv").write_text("".join(f"{citing}\t{cited}\n" for citing, cited in pairs))
-    import_papers([place / "papers.jsonl", place / "citations.tsv"], place / "corpus")
-    return Corpus.open(place / "corpus")
+    def write(self, place: Path) -> Corpus:
+        pairs = [(citing, cited) for citing in self.papers for cited in self.cites[citing]]
+        return corpus_of(place, self.papers.values(), pairs)
+
+
+@dataclass
+class Version(Content):
+    corpus: Any = None
 
 
 @pytest.fixture(scope="session")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Version]:
     """Corpora of up to 16 papers; in the later ones most papers are as in the one before."""
-    rng, place, found = np.random.default_rng(4), tmp_path_factory.mktemp("versions"), []
-    papers: dict[str, dict[str, Any]] = {}
-    cites: dict[str, list[str]] = {}
+    rng, place, found, now = np.random.default_rng(4), tmp_path_factory.mktemp("versions"), [], Content()
     for number in range(5):
         for at in rng.choice(16, 9, replace=False).tolist():
             name, what = f"p:{at}", rng.random()
-            if name not in papers or what < 0.4:
-                papers[name], cites[name] = random_paper(at, rng), references(rng)
+            if name not in now.papers or what < 0.4:
+                now.papers[name], now.cites[name] = random_paper(at, rng), references(rng)
             elif what < 0.6:
-                papers.pop(name)
+                now.papers.pop(name)
             elif what < 0.8:
-                papers[name] = {**papers[name], "year": int(rng.integers(1990, 2020))}
-        kept = dict(papers)
-        found.append(Version(write_corpus(place / str(number), kept, cites), kept, dict(cites)))
+                now.papers[name] = {**now.papers[name], "year": int(rng.integers(1990, 2020))}
+        found.append(Version(dict(now.papers), dict(now.cites), now.write(place / str(number))))
     return found

@@ -1,9 +1,6 @@
 """Folders of sentence vectors: what is written is read, and what does not belong together is refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +11,12 @@ from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vec
 from citeweave.vectors.vectors import Provenance
 
 
-def made_up(count: int, dimension: int = 3) -> tuple[list[str], list[np.ndarray]]:
+def made_up(count, dimension=3):
     rng = np.random.default_rng(0)
     return [f"s2:{at}é" for at in range(count)], [rng.normal(size=(at % 5, dimension)) for at in range(count)]
 
 
-def write(folder: Path, ids: list[str], papers: list[np.ndarray], *, block: int = 3, **options: str) -> SentenceVectors:
+def write(folder, ids, papers, *, block=3, **options):
     with new_sentence_vectors(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
         for start in range(0, len(ids), block):
             writer.append(ids[start : start + block], papers[start : start + block])

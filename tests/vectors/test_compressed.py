@@ -1,9 +1,6 @@
 """Smaller vectors: what is read back is near what was written, and nothing is mixed by mistake."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,19 +15,19 @@ from citeweave.vectors.compressed import CompressedVectors, compress
 from citeweave.vectors.vectors import Vectors, new_vectors
 
 
-def write(folder: Path, matrix: np.ndarray, *, model: str = "m", dtype: str = "float32") -> Vectors:
+def write(folder, matrix, *, model="m", dtype="float32"):
     with new_vectors(folder, model=model, revision="r", text_recipe="t", dtype=dtype) as writer:
         writer.append([f"p{row}" for row in range(len(matrix))], matrix)
         return writer.finish()
 
 
 @pytest.fixture
-def vectors(tmp_path: Path) -> Vectors:
+def vectors(tmp_path):
     return write(tmp_path / "v", np.random.default_rng(0).normal(size=(300, 20)) * np.logspace(-3, 2, 20))
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     monkeypatch.setattr(compressed, "BLOCK", 64)
 
 

@@ -1,20 +1,12 @@
 """No NaN leaves the distances between papers: every corner that numbers and lengths of papers have."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.vectors.document_distance import (
-    DISTANCES,
-    DocumentDistance,
-    PlacedSentences,
-    document_scores,
-    match,
-)
+from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, PlacedSentences, document_scores, match
 from citeweave.vectors.sentence_distances import METRICS, PaperPairs, distances_to_query, sentence_distances
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -31,7 +23,7 @@ SCALES = {"float64": [1e-150, 1e100], "float32": [1e-30, 1e30], "float16": [1e-6
 
 
 @st.composite
-def papers(draw, count: int, dtype: str, dimension: int = 3):
+def papers(draw, count, dtype, dimension=3):
     """Papers of 0, 1, few or 60 sentences: normal, all the same, zeros, far apart, very small or very large."""
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     found = []
@@ -49,7 +41,7 @@ def papers(draw, count: int, dtype: str, dimension: int = 3):
     return found
 
 
-def softmax(values: np.ndarray) -> np.ndarray:
+def softmax(values):
     powers = np.exp(values - values.max())
     return powers / powers.sum()
 
@@ -79,7 +71,7 @@ def test_distances_plans_and_gradients_are_numbers(data, dtype, temperature):
             check_marginals(found.sentences.detach().numpy(), plans, sides, temperature)
 
 
-def check_marginals(apart: np.ndarray, plans: np.ndarray, sides: list[list[np.ndarray]], temperature: float) -> None:
+def check_marginals(apart, plans, sides, temperature):
     for cost, plan, query, candidate in zip(apart, plans, *sides, strict=True):
         if len(query) and len(candidate):
             cost, plan = cost[: len(query), : len(candidate)], plan[: len(query), : len(candidate)]

@@ -1,7 +1,5 @@
 """A scan for few queries: the very result of comparing everything, whatever the vectors, the filter and the threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,22 +7,12 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.executor import run_in_threads, run_range_in_threads
-from citeweave.vectors.topk import (
-    METRICS,
-    Codes,
-    Neighbors,
-    compare,
-    engine,
-    kernels,
-    make_codes,
-    nearest,
-    scan,
-)
+from citeweave.vectors.topk import METRICS, Codes, Neighbors, compare, engine, kernels, make_codes, nearest, scan
 from citeweave.vectors.topk.kernels import halves_are_faster, widen
 from citeweave.vectors.topk.scan import Queries, Rows
 
 
-def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray:
+def hard_vectors(seed, rows, dimension, dtype):
     """Vectors in bundles that are all but equal, with copies, zeros, and lengths from the least to the greatest."""
     rng = np.random.default_rng(seed)
     centers = rng.standard_normal((max(1, rows // 8), dimension))
@@ -37,14 +25,14 @@ def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray
     return vectors
 
 
-def by_blocks(matrix, queries, k, **options) -> Neighbors:
+def by_blocks(matrix, queries, k, **options):
     """The same by matrix products."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "FEW_QUERIES", 0)
         return nearest(matrix, queries, k, **options)
 
 
-def assert_same(one: Neighbors, other: Neighbors) -> None:
+def assert_same(one, other):
     np.testing.assert_array_equal(one.rows, other.rows)
     np.testing.assert_array_equal(one.scores, other.scores)
 
@@ -58,7 +46,7 @@ def assert_same(one: Neighbors, other: Neighbors) -> None:
     metric=st.sampled_from(METRICS),
     share=st.sampled_from([None, 0.0, 0.1, 0.7]),
 )
-def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share) -> None:
+def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share):
     matrix, rng = hard_vectors(seed, rows, dimension, dtype), np.random.default_rng(seed + 1)
     if metric != "cosine" and dtype == "float32":
         matrix = np.clip(matrix, -1e16, 1e16)  # products that float32 can hold
@@ -85,7 +73,7 @@ def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share) -> 
     metric=st.sampled_from([None, *METRICS]),
     count=st.sampled_from([1, 3]),
 )
-def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtype, metric, count) -> None:
+def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtype, metric, count):
     """None is the cosine by codes."""
     matrix, queries = hard_vectors(seed, 70, dimension, dtype), hard_vectors(seed + 1, count, dimension, dtype)
     if metric in ("dot", "l2") and dtype == "float32":
@@ -105,7 +93,7 @@ def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtyp
         assert (np.abs(approximate - exact) <= error).all()
 
 
-def test_many_parts_and_threads_change_nothing(monkeypatch) -> None:
+def test_many_parts_and_threads_change_nothing(monkeypatch):
     matrix = hard_vectors(1, 3000, 48, "float32")
     queries = matrix[:11]
     for options in ({"codes": make_codes(matrix)}, {"codes": make_codes(matrix), "exact": False}, {}):
@@ -120,7 +108,7 @@ def test_many_parts_and_threads_change_nothing(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("dimension", [1, 16, 40, 384, 1100])
-def test_both_ways_to_multiply_codes_give_the_same_cosines(dimension, monkeypatch) -> None:
+def test_both_ways_to_multiply_codes_give_the_same_cosines(dimension, monkeypatch):
     matrix = hard_vectors(2, 500, dimension, "float16")
     rows, queries = Rows.of(matrix, codes=make_codes(matrix)), Queries.of(matrix[:6])
     approximate = []
@@ -131,7 +119,7 @@ def test_both_ways_to_multiply_codes_give_the_same_cosines(dimension, monkeypatc
     assert halves_are_faster() in (True, False) and halves_are_faster.cache_info().currsize == 1
 
 
-def test_half_precision_is_read_to_the_last_bit() -> None:
+def test_half_precision_is_read_to_the_last_bit():
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     wide, finite = np.empty(1 << 16, np.float32), np.isfinite(halves)
     widen(halves.view(np.int16), wide)
@@ -144,7 +132,7 @@ def test_half_precision_is_read_to_the_last_bit() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("count", [1, 2])
-def test_numbers_that_are_not_finite_are_named_by_row(metric, dtype, value, count) -> None:
+def test_numbers_that_are_not_finite_are_named_by_row(metric, dtype, value, count):
     matrix = np.random.default_rng(0).standard_normal((40_000, 4)).astype(dtype)
     matrix[[23_000, 39_000, 39_001], 2] = value
     query = np.full((count, 4), 40_000, dtype)
@@ -157,13 +145,13 @@ def test_numbers_that_are_not_finite_are_named_by_row(metric, dtype, value, coun
     )
 
 
-def test_large_halves_are_not_taken_for_infinite() -> None:
+def test_large_halves_are_not_taken_for_infinite():
     matrix = np.random.default_rng(0).choice(np.array([-65504, 65504, 60000, 1e-7], np.float16), (500, 40))
     for metric in METRICS:
         assert_same(nearest(matrix, matrix[:1], 50, metric=metric), by_blocks(matrix, matrix[:1], 50, metric=metric))
 
 
-def test_the_quick_way_finds_nearly_all_of_ordinary_vectors() -> None:
+def test_the_quick_way_finds_nearly_all_of_ordinary_vectors():
     rng = np.random.default_rng(3)
     matrix = rng.standard_normal((4000, 64)).astype(np.float16)
     queries = rng.standard_normal((20, 64)).astype(np.float32)
@@ -172,7 +160,7 @@ def test_the_quick_way_finds_nearly_all_of_ordinary_vectors() -> None:
     assert np.mean([len({*a} & {*b}) / 10 for a, b in zip(found.rows, exact.rows, strict=True)]) > 0.98
 
 
-def test_where_nothing_is_allowed_nothing_is_found() -> None:
+def test_where_nothing_is_allowed_nothing_is_found():
     some = np.ones((2, 4), np.float32)
     for queries in (some, np.ones((100, 4), np.float32)):
         found = nearest(some, queries, 2, allowed=np.zeros(2, bool))
@@ -181,7 +169,7 @@ def test_where_nothing_is_allowed_nothing_is_found() -> None:
         assert (found.rows == [1, -1]).all()
 
 
-def test_a_filter_and_chosen_rows_both_count() -> None:
+def test_a_filter_and_chosen_rows_both_count():
     matrix = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
     rows, allowed = np.arange(0, 300, 2), np.arange(300) % 3 == 0
     for queries in (matrix[:2], matrix[:100]):
@@ -189,7 +177,7 @@ def test_a_filter_and_chosen_rows_both_count() -> None:
         assert_same(both, nearest(matrix, queries, 20, pool_rows=np.arange(0, 300, 6)))
 
 
-def test_questions_that_cannot_be_answered() -> None:
+def test_questions_that_cannot_be_answered():
     matrix = np.ones((3, 4), np.float32)
     codes, query = make_codes(matrix), np.ones((1, 4), np.float32)
     with pytest.raises(UserError, match="allowed"):
@@ -204,8 +192,8 @@ def test_questions_that_cannot_be_answered() -> None:
         nearest(matrix[:2], query, 1, codes=codes)
 
 
-def test_an_error_in_a_thread_reaches_the_caller() -> None:
-    def job(part: int) -> None:
+def test_an_error_in_a_thread_reaches_the_caller():
+    def job(part):
         if part == 5:
             raise ValueError("part 5")
 
@@ -221,7 +209,7 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
         assert len(spans) == min(size, workers)
 
 
-def test_codes_are_a_value() -> None:
+def test_codes_are_a_value():
     assert isinstance(make_codes(np.eye(3, dtype=np.float32)), Codes)
 
 

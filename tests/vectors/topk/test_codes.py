@@ -1,7 +1,5 @@
 """Codes: written block by block as in memory, bounds that hold, folders that do not fit refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -11,13 +9,13 @@ from citeweave.vectors.topk import codes as module
 from citeweave.vectors.topk.codes import Codes, QueryCodes, make_codes, write_codes
 
 
-def some_vectors() -> np.ndarray:
+def some_vectors():
     vectors = np.random.default_rng(0).standard_normal((50, 20)).astype(np.float16)
     vectors[3] = 0
     return vectors
 
 
-def test_a_folder_holds_what_memory_holds_whatever_the_blocks(tmp_path, monkeypatch) -> None:
+def test_a_folder_holds_what_memory_holds_whatever_the_blocks(tmp_path, monkeypatch):
     vectors = some_vectors()
     whole = make_codes(vectors)
     monkeypatch.setattr(module, "BLOCK", 7)
@@ -29,7 +27,7 @@ def test_a_folder_holds_what_memory_holds_whatever_the_blocks(tmp_path, monkeypa
     assert not opened.matrix.flags.writeable
 
 
-def test_errors_are_above_the_true_ones() -> None:
+def test_errors_are_above_the_true_ones():
     vectors = some_vectors()
     codes = make_codes(vectors)
     unit = vectors.astype(np.longdouble)
@@ -41,7 +39,7 @@ def test_errors_are_above_the_true_ones() -> None:
     assert not codes.matrix[:, 20:].any()
 
 
-def test_nothing_is_a_folder_too(tmp_path) -> None:
+def test_nothing_is_a_folder_too(tmp_path):
     write_codes(tmp_path, np.empty((0, 8), np.float16))
     codes = Codes.open(tmp_path)
     codes.check(np.empty((0, 8), np.float16))
@@ -49,7 +47,7 @@ def test_nothing_is_a_folder_too(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["codes", "scales", "errors", "norms"])
-def test_files_that_do_not_fit_are_refused(tmp_path, name) -> None:
+def test_files_that_do_not_fit_are_refused(tmp_path, name):
     write_codes(tmp_path, some_vectors())
     (tmp_path / "other").mkdir()
     write_codes(tmp_path / "other", some_vectors()[:49])
@@ -61,14 +59,14 @@ def test_files_that_do_not_fit_are_refused(tmp_path, name) -> None:
         Codes.open(tmp_path)
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path) -> None:
+def test_a_file_of_another_kind_is_refused(tmp_path):
     write_codes(tmp_path, some_vectors())
     write_numbers(tmp_path / "scales.npy", np.ones(50))
     with pytest.raises(ArtifactError, match="float32"):
         Codes.open(tmp_path)
 
 
-def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatch) -> None:
+def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 7)
     vectors = some_vectors().astype(np.float32)
     vectors[40, 2] = 1e6  # too large for float16
@@ -79,7 +77,7 @@ def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("dimension", [3, 384, 1100, 5000])
-def test_sums_of_products_with_the_codes_of_a_query_fit_into_32_bits(dimension) -> None:
+def test_sums_of_products_with_the_codes_of_a_query_fit_into_32_bits(dimension):
     vectors = np.ones((1, dimension), np.float32)
     queries = QueryCodes.of(vectors, np.sqrt([float(dimension)]))
     high, low = queries.halves[0].astype(np.int64)

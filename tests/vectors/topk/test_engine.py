@@ -1,7 +1,5 @@
 """Nearest neighbors: equal to sorting everything, whatever the blocks, the threads and the ties."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -14,33 +12,23 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET
-from citeweave.vectors.topk import (
-    METRICS,
-    Band,
-    Neighbors,
-    blocks,
-    engine,
-    far_band,
-    nearest,
-    search,
-    search_blocks,
-)
+from citeweave.vectors.topk import METRICS, Band, Neighbors, blocks, engine, far_band, nearest, search, search_blocks
 from citeweave.vectors.topk.engine import _search_by_products
-from citeweave.vectors.topk.request import PreparedRequest, check_request, plan_memory
+from citeweave.vectors.topk.request import check_request, plan_memory
 
 
 @pytest.fixture(params=["scan", "blocks"])
-def way(request, monkeypatch) -> str:
+def way(request, monkeypatch):
     """Few queries are searched by a scan; a test with this fixture searches them by matrix products as well."""
     monkeypatch.setattr(engine, "FEW_QUERIES", 10**6 if request.param == "scan" else 0)
     return str(request.param)
 
 
-def ask(*arguments, **options) -> PreparedRequest:
+def ask(*arguments, **options):
     return check_request(*arguments, **options).prepare()
 
 
-def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself=None) -> list[Neighbors]:
+def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself=None):
     """Every score in float64, rounded to float32; all rows sorted by it, then by row."""
     rows = np.arange(len(pool)) if pool_rows is None else pool_rows
     pool, queries = np.asarray(pool)[rows].astype(np.float64), np.asarray(queries).astype(np.float64)
@@ -63,7 +51,7 @@ def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself
     return found
 
 
-def assert_same(found: list[Neighbors], expected: list[Neighbors]) -> None:
+def assert_same(found, expected):
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.rows.dtype == np.int32 and one.scores.dtype == np.float32
@@ -71,16 +59,14 @@ def assert_same(found: list[Neighbors], expected: list[Neighbors]) -> None:
         np.testing.assert_array_equal(one.scores, other.scores)
 
 
-def clusters(rows: int, dimension: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+def clusters(rows, dimension, seed=0, dtype="float32"):
     rng = np.random.default_rng(seed)
     return (rng.normal(size=(20, dimension))[rng.integers(0, 20, rows)] + rng.normal(size=(rows, dimension))).astype(
         dtype
     )
 
 
-def with_torch(
-    pool, queries, bands, *, tile: int, sample: int = blocks.SAMPLE, beside: int = blocks.BESIDE, **options
-) -> list[Neighbors]:
+def with_torch(pool, queries, bands, *, tile, sample=blocks.SAMPLE, beside=blocks.BESIDE, **options):
     question = ask(pool, queries, bands, **options)
     ranks = question.ranks
     scan = blocks.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
@@ -256,7 +242,7 @@ def test_blocks_threads_and_memory_do_not_matter():
     assert_same([Neighbors(whole[2].rows[part], whole[2].scores[part]) for part, _ in parts], [p[2] for _, p in parts])
 
 
-def least_memory(pool, queries, bands, **options) -> int:
+def least_memory(pool, queries, bands, **options):
     with pytest.raises(UserError, match="need at least") as error:
         search(pool, queries, bands, memory=1000, **options)
     return int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", ""))

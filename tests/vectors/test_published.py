@@ -1,7 +1,5 @@
 """Published vectors: every shape is read, every record is kept or counted, nothing half-written stays."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -18,22 +16,21 @@ from citeweave.core import inputs
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.vectors.formats import import_vectors
-from citeweave.vectors.vectors import Vectors
 
 MATRIX = np.array([[0.5, -1.0, 2.0], [0.25, 0.0, 4.0], [1.0, 1.0, 1.0]], np.float32)
 
 
-def write(path: Path, *records: object) -> Path:
+def write(path, *records):
     data = "\n".join(record if isinstance(record, str) else json.dumps(record) for record in records).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
-def shard(corpusid: object, vector: object, model: str = "specter_v2@v0.1.1") -> dict[str, object]:
+def shard(corpusid, vector, model="specter_v2@v0.1.1"):
     return {"corpusid": corpusid, "model": model, "vector": vector, "updated": "2024-01-01"}
 
 
-def counts(vectors: Vectors) -> dict[str, object]:
+def counts(vectors):
     found = vectors.manifest.facts["records"]["vectors"]
     assert found["read"] == found["kept"] + sum(found["rejected"].values()) and found["kept"] == len(vectors)
     return dict(found["rejected"])
@@ -150,7 +147,7 @@ def test_the_same_import_is_not_done_twice(tmp_path):
     assert list(import_vectors([path], tmp_path / "v", overwrite=True).ids) == ["s2:2"]
 
 
-def header(shape: str, descr: str = "'<f4'") -> bytes:
+def header(shape, descr="'<f4'"):
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
@@ -213,7 +210,7 @@ LINES = st.dictionaries(st.sampled_from(["corpusid", "id", "vector", "embedding"
 SETTINGS = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def check_any(folder: Path, path: Path) -> None:
+def check_any(folder, path):
     with contextlib.suppress(UserError):
         counts(import_vectors([path], folder / "v", overwrite=True))
     assert not work_folder(folder / "v").exists()

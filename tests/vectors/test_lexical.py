@@ -1,7 +1,5 @@
 """BM25 against the formula written out, and the corners of an index of words."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,12 +11,12 @@ from citeweave.vectors.bm25 import METHODS, Bm25, words_of
 WORDS = ["graph", "deep", "the", "protein", "citation", "of", "vector", "é", "f1"]
 
 
-def made_up(count: int, seed: int, longest: int = 30) -> list[str]:
+def made_up(count, seed, longest=30):
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(0, longest))) for _ in range(count)]
 
 
-def lucene(papers: list[str], query: str, k1: float, b: float) -> list[float]:
+def lucene(papers, query, k1, b):
     """sum over the query's words of ln(1 + (N - n + 0.5) / (n + 0.5)) * tf / (tf + k1 (1 - b + b length / average))"""
     split = [words_of(text) for text in papers]
     average = sum(map(len, split)) / len(split)

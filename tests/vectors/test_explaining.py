@@ -1,7 +1,5 @@
 """Explanations: the plan adds up to the distance that ranks, for every distance and for chosen sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

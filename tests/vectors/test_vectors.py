@@ -1,9 +1,6 @@
 """Folders of vectors: what is written is read, and what does not belong together is refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from citeweave.core.publish import work_folder
 from citeweave.vectors.vectors import Provenance, Vectors, new_vectors
 
 
-def write(folder: Path, ids: list[str], matrix: np.ndarray, *, block: int = 3, **options: str) -> Vectors:
+def write(folder, ids, matrix, *, block=3, **options):
     with new_vectors(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
         for start in range(0, len(ids), block):
             writer.append(ids[start : start + block], matrix[start : start + block])
@@ -124,7 +121,7 @@ def test_an_existing_folder_is_kept_unless_told_otherwise(tmp_path):
         assert list(writer.finish().ids) == ["b"]
 
 
-def provenance(**changes: object) -> Provenance:
+def provenance(**changes):
     return Provenance(**{"model": "m", "revision": "", "text_recipe": "", "dimension": 2, "dtype": "f", "source": ""} | changes)  # type: ignore[arg-type]  # fmt: skip
 
 

@@ -1,7 +1,5 @@
 """Distances between papers against loops written out, their gradients against finite differences, and every corner."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +22,7 @@ from citeweave.vectors.transport import ENTROPY, round_to_marginals
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 
-def drawn(seed: int, sizes: list[tuple[int, int]], dimension: int = 6, scale: float = 1.0):
+def drawn(seed, sizes, dimension=6, scale=1.0):
     """Papers with so many sentences on either side; the first sentences of every third pair are the same."""
     rng = np.random.default_rng(seed)
     queries = [scale * rng.normal(size=(n, dimension)) for n, _ in sizes]
@@ -35,25 +33,25 @@ def drawn(seed: int, sizes: list[tuple[int, int]], dimension: int = 6, scale: fl
     return queries, candidates
 
 
-def paired(queries: list[np.ndarray], candidates: list[np.ndarray]) -> PaperPairs:
+def paired(queries, candidates):
     return PaperPairs.of([torch.from_numpy(q) for q in queries], [torch.from_numpy(c) for c in candidates])
 
 
 SIZES = [(1, 1), (3, 2), (2, 5), (7, 7), (1, 4), (4, 1), (9, 3)]
 
 
-def sentence_by_sentence(query: np.ndarray, candidate: np.ndarray, metric: str) -> np.ndarray:
+def sentence_by_sentence(query, candidate, metric):
     if metric == "l2":
         return np.array([[np.linalg.norm(q - c) for c in candidate] for q in query])
     return np.array([[1 - q @ c / max(np.linalg.norm(q) * np.linalg.norm(c), 1e-30) for c in candidate] for q in query])
 
 
-def softmax(values: np.ndarray) -> np.ndarray:
+def softmax(values):
     powers = np.exp(values - values.max())
     return powers / powers.sum()
 
 
-def sinkhorn(distances: np.ndarray, a: np.ndarray, b: np.ndarray, rounds: int = 5000) -> np.ndarray:
+def sinkhorn(distances, a, b, rounds=5000):
     """Plain, in the form of Cuturi (2013)."""
     kernel = np.exp(-(distances - distances.min()) / ENTROPY)
     v = np.ones(len(b))
@@ -63,7 +61,7 @@ def sinkhorn(distances: np.ndarray, a: np.ndarray, b: np.ndarray, rounds: int = 
     return u[:, None] * kernel * v
 
 
-def written_out(distances: np.ndarray, name: str, temperature: float) -> float:
+def written_out(distances, name, temperature):
     if name == "single":
         return float(distances.min())
     if name == "top2":
@@ -196,7 +194,7 @@ def test_padding_and_company_change_nothing():
                 assert torch.allclose(alone.plans[0], together.plans[at, :n, :m], atol=1e-9)
 
 
-def stored(seed: int = 0) -> SentenceVectors:
+def stored(seed=0):
     rng = np.random.default_rng(seed)
     papers = [rng.normal(size=(n, 4)) for n in (3, 1, 0, 6, 2, 5)]
     numbers = [np.arange(len(paper)) for paper in papers]

@@ -1,15 +1,9 @@
 """Searching by sentences: equal to brute force for every distance, sure where it says so, and clear about mistakes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -23,7 +17,7 @@ from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vec
 SINGLE = DocumentDistance("single")
 
 
-def made(papers: int, seed: int, *, dimension: int = 5, decimals: int = 1, dtype: str = "float32") -> SentenceVectors:
+def made(papers, seed, *, dimension=5, decimals=1, dtype="float32"):
     """Papers of 0 to 6 sentences with many equal ones, so that ties and zeros occur."""
     rng = stream(seed, "sentence search")
     blocks = [np.round(rng.normal(size=(int(n), dimension)), decimals) for n in rng.integers(0, 7, papers)]
@@ -31,9 +25,7 @@ def made(papers: int, seed: int, *, dimension: int = 5, decimals: int = 1, dtype
     return SentenceVectors.of([f"p{at}" for at in range(papers)], blocks, dtype=dtype)
 
 
-def brute_force(
-    vectors: SentenceVectors, row: int, distance: DocumentDistance, wanted: Any = None
-) -> NDArray[np.float64]:
+def brute_force(vectors, row, distance, wanted=None):
     """The score of every paper, -inf of those that cannot be found."""
     every = np.arange(len(vectors))
     scores = document_scores(
@@ -42,7 +34,7 @@ def brute_force(
     return np.where(np.isfinite(scores) & (every != row), scores, -np.inf)
 
 
-def assert_nearest(rows: NDArray[Any], scores: NDArray[Any], true: NDArray[np.float64]) -> None:
+def assert_nearest(rows, scores, true):
     """Scores are the best ones, and each is that of its row. A plan's last digits may hang on who is scored beside it."""
     best = np.sort(true[np.isfinite(true)])[::-1][: len(rows)]
     count = len(best)
@@ -92,7 +84,7 @@ def test_no_paper_is_nearer_than_its_bound(name, temperature, metric, power, see
         np.testing.assert_allclose(bounds[0], -scores, atol=1e-4)
 
 
-def test_chosen_sentences_pools_and_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_sentences_pools_and_blocks(tmp_path, monkeypatch):
     vectors = made(300, 1, dimension=8, decimals=3)
     with new_sentence_vectors(tmp_path / "v", dtype="float16") as writer:
         writer.append(vectors.ids, [vectors.sentences(row) for row in range(len(vectors))])
@@ -120,7 +112,7 @@ def test_chosen_sentences_pools_and_blocks(tmp_path: Path, monkeypatch: pytest.M
     assert (search_sentences(kept, rows, 2, SINGLE, pool=np.flatnonzero(kept.lengths() == 0)).rows == -1).all()
 
 
-def test_given_vectors_and_equal_papers() -> None:
+def test_given_vectors_and_equal_papers():
     twins = SentenceVectors.of([f"p{at}" for at in range(500)], [np.eye(3)[:2]] * 500)
     for name in DISTANCES:
         found = search_sentences(twins, [np.eye(3)[1:], np.zeros((1, 3))], 4, DocumentDistance(name), first=4)
@@ -131,7 +123,7 @@ def test_given_vectors_and_equal_papers() -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("name", DISTANCES)
-def test_zeros_and_huge_vectors(name: str, metric: str) -> None:
+def test_zeros_and_huge_vectors(name, metric):
     rows = [
         np.zeros((2, 3)),
         np.zeros((1, 3)),
@@ -148,7 +140,7 @@ def test_zeros_and_huge_vectors(name: str, metric: str) -> None:
             assert_nearest(found.rows[0], found.scores[0], brute_force(vectors, row, distance))
 
 
-def test_the_first_ones_are_all_that_is_scored() -> None:
+def test_the_first_ones_are_all_that_is_scored():
     """All sentences of a decoy are near one of the query, but too many near the same one: the bound is low, and wrong."""
     decoys = [np.array([[0.0], [0], [0], [10 + at / 100]]) for at in range(30)]
     papers = [np.array([[0.0], [10]]), np.array([[1.0], [11]]), *decoys]
@@ -181,7 +173,7 @@ def test_the_first_ones_are_all_that_is_scored() -> None:
         ((["a"], 1), {"pool": np.array([3])}, "pool reaches from 3 to 3; .* 0 to 2"),
     ],
 )  # fmt: skip
-def test_mistakes(arguments: tuple[Any, int], options: dict[str, Any], message: str) -> None:
+def test_mistakes(arguments, options, message):
     papers = [np.eye(3)[:2], np.eye(3)[2:], np.empty((0, 3))]
     vectors = SentenceVectors.of(["a", "b", "c"], papers, numbers=[np.array([0, 2]), np.array([0]), np.array([], int)])
     with pytest.raises(UserError, match=message):

@@ -1,7 +1,5 @@
 """Scores of pairs against numpy in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -23,7 +21,7 @@ def expected(queries, pool, offsets, candidates, metric):
     return np.array(scores)
 
 
-def drawn(seed: int, dimension: int, dtype: str):
+def drawn(seed, dimension, dtype):
     rng = np.random.default_rng(seed)
     pool = rng.normal(size=(50, dimension)).astype(dtype)
     pool[7] = 0

@@ -1,7 +1,5 @@
 """The best papers by their sentences: equal to comparing everything, in any number of parts."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +16,7 @@ from citeweave.vectors.topk.codes import make_codes
 from citeweave.vectors.topk.sentences import best_papers
 
 
-def made_papers(seed: int, papers: int, dimension: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
+def made_papers(seed, papers, dimension, dtype="float32"):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, 6, papers)
     if papers > 3:
@@ -49,7 +47,7 @@ def brute_force(matrix, offsets, queries, allowed):
     dtype=st.sampled_from(["float16", "float32"]),
     share=st.sampled_from([None, 0.0, 0.5]),
 )
-def test_equals_comparing_everything(seed, papers, sentences, count, dtype, share) -> None:
+def test_equals_comparing_everything(seed, papers, sentences, count, dtype, share):
     matrix, offsets = made_papers(seed, papers, 24, dtype)
     rng = np.random.default_rng(seed + 1)
     queries = rng.standard_normal((sentences, 24)).astype(np.float32)
@@ -67,7 +65,7 @@ def test_equals_comparing_everything(seed, papers, sentences, count, dtype, shar
         assert ((offsets[paper] <= rows) & (rows < offsets[paper + 1])).all()
 
 
-def test_parts_and_processors_change_nothing(monkeypatch) -> None:
+def test_parts_and_processors_change_nothing(monkeypatch):
     matrix, offsets = made_papers(5, 700, 32, "float16")
     codes, queries = make_codes(matrix), matrix[:3].astype(np.float32) + 0.1
     for exact in (True, False):
@@ -81,7 +79,7 @@ def test_parts_and_processors_change_nothing(monkeypatch) -> None:
             np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
 
 
-def test_questions_that_cannot_be_answered() -> None:
+def test_questions_that_cannot_be_answered():
     matrix, offsets = made_papers(1, 5, 8)
     codes = make_codes(matrix)
     with pytest.raises(UserError, match="count is 0"):
@@ -97,7 +95,7 @@ def test_questions_that_cannot_be_answered() -> None:
 
 
 @pytest.mark.parametrize("name", ["transport", "single", "mean_best"])
-def test_reranking_gives_the_scores_of_the_folder(name) -> None:
+def test_reranking_gives_the_scores_of_the_folder(name):
     matrix, offsets = made_papers(2, 12, 16)
     papers = [matrix[a:b] for a, b in pairwise(offsets)]
     vectors = SentenceVectors.of([f"p{at}" for at in range(12)], papers)
