@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,30 +14,9 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
-from citeweave.evaluation import click_ranker as features_module
-from citeweave.evaluation import click_ranker as ranker_module
-from citeweave.evaluation.click_data import (
-    ClickData,
-    ClickLog,
-    Metadata,
-    normalize_propensities,
-    propensity_of,
-    read_click_data,
-    read_clicks,
-    read_entries,
-    read_metadata,
-    read_propensities,
-    title_words,
-)
-from citeweave.evaluation.click_ranker import (
-    FEATURES,
-    ClickTriplets,
-    Features,
-    Ranker,
-    RankerRecipe,
-    pair_features,
-    train_ranker,
-)
+from citeweave.evaluation import click_data, click_ranker
+from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
+from citeweave.evaluation.click_ranker import ClickTriplets, Ranker, RankerRecipe, pair_features, train_ranker
 from citeweave.evaluation.clicks import ClickResult, click_triplet_rows, evaluate_clicks, recommend
 
 HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
@@ -56,14 +36,15 @@ class Table:
 NOTHING = Table({}, 3)
 
 
-# files
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
 
 
 def test_a_click_log_is_read(tmp_path):
     text = '\ufeffclicked_pid,pid,extra,similar_papers_avail_at_time\nb,q,1,"a,b,c"\n\nc,r,2,c\n'
-    path = tmp_path / "test.csv"
-    path.write_bytes(gzip.compress(text.encode()))
-    clicks = read_clicks(path)
+    (tmp_path / "test.csv").write_bytes(gzip.compress(text.encode()))
+    clicks = click_data.read_clicks(tmp_path / "test.csv")
     assert (list(clicks.queries), list(clicks.shown)) == (["q", "r"], ["a", "b", "c", "c"])
     assert (clicks.offsets.tolist(), clicks.places.tolist()) == ([0, 3, 4], [1, 0])
     assert (clicks.clicked, clicks.at.tolist(), clicks.owners.tolist()) == (["b", "c"], [1, 3], [0, 0, 0, 1])
@@ -71,42 +52,44 @@ def test_a_click_log_is_read(tmp_path):
     assert clicks.papers() == {"q", "r", "a", "b", "c"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "has no column pid, clicked_pid, similar_papers_avail_at_time; it has none"),
-        ("pid,clicked\nq,a\n", "has no column clicked_pid, similar_papers_avail_at_time; it has pid, clicked"),
-        (HEADER, "holds no clicks"),
-        (HEADER + 'q,b,"a,b"\nq,z,"a,b"\n', "line 3: the clicked paper 'z' is not among the 2 papers shown"),
-        (HEADER + 'q,b,"a,b"\nq,b\n', "line 3 has 2 columns instead of 3"),
-        (HEADER + "q,b," + "x" * 200_000 + "\n", "line 2: the clicked paper 'b' is not among the 1 papers shown"),
-        (HEADER + "q,b," + "x" * (2**24 + 1) + "\n", "line 2 cannot be read"),
-    ],
-)
-def test_bad_click_logs_are_refused(tmp_path, text, message):
-    path = tmp_path / "test.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_clicks(path)
-    path.write_bytes(b"pid,\xff\n")
-    with pytest.raises(InputError, match="line 0 cannot be read"):
-        read_clicks(path)
+BAD_LOGS = [
+    ("", "has no column pid, clicked_pid, similar_papers_avail_at_time; it has none"),
+    ("pid,clicked\nq,a\n", "has no column clicked_pid, similar_papers_avail_at_time; it has pid, clicked"),
+    (HEADER, "holds no clicks"),
+    (HEADER + 'q,b,"a,b"\nq,z,"a,b"\n', "line 3: the clicked paper 'z' is not among the 2 papers shown"),
+    (HEADER + 'q,b,"a,b"\nq,b\n', "line 3 has 2 columns instead of 3"),
+    (HEADER + "q,b," + "x" * 200_000 + "\n", "line 2: the clicked paper 'b' is not among the 1 papers shown"),
+    (HEADER + "q,b," + "x" * (2**24 + 1) + "\n", "line 2 cannot be read"),
+    (b"pid,\xff\n", "line 0 cannot be read"),
+]
+BAD_PROPENSITIES = ["[0.3]", "{}", '{"scores": []}', '{"scores": ["a"]}', '{"scores": [0.1, 0]}', "{"]
+BAD_OBJECTS = [
+    "", "[]", '{"a": 1', '{"a": {"b": "c', '{"a" 1}', '{"a": 1,}', '{"a": 1} {"b": 2}', '{"a": x}', "{1: 2}"
+]  # fmt: skip
+
+
+def test_bad_files_are_refused(tmp_path):
+    path = tmp_path / "m.json"
+    for text, message in BAD_LOGS:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(InputError, match=message):
+            click_data.read_clicks(path)
+    for text in BAD_PROPENSITIES:
+        path.write_text(text)
+        with pytest.raises(InputError, match="m.json"):
+            click_data.read_propensities(path)
+    for text in BAD_OBJECTS:
+        path.write_text(text)
+        for chunk in (1, 100):
+            with pytest.raises(InputError, match="m.json cannot be read near character"):
+                list(click_data.read_entries(Source(path), chunk))
 
 
 def test_propensities_have_mean_1(tmp_path):
-    path = tmp_path / "propensity_scores.json"
-    path.write_text('{"scores": [0.3, 0.1, 0.1, 0.1]}')
-    propensities = read_propensities(path)
+    (tmp_path / "p.json").write_text('{"scores": [0.3, 0.1, 0.1, 0.1]}')
+    propensities = click_data.read_propensities(tmp_path / "p.json")
     assert propensities == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
-    assert propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
-
-
-@pytest.mark.parametrize("text", ["[0.3]", "{}", '{"scores": []}', '{"scores": ["a"]}', '{"scores": [0.1, 0]}', "{"])
-def test_bad_propensities_are_refused(tmp_path, text):
-    path = tmp_path / "propensity_scores.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match="propensity_scores.json"):
-        read_propensities(path)
+    assert click_data.propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
 
 
 VALUES = st.recursive(
@@ -122,55 +105,39 @@ VALUES = st.recursive(
 def test_entries_are_those_of_the_object(tmp_path_factory, value, chunk, indent):
     path = tmp_path_factory.getbasetemp() / "entries.json"
     path.write_text(json.dumps(value, indent=indent))
-    assert dict(read_entries(Source(path), chunk)) == value
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"a": 1', '{"a": {"b": "c', '{"a" 1}', '{"a": 1,}', '{"a": 1} {"b": 2}', '{"a": x}', "{1: 2}"]
-)
-def test_broken_objects_are_refused(tmp_path, text):
-    path = tmp_path / "m.json"
-    path.write_text(text)
-    for chunk in (1, 100):
-        with pytest.raises(InputError, match="m.json cannot be read near character"):
-            list(read_entries(Source(path), chunk))
+    assert dict(click_data.read_entries(Source(path), chunk)) == value
 
 
 def test_only_wanted_papers_are_kept(tmp_path):
-    path = tmp_path / "m.json"
-    path.write_text(
+    (tmp_path / "m.json").write_text(
         '{"a": {"title": "One  two", "abstract": "A.", "year": 2001, "cited_by": ["x", "x", 7, null, {}]},'
         '"b": {"title": "\\ud800", "authors": ["\\ud800"], "year": "1e999"}, "c": {"title": "no"}, "d": [],'
         '"a2": {"title": null, "references": null, "year": true}}'
     )
-    known = read_metadata(path, {"a", "b", "d", "a2", "z"})
-    assert (list(known.ids), list(known.titles), list(known.abstracts)) == (
-        ["a", "b", "a2"],
-        ["One two", "", ""],
-        ["A.", "", ""],
-    )
-    assert known.rows(["a2", "c", "d"]).tolist() == [2, -1, -1]
+    known = click_data.read_metadata(tmp_path / "m.json", {"a", "b", "d", "a2", "z"})
+    assert (list(known.ids), list(known.titles)) == (["a", "b", "a2"], ["One two", "", ""])
+    assert list(known.abstracts) == ["A.", "", ""] and known.rows(["a2", "c", "d"]).tolist() == [2, -1, -1]
     assert known.cited_by.sizes().tolist() == [2, 0, 0] and known.authors.sizes().tolist() == [0, 1, 0]
     assert known.years[0] == 2001 and np.isnan(known.years[1:]).all()
 
 
-def test_the_whole_folder_is_read_or_what_lacks_is_named(tmp_path):
+def test_the_whole_folder_is_read_or_what_is_missing_is_named(tmp_path):
+    read = click_data.read_click_data
     with pytest.raises(InputError, match="lacks recomm/train.csv, recomm/val.csv, recomm/test.csv, recomm/prop"):
-        read_click_data(tmp_path)
+        read(tmp_path)
     (tmp_path / "recomm").mkdir()
     for name, paper in [("train", "a"), ("val", "b"), ("test", "c")]:
         (tmp_path / f"recomm/{name}.csv").write_text(HEADER + f'{name},{paper},"x,{paper}"\n')
     (tmp_path / "recomm/propensity_scores.json").write_text('{"scores": [2, 1]}')
     with pytest.raises(InputError, match="lacks paper_metadata_recomm.json; "):
-        read_click_data(tmp_path)
+        read(tmp_path)
     (tmp_path / "paper_metadata_recomm.json").write_text('{"a": {"title": "A"}, "c": {"title": "C"}}')
-    data = read_click_data(tmp_path)
+    data, tuning = read(tmp_path), read(tmp_path, "val")
     assert list(data.metadata.ids) == ["a", "c"] and data.val is not None
     assert (data.train.clicked, data.val.clicked, data.test.clicked) == (["a"], ["b"], ["c"])
-    tuning = read_click_data(tmp_path, "val")
     assert tuning.val is None and tuning.test.clicked == ["b"] and list(tuning.metadata.ids) == ["a"]
     with pytest.raises(UserError, match="must be one of test, val"):
-        read_click_data(tmp_path, "train")
+        read(tmp_path, "train")
 
 
 # features
@@ -185,10 +152,9 @@ def plain_features(query: str, candidate: str, papers: dict[str, dict], vectors:
     """The definitions, one pair at a time."""
     one, other = papers.get(query), papers.get(candidate)
     q, c = one or {}, other or {}
-    both = one is not None and other is not None
 
-    def shared(name: str) -> float:
-        return overlap(q[name], c[name]) if both else 0.0
+    def shared(name: str, words=lambda value: value) -> float:
+        return overlap(words(q[name]), words(c[name])) if one is not None and other is not None else 0.0
 
     def aged(difference: float | None) -> float:
         return 0.0 if difference is None else max(-1.0, min(1.0, difference / 20))
@@ -202,7 +168,7 @@ def plain_features(query: str, candidate: str, papers: dict[str, dict], vectors:
     return [
         shared("authors"),
         0.0,
-        overlap(title_words(q["title"]), title_words(c["title"])) if both else 0.0,
+        shared("title", click_data.title_words),
         cosine,
         shared("cited_by"),
         shared("references"),
@@ -238,45 +204,33 @@ def test_features_are_those_of_the_definitions(monkeypatch):
     vectors = {name: rng.normal(size=4).astype(np.float16) for name in names if rng.random() < 0.9}
     vectors["p3"] = np.zeros(4)
     queries, candidates = rng.choice(names, 200).tolist(), rng.choice(names, 200).tolist()
-    metadata = Metadata.of(papers.items())
+    pairs = list(zip(queries, candidates, strict=True))
+    metadata, features = Metadata.of(papers.items()), click_ranker.FEATURES
     found = pair_features(queries, candidates, metadata, Table(vectors, 4))
-    expected = [plain_features(*pair, papers, vectors) for pair in zip(queries, candidates, strict=True)]
-    assert len(FEATURES) == 11 and found.matrix.dtype == np.float32
-    np.testing.assert_allclose(found.matrix, expected, atol=1e-6)
-    assert (found.matrix.any(axis=0) == [name != "place" for name in FEATURES]).all(), "every other feature is tested"
+    assert len(features) == 11 and found.matrix.dtype == np.float32
+    np.testing.assert_allclose(found.matrix, [plain_features(*pair, papers, vectors) for pair in pairs], atol=1e-6)
+    assert (found.matrix.any(axis=0) == [name != "place" for name in features]).all(), "every other feature is tested"
     assert found.without_metadata == set(names) - papers.keys() and found.without_vector == set(names) - vectors.keys()
     assert found.zero_vectors == {"p3"}
-    assert found.has_vectors.tolist() == [
-        q in vectors and c in vectors for q, c in zip(queries, candidates, strict=True)
-    ]
-    monkeypatch.setattr(features_module, "_FEATURE_BLOCK", 7)
+    assert found.has_vectors.tolist() == [q in vectors and c in vectors for q, c in pairs]
+    monkeypatch.setattr(click_ranker, "_FEATURE_BLOCK", 7)
     again = pair_features(queries, candidates, metadata, Table(vectors, 4))
     assert np.array_equal(again.matrix, found.matrix) and again.without_vector == found.without_vector
 
 
-def test_a_vector_that_is_not_finite_is_missing():
-    vectors = {
-        "q": np.array([1.0, 0]),
-        "a": np.array([np.inf, 0]),
-        "b": np.array([0, np.nan]),
-        "c": np.array([3e38, 0]),
-    }
-    found = pair_features(["q"] * 3, ["a", "b", "c"], Metadata.of([]), Table(vectors, 2))
+def test_vectors_that_are_not_finite_and_titles_that_are_empty_share_nothing():
+    vectors = {"q": [1.0, 0], "a": [np.inf, 0], "b": [0, np.nan], "c": [3e38, 0]}
+    table = Table({name: np.array(vector) for name, vector in vectors.items()}, 2)
+    found = pair_features(["q"] * 3, ["a", "b", "c"], Metadata.of([]), table)
     assert found.matrix[:, 3].tolist() == [0, 0, 1] and found.has_vectors.tolist() == [False, False, True]
     assert found.without_vector == {"a", "b"} and found.without_metadata == {"q", "a", "b", "c"}
-
-
-def test_two_papers_without_title_share_no_words():
-    found = pair_features(["a"], ["b"], Metadata.of([("a", {}), ("b", {"title": None})]), NOTHING)
-    assert not found.matrix.any()
-
-
-# evaluating
+    untitled = pair_features(["a"], ["b"], Metadata.of([("a", {}), ("b", {"title": None})]), NOTHING)
+    assert not untitled.matrix.any()
 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=7), st.integers(0, 6)), min_size=1))
-def test_clicks_are_judged_as_one_by_one(lists):
+def test_clicks_are_evaluated_as_one_by_one(lists):
     clicks = ClickLog.of([("q", papers[at % len(papers)], papers) for papers, at in lists])
     scores = np.array([ord(paper) % 3 for paper in clicks.shown]) / 3
     propensities = normalize_propensities(np.array([5.0, 2.0, 1.0]))
@@ -288,16 +242,18 @@ def test_clicks_are_judged_as_one_by_one(lists):
         rest = [s for s, paper in zip(scores[span], clicks.shown[span], strict=True) if paper != clicked]
         above.append(sum(1 if score > true else 0.5 if score == true else 0 for score in rest))
         others.append(len(rest))
+    weights, gains = [1 / propensities[min(place, 2)] for place in clicks.places], [1 / math.log2(2 + a) for a in above]
     assert evaluated.above.tolist() == above and evaluated.others.tolist() == others
-    weights = [1 / propensities[min(place, 2)] for place in clicks.places]
     assert evaluated.weights == pytest.approx(weights)
-    gains = [1 / math.log2(2 + a) for a in above]
+    expected = {
+        "ndcg": np.mean(gains),
+        "adj-NDCG": np.average(gains, weights=weights),
+        "adj-P@1": np.average([a == 0 for a in above], weights=weights),
+        "mrr": np.mean([1 / (1 + a) for a in above]),
+        "accuracy": 1 - sum(above) / sum(others) if sum(others) else math.nan,
+    }
     metrics = evaluated.metrics()
-    assert metrics["ndcg"] == pytest.approx(np.mean(gains))
-    assert metrics["adj-NDCG"] == pytest.approx(np.average(gains, weights=weights))
-    assert metrics["adj-P@1"] == pytest.approx(np.average([a == 0 for a in above], weights=weights))
-    assert metrics["mrr"] == pytest.approx(np.mean([1 / (1 + a) for a in above]))
-    assert metrics["accuracy"] == pytest.approx(1 - sum(above) / sum(others) if sum(others) else math.nan, nan_ok=True)
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
 def test_rows_tell_every_click_and_unanswered_ones_are_lost():
@@ -306,15 +262,8 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
     evaluated = evaluate_clicks(clicks, scores, propensities, np.array([False, True, True]))
     assert evaluated.names() == ["q", "q#2", "r"] and evaluated.has_vectors.tolist() == [False, True, True]
     assert evaluated.above.tolist() == [2, 1, 0]
-    assert evaluated.rows()["q"] == {
-        "clicked": "a",
-        "ndcg": pytest.approx(0.5),
-        "mrr": pytest.approx(1 / 3),
-        "p@1": 0.0,
-        "above": 2.0,
-        "others": 2,
-        "weight": pytest.approx(1 / 1.5),
-    }
+    row = {"ndcg": 0.5, "mrr": 1 / 3, "p@1": 0.0, "above": 2.0, "others": 2, "weight": 1 / 1.5}
+    assert evaluated.rows()["q"] == {"clicked": "a", **{name: pytest.approx(value) for name, value in row.items()}}
     assert evaluate_clicks(clicks, scores, propensities).above.tolist() == [0, 1, 0]
     for bad in (scores[:-1], np.full(6, np.nan)):
         with pytest.raises(UserError, match="each of the 6 shown papers needs a score"):
@@ -340,28 +289,23 @@ def random_triplets(number: int, seed: int = 0) -> ClickTriplets:
     return ClickTriplets(pairs[0], pairs[1], np.full(number, 0.5, np.float32))
 
 
-def test_training_is_that_of_torch():
+def test_training_is_that_of_torch(torch):
     """The same start, one batch an epoch, no dropout: torch's own layers, loss and clipping reach the same weights."""
-    torch = pytest.importorskip("torch")
-    data = random_triplets(100)
     weights = np.random.default_rng(1).uniform(0.3, 2, 100).astype(np.float32)
-    data = ClickTriplets(data.clicked, data.others, weights)
+    data = replace(random_triplets(100), propensities=weights)
     start = train_ranker(data, recipe=RankerRecipe(epochs=0))
     assert start.epoch == 0 and np.abs(start.inner).max() <= 11**-0.5 and np.abs(start.outer).max() <= 50**-0.5
-
     net = torch.nn.Sequential(torch.nn.Linear(11, 50), torch.nn.ReLU(), torch.nn.Linear(50, 1), torch.nn.Sigmoid())
+    values = start.inner.T, start.inner_bias, start.outer[None], [start.outer_bias]
     with torch.no_grad():
-        for parameter, value in zip(
-            net.parameters(), (start.inner.T, start.inner_bias, start.outer[None], [start.outer_bias]), strict=True
-        ):
+        for parameter, value in zip(net.parameters(), values, strict=True):
             parameter.copy_(torch.tensor(np.array(value)))
     margin = torch.nn.MarginRankingLoss(margin=0.1, reduction="none")
     optimizer = torch.optim.Adadelta(net.parameters(), rho=0.95)
     clicked, others = torch.tensor(data.clicked), torch.tensor(data.others)
     losses = []
     for _ in range(20):
-        ones = torch.ones(100, 1)
-        loss = (margin(net(clicked), net(others), ones) / torch.tensor(weights)[:, None]).mean()
+        loss = (margin(net(clicked), net(others), torch.ones(100, 1)) / torch.tensor(weights)[:, None]).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -370,12 +314,7 @@ def test_training_is_that_of_torch():
     assert ranker.train_losses == pytest.approx(losses, abs=1e-5)
     np.testing.assert_allclose(ranker.inner, net[0].weight.detach().numpy().T, atol=1e-4)
     np.testing.assert_allclose(ranker.scores(data.clicked), net(clicked).detach().numpy()[:, 0], atol=1e-4)
-
-
-def test_derivatives_are_cut():
-    pytest.importorskip("torch")
-    data = random_triplets(64)
-    loud = ClickTriplets(data.clicked, data.others, np.full(64, 1e-4, np.float32))
+    loud = replace(data, propensities=np.full(100, 1e-4, np.float32))  # derivatives are cut
     free = train_ranker(loud, recipe=RankerRecipe(epochs=3, clip=1e9))
     assert not np.allclose(train_ranker(loud, recipe=RankerRecipe(epochs=3)).inner, free.inner, atol=1e-6)
 
@@ -384,8 +323,7 @@ def same(one: Ranker, other: Ranker) -> bool:
     return np.array_equal(one.inner, other.inner) and one.outer_bias == other.outer_bias
 
 
-def test_a_seed_is_a_ranker_whatever_the_threads():
-    torch = pytest.importorskip("torch")
+def test_a_seed_is_a_ranker_whatever_the_threads(torch):
     data = random_triplets(300)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     one = train_ranker(data, seed=7)
@@ -397,10 +335,11 @@ def test_a_seed_is_a_ranker_whatever_the_threads():
         torch.set_num_threads(threads)
         torch.set_rng_state(before)
     assert not same(one, train_ranker(data, seed=8))
+    with pytest.raises(UserError, match="no order to learn"):
+        train_ranker(random_triplets(0))
 
 
-def test_the_epoch_of_the_lowest_validation_loss_is_kept():
-    pytest.importorskip("torch")
+def test_the_epoch_of_the_lowest_validation_loss_is_kept(torch):
     data = random_triplets(300)
     upside_down = ClickTriplets(data.others, data.clicked, data.propensities)
     ranker = train_ranker(data, upside_down)
@@ -418,15 +357,10 @@ def test_equal_papers_have_equal_scores(monkeypatch):
     rows = rng.random((5, 11)).astype(np.float32)
     scores = ranker.scores(np.tile(rows, (1000, 1))).reshape(1000, 5)
     assert (scores == scores[0]).all() and scores.dtype == np.float64
-    monkeypatch.setattr(ranker_module, "_RANKER_BLOCK", 3)
+    monkeypatch.setattr(click_ranker, "_RANKER_BLOCK", 3)
     assert np.array_equal(ranker.scores(rows), scores[0]) and ranker.scores(rows[:0]).shape == (0,)
     hidden = np.maximum(rows @ ranker.inner + ranker.inner_bias, 0)
     assert scores[0] == pytest.approx(1 / (1 + np.exp(-(hidden @ ranker.outer + 0.1))))
-
-
-def test_lists_of_one_paper_teach_nothing():
-    with pytest.raises(UserError, match="no order to learn"):
-        train_ranker(random_triplets(0))
 
 
 # the task
@@ -470,21 +404,18 @@ def learned(log) -> ClickResult:
 
 def test_a_planted_taste_is_learned(log, learned):
     data, vectors = log
+    clicks = data.test
     chance = np.mean([1 / math.log2(2 + above) for above in range(8)])
     blind = recommend(data, NOTHING, missing="peers")
     assert learned.metrics["adj-NDCG"] > 0.7 > 0.6 > blind.metrics["adj-NDCG"] > chance - 0.06
     assert learned.metrics["adj-P@1"] > 2 * blind.metrics["adj-P@1"] and learned.metrics["accuracy"] > 0.8
-    by_cosine = evaluate_clicks(data.test, _cosines(data.test, vectors), PROPENSITIES).metrics()
+    queries = [clicks.queries[click] for click in clicks.owners]
+    cosines = pair_features(queries, clicks.shown, Metadata.of([]), vectors).matrix[:, 3]
+    by_cosine = evaluate_clicks(clicks, cosines, PROPENSITIES).metrics()
     assert learned.metrics["adj-NDCG"] > by_cosine["adj-NDCG"] - 0.05, "nearly as good as the planted taste itself"
 
 
-def _cosines(clicks: ClickLog, vectors: Table) -> np.ndarray:
-    queries = [clicks.queries[click] for click in clicks.owners]
-    found: Features = pair_features(queries, clicks.shown, Metadata.of([]), vectors)
-    return found.matrix[:, 3]
-
-
-def test_the_task_is_the_same_again_and_means_over_seeds(log, learned):
+def test_a_task_is_the_same_again_means_over_seeds_and_weighs_by_propensity(log, learned):
     data, vectors = log
     several = recommend(data, vectors, seeds=(7, 8))
     assert np.array_equal(several.runs[0].scores, learned.runs[0].scores) and several.seeds == (7, 8)
@@ -492,13 +423,9 @@ def test_the_task_is_the_same_again_and_means_over_seeds(log, learned):
     for name, value in several.metrics.items():
         assert value == pytest.approx(np.mean([evaluated.metrics()[name] for evaluated in several.runs])), name
     assert learned.coverage["training triplets"] == 500 * 7 and learned.coverage["papers"] == 880 * 9
-
-
-def test_peer_weighs_nothing_and_propensity_does(log, learned):
-    data, vectors = log
     weighed = recommend(data, vectors, weighting="propensity")
     assert not same(weighed.rankers[0], learned.rankers[0])
-    even = ClickData(data.train, data.val, data.test, np.full(8, PROPENSITIES[-1]), data.metadata)
+    even = replace(data, propensities=np.full(8, PROPENSITIES[-1]))
     assert same(recommend(even, vectors, weighting="propensity").rankers[0], learned.rankers[0])
     with pytest.raises(UserError, match="must be one of peer, propensity"):
         recommend(data, vectors, weighting="none")
@@ -510,11 +437,8 @@ def test_what_is_missing_is_counted_and_wrong(log, learned):
     assert hidden[2] != data.test.clicked[2]
     fewer = Table({name: vector for name, vector in vectors.vectors.items() if name not in hidden}, vectors.dim)
     wrong, peers = (recommend(data, fewer, missing=missing) for missing in ("wrong", "peers"))
-    assert wrong.runs[0].above[:2].tolist() == [7, 7] and wrong.runs[0].has_vectors[:3].tolist() == [
-        False,
-        False,
-        True,
-    ]
+    assert wrong.runs[0].above[:2].tolist() == [7, 7]
+    assert wrong.runs[0].has_vectors[:3].tolist() == [False, False, True]
     assert peers.runs[0].has_vectors.all() and peers.metrics["ndcg"] >= wrong.metrics["ndcg"]
     assert wrong.coverage["clicks without vectors"] == 2 and wrong.coverage["papers without vector"] == 3
     assert learned.coverage["clicks without vectors"] == learned.coverage["papers without vector"] == 0
@@ -522,22 +446,13 @@ def test_what_is_missing_is_counted_and_wrong(log, learned):
         recommend(data, vectors, missing="drop")
 
 
-def test_short_logs_and_deep_clicks_are_counted():
-    pytest.importorskip("torch")
+def test_short_logs_and_deep_clicks_are_counted(torch):
     deep = ClickLog.of([("q", "c", ["a", "b", "c"]), ("r", "a", ["a"])])
     data = ClickData(deep, None, deep, np.array([1.5, 0.5]), Metadata.of([("a", {"title": "A"})]))
     result = recommend(data, Table({"a": np.zeros(3)}, 3), recipe=RankerRecipe(epochs=1))
     assert result.coverage == {
-        "clicks": 2,
-        "training clicks": 2,
-        "validation clicks": 0,
-        "training triplets": 2,
-        "clicks deeper than the propensities": 2,
-        "papers": 5,
-        "papers without vector": 4,
-        "papers with a vector of zeros": 1,
-        "papers without metadata": 4,
-        "clicks without vectors": 2,
-        "clicks on the only paper shown": 1,
+        **{"clicks": 2, "training clicks": 2, "validation clicks": 0, "training triplets": 2, "papers": 5},
+        **{"clicks deeper than the propensities": 2, "papers without vector": 4, "papers without metadata": 4},
+        **{"papers with a vector of zeros": 1, "clicks without vectors": 2, "clicks on the only paper shown": 1},
     }
     assert result.rankers[0].val_losses == ()
