@@ -111,8 +111,8 @@ def fastrp(clock: Clock, size: Size) -> dict[str, Any]:
 
 
 def cocited(clock: Clock, size: Size) -> dict[str, Any]:
+    from citeweave.graph.build import write_related
     from citeweave.graph.citations import CitationGraph
-    from citeweave.graph.related_files import write_related
     from citeweave.graph.signals import Signal
 
     built = CitationGraph.open(size.folder / "graph")

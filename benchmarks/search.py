@@ -41,8 +41,8 @@ from citeweave.search.filters import Filter
 from citeweave.search.index import Index
 from citeweave.search.index_model import open_query_encoder
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.precomputed import PrecomputedVectors
 from citeweave.search.query import Query, SentenceQuery
+from citeweave.search.segment_vectors import PrecomputedVectors
 from citeweave.search.update import compact_index, delete_papers, update_index
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 from citeweave.vectors.vectors import Vectors, new_vectors

@@ -176,7 +176,7 @@ def index(clock: Clock, place: Place) -> dict[str, Any]:
 
     from citeweave import Corpus
     from citeweave.search.build import IndexOptions, build_index
-    from citeweave.search.precomputed import PrecomputedVectors
+    from citeweave.search.segment_vectors import PrecomputedVectors
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 

@@ -24,7 +24,7 @@ from citeweave.core.files import open_input
 
 if TYPE_CHECKING:
     from citeweave.search.index import Index
-    from citeweave.search.precomputed import PrecomputedVectors
+    from citeweave.search.segment_vectors import PrecomputedVectors
 
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
@@ -137,7 +137,7 @@ def open_precomputed(
     vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool
 ) -> PrecomputedVectors | None:
     """Open the vectors of --vectors and --sentence-vectors for an index."""
-    from citeweave.search.precomputed import PrecomputedVectors
+    from citeweave.search.segment_vectors import PrecomputedVectors
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 

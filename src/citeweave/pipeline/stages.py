@@ -56,10 +56,9 @@ from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.rules import NODES, MiningRules
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.fit_bands import fit_bands
-from citeweave.pipeline.held_out import find_leaks, without_references
 from citeweave.pipeline.recipe import Recipe, RecipeOptions
 from citeweave.pipeline.run_folder import AUTO, RunFolder, RunOptions
-from citeweave.pipeline.suites import LABELS, Suites, label_table
+from citeweave.pipeline.suites import LABELS, Suites, find_leaks, label_table, without_references
 from citeweave.training.options import ACCURACY
 
 if TYPE_CHECKING:

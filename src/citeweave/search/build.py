@@ -37,9 +37,14 @@ from citeweave.search.citing_sentences import READ_AS, embed_citing_sentences
 from citeweave.search.fill_vectors import fill_vectors, pending_rows
 from citeweave.search.index import Index
 from citeweave.search.index_model import Embedding, model_metadata, open_embedding, write_heads
-from citeweave.search.precomputed import PrecomputedVectors, split_precomputed, write_vectors
 from citeweave.search.segment_papers import SelectedPapers, corpus_records
-from citeweave.search.segment_vectors import write_segment, write_without_vectors
+from citeweave.search.segment_vectors import (
+    PrecomputedVectors,
+    split_precomputed,
+    write_segment,
+    write_vectors,
+    write_without_vectors,
+)
 from citeweave.search.state import (
     SEGMENTS,
     VERSION,

@@ -27,10 +27,16 @@ from citeweave.encoders.model_names import stored_name
 from citeweave.search.citing_sentences import copy_citing_sentences
 from citeweave.search.index import Index
 from citeweave.search.index_model import Embedding, model_metadata, open_embedding, write_heads
-from citeweave.search.precomputed import PrecomputedVectors, find_keys, write_sentence_vectors, write_vectors
 from citeweave.search.segment import NOT_YET, Segment
 from citeweave.search.segment_papers import SelectedPapers, segment_records
-from citeweave.search.segment_vectors import copy_vectors, write_segment
+from citeweave.search.segment_vectors import (
+    PrecomputedVectors,
+    copy_vectors,
+    find_keys,
+    write_segment,
+    write_sentence_vectors,
+    write_vectors,
+)
 from citeweave.search.state import open_writer
 from citeweave.search.update import compact_index, delete_rows, merge_last_segments
 from citeweave.vectors.vectors import id_keys

@@ -39,10 +39,16 @@ from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.search.citing_sentences import READ_AS, copy_citing_sentences, embed_citing_sentences
 from citeweave.search.index import Index
 from citeweave.search.index_model import Embedding, model_metadata, open_embedding, write_heads
-from citeweave.search.precomputed import PrecomputedVectors, split_precomputed, write_vectors
 from citeweave.search.segment import Segment
 from citeweave.search.segment_papers import PaperRecords, SelectedPapers, corpus_records, hash_records, segment_records
-from citeweave.search.segment_vectors import copy_vectors, write_segment, write_without_vectors
+from citeweave.search.segment_vectors import (
+    PrecomputedVectors,
+    copy_vectors,
+    split_precomputed,
+    write_segment,
+    write_vectors,
+    write_without_vectors,
+)
 from citeweave.search.state import IndexWriter, SegmentEntry, open_writer
 
 
