@@ -120,7 +120,7 @@ def index(
         output,
         options,
         overlay=overlay,
-        precomputed=open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids),
+        precomputed=_open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids),
         overwrite=overwrite,
         reporter=reporter_of(quiet or json),
     )
@@ -130,10 +130,10 @@ def index(
     if json:
         print_json(summary)
     elif not quiet:
-        print(index_text(output, summary))
+        print(_index_text(output, summary))
 
 
-def open_precomputed(
+def _open_precomputed(
     vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool
 ) -> PrecomputedVectors | None:
     """Open the vectors of --vectors and --sentence-vectors for an index."""
@@ -151,7 +151,7 @@ def open_precomputed(
     return PrecomputedVectors(Vectors.open(vectors), sentences, trust_ids)
 
 
-def index_text(folder: Path, summary: dict[str, Any]) -> str:
+def _index_text(folder: Path, summary: dict[str, Any]) -> str:
     """Describe what an index holds, on a few lines."""
     rows: list[tuple[str, object]] = [("papers", summary["papers"])]
     for name, label in (
@@ -253,7 +253,7 @@ def change(
     from citeweave.search.update import ChangeOptions, add_papers, compact_index
 
     opened = Index.open(index)
-    precomputed = open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids)
+    precomputed = _open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids)
     reporter, changed = reporter_of(quiet or json), dict[str, Any]()
     if delete is not None:
         changed = _delete(opened, delete)
@@ -274,7 +274,7 @@ def change(
     if json:
         print_json(summary)
     elif not quiet:
-        print(index_text(index, summary))
+        print(_index_text(index, summary))
 
 
 def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool) -> None:

@@ -156,7 +156,7 @@ def train(
         auxiliary_weight=auxiliary_weight,
         seed=seed,
     )
-    options = with_changes(options, set_)
+    options = _with_changes(options, set_)
     if unlabeled is not None and not options.teachers:
         raise UserError("--unlabeled is given without teachers to label the sentences; add --teachers 5")
     paths = named_paths(auxiliary, "--auxiliary", "section=contexts.jsonl.gz")
@@ -204,7 +204,7 @@ def evaluate(
         print(_evaluation_text(report))
 
 
-def with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOptions:
+def _with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOptions:
     """Override options by name that have no flag of their own."""
     kinds: dict[str, type] = {row.name: type(getattr(options, row.name)) for row in dataclasses.fields(options)}
     values: dict[str, Any] = {}

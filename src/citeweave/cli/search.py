@@ -47,7 +47,7 @@ def reasons(index: Index, result: SearchResult) -> list[Explanation | None]:
     return [explain(index, int(rows[at]), hit.row) for at, hit in zip(nearest, result.hits, strict=True)]
 
 
-def hits_text(index: Index, result: SearchResult, output: dict[str, Any]) -> str:
+def _hits_text(index: Index, result: SearchResult, output: dict[str, Any]) -> str:
     """Format hits as lines: rank, score, year, title and id, with details below."""
     lines, passage, place = list[str](), -1, 0
     for hit in output["hits"]:
@@ -270,7 +270,7 @@ def _print(index: Index, result: SearchResult, output: dict[str, Any], *, json: 
         by_model = index.provenance.label if index.provenance else ""
         print_json({"index": str(index.folder), "model": by_model, **output, "export": str(export) if export else None})
     else:
-        print(hits_text(index, result, output))
+        print(_hits_text(index, result, output))
 
 
 def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
@@ -301,13 +301,13 @@ def _sentence_query(sentences: str, texts: list[str]) -> SentenceQuery | None:
 
     if texts:
         return SentenceQuery(texts=tuple(texts))
-    return SentenceQuery(*parse_sentence_numbers(sentences)) if sentences else None
+    return SentenceQuery(*_parse_sentence_numbers(sentences)) if sentences else None
 
 
-def parse_sentence_numbers(text: str) -> tuple[str, tuple[int, ...]]:
+def _parse_sentence_numbers(text: str) -> tuple[str, tuple[int, ...]]:
     """Parse --sentences of `search`: the id of a paper and numbers of its sentences.
 
-    >>> parse_sentence_numbers("doi:10.1/x:2,3")
+    >>> _parse_sentence_numbers("doi:10.1/x:2,3")
     ('doi:10.1/x', (2, 3))
     """
     match = re.fullmatch(r"(.+):(\d{1,6}(?:\s?,\s?\d{1,6})*)", text, re.ASCII | re.DOTALL)
@@ -319,13 +319,13 @@ def parse_sentence_numbers(text: str) -> tuple[str, tuple[int, ...]]:
 def _where(year: str, venues: list[str], fields: list[str]) -> Filter:
     from citeweave.search.filters import Filter
 
-    return Filter(years=parse_years(year), venues=tuple(venues), fields=tuple(fields))
+    return Filter(years=_parse_years(year), venues=tuple(venues), fields=tuple(fields))
 
 
-def parse_years(text: str) -> tuple[int | None, int | None]:
+def _parse_years(text: str) -> tuple[int | None, int | None]:
     """Parse --year of `search`: one year, or a first and last year.
 
-    >>> parse_years("2015-2020"), parse_years("2015-"), parse_years("-2020"), parse_years("2015"), parse_years("")
+    >>> _parse_years("2015-2020"), _parse_years("2015-"), _parse_years("-2020"), _parse_years("2015"), _parse_years("")
     ((2015, 2020), (2015, None), (None, 2020), (2015, 2015), (None, None))
     """
     if not text:

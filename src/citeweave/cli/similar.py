@@ -69,9 +69,9 @@ class PaperSentences:
         return one_line(known[at], max_length) if at < len(known) else ""
 
 
-def parse_sentences(text: str) -> list[int] | None:
+def _parse_sentences(text: str) -> list[int] | None:
     """
-    >>> parse_sentences("2, 3"), parse_sentences("")
+    >>> _parse_sentences("2, 3"), _parse_sentences("")
     ([2, 3], None)
     """
     if not text:
@@ -164,7 +164,7 @@ def similar(
             raise UserError(f"--sentences is {sentences!r}, but {vectors} has one vector a paper; leave it out")
         result = _by_vectors(vectors, paper, k, metric or "cosine", device, reporter)
     else:
-        numbers = parse_sentences(sentences)
+        numbers = _parse_sentences(sentences)
         chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
         result = _by_sentences(vectors, paper, numbers, k, chosen, first or None, device, reporter)
     texts.find([paper, *(hit["id"] for hit in result["hits"])])
@@ -314,7 +314,7 @@ def explain(
         raise ArtifactError(f"{vectors} holds no sentence vectors; make them with `citeweave embed --sentences`")
     if output is not None and output.exists() and not overwrite:
         raise UserError(f"{output} already exists; choose another name, or replace it with --overwrite")
-    known, opened, numbers = PaperSentences.open(texts), SentenceVectors.open(vectors), parse_sentences(sentences)
+    known, opened, numbers = PaperSentences.open(texts), SentenceVectors.open(vectors), _parse_sentences(sentences)
     chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
     explanation = explain_pair(opened, *papers, chosen, query_sentences=numbers)
     known.find(papers)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Show versions, extras and devices; downloads nothing."""
-    report = examine()
+    report = _examine()
     if json:
         print_json(report)
     elif not quiet:
         print(_doctor_text(report))
 
 
-def examine() -> dict[str, Any]:
+def _examine() -> dict[str, Any]:
     """Collect what `doctor` shows about this machine."""
     from citeweave.core.errors import EXTRAS, missing
     from citeweave.version import __version__
@@ -146,7 +146,7 @@ def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug
         print(f"{cache_folder() / 'cloud'}: {left:,} bytes")
 
 
-def audit_samples_folder(
+def _audit_samples_folder(
     folder: Path,
     *,
     corpus: Path | None,
@@ -191,7 +191,7 @@ def audit_samples_folder(
     return report
 
 
-def print_report(report: Any, *, as_json: bool, quiet: bool) -> None:
+def _print_report(report: Any, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(report.as_json())
     elif not quiet:
@@ -257,7 +257,7 @@ def audit(
     collisions, negatives that are related or copies, repeats, coverage, leaks.
     """
     if kind_of(folder) == "samples":
-        report = audit_samples_folder(
+        report = _audit_samples_folder(
             folder,
             corpus=corpus,
             graph=graph,
@@ -267,7 +267,7 @@ def audit(
             pictures=pictures,
             reporter=reporter_of(quiet or json),
         )
-        print_report(report, as_json=json, quiet=quiet)
+        _print_report(report, as_json=json, quiet=quiet)
         return
     from citeweave.corpus.corpus import Corpus
 

@@ -115,10 +115,10 @@ def _training_works(read: RecipeOptions, sizes: Sizes, machine: Machine, init: s
     rules = read.rules
     works = [stage_costs.intents_work(sizes.contexts)] if rules.needs_intents and sizes.contexts else []
     if read.texts is not None:
-        sizes = derived_sizes(sizes, read.texts)
+        sizes = _derived_sizes(sizes, read.texts)
     if _embeds_nodes(read):
         works += stage_costs.vectors_work(sizes, read.graph, parts=rules.aspect_graphs)
-    anchors = estimate_anchors(rules, sizes)
+    anchors = _estimate_anchors(rules, sizes)
     works += stage_costs.mining_work(sizes, rules, read.graph.vectors.dimension, anchors)
     if read.alignment is not None:
         works.append(stage_costs.aligning_work(network_shape(read.alignment.encoder), anchors))
@@ -130,13 +130,13 @@ def _training_works(read: RecipeOptions, sizes: Sizes, machine: Machine, init: s
     return [*works, stage_costs.tokens_work(sizes.texts, tokens), one, *more_seeds]
 
 
-def estimate_anchors(rules: MiningRules, sizes: Sizes) -> int:
+def _estimate_anchors(rules: MiningRules, sizes: Sizes) -> int:
     """Estimate the number of anchors: every text, or every pair of papers cited in one sentence."""
     possible = round(get_constant("contexts.pair") * sizes.contexts) if rules.from_contexts else sizes.texts
     return min(possible, rules.anchors) if rules.anchors else possible
 
 
-def derived_sizes(sizes: Sizes, texts: DerivedTexts) -> Sizes:
+def _derived_sizes(sizes: Sizes, texts: DerivedTexts) -> Sizes:
     """Return the sizes of the derived texts that a recipe trains on instead of papers."""
     if texts.of == "contexts":
         number, tokens = max(1, round(get_constant("contexts.pair") * sizes.contexts)), 40.0

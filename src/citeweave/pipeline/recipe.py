@@ -13,7 +13,7 @@ recipe; own keys replace single ones, and `remove = ["mining.negatives.hard"]` d
 (`mining.positives.band=200`) or remove them (`mining.negatives.hard=`). A recipe is untrusted input: numbers are finite
 and fit into 64 bits, texts are short and printable, tables are not deep. Unknown keys are refused by `read_recipe`.
 
-    >>> check_values({"training": {"steps": 10**30}}, "my.toml")
+    >>> _check_values({"training": {"steps": 10**30}}, "my.toml")
     Traceback (most recent call last):
     citeweave.core.errors.UserError: my.toml: training.steps is 1000000000000000000000000000000; it must be between -2**63 and 2**63
 
@@ -143,7 +143,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     tables, bases = _resolve(RENAMED.get(name, name), "the recipe", ())
     for entry in overrides:
         _override(tables, entry)
-    check_values(tables, f"recipe {format_value(name)[1:-1]}")
+    _check_values(tables, f"recipe {_format_value(name)[1:-1]}")
     for key in tables:
         choose(key, TABLES, f"recipe {name}: table")
     return Recipe(RENAMED.get(name, name), tables, bases, tuple(overrides))
@@ -158,7 +158,7 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for entry in entries:
         _override(tables, entry)
-    check_values(tables, "--set")
+    _check_values(tables, "--set")
     for key in tables:
         choose(key, TABLES, "--set: table")
     return tables
@@ -206,7 +206,7 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
     for key, value in about.items():
         choose(key, ABOUT, f"recipe {name}: key of [recipe]")
         if key in PROSE and not isinstance(value, str):
-            raise UserError(f"recipe {name}: {key} is {format_value(value)}; it must be a text")
+            raise UserError(f"recipe {name}: {key} is {_format_value(value)}; it must be a text")
     base, remove = about.pop("base", ""), about.pop("remove", [])
     if not base:
         return own, ()
@@ -224,14 +224,14 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
 def _base_name(base: Any, name: str) -> str:
     """Return the name of a base recipe: a shipped one, or a file next to the recipe that names it."""
     if not isinstance(base, str) or not base.isprintable() or len(base) > MAX_NAME:
-        raise UserError(f"recipe {name}: base is {format_value(base)}; it must be the name of a recipe or a TOML file")
+        raise UserError(f"recipe {name}: base is {_format_value(base)}; it must be the name of a recipe or a TOML file")
     return str(Path(name).parent / base) if _is_path(base) else RENAMED.get(base, base)
 
 
 def _removed_keys(remove: Any, name: str) -> list[str]:
     if not isinstance(remove, list) or not all(isinstance(path, str) and path for path in remove):
         raise UserError(
-            f"recipe {name}: remove is {format_value(remove)}; it must be a list such as ['mining.negatives.hard']"
+            f"recipe {name}: remove is {_format_value(remove)}; it must be a list such as ['mining.negatives.hard']"
         )
     return remove
 
@@ -250,7 +250,7 @@ def _read_toml(name: str, option: str) -> dict[str, Any]:
         return tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number with thousands of digits
         raise UserError(
-            f"recipe {name} is not TOML ({format_value(str(error), 200)[1:-1]}); repair that line"
+            f"recipe {name} is not TOML ({_format_value(str(error), 200)[1:-1]}); repair that line"
         ) from None
 
 
@@ -264,7 +264,7 @@ def _read_file(path: Path, option: str) -> bytes:
             return text
     except OSError as error:
         raise UserError(
-            f"{option} {format_value(str(path))} cannot be read ({error.strerror}); check its name"
+            f"{option} {_format_value(str(path))} cannot be read ({error.strerror}); check its name"
         ) from None
     raise UserError(f"{option} {path} does not exist; the shipped recipes are {', '.join(shipped_recipes())}")
 
@@ -325,20 +325,20 @@ def _parse_value(text: str) -> Any:
 # --- checks of values ---
 
 
-def check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
+def _check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
     """Refuse the first recipe value that cannot be intended, such as a date or an infinite number."""
     if path.count(".") >= _MAX_DEPTH:
         raise UserError(f"{name}: {path} is nested deeper than {_MAX_DEPTH} tables; no key of a recipe is that deep")
     for key, value in table.items():
         if not 1 <= len(key) <= _MAX_KEY or not key.isprintable():
             raise UserError(
-                f"{name}: {path or 'the recipe'} has the key {format_value(key)}; a key has 1 to {_MAX_KEY} printable characters"
+                f"{name}: {path or 'the recipe'} has the key {_format_value(key)}; a key has 1 to {_MAX_KEY} printable characters"
             )
         inner = f"{path}.{key}" if path else key
         if isinstance(value, dict):
-            check_values(value, name, inner)
+            _check_values(value, name, inner)
         elif rule := _broken_rule(value, inner, 0):
-            raise UserError(f"{name}: {inner} is {format_value(value)}; it must be {rule}")
+            raise UserError(f"{name}: {inner} is {_format_value(value)}; it must be {rule}")
 
 
 def _broken_rule(value: Any, path: str, depth: int) -> str:
@@ -360,10 +360,10 @@ def _broken_rule(value: Any, path: str, depth: int) -> str:
     return "a text, a number, true or false, a list, or a table"
 
 
-def format_value(value: object, max_length: int = 60) -> str:
+def _format_value(value: object, max_length: int = 60) -> str:
     """Format a recipe value for an error message, on one line of limited length.
 
-    >>> format_value("a\\nb"), format_value([1] * 100)[-12:], format_value(16**5000)
+    >>> _format_value("a\\nb"), _format_value([1] * 100)[-12:], _format_value(16**5000)
     ("'a\\\\nb'", ' 1, 1, 1,...', 'a number of 20,001 bits')
     """
     try:

@@ -181,7 +181,7 @@ class RunFolder:
         entry = self.record["stages"].get(stage)
         if not isinstance(entry, dict) or entry.get("key") != key:
             return False
-        return entry.get("folder") is None or content_mark(self.folder / entry["folder"]) == entry.get("mark")
+        return entry.get("folder") is None or _content_mark(self.folder / entry["folder"]) == entry.get("mark")
 
     def run(self, stage: str, inputs: Any, make: Callable[[Path], Mapping[str, Any] | None]) -> Path:
         """Run a stage unless it is done; `make` gets its folder, and what it returns goes into the record."""
@@ -190,10 +190,10 @@ class RunFolder:
         if self.is_done(stage, key):
             self.skipped.append(stage)
             return self.folder / (self.record["stages"][stage]["folder"] or folder.resolve())
-        before = content_mark(folder)
+        before = _content_mark(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         metadata = dict(make(folder) or {})
-        mark = content_mark(folder)
+        mark = _content_mark(folder)
         (self.skipped if mark is not None and mark == before else self.executed).append(stage)
         name = None if mark is None else self._recorded_name(folder)
         entry = {"key": key, "folder": name, "mark": mark, "facts": metadata}
@@ -232,7 +232,7 @@ def check_identity(folder: Path, identity: dict[str, Any], *, overwrite: bool) -
         )
 
 
-def content_mark(folder: Path) -> str | None:
+def _content_mark(folder: Path) -> str | None:
     """Return the content hash of an artifact or run with the time it was made; None if a folder is neither."""
     for name in (MANIFEST, RECORD):
         try:

@@ -103,7 +103,7 @@ class DataStages:
     @property
     def is_oracle(self) -> bool:
         """Return whether the recipe learns from the labels of the evaluation suites."""
-        return draws_from_labels(self.read.rules) and LABELS not in self.options.tables
+        return _draws_from_labels(self.read.rules) and LABELS not in self.options.tables
 
     @property
     def _seed(self) -> int:
@@ -248,7 +248,7 @@ class DataStages:
                 overwrite=options.overwrite,
                 reporter=self.reporter,
             )
-            return {**sample_counts(samples), "bands": fitted.summary}
+            return {**_sample_counts(samples), "bands": fitted.summary}
 
         key = [
             corpus.hash,
@@ -264,7 +264,7 @@ class DataStages:
         return Samples.open(self.run.run("samples", key, make))
 
 
-def sample_counts(samples: Samples) -> dict[str, int]:
+def _sample_counts(samples: Samples) -> dict[str, int]:
     """Count the samples, anchors, positives and negatives of a run."""
     return {
         "samples": len(samples),
@@ -274,9 +274,9 @@ def sample_counts(samples: Samples) -> dict[str, int]:
     }
 
 
-def draws_from_labels(rules: MiningRules) -> bool:
+def _draws_from_labels(rules: MiningRules) -> bool:
     """Return whether any mining rule draws from the labels of the suites."""
-    inner = any(draws_from_labels(each) for _, _, each in rules.tasks)
+    inner = any(_draws_from_labels(each) for _, _, each in rules.tasks)
     return inner or any(rule.table == LABELS for rule in rules.rules)
 
 

@@ -175,7 +175,7 @@ def label_table(corpus: Corpus, suites: Mapping[str, Suite], *, seed: int = 0) -
     for name, suite in suites.items():
         rows = _find_rows(corpus, name, suite)
         for task, pairs in _label_pairs(suite, seed).items():
-            at = np.array([rows.get(paper, -1) for paper in find_task(suite, task).texts.ids], np.int64)
+            at = np.array([rows.get(paper, -1) for paper in _find_task(suite, task).texts.ids], np.int64)
             new = [at[pairs.queries], at[pairs.others], pairs.grades]
             keep = (new[0] >= 0) & (new[1] >= 0) & (new[0] != new[1])
             columns = [np.concatenate([old, added[keep]]) for old, added in zip(columns, new, strict=True)]
@@ -193,13 +193,13 @@ def label_table(corpus: Corpus, suites: Mapping[str, Suite], *, seed: int = 0) -
     return build_table(queries[best], others[best], grades[best], papers=len(corpus))
 
 
-def find_task(suite: Suite, name: str) -> RankingTask | ProbeTask:
+def _find_task(suite: Suite, name: str) -> RankingTask | ProbeTask:
     return next(task for task in suite.tasks if task.name == name and isinstance(task, RankingTask | ProbeTask))
 
 
 def _find_rows(corpus: Corpus, name: str, suite: Suite) -> dict[str, int]:
     """Map the ids of a suite to rows of the corpus."""
-    papers = suite_papers(suite)
+    papers = _suite_papers(suite)
     if name == CORPUS:
         rows = corpus.rows(list(papers.ids))
         return {paper: int(row) for paper, row in zip(papers.ids, rows, strict=True) if row >= 0}
@@ -248,14 +248,14 @@ _CONTEXT_TEXTS = ("text", "section", "extra")
 
 def find_leaks(corpus: Corpus, suites: Mapping[str, Suite], reporter: Reporter = QUIET) -> LeakageReport:
     """Find the papers of the corpus that are papers of the evaluation suites."""
-    tables = {name: suite_papers(suite) for name, suite in suites.items()}
+    tables = {name: _suite_papers(suite) for name, suite in suites.items()}
     for name, table in tables.items():
         if not len(table.ids):
             reporter.say(f"{name} has no texts here, so its papers cannot be searched for in the corpus")
     return audit_leakage(CorpusPapers(corpus), {name: table for name, table in tables.items() if len(table.ids)})
 
 
-def suite_papers(suite: Suite) -> ListedPapers:
+def _suite_papers(suite: Suite) -> ListedPapers:
     """Collect the papers of all tasks of a suite, each id once."""
     papers: dict[str, tuple[str, str]] = {}
     for task in suite.tasks:

@@ -66,7 +66,7 @@ SpaceReports = Mapping[str, Mapping[str, Sequence[Report]]]
 # --- start models and chains ---
 
 
-def start_model_name(recipe: Recipe) -> str:
+def _start_model_name(recipe: Recipe) -> str:
     """Return the start model that a recipe names."""
     return str(recipe.table("encoder").get("init", EncoderOptions().init))
 
@@ -76,7 +76,7 @@ def with_start_model(recipe: Recipe, init: str, *, download: bool = True, chains
 
     A recipe that begins with the model of another recipe keeps it if that one runs first (`chains`).
     """
-    if not init or (chains and start_model_name(recipe).startswith(CHAIN)):
+    if not init or (chains and _start_model_name(recipe).startswith(CHAIN)):
         return recipe
     encoder = {**recipe.table("encoder"), "init": init}
     may_open = download or init == MINILM or not hub_name(init)
@@ -91,7 +91,7 @@ def keeps_pooling(recipe: Recipe) -> bool:
     return recipe.is_set("encoder.pooling") or recipe.table("encoder").get("pooling") == ASPECT_WORDS
 
 
-def aligner_name(recipe: Recipe) -> str:
+def _aligner_name(recipe: Recipe) -> str:
     """Return the model that aligns sentences in a recipe; empty if it aligns none."""
     table = recipe.table("alignment")
     return str(table.get("encoder", AlignmentOptions().encoder)) if table else ""
@@ -115,7 +115,7 @@ def chained_recipes(recipe: Recipe) -> dict[str, Recipe]:
     >>> {stage: recipe.name for stage, recipe in chained_recipes(load_recipe("specter_cocite")).items()}
     {'init-specter': 'specter'}
     """
-    named = {"init": start_model_name(recipe), "aligner": aligner_name(recipe)}
+    named = {"init": _start_model_name(recipe), "aligner": _aligner_name(recipe)}
     inner = {role: load_recipe(name.removeprefix(CHAIN)) for role, name in named.items() if name.startswith(CHAIN)}
     return {f"{role}-{each.label}": each for role, each in inner.items()}
 

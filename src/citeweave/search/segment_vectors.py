@@ -1,7 +1,7 @@
 """Vectors of a new segment of an index: embedded by its model, precomputed elsewhere, or copied from older segments.
 
-    write_segment(writer, recipe, chosen, lambda artifact: embed_segment(artifact, embedding))
-    embed_segment(artifact, embedding)                      the papers whose columns are in the artifact's folder
+    write_segment(writer, recipe, chosen, lambda artifact: _embed_segment(artifact, embedding))
+    _embed_segment(artifact, embedding)                      the papers whose columns are in the artifact's folder
     copy_vectors(folder, chosen, segments)                  rows of older segments
 
     precomputed = PrecomputedVectors(Vectors.open("vectors"), SentenceVectors.open("sentence_vectors"))
@@ -137,7 +137,7 @@ def write_vectors(
 ) -> dict[str, Any]:
     """Write the vectors of a new segment's papers, precomputed or embedded here; return metadata for its manifest."""
     if precomputed is None:
-        return embed_segment(artifact, embedding, reporter)
+        return _embed_segment(artifact, embedding, reporter)
     return _write_precomputed(artifact, chosen, embedding, precomputed, reporter)
 
 
@@ -173,10 +173,10 @@ def _write_precomputed(
         writer.append(block)
     writer.close()
     write_numbers(folder / "embedded.npy", status)
-    spaces = write_spaces(folder, embedding, len(chosen), reporter) if embedding.heads else []
+    spaces = _write_spaces(folder, embedding, len(chosen), reporter) if embedding.heads else []
     if embedding.sentences:
         write_sentence_vectors(artifact, embedding, precomputed, reporter)
-    return vector_metadata(embedding.provenance, spaces, status, [PRECOMPUTED])
+    return _vector_metadata(embedding.provenance, spaces, status, [PRECOMPUTED])
 
 
 def write_sentence_vectors(
@@ -184,7 +184,7 @@ def write_sentence_vectors(
 ) -> None:
     """Write the sentence vectors of a new segment's papers: all of them precomputed, or all embedded here."""
     if precomputed is None or precomputed.sentences is None:
-        embed_abstract_sentences(artifact, embedding, reporter)
+        _embed_abstract_sentences(artifact, embedding, reporter)
     else:
         keys = TextColumn(artifact.folder / "papers", "id").keys()
         _write_precomputed_sentences(artifact.folder / SENTENCES, keys, embedding, precomputed.sentences)
@@ -213,7 +213,7 @@ CODED = 2048
 """Rows from which on a matrix gets quantized codes; fewer are compared as fast without."""
 
 
-def embed_segment(artifact: ArtifactWriter, embedding: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
+def _embed_segment(artifact: ArtifactWriter, embedding: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
     """Embed the papers whose columns are in a new segment's folder; return metadata for its manifest."""
     folder, papers = artifact.folder, _open_papers(artifact.folder)
     options = EmbeddingOptions(dtype=embedding.dtype, shard=embedding.shard)
@@ -230,13 +230,13 @@ def embed_segment(artifact: ArtifactWriter, embedding: Embedding, reporter: Repo
                 papers, embedding.encoder, artifact.scratch_folder("papers") / "vectors", options, reporter=reporter
             )
     status = _write_vectors(folder, embedding, papers, vectors)
-    spaces = write_spaces(folder, embedding, len(papers), reporter) if embedding.heads else []
+    spaces = _write_spaces(folder, embedding, len(papers), reporter) if embedding.heads else []
     if embedding.sentences and not together:
-        embed_abstract_sentences(artifact, embedding, reporter)
-    return vector_metadata(embedding.provenance, spaces, status, [TOGETHER if together else PAPERS_ALONE])
+        _embed_abstract_sentences(artifact, embedding, reporter)
+    return _vector_metadata(embedding.provenance, spaces, status, [TOGETHER if together else PAPERS_ALONE])
 
 
-def vector_metadata(
+def _vector_metadata(
     provenance: Provenance | None, spaces: list[int], status: NDArray[np.uint8], passes: list[str]
 ) -> dict[str, Any]:
     """Return the metadata of a segment's vectors for its manifest."""
@@ -253,7 +253,7 @@ def write_without_vectors(folder: Path, papers: int) -> dict[str, Any]:
     """Mark all papers of a new segment as not embedded yet; return metadata for its manifest."""
     status = np.full(papers, NOT_YET, np.uint8)
     write_numbers(folder / "embedded.npy", status)
-    return vector_metadata(None, [], status, [])
+    return _vector_metadata(None, [], status, [])
 
 
 def _open_papers(folder: Path) -> Corpus:
@@ -299,7 +299,7 @@ def _write_rows(path: Path, embedding: Embedding, rows: NDArray[np.int64], matri
     writer.close()
 
 
-def write_spaces(folder: Path, embedding: Embedding, papers: int, reporter: Reporter) -> list[int]:
+def _write_spaces(folder: Path, embedding: Embedding, papers: int, reporter: Reporter) -> list[int]:
     """Project the vectors of a segment into the space of every aspect, at length 1; return the dimensions."""
     heads = embedding.heads
     assert heads is not None
@@ -315,7 +315,7 @@ def write_spaces(folder: Path, embedding: Embedding, papers: int, reporter: Repo
     return [heads.dimension(name) for name in heads.names]
 
 
-def embed_abstract_sentences(artifact: ArtifactWriter, embedding: Embedding, reporter: Reporter = QUIET) -> None:
+def _embed_abstract_sentences(artifact: ArtifactWriter, embedding: Embedding, reporter: Reporter = QUIET) -> None:
     """Embed the abstract sentences of the papers whose columns are in a new segment's folder."""
     papers, options = _open_papers(artifact.folder), EmbeddingOptions(dtype=embedding.dtype, shard=embedding.shard)
     work, vectors = artifact.scratch_folder("abstracts") / "vectors", None
@@ -374,7 +374,7 @@ def copy_vectors(
     write_numbers(folder / "embedded.npy", status, np.uint8)
     known = [segment for segment in segments if segment.provenance is not None]
     if not known:
-        return vector_metadata(None, [], status, [])
+        return _vector_metadata(None, [], status, [])
     provenance = known[0].provenance
     assert provenance is not None
     _copy_rows(folder / "matrix.npy", chosen, [segment.matrix for segment in segments], provenance.dtype)
@@ -384,7 +384,7 @@ def copy_vectors(
     if sentences and any(segment.sentences is not None for segment in segments):
         _copy_sentences(folder / SENTENCES, chosen, segments, provenance)
     passes = {each for at in np.unique(chosen.source).tolist() for each in segments[at].passes}
-    return vector_metadata(provenance, [space.shape[1] for space in known[0].spaces], status, sorted(passes))
+    return _vector_metadata(provenance, [space.shape[1] for space in known[0].spaces], status, sorted(passes))
 
 
 def _copy_rows(path: Path, chosen: SelectedPapers, parts: Sequence[NDArray[Any] | None], dtype: str) -> None:

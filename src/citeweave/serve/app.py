@@ -118,15 +118,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _add_pages(app: FastAPI, server: Server) -> None:
-    files = {**read_files(), "/docs.css": make_page_file(DOCS_STYLE.encode(), ".css")}
+    files = {**read_files(), "/docs.css": _make_page_file(DOCS_STYLE.encode(), ".css")}
     add_pages(app, files)
 
     async def docs(request: Request) -> Response:
         if "docs" not in server.cache:  # takes a while, so not at startup
             server.cache["docs"] = await server.workers.run(
-                lambda: make_page_file(describe_routes(app.openapi()).encode(), ".html")
+                lambda: _make_page_file(_describe_routes(app.openapi()).encode(), ".html")
             )
-        return respond_with_file(server.cache["docs"], request)
+        return _respond_with_file(server.cache["docs"], request)
 
     app.add_route("/docs", docs, methods=["GET", "HEAD"], include_in_schema=False)
 
@@ -155,7 +155,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return Json(failure(message), status_code=error.status_code, headers=error.headers)
 
     def invalid(request: Request, error: Any) -> Response:
-        return Json(failure(describe_invalid_fields(error.errors())), status_code=422)
+        return Json(failure(_describe_invalid_fields(error.errors())), status_code=422)
 
     handlers: dict[Any, Callable[[Request, Any], Response]] = {
         RefusedError: refused,
@@ -174,10 +174,10 @@ _HTTP_MESSAGES = {
 }
 
 
-def describe_invalid_fields(errors: list[Any]) -> str:
+def _describe_invalid_fields(errors: list[Any]) -> str:
     """Describe the first few fields of a request that are invalid, with short values.
 
-    >>> describe_invalid_fields([{"loc": ("body", "count"), "msg": "Input should be greater than 0", "input": -1}])
+    >>> _describe_invalid_fields([{"loc": ("body", "count"), "msg": "Input should be greater than 0", "input": -1}])
     'count: Input should be greater than 0 (it is -1); see /docs'
     """
     lines = []
@@ -205,7 +205,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def set_log(options: ServeOptions) -> None:
+def _set_log(options: ServeOptions) -> None:
     """Send the server's log to standard error as text or JSON lines."""
     log = logging.getLogger("citeweave.serve")
     handler = logging.StreamHandler(sys.stderr)
@@ -244,7 +244,7 @@ def create_server(app: FastAPI, host: str, port: int, options: ServeOptions) -> 
 
 def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
     """Run the web application until it is stopped."""
-    set_log(options)
+    _set_log(options)
     run_until_stopped(create_server(app, host, port, options))
 
 
@@ -317,7 +317,7 @@ def app_from_environment() -> FastAPI:
         raise UserError(f"{VARIABLE} is not set; start the server with `citeweave serve`")
     settings = json.loads(os.environ[VARIABLE])
     options = ServeOptions.from_environment(settings["options"])
-    set_log(options)
+    _set_log(options)
     return create_app({name: Path(folder) for name, folder in settings["indexes"].items()}, options)
 
 
@@ -351,7 +351,7 @@ class PageFile:
     tag: str
 
 
-def make_page_file(data: bytes, suffix: str) -> PageFile:
+def _make_page_file(data: bytes, suffix: str) -> PageFile:
     compressed = gzip.compress(data, 6, mtime=0)
     tag = hashlib.sha256(data).hexdigest()[:24]
     return PageFile(data, compressed if len(compressed) < 0.9 * len(data) else b"", MEDIA_TYPES[suffix], tag)
@@ -362,13 +362,13 @@ def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.suffix in MEDIA_TYPES:
-            files[f"/page/{path.relative_to(folder).as_posix()}"] = make_page_file(path.read_bytes(), path.suffix)
+            files[f"/page/{path.relative_to(folder).as_posix()}"] = _make_page_file(path.read_bytes(), path.suffix)
     if START in files:
         files["/"] = files[START]
     return files
 
 
-def respond_with_file(file: PageFile | None, request: Request) -> Response:
+def _respond_with_file(file: PageFile | None, request: Request) -> Response:
     """Respond with a page file, or with 304 if the client already has it."""
     if file is None:
         raise RefusedError(404, "there is no such page; start at /")
@@ -386,7 +386,7 @@ def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
     """Add routes that serve the files of the web page."""
 
     async def page(request: Request) -> Response:
-        return respond_with_file(files.get(request.scope["path"]), request)
+        return _respond_with_file(files.get(request.scope["path"]), request)
 
     for path in ("/", "/docs.css", "/page/{name:path}"):
         app.add_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
@@ -404,7 +404,7 @@ table { border-collapse: collapse; } td { padding: 0.1rem 1rem 0.1rem 0; vertica
 """
 
 
-def describe_routes(openapi: Mapping[str, Any]) -> str:
+def _describe_routes(openapi: Mapping[str, Any]) -> str:
     """Render the OpenAPI description of the application's routes as one plain HTML page at /docs."""
     info = openapi["info"]
     lines = [

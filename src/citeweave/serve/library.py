@@ -166,7 +166,7 @@ class Library:
         """Do the background work in this process; return why some of it was not done, or an empty text."""
         if self._work is None or self.folder is None:
             return ""
-        self._work.error = work_on_library(self.folder, self._work.options, reporter=reporter)
+        self._work.error = _work_on_library(self.folder, self._work.options, reporter=reporter)
         return self._work.error or self.folder.record().get("asked", {}).get("stopped", "")
 
     def start(self) -> None:
@@ -185,18 +185,18 @@ class Library:
 
     def _count(self, folder: LibraryFolder) -> list[str]:
         """Describe the data that the library's corpus lacks, counted once per corpus."""
-        corpus = open_library_corpus(folder)
+        corpus = _open_library_corpus(folder)
         if corpus is None:
             return []
         if self._counted[0] != corpus.hash:
             enriched = folder.record().get("enriched", {}).values()
-            missing = describe_missing(corpus, enriched=any(not each.get("stopped") for each in enriched))
+            missing = _describe_missing(corpus, enriched=any(not each.get("stopped") for each in enriched))
             is_imported = self.source.kind != "corpus"  # `citeweave import` reported what it left out
-            self._counted = (corpus.hash, [*describe_left_out(self.corpus_folder if is_imported else None), *missing])
+            self._counted = (corpus.hash, [*_describe_left_out(self.corpus_folder if is_imported else None), *missing])
         return self._counted[1]
 
 
-def open_library_corpus(library: LibraryFolder) -> Corpus | None:
+def _open_library_corpus(library: LibraryFolder) -> Corpus | None:
     """Open the corpus of a library, including the records fetched for it."""
     for folder in (library.enriched_corpus, Path(library.record().get("base", library.corpus))):
         try:
@@ -206,7 +206,7 @@ def open_library_corpus(library: LibraryFolder) -> Corpus | None:
     return None
 
 
-def describe_left_out(folder: Path | None) -> list[str]:
+def _describe_left_out(folder: Path | None) -> list[str]:
     """Return what in the library's source did not become a paper, and why."""
     try:
         records = Corpus.open(folder).manifest.facts["records"]["papers"] if folder else {}
@@ -219,7 +219,7 @@ def describe_left_out(folder: Path | None) -> list[str]:
     return [f"{sum(rejected.values()):,} of {records['read']:,} entries of the source are left out: {reasons}"]
 
 
-def describe_missing(corpus: Corpus, *, enriched: bool = False) -> list[str]:
+def _describe_missing(corpus: Corpus, *, enriched: bool = False) -> list[str]:
     """Describe the data that the papers of a library lack; fetched papers around it do not count."""
     own = (np.asarray(corpus.flags) & STUB) == 0  # (papers,)
     papers = int(own.sum())
@@ -256,7 +256,7 @@ def count_papers(index: Index) -> dict[str, int]:
 # --- the background process ---
 
 
-def work_on_library(
+def _work_on_library(
     library: LibraryFolder,
     options: LibraryOptions,
     *,
@@ -471,7 +471,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_wait_for_end, args=(orphaned,), daemon=True).start()
     try:
         options = LibraryOptions(**json.loads(arguments[1]))
-        stopped = work_on_library(LibraryFolder(Path(arguments[0])), options, stop=orphaned.is_set, reporter=reporter)
+        stopped = _work_on_library(LibraryFolder(Path(arguments[0])), options, stop=orphaned.is_set, reporter=reporter)
     except CiteweaveError as error:
         reporter.fail(str(error))
         return error.exit_code

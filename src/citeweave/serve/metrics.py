@@ -179,7 +179,7 @@ class RequestLogger:
         finally:
             self._metrics.end_request()
             seconds = time.perf_counter() - start
-            self._metrics.count_request(route_label(scope), scope["method"], status, seconds)
+            self._metrics.count_request(_route_label(scope), scope["method"], status, seconds)
             self._log(scope, status, seconds, id)
 
     def _log_error(self, error: Exception, id: str) -> None:
@@ -197,7 +197,7 @@ class RequestLogger:
             LOG.info("%s %s %d %.1f ms %s", scope["method"], escaped, status, 1000 * seconds, id)
 
 
-def route_label(scope: Scope) -> str:
+def _route_label(scope: Scope) -> str:
     """Return the route pattern of a request for metric labels; "other" if it matched none."""
     path = getattr(scope.get("route"), "path", "")
     return path if isinstance(path, str) and path else "other"

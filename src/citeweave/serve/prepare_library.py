@@ -275,7 +275,7 @@ def prepare_words(
     library.update_record(place=source.place, name=source.name, kind=source.kind)
     base = _base_corpus(source, library, options, reporter)
     library.update_record(base=str(base.folder))
-    index_words(
+    _index_words(
         library, join_fetched(base, library.fetched, library.enriched_corpus, reporter=reporter), options, reporter
     )
     return library
@@ -306,7 +306,7 @@ def _model_name(metadata: dict[str, Any], options: LibraryOptions) -> str:
     return options.model or str(metadata.get("model_path") or DEFAULT_MODEL)
 
 
-def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
+def _index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
     """Index a library's corpus by words, keeping the vectors of unchanged papers."""
     metadata: dict[str, Any] = {}
     if is_index(library.index):
@@ -327,7 +327,7 @@ def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions,
     build_index(corpus, _model_name(metadata, options), library.index, index_options, overwrite=True, reporter=reporter)
 
 
-def open_client(name: str, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Any:
+def _open_client(name: str, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Any:
     """Open a service client whose responses are cached in the library's folder."""
     limits = HttpOptions(keep_days=0.0) if options.refresh else HttpOptions()
     # hidden, so that an import of the folder does not read responses as records
@@ -338,10 +338,10 @@ def open_client(name: str, library: LibraryFolder, options: LibraryOptions, repo
 def enrich(library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> EnrichmentResult:
     """Fetch what the library's papers lack from a service, and index it."""
     base = Corpus.open(library.record()["base"])
-    service = open_client(options.enrich, library, options, reporter)
+    service = _open_client(options.enrich, library, options, reporter)
     result = enrich_library(base, service, library.fetched, EnrichOptions(), reporter=reporter)
     library.update_record(enriched={options.enrich: result.as_json()})
-    index_words(
+    _index_words(
         library, join_fetched(base, library.fetched, library.enriched_corpus, reporter=reporter), options, reporter
     )
     return result
@@ -397,7 +397,7 @@ def _queried_corpus(
     query = {"query": source.query, "most": options.max_papers}
     done = library.record().get("asked")
     if done != {**query, "stopped": ""} or options.refresh:
-        service = open_client(source.service, library, options, reporter)
+        service = _open_client(source.service, library, options, reporter)
         file = library.folder / "found.jsonl"
         with reporter.task(f"asking {service.client.service.name}", options.max_papers, "papers") as advance:
             written = write_records(service.search(source.query, options.max_papers), file, advance)

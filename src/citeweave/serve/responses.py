@@ -2,7 +2,7 @@
 
     >>> failure("count is 0; give at least 1")
     {'error': {'what': 'count is 0', 'next': 'give at least 1'}}
-    >>> parse_host(b"localhost:8000"), parse_host(b"[::1]:8000"), parse_host(b"evil.example:80@localhost")
+    >>> _parse_host(b"localhost:8000"), _parse_host(b"[::1]:8000"), _parse_host(b"evil.example:80@localhost")
     ('localhost', '[::1]', None)
 
 Every error is JSON of one shape, never a traceback; `app.py` maps kinds of errors to statuses. Bodies with duplicate
@@ -100,11 +100,11 @@ async def refuse(send: Send, status: int, message: str, headers: Mapping[str, st
     """Respond with an error before a request reaches a route."""
     body = orjson.dumps(failure(message, id=id))
     fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": encode_headers(fields.items())})
+    await send({"type": "http.response.start", "status": status, "headers": _encode_headers(fields.items())})
     await send({"type": "http.response.body", "body": body})
 
 
-def encode_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def _encode_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
@@ -200,7 +200,7 @@ class SecureHeaders:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._headers = encode_headers(HEADERS.items())
+        self._headers = _encode_headers(HEADERS.items())
         self._set = {name for name, _ in self._headers} | {b"server"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -245,7 +245,7 @@ class OriginGuard:
         )
 
 
-def parse_host(value: bytes) -> str | None:
+def _parse_host(value: bytes) -> str | None:
     """Return the name in a Host header without its port; None if it is malformed."""
     match = _HOST.fullmatch(value)
     return match[1].decode("ascii").lower().rstrip(".") if match else None
@@ -263,7 +263,7 @@ def _too_long(scope: Scope, options: ServeOptions) -> tuple[int, str] | None:
 
 def _wrong_host(scope: Scope, hosts: Collection[str]) -> tuple[int, str] | None:
     hosts_sent = header(scope, b"host")
-    name = parse_host(hosts_sent[0]) if len(hosts_sent) == 1 else None
+    name = _parse_host(hosts_sent[0]) if len(hosts_sent) == 1 else None
     if name is None:
         return 400, "the request names no single Host; send one Host header"
     if name not in hosts and "*" not in hosts:

@@ -134,15 +134,15 @@ def _entry(
         "URL": fields.get("url", ""),
         "language": fields.get("language", ""),
         "note": fields.get("extra", ""),
-        "issued": parse_date(fields.get("date", "")),
+        "issued": _parse_date(fields.get("date", "")),
     }
     yield {name: value for name, value in entry.items() if value}
 
 
-def parse_date(date: str) -> dict[str, Any]:
+def _parse_date(date: str) -> dict[str, Any]:
     """Parse a date of Zotero into the CSL field `issued`.
 
-    >>> parse_date("2019-03-00 March 2019"), parse_date("circa 1950"), parse_date("")
+    >>> _parse_date("2019-03-00 March 2019"), _parse_date("circa 1950"), _parse_date("")
     ({'date-parts': [[2019]]}, {'literal': 'circa 1950'}, {})
     """
     match = _DATE.match(date)
@@ -195,7 +195,7 @@ def _rdf_entry(item: Element, venues: dict[str, str]) -> Iterator[dict[str, Any]
         "abstract": element_text(item.find("abstract")),
         "author": [_person(person) for person in item.iterfind("authors/Seq/li/Person")],
         "container-title": element_text(venue.find("title")) if venue is not None else venues.get(resource, ""),
-        "issued": parse_date(element_text(item.find("date"))),
+        "issued": _parse_date(element_text(item.find("date"))),
         "DOI": next((name.partition(" ")[2] for name in names if name.upper().startswith("DOI ")), ""),
         "URL": element_text(item.find("identifier/URI/value")),
         "note": element_text(item.find("description")),

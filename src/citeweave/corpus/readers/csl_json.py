@@ -66,7 +66,7 @@ def _paper(entry: dict[str, object], tally: Tally) -> Paper | None:
     others = _other_ids(entry, tally)
     key = entry.get("id")
     named = clean_text(str(key) if type(key) is int else key)[:500]
-    own = parse_identifier(named)
+    own = _parse_identifier(named)
     best = own or named or next(iter(others), None) or title_key(title, year)
     if not best or not (title or abstract):
         tally.reject("papers", "no title and no abstract" if best else "no id")
@@ -85,12 +85,12 @@ def _paper(entry: dict[str, object], tally: Tally) -> Paper | None:
     )
 
 
-def parse_identifier(text: str) -> str | None:
+def _parse_identifier(text: str) -> str | None:
     """Return the id in a text that is one by itself, None for keys that people choose.
 
-    >>> parse_identifier("doi:10.1000/182"), parse_identifier("https://doi.org/10.1000/182"), parse_identifier("PMCID:PMC12")
+    >>> _parse_identifier("doi:10.1000/182"), _parse_identifier("https://doi.org/10.1000/182"), _parse_identifier("PMCID:PMC12")
     ('doi:10.1000/182', 'doi:10.1000/182', 'pmcid:12')
-    >>> parse_identifier("url:https://example.org/a"), parse_identifier("turing1950"), parse_identifier("note:10")
+    >>> _parse_identifier("url:https://example.org/a"), _parse_identifier("turing1950"), _parse_identifier("note:10")
     ('url:https://example.org/a', None, None)
     """
     kind, colon, value = text.partition(":")
@@ -117,7 +117,7 @@ def _other_ids(entry: dict[str, object], tally: Tally) -> tuple[str, ...]:
         tally.note("short DOI that only doi.org could resolve")
     note = entry.get("note")
     in_note = _ID_IN_NOTE.findall(note[:10_000]) if isinstance(note, str) else []
-    ids = [parse_identifier(value if kind == "standard_id" else f"{kind}:{value}") for kind, value in in_note]
+    ids = [_parse_identifier(value if kind == "standard_id" else f"{kind}:{value}") for kind, value in in_note]
     # a web address in a note is not an id of the paper
     known = [i for i in ids if i and not i.startswith("url:")]
     return distinct([doi, arxiv_id(address), number_id("pmid", entry.get("PMID")), pmc_id(entry.get("PMCID")), *known])

@@ -8,7 +8,7 @@ Ids may be numbers or texts; a number 42 and a text "42" are the same id. Column
 (`citingcorpusid`, `corpusid`) hold such ids: 42 is `s2:42`. Numbers never become Python objects. A file is read piece by
 piece, so it may be larger than memory.
 
-    >>> ids = read_ids(pa.array([7, None, -1]), "citing", "s2:", Path("x.parquet"))
+    >>> ids = _read_ids(pa.array([7, None, -1]), "citing", "s2:", Path("x.parquet"))
     >>> ids.present.tolist(), ids.valid.tolist(), ids.where(ids.present & ids.valid).texts()
     ([True, False, True], [True, True, False], ['s2:7'])
 """
@@ -96,7 +96,7 @@ class TextIds:
         return [str(text) for text in self.column.to_pylist()]
 
 
-def read_ids(column: pa.Array, name: str, prefix: str, path: Path) -> NumberIds | TextIds:
+def _read_ids(column: pa.Array, name: str, prefix: str, path: Path) -> NumberIds | TextIds:
     """Return the ids of a Parquet column; `prefix` goes before numbers, also before those written as texts."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     present = _present(column)
@@ -144,7 +144,7 @@ def _decoded(column: pa.Array) -> list[str]:
     return [bytes(text).decode("utf-8", "replace") for text in column.cast(pa.large_binary()).to_pylist()]
 
 
-def read_strengths(column: pa.Array, name: str, path: Path) -> NDArray[np.float32]:
+def _read_strengths(column: pa.Array, name: str, path: Path) -> NDArray[np.float32]:
     """Return the strengths of citations; 1 where there is none, or none that makes sense."""
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
@@ -155,7 +155,7 @@ def read_strengths(column: pa.Array, name: str, path: Path) -> NDArray[np.float3
     return np.where((values >= 0) & (values < 1e9), values, 1.0).astype(np.float32)
 
 
-def read_intents(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
+def _read_intents(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
     """Return intents as bits, from words, texts with several words, or lists of words."""
     kind = column.type
     if pa.types.is_null(kind):
@@ -163,7 +163,7 @@ def read_intents(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         out = np.zeros(len(column), np.uint8)
         rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
-        np.bitwise_or.at(out, rows, read_intents(column.flatten(), name, path))
+        np.bitwise_or.at(out, rows, _read_intents(column.flatten(), name, path))
         return out
     if pa.types.is_dictionary(kind) or _is_text(kind):
         encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
@@ -176,7 +176,7 @@ def read_intents(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
     )
 
 
-def read_flags(column: pa.Array, name: str, path: Path) -> Mask:
+def _read_flags(column: pa.Array, name: str, path: Path) -> Mask:
     """Return flags from booleans or numbers; False for 0 and where there is no value."""
     kind = column.type
     if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
@@ -288,7 +288,7 @@ def _read_citations(
     )
     wanted = [*ends, *(name for name in (strength, intents, influential) if name is not None)]
     for columns in _batches(source, file, names, wanted):
-        citing, cited = (read_ids(columns[name], name, id_prefix(name), source.path) for name in ends)
+        citing, cited = (_read_ids(columns[name], name, id_prefix(name), source.path) for name in ends)
         tally.reject("citations", "no citing paper", int((~citing.present).sum()))
         tally.reject("citations", "no cited paper", int((citing.present & ~cited.present).sum()))
         both = citing.present & cited.present
@@ -296,11 +296,11 @@ def _read_citations(
         tally.reject("citations", "id is no whole number from 0 on", int((both & ~good).sum()))
         attributes: dict[str, NDArray[Any] | None] = {"intents": None, "strength": None, "influential": None}
         if strength is not None:
-            attributes["strength"] = read_strengths(columns[strength], strength, source.path)[good]
+            attributes["strength"] = _read_strengths(columns[strength], strength, source.path)[good]
         if intents is not None:
-            attributes["intents"] = read_intents(columns[intents], intents, source.path)[good]
+            attributes["intents"] = _read_intents(columns[intents], intents, source.path)[good]
         if influential is not None:
-            attributes["influential"] = read_flags(columns[influential], influential, source.path)[good]
+            attributes["influential"] = _read_flags(columns[influential], influential, source.path)[good]
         if good.any():
             yield _block(citing.where(good), cited.where(good), attributes)
 
@@ -330,7 +330,7 @@ def _read_papers(
         if not name.startswith("__"):
             tally.note(f"column {name[:40]!r} of papers is not read")
     for columns in _batches(source, file, names, [id, *(name for name in ("year",) if name in names)]):
-        ids = read_ids(columns[id], id, id_prefix(id), source.path)
+        ids = _read_ids(columns[id], id, id_prefix(id), source.path)
         tally.reject("papers", "no id", int((~ids.present).sum()))
         tally.reject("papers", "id is no whole number from 0 on", int((ids.present & ~ids.valid).sum()))
         good = ids.present & ids.valid
