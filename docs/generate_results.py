@@ -141,10 +141,10 @@ def main() -> None:
     folder = Path(sys.argv[1])
     sections = [HEAD, kept(PAGE), READING, BASELINES]
     sections += [section(title, reports_of(folder / name), metrics) for name, (title, metrics) in SUITES.items()]
-    PAGE.write_text("\n".join([*sections, SENTENCES]))
+    PAGE.write_text("\n".join(sections))
     short = [short_section(title, reports_of(folder / name)) for name, title in HISTORY_SUITES.items()]
     lines = json.loads(LEARNING.read_text())
-    HISTORY.write_text("\n".join([HISTORY_HEAD, *short, learned(lines), TRIED, kept(HISTORY)]))
+    HISTORY.write_text("\n".join([HISTORY_HEAD, *short, learned(lines), TRIED, kept(HISTORY), SENTENCES]))
 
 
 def reports_of(folder: Path) -> list[Report]:
