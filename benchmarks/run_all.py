@@ -3,7 +3,7 @@
     python benchmarks/run_all.py                          all that need neither GPU nor data, at small sizes
     python benchmarks/run_all.py --size full --only graph,growth
     python benchmarks/run_all.py --list                   names, what they measure, what is run by hand
-    python benchmarks/run_all.py --page                   also the generated part of docs/performance.md
+    python benchmarks/run_all.py --page                   also the table in benchmarks/results.md
 
 A benchmark that is done lies in RESULTS/SIZE/NAME.json with its command, figures, machine, versions and date; it is not
 run again unless its command changed or `--again` is given, so that an interrupted suite goes on. Others still run after
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring import FIGURES, processor, versions
-from performance_page import build_table, write_page
+from results_page import build_table, write_page
 from suite import BENCHMARKS, SIZES
 
 HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names, with commas between")
     parser.add_argument("--results", type=Path, default=HERE.parent / "build" / "benchmarks", help="what is done")
     parser.add_argument("--again", action="store_true", help="run also what is done")
-    parser.add_argument("--page", action="store_true", help="write the generated part of docs/performance.md")
+    parser.add_argument("--page", action="store_true", help="write the table in benchmarks/results.md")
     parser.add_argument("--list", action="store_true", help="show the list and run nothing")
     options = parser.parse_args()
     names = _names(options.only)
@@ -61,7 +61,7 @@ def main() -> None:
     done = [json.loads(path.read_text()) for name in BENCHMARKS if (path := folder / f"{name}.json").is_file()]
     print(f"\n{build_table(done)}")
     if options.page:
-        write_page(HERE.parent / "docs" / "performance.md", done)
+        write_page(HERE / "results.md", done)
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
