@@ -1,8 +1,8 @@
-"""Do the ten nearest papers in an aspect space share the aspect? precision@10 in a made-up literature, and cite.map.
+"""Do the ten nearest papers in an aspect space share the aspect? precision@10 in a synthetic literature, and cite.map.
 
-    citeweave synthesize -o made-up/ --papers 2000
-    citeweave run sciaspect_hybrid --corpus made-up/ --init minilm -o run/
-    python benchmarks/aspect_spaces.py run/model/ --corpus made-up/
+    citeweave synthesize -o synthetic/ --papers 2000
+    citeweave run sciaspect_hybrid --corpus synthetic/ --init minilm -o run/
+    python benchmarks/aspect_spaces.py run/model/ --corpus synthetic/
 
 Rows are plain MiniLM, the model's own vector, and its spaces. problem, method and finding are the tasks `*_space` of the
 suite `aspects` (docs/evaluation.md): whom the whole literature's nearest ten papers share it with. A row `matching` asks
@@ -55,7 +55,7 @@ def values_of(system: System, suite: Suite, wanted: dict[str, str]) -> Iterator[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a trained model with aspect heads")
-    parser.add_argument("--corpus", type=Path, required=True, help="the made-up literature, whole")
+    parser.add_argument("--corpus", type=Path, required=True, help="the synthetic literature, whole")
     parser.add_argument("--plain", default="minilm")
     parser.add_argument("--queries", type=int, default=500, help="queries a task")
     parser.add_argument("--held-out", default="share:0.1", help="as in the run")

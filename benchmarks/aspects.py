@@ -1,6 +1,6 @@
 """Who shares a problem, a method or a finding: whole papers, words, and sentences of the aspect; map and ndcg%20.
 
-    python benchmarks/aspects.py --papers 800 --queries 200          plain MiniLM, 2,000 made-up papers
+    python benchmarks/aspects.py --papers 800 --queries 200          plain MiniLM, 2,000 synthetic papers
     python benchmarks/aspects.py --model my/model
 
 The suite is `aspects` (docs/evaluation.md). `whole` asks with the whole paper, `aspect` with its sentences of the
@@ -111,7 +111,7 @@ def row_of(compared: ComparedSystem, tasks: list[RankingTask]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--literature", type=int, default=2000, help="made-up papers")
+    parser.add_argument("--literature", type=int, default=2000, help="synthetic papers")
     parser.add_argument("--papers", type=int, default=800, help="papers that are read")
     parser.add_argument("--queries", type=int, default=200, help="queries an aspect")
     parser.add_argument("--model", default="minilm")

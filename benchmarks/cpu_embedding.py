@@ -1,6 +1,6 @@
 """MiniLM on a processor: every runtime and precision that is installed, beside SentenceTransformer.encode.
 
-python benchmarks/cpu_embedding.py                              300 papers of the made-up literature
+python benchmarks/cpu_embedding.py                              300 papers of the synthetic literature
 python benchmarks/cpu_embedding.py --corpus my/corpus           papers with an abstract, drawn from a corpus
 python benchmarks/cpu_embedding.py --only int8                  one runtime alone beside sentence-transformers
 
@@ -118,7 +118,7 @@ def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | Non
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", help="folder of a corpus; else a literature is made up")
+    parser.add_argument("--corpus", help="folder of a corpus; otherwise a synthetic literature is generated")
     parser.add_argument("--papers", type=int, default=300)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=3)

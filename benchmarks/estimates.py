@@ -1,10 +1,10 @@
-"""Whether `citeweave estimate` is right: real stages at a few sizes beside what was foretold for them.
+"""Whether `citeweave estimate` is right: real stages at a few sizes beside what was estimated for them.
 
     python benchmarks/estimates.py                      all stages, some minutes on two cores
     python benchmarks/estimates.py --only import,mine   some of them
     python benchmarks/estimates.py --times 4            literatures four times as large
 
-Prints foretold and measured CPU seconds, memory and disk, and their ratios; one beyond 2 is marked `*`. CPU seconds, not
+Prints estimated and measured CPU seconds, memory and disk, and their ratios; one beyond 2 is marked `*`. CPU seconds, not
 those by the clock, for these do not depend on what else the machine does. Constants that are off are replaced by hand in
 `citeweave/estimate/constants.py`: the table's last column says by what factor.
 """
@@ -33,19 +33,19 @@ from citeweave.training.options import TrainingOptions
 
 WITHIN = 2.0
 EVEN = {"cocited": 1.31, "cocited_nearby": 1.31, "second_hop": 0.73, "coupled": 2.6, "connected_of_connected": 2.6}
-"""How uneven lists of the made-up literature are: it is known, so the guess for real ones is not used."""
+"""How uneven lists of the synthetic literature are: it is known, so the guess for real ones is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A stage that was run, and what was foretold of it."""
+    """A stage that was run, and what was estimated of it."""
 
     name: str
     cost: Cost
     works: list[StageWork]
 
     def rows(self) -> Iterator[tuple[str, float, float]]:
-        """What, foretold, measured."""
+        """What, estimated, measured."""
         yield "CPU s", sum(work.cpu for work in self.works), self.cost.cpu
         yield "MiB", max(work.memory for work in self.works) / 2**20, self.cost.peak / 2**20
         if self.cost.found.get("disk"):
@@ -53,7 +53,7 @@ class Compared:
 
 
 def made_sizes(papers: int, citations: int, tokens: float = 100.0) -> Sizes:
-    """Of a made-up literature."""
+    """Of a synthetic literature."""
     found = sizes_from_counts(papers, citations, tokens=tokens)
     paths = {name: found.references**2 * times for name, times in EVEN.items()}
     return Sizes(papers, citations, papers, tokens, round(0.58 * citations), paths=paths)
@@ -161,23 +161,23 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None, help="where to work; default a temporary folder")
     options = parser.parse_args()
     figures: list[dict[str, Any]] = []
-    print(f"{'':44}{'':14}{'foretold':>12}{'measured':>12}{'ratio':>8}")
+    print(f"{'':44}{'':14}{'estimated':>12}{'measured':>12}{'ratio':>8}")
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             for compared in STAGES[name](Path(folder), options.times):
                 figures += list(_printed(compared))
     off = sum(row["ratio"] < 1 / WITHIN or row["ratio"] > WITHIN for row in figures)
-    print(f"{len(figures) - off} of {len(figures)} within {WITHIN:g} times; ratio: foretold over measured")
-    write_figures("foretold and measured", figures)
+    print(f"{len(figures) - off} of {len(figures)} within {WITHIN:g} times; ratio: estimated over measured")
+    write_figures("estimated and measured", figures)
 
 
 def _printed(compared: Compared) -> Iterator[dict[str, Any]]:
-    for number, (what, foretold, measured) in enumerate(compared.rows()):
-        ratio = foretold / max(measured, 1e-9)
+    for number, (what, estimated, measured) in enumerate(compared.rows()):
+        ratio = estimated / max(measured, 1e-9)
         mark = "" if 1 / WITHIN <= ratio <= WITHIN else " *"
         label = compared.name if not number else ""
-        print(f"{label:44}{what:14}{foretold:12,.2f}{measured:12,.2f}{ratio:8.2f}{mark}", flush=True)
-        yield {"label": f"{compared.name}: {what}", "foretold": foretold, "measured": measured, "ratio": ratio}
+        print(f"{label:44}{what:14}{estimated:12,.2f}{measured:12,.2f}{ratio:8.2f}{mark}", flush=True)
+        yield {"label": f"{compared.name}: {what}", "estimated": estimated, "measured": measured, "ratio": ratio}
 
 
 def _cores() -> int:

@@ -3,7 +3,7 @@
     python benchmarks/explore.py --entries 2000           seconds until words, and until vectors, can be searched
     python benchmarks/explore.py page --index index/      the first load, and the map, in the system's chromium
 
-The entries are of a made-up literature, with abstracts. Times run from the command's start, imports included; a second
+The entries are of a synthetic literature, with abstracts. Times run from the command's start, imports included; a second
 start finds everything done. Seven entries are then added, and the time until they are found is taken. Prints Markdown
 tables. The page wants playwright and chromium.
 """

@@ -1,4 +1,4 @@
-"""FastRP on a graphics card beside the same on processors: a made-up graph of ten million citations.
+"""FastRP on a graphics card beside the same on processors: a synthetic graph of ten million citations.
 
     PYTHONPATH=src python benchmarks/gpu_graph.py [--edges 10000000] [--dimension 128] [--device cuda] [--json out.json]
 

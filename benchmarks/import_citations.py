@@ -2,7 +2,7 @@
 
     python benchmarks/import_citations.py --records 20000000 [--papers 1000000] [--folder /tmp/x]
 
-Generates shards of made-up papers and citations (37 % with contexts, 23 % without a cited paper, as in the
+Generates shards of synthetic papers and citations (37 % with contexts, 23 % without a cited paper, as in the
 published sample), times the plain loop over one shard, times `import_papers` over all of them, and prints
 records per second, their ratio and the peak of resident memory of all processes together.
 """

@@ -4,7 +4,7 @@
     python benchmarks/literature.py --work /data/run --papers 56000 560000 5600000 --citations 500000 5000000 50000000 \\
         --queries 1500 15000 137000 --pool 20000 100000 681000 --triplets 7500 75000 684100
 
-Steps: shards of a made-up citation graph (`made_shards.py` says what it is), import, graph (both directions), fastrp
+Steps: shards of a synthetic citation graph (`made_shards.py` says what it is), import, graph (both directions), fastrp
 (128 dimensions, float16), cocited (counts for the queries), triplets (rank bands within the pool and SciNCL's triplets).
 `bands` searches the bands alone and is run only where --only names it. Each step is a process of its own. Its figures go
 to figures.json in the folder of its size at once: a run that was broken goes on with the step that is missing, and that

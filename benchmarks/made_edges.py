@@ -1,4 +1,4 @@
-"""A made-up literature as integer edges, on disk, for benchmarks of the graph.
+"""A synthetic literature as integer edges, on disk, for benchmarks of the graph.
 
     made = make_literature(Made(folder, papers=1000, queries=10), references=10.0)
     made.edges()      citing and cited rows, two columns of made.citations numbers
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A made-up literature on disk, and what is asked of it."""
+    """A synthetic literature on disk, and what is asked of it."""
 
     folder: Path
     papers: int
@@ -42,7 +42,7 @@ class Made:
 
 
 def make_literature(made: Made, references: float) -> Made:
-    """The citations of citeweave's made-up literature, each once, shuffled; no text is written."""
+    """The citations of citeweave's synthetic literature, each once, shuffled; no text is written."""
     from citeweave.corpus.synthetic.literature import SyntheticOptions, draw_mentions
 
     options, step = SyntheticOptions(papers=made.papers, references=references), 100_000

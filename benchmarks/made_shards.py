@@ -1,4 +1,4 @@
-"""A made-up citation graph of any size as shards of edges, streamed: no more than one shard a process is in memory.
+"""A synthetic citation graph of any size as shards of edges, streamed: no more than one shard a process is in memory.
 
     options = Shards(folder, papers=52_000_000, citations=463_000_000)
     write_shards(options)      folder/edges-000.parquet, ..., every tenth one edges-009.tsv.gz; what is there is kept

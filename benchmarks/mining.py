@@ -37,7 +37,7 @@ WARM_UP_PAPERS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A made-up corpus on disk, and what is asked of it."""
+    """A synthetic corpus on disk, and what is asked of it."""
 
     folder: Path
     samples: Path

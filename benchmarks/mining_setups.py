@@ -1,6 +1,6 @@
 """The published mining set-ups on real corpora: samples, audit, and whether one worker and two agree.
 
-python benchmarks/mining_setups.py peerread_plus=FOLDER elife=FOLDER made-up=1000000
+python benchmarks/mining_setups.py peerread_plus=FOLDER elife=FOLDER synthetic=1000000
 
 A corpus is NAME=FOLDER of an imported corpus, or NAME=NUMBER of papers to make up. Prints Markdown tables, the ones of
 docs/history/mining-audits.md.

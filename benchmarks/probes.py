@@ -3,7 +3,7 @@
 python benchmarks/probes.py                     25,000 papers x 768 numbers, 19 classes: scikit-learn takes a quarter of an hour
 python benchmarks/probes.py --papers 2000       a minute
 
-The vectors are made up: 19 classes of unequal size, four topics each, in a space whose directions differ in spread as those
+The vectors are synthetic: 19 classes of unequal size, four topics each, in a space whose directions differ in spread as those
 of text encoders do, with a common offset and one label in eight wrong. Both sides must come to the same macro-F1.
 """
 

@@ -1,4 +1,4 @@
-"""The generated part of docs/performance.md: one table of all that the suite measured.
+"""The table in benchmarks/results.md: everything that the benchmark suite measured.
 
     build_table([record, ...])             Markdown; a record is what `run_all.py` keeps of a benchmark
     write_page(page, [record, ...])     the same between the markers of a page

@@ -1,7 +1,7 @@
 """A whole index: building, opening, every kind of query, changes, and a server under load.
 
     python benchmarks/search.py --corpus corpus/ --vectors vectors/ --sentences sentences/       of `citeweave embed`
-    python benchmarks/search.py --papers 20000                          a made-up literature with made-up vectors
+    python benchmarks/search.py --papers 20000                          a synthetic literature with synthetic vectors
     python benchmarks/search.py --index index/ --load 50 --seconds 60   an index that is there; requests a second
 
 Queries are asked one after the other and begin at random papers of the index; texts are their titles, as typed by
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--vectors", type=Path)
     parser.add_argument("--sentences", type=Path)
-    parser.add_argument("--papers", type=int, default=20_000, help="of the made-up literature")
+    parser.add_argument("--papers", type=int, default=20_000, help="of the synthetic literature")
     parser.add_argument("--index", type=Path, help="an index that is there")
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--load", type=float, default=50, help="requests a second; 0 = no server")
@@ -79,7 +79,7 @@ def main() -> None:
             print_load(index, options.load, options.seconds, options.runtime)
 
 
-# --- a made-up literature -------------------------------------------------------------------------------
+# --- a synthetic literature -------------------------------------------------------------------------------
 
 
 def make_up(folder: Path, papers: int) -> tuple[Path, Path, Path]:

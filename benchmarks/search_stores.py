@@ -1,7 +1,7 @@
 """Searching by vector in an index, in LanceDB and in milvus-lite: building, adding, latency, recall, disk and memory.
 
 python benchmarks/search_stores.py --vectors vectors/               of `citeweave embed`
-python benchmarks/search_stores.py --papers 100000                  made-up vectors around 2,000 topics
+python benchmarks/search_stores.py --papers 100000                  synthetic vectors around 2,000 topics
 
 Queries are vectors that are left out of the pool, one at a time. Recall is the share of the exact ten nearest that an
 approximate search finds, before and after a tenth of the papers was deleted and as many were added. Prints a Markdown

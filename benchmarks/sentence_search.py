@@ -1,7 +1,7 @@
 """Searching papers by their sentences: how often the nearest ten are found, how many are proved, and how long it takes.
 
 python benchmarks/sentence_search.py recall --vectors sentences/ --data csfcube/       CSFCube's facet queries, all papers
-python benchmarks/sentence_search.py speed --sentences 1000000                         made-up vectors on disk, float16
+python benchmarks/sentence_search.py speed --sentences 1000000                         synthetic vectors on disk, float16
 
 The vectors are of `citeweave embed --sentences`; the data is a CSFCube folder. Prints Markdown tables, those of
 docs/vectors.md.

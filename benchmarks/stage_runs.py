@@ -1,8 +1,8 @@
-"""The stages of a recipe, run for real at a small size, so that `estimates.py` can compare them with what was foretold.
+"""The stages of a recipe, run for real at a small size, so that `estimates.py` can compare them with what was estimated.
 
     cost = run_step(mine, Place(folder), "scincl")     cost.cpu, cost.peak, cost.found["disk"], cost.found["papers"] ...
 
-Every stage leaves its folder for the next one; made-up literature is prepared before the clock. Foretells nothing.
+Every stage leaves its folder for the next one; synthetic literature is prepared before the clock. Estimates nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_texts(clock: Clock, place: Place) -> dict[str, Any]:
 
 
 def make_corpus(place: Place) -> None:
-    """A made-up literature with texts; one that is there is kept."""
+    """A synthetic literature with texts; one that is there is kept."""
     from citeweave import synthesize
     from citeweave.corpus.synthetic.literature import SyntheticOptions
 

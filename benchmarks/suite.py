@@ -37,8 +37,10 @@ BENCHMARKS = {
         "--records 2000000 --papers 100000",
         "--records 20000000 --papers 1000000",
     ),
-    "synthesize": Benchmark("synthesize.py", "making up a literature", "--papers 100000", "--papers 1000000"),
-    "synthetic_hardness": Benchmark("synthetic_hardness.py", "how hard the made-up literature is", "--seeds 0", ""),
+    "synthesize": Benchmark(
+        "synthesize.py", "generating a synthetic literature", "--papers 100000", "--papers 1000000"
+    ),
+    "synthetic_hardness": Benchmark("synthetic_hardness.py", "how hard the synthetic literature is", "--seeds 0", ""),
     "leakage": Benchmark(
         "leakage.py", "papers of a benchmark in a corpus", by_hand="a folder with peerread_plus and csfcube"
     ),
@@ -64,7 +66,7 @@ BENCHMARKS = {
         "",
     ),
     "evaluation": Benchmark("evaluation.py", "ranking metrics beside a loop over pairs"),
-    "aspects": Benchmark("aspects.py", "aspects of a made-up literature", "--papers 200 --queries 100", ""),
+    "aspects": Benchmark("aspects.py", "aspects of a synthetic literature", "--papers 200 --queries 100", ""),
     "transport": Benchmark(
         "transport.py",
         "distances between sentences beside geomloss",
@@ -97,7 +99,7 @@ BENCHMARKS = {
     "explore": Benchmark(
         "explore.py", "a library of references, from the command to answers", "--entries 100", "--entries 2000"
     ),
-    "estimates": Benchmark("estimates.py", "what `citeweave estimate` foretells beside real stages", "", "--times 4"),
+    "estimates": Benchmark("estimates.py", "what `citeweave estimate` estimates beside real stages", "", "--times 4"),
     "ray_embedding": Benchmark("ray_embedding.py", "embedding on a local Ray cluster beside the local run"),
     "train_processes": Benchmark("train_processes.py", "training by one and by two processes"),
     "gpu_speed": Benchmark("gpu_speed.py", "embedding and training on a GPU", by_hand="one GPU"),

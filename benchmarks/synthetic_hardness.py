@@ -1,4 +1,4 @@
-"""How hard the made-up literature is: precision@10 of plain MiniLM vectors for every aspect, beside chance.
+"""How hard the synthetic literature is: precision@10 of plain MiniLM vectors for every aspect, beside chance.
 
     python benchmarks/synthetic_hardness.py --papers 2000 --seeds 0 1 2
 

@@ -1,6 +1,6 @@
 """Training by several processes beside one, with the same global batch.
 
-    python benchmarks/train_processes.py                     MiniLM on a made-up corpus, 8 steps of 16 triplets
+    python benchmarks/train_processes.py                     MiniLM on a synthetic corpus, 8 steps of 16 triplets
 
 Rows: one process with one thread, one with two threads, two processes (one thread each) that hold the whole model (ddp),
 and two that hold half of it each (fsdp). Seconds are those of the training alone, start model and tokens not counted;
@@ -29,7 +29,7 @@ SETUPS = {
 
 
 def make_data(folder: Path, papers: int) -> None:
-    """A made-up literature and triplets of it."""
+    """A synthetic literature and triplets of it."""
     from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph

@@ -1,4 +1,4 @@
-"""Write docs/pictures/explorer-*.png: the explorer in a browser, over a made-up literature.
+"""Write docs/pictures/explorer-*.png: the explorer in a browser, over a synthetic literature.
 
     python docs/generate_pictures.py            makes the literature and its index first (a minute or two)
     python docs/generate_pictures.py INDEX      over an index that is there

@@ -1,4 +1,4 @@
-"""What citeweave does, on a made-up literature, from files to a trained encoder, its report and a search: `make demo`.
+"""What citeweave does, on a synthetic literature, from files to a trained encoder, its report and a search: `make demo`.
 
 Every step is a command that you can type yourself; files go to demo/.
 """
@@ -34,7 +34,9 @@ LITTLE = (
 def main() -> None:
     start = time.monotonic()
     begin_folder()
-    say("A literature is made up: problems, methods and findings in many wordings, citations with their reasons.")
+    say(
+        "A synthetic literature is generated: problems, methods and findings in many wordings, citations with their reasons."
+    )
     run(f"citeweave synthesize -o {FOLDER}/literature --papers {PAPERS} --seed 0")
     literature = Corpus.open(FOLDER / "literature")
     write_sources(literature, FOLDER / "sources")

@@ -34,7 +34,7 @@ def test_every_script_is_listed(suite: Any) -> None:
 def test_figures_become_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     import measuring
-    import performance_page
+    import results_page
 
     monkeypatch.setenv(measuring.FIGURES, str(tmp_path / "figures.jsonl"))
     ours = measuring.Row("ours", measuring.Cost(2.0, 1.0, 2**20, 0, {}), growth=1.07)
@@ -43,9 +43,9 @@ def test_figures_become_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     tables = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
     record = {"command": "python benchmarks/a.py", "date": "today", "machine": "here", "tables": tables}
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{performance_page.BEGIN}\nold\n{performance_page.END}\nafter\n")
+    page.write_text(f"before\n{results_page.BEGIN}\nold\n{results_page.END}\nafter\n")
     for _ in range(2):
-        performance_page.write_page(page, [record])
+        results_page.write_page(page, [record])
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert "| ours | 2.00 | 1.00 | 1 | | growth 1.07 |" in text

@@ -58,7 +58,7 @@ GOLDEN = (
     ("Attention in translation", "A network without recurrence translates better and is trained in less time."),
     ("On the choice of a prior", ""),
 )
-"""Titles and abstracts, made up for this."""
+"""Invented titles and abstracts."""
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def make_suite(corpus: Corpus, options: AspectSuiteOptions | None = None) -> Sui
         headline=("all.map", "all.ndcg%20"),
         notes=(
             *(f"{what}: {number:,}" for what, number in counts.items()),
-            "made up: these numbers compare models and distances, they say nothing about real papers",
+            "synthetic literature: these numbers compare models and distances, they say nothing about real papers",
         ),
         data={
             "folder": str(corpus.folder),
