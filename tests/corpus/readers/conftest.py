@@ -1,11 +1,14 @@
-"""One way to run a reader over a file: what it yields and what it counts."""
+"""The fixture `read_all`: the records that a reader yields for a file, and its counts."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,8 @@ from citeweave.corpus.paper import Citation, Context, Paper
 
 
 @dataclass
-class Read:
-    """Everything one reader made of one file."""
+class ReadRecords:
+    """The records that one reader yielded for one file, and what it counted."""
 
     papers: list[Paper] = field(default_factory=list)
     citations: list[Citation] = field(default_factory=list)
@@ -25,31 +28,34 @@ class Read:
 
     @property
     def stubs(self) -> list[Paper]:
-        return [p for p in self.papers if p.stub]
+        return [paper for paper in self.papers if paper.stub]
 
     @property
     def full(self) -> list[Paper]:
-        return [p for p in self.papers if not p.stub]
+        return [paper for paper in self.papers if not paper.stub]
+
+    @property
+    def notes(self) -> dict[str, int] | Counter[str]:
+        return self.tally.notes
 
     def rejected(self, kind: str) -> dict[str, int]:
         return self.tally.counts[kind].rejected
 
 
-def _read_all(reader: ModuleType, path: Path) -> Read:
-    found = Read()
-    for record in reader.read(Source(path), found.tally):
-        match record:
-            case Paper():
-                found.papers.append(record)
-            case Citation():
-                found.citations.append(record)
-            case Context():
-                found.contexts.append(record)
-            case _:
-                raise AssertionError(f"a reader yielded {record!r}")
-    return found
-
-
 @pytest.fixture
-def read_all() -> Callable[[ModuleType, Path], Read]:
-    return _read_all
+def read_all(tmp_path: Path) -> Callable[..., ReadRecords]:
+    """Run a reader over a path, over text or bytes, or over a list of JSON records, one per line."""
+
+    def read(reader: ModuleType, content: Any, name: str = "file") -> ReadRecords:
+        path = content if isinstance(content, Path) else tmp_path / name
+        if isinstance(content, list):
+            content = "\n".join(map(json.dumps, content))
+        if not isinstance(content, Path):
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        result = ReadRecords()
+        lists: dict[type, list[Any]] = {Paper: result.papers, Citation: result.citations, Context: result.contexts}
+        for record in reader.read(Source(path), result.tally):
+            lists[type(record)].append(record)
+        return result
+
+    return read

@@ -3,79 +3,42 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Context, Paper
 from citeweave.corpus.readers import s2orc_2020 as reader
 
 
-def write(folder: Path, *records: object) -> Path:
-    path = folder / "shard.jsonl"
-    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    return path
-
-
-def test_metadata(tmp_path, read_all):
-    record = {
-        "paper_id": "77",
-        "title": "T",
-        "authors": [{"first": "Ada", "middle": ["K.", "L."], "last": "Lovelace", "suffix": ""}, None],
-        "abstract": None,
-        "year": 2016,
-        "arxiv_id": "1501.07418",
-        "acl_id": "N18-1",
-        "pmc_id": "12",
-        "pubmed_id": "34",
-        "doi": "10.1000/X",
-        "venue": None,
-        "journal": "Journal",
-        "mag_id": "56",
-        "mag_field_of_study": ["Medicine"],
-        "outbound_citations": ["1", 2, None],
-        "inbound_citations": ["3"],
-    }
-    found = read_all(
-        reader, write(tmp_path, record, {"paper_id": "78", "title": None}, {"paper_id": "x", "title": "T"})
-    )
+def test_metadata_is_read(read_all):
+    record = json.loads("""{"paper_id": "77", "title": "T", "authors": [{"first": "Ada", "middle": ["K.", "L."],
+        "last": "Lovelace", "suffix": ""}, null], "abstract": null, "year": 2016, "arxiv_id": "1501.07418",
+        "acl_id": "N18-1", "pmc_id": "12", "pubmed_id": "34", "doi": "10.1000/X", "venue": null, "journal": "Journal",
+        "mag_id": "56", "mag_field_of_study": ["Medicine"], "outbound_citations": ["1", 2, null],
+        "inbound_citations": ["3"]}""")
+    found = read_all(reader, [record, {"paper_id": "78", "title": None}, {"paper_id": "x", "title": "T"}])
     ids = ("doi:10.1000/x", "arxiv:1501.07418", "pmid:34", "pmcid:12", "acl:N18-1", "mag:56")
-    extra: dict[str, object] = {"inbound_citations": 1}
-    assert found.papers == [
-        Paper("s2:77", "T", "", 2016, "Journal", ("Ada K. L. Lovelace",), ("Medicine",), ids, extra=extra)
-    ]
+    front = ("T", "", 2016, "Journal", ("Ada K. L. Lovelace",), ("Medicine",))
+    assert found.papers == [Paper("s2:77", *front, ids, extra={"inbound_citations": 1})]
     assert found.citations == [Citation("s2:77", "s2:1"), Citation("s2:77", "s2:2")]
     assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
     assert found.rejected("citations") == {"reference without usable id": 1}
 
 
-def test_a_parse(tmp_path, read_all):
+def test_a_parse_is_read_with_its_citing_sentences(read_all):
     text = "It heals. 1 Others [2] failed, as 1 did. [3] is lost."
-    spans = [(10, 11, "BIBREF0"), (19, 22, "BIBREF1"), (34, 35, "BIBREF0"), (41, 44, "BIBREF2"), (50, 500, "BIBREF0")]
-    record = {
-        "paper_id": "5",
-        "_pdf_hash": "h",
-        "abstract": [{"text": "First part."}, {"text": "Second part."}],
-        "body_text": [
-            {
-                "section": "Intro",
-                "text": text,
-                "cite_spans": [{"start": s, "end": e, "text": text[s:e], "ref_id": r} for s, e, r in spans],
-            }
-        ],
-        "bib_entries": {
-            "BIBREF0": {
-                "title": "Linked",
-                "authors": [{"first": "A", "middle": [], "last": "B"}],
-                "year": 2012,
-                "link": "9",
-            },
-            "BIBREF1": {"title": "Known by title and year", "authors": [], "year": 1999, "venue": "V", "link": None},
-            "BIBREF2": {"title": "Available", "authors": [], "year": "", "link": None},
-        },
+    marks = [(10, 11, "BIBREF0"), (19, 22, "BIBREF1"), (34, 35, "BIBREF0"), (41, 44, "BIBREF2"), (50, 500, "BIBREF0")]
+    spans = [{"start": start, "end": end, "text": text[start:end], "ref_id": ref} for start, end, ref in marks]
+    linked = {"title": "Linked", "authors": [{"first": "A", "middle": [], "last": "B"}], "year": 2012, "link": "9"}
+    entries = {
+        "BIBREF0": linked,
+        "BIBREF1": {"title": "Known by title and year", "authors": [], "year": 1999, "venue": "V", "link": None},
+        "BIBREF2": {"title": "Available", "authors": [], "year": "", "link": None},
     }
-    found = read_all(reader, write(tmp_path, record))
+    body = [{"section": "Intro", "text": text, "cite_spans": spans}]
+    abstract = [{"text": "First part."}, {"text": "Second part."}]
+    record = {"paper_id": "5", "_pdf_hash": "h", "abstract": abstract, "body_text": body, "bib_entries": entries}
+    found = read_all(reader, [record])
     by_title = "title:known by title and year|1999"
     assert found.papers == [
         Paper("s2:5", abstract="First part. Second part."),
@@ -89,10 +52,10 @@ def test_a_parse(tmp_path, read_all):
     assert found.rejected("contexts") == {"no cited paper": 1}
     assert found.citations == [Citation("s2:5", "s2:9", strength=2.0), Citation("s2:5", by_title)]
     assert found.rejected("citations") == {"reference without usable id": 1}
-    assert found.tally.notes == {"citation mark outside its paragraph": 1}
+    assert found.notes == {"citation mark outside its paragraph": 1}
 
 
-def test_real_metadata(shared, read_all):
+def test_real_metadata_is_read(shared, read_all):
     folder = shared / "samples/s2orc_20200705"
     first = read_all(reader, folder / "metadata_sample.first50.jsonl")
     assert len(first.papers) == 50 and sum(not p.abstract for p in first.papers) == 48
@@ -107,7 +70,7 @@ def test_real_metadata(shared, read_all):
     ("name", "spans", "entries", "unusable"),
     [("18980380", 38, 27, 2), ("18980463", 95, 60, 1), ("94551546", 60, 43, 1)],
 )
-def test_real_parses(shared, read_all, name, spans, entries, unusable):
+def test_real_parses_are_counted(shared, read_all, name, spans, entries, unusable):
     found = read_all(reader, shared / f"samples/s2orc_20200705/pdf_parse_{name}.json")
     assert len(found.full) == 1 and found.full[0].abstract
     assert len(found.citations) + unusable == entries
@@ -124,9 +87,3 @@ def test_a_real_superscript_belongs_to_the_sentence_before_it(shared, read_all):
     start = "The application of traditional viral vectors has been a challenge because of their toxicity, "
     assert texts[start + "immunogenicity and low capability for scaling up. 2"].cited == ("s2:4683185",)
     assert len(found.contexts) == 33 and found.rejected("contexts") == {"no cited paper": 1}
-
-
-def test_recognizes_its_samples_and_not_unarxive(shared):
-    for path in (shared / "samples/s2orc_20200705").iterdir():
-        assert reader.recognizes(Source(path).head()), path.name
-    assert not reader.recognizes(Source(shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").head())

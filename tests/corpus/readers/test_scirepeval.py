@@ -3,73 +3,46 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import scirepeval as reader
 
 
-def write(folder: Path, content: object) -> Path:
-    path = folder / "rows.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
-
-
-def test_triplets(tmp_path, read_all):
+def test_triplets_are_read(read_all):
     query = {"sha": "a" * 40, "corpus_id": 1, "title": "Query", "abstract": "Q."}
     rows = [
         {"query": query, "pos": {"corpus_id": 2, "title": "Cited"}, "neg": {"corpus_id": 3, "title": "Not cited"}},
         {"query": query, "pos": {"title": "No id"}, "neg": None},
     ]
-    found = read_all(reader, write(tmp_path, rows))
+    found = read_all(reader, json.dumps(rows))
     first = Paper("s2:1", "Query", "Q.", ids=(f"s2sha:{'a' * 40}",))
     assert found.papers == [first, Paper("s2:2", "Cited"), Paper("s2:3", "Not cited"), first]
     assert found.citations == [Citation("s2:1", "s2:2")]
     assert found.rejected("papers") == {"no id": 2} and found.rejected("citations") == {"no cited paper": 1}
 
 
-def test_rankings(tmp_path, read_all):
-    candidate = {
-        "corpus_id": "7",
-        "title": "Candidate",
-        "abstract": None,
-        "venue": "V",
-        "year": 1964.0,
-        "author_names": ["A. B."],
-        "n_citations": 12,
-        "n_key_citations": 3,
-        "score": 1,
-    }
+def test_rankings_are_read(read_all):
+    candidate = {"corpus_id": "7", "title": "Candidate", "abstract": None, "venue": "V", "year": 1964.0}
+    candidate |= {"author_names": ["A. B."], "n_citations": 12, "n_key_citations": 3, "score": 1}
     rows = [
         {"query": "some words", "session_id": 5, "candidates": [candidate, {"corpus_id": 8, "title": ""}]},
         {"query": {"doc_id": "9", "title": "A paper as query"}, "candidates": []},
     ]
-    found = read_all(reader, write(tmp_path, rows))
+    found = read_all(reader, json.dumps(rows))
     assert found.papers == [
         Paper("s2:7", "Candidate", "", 1964, "V", ("A. B.",), citation_count=12, extra={"n_key_citations": 3}),
         Paper("s2:9", "A paper as query"),
     ]
     assert found.rejected("papers") == {"no title and no abstract": 1}
-    assert set(found.tally.notes.values()) == {1} and len(found.tally.notes) == 2
+    assert set(found.notes.values()) == {1} and len(found.notes) == 2
 
 
-def test_labels_become_extra(tmp_path, read_all):
-    row = {
-        "corpus_id": 4,
-        "mag_id": 40,
-        "title": "T",
-        "abstract": "A.",
-        "labels": [16, None],
-        "labels_text": ["Mathematics"],
-        "descriptor": "Liver  Neoplasms",
-        "log_citations": 2.5,
-        "nested": {"a": 1},
-    }
-    found = read_all(reader, write(tmp_path, [row, 3]))
+def test_labels_become_extra(read_all):
     extra = {"labels": [16], "labels_text": ["Mathematics"], "descriptor": "Liver Neoplasms", "log_citations": 2.5}
+    raw = {**extra, "labels": [16, None], "descriptor": "Liver  Neoplasms", "nested": {"a": 1}}
+    found = read_all(reader, json.dumps([{"corpus_id": 4, "mag_id": 40, "title": "T", "abstract": "A.", **raw}, 3]))
     assert found.papers == [Paper("s2:4", "T", "A.", fields=("Mathematics",), ids=("mag:40",), extra=extra)]
     assert found.rejected("papers") == {"not a JSON object": 1}
 
@@ -84,23 +57,17 @@ def test_labels_become_extra(tmp_path, read_all):
         ("search_small.first4.jsonl", 40, 4),
     ],
 )
-def test_real_files(shared, read_all, name, papers, without_abstract):
-    path = shared / "samples/scirepeval" / name
-    assert reader.recognizes(Source(path).head())
-    found = read_all(reader, path)
+def test_real_files_are_counted(shared, read_all, name, papers, without_abstract):
+    found = read_all(reader, shared / "samples/scirepeval" / name)
     assert len(found.papers) == papers and found.rejected("papers") == {}
     assert without_abstract is None or sum(not p.abstract for p in found.papers) == without_abstract
     assert len(found.citations) == (20 if name.startswith("specter") else 0)
 
 
-def test_real_values(shared, read_all):
+def test_real_values_are_read(shared, read_all):
     folder = shared / "samples/scirepeval"
     triplets = read_all(reader, folder / "specter_small.first20.json")
     assert triplets.citations[0] == Citation("s2:12871252", "s2:207211621")
     mesh = read_all(reader, folder / "mesh_small.first40.json").papers[0]
     assert (mesh.id, mesh.ids) == ("s2:7571069", ("mag:2469651880",))
     assert mesh.extra == {"descriptor": "Liver Neoplasms", "qualifier": "surgery"}
-
-
-def test_the_list_of_tasks_is_not_recognized(shared):
-    assert not reader.recognizes(Source(shared / "samples/scirepeval/tasks_config.json").head())

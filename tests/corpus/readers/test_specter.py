@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import FileHead, Source
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import specter as reader
 
 A, B = "a" * 40, "B" * 40
 
 
-def write(folder: Path, content: object) -> Path:
-    path = folder / "data.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
-
-
-def test_metadata(tmp_path, read_all):
+def test_metadata_is_read(read_all):
     papers = {
         A: {"paper_id": A, "title": "T", "abstract": "A.", "year": 2019, "references": [B, ""], "cited_by": ["q1"]},
         "key": {"paper_id": "inner", "title": None, "abstract": "Only an abstract."},
         "bare": {"title": None, "abstract": None},
         "number": 5,
     }
-    found = read_all(reader, write(tmp_path, papers))
+    found = read_all(reader, [papers])
     assert found.papers == [
         Paper(A, "T", "A.", 2019, ids=(f"s2sha:{A}",)),
         Paper("key", "", "Only an abstract.", ids=("inner",)),
@@ -38,24 +28,24 @@ def test_metadata(tmp_path, read_all):
     assert found.rejected("citations") == {"no cited paper": 1}
 
 
-def test_only_a_count_of_five_is_a_citation(tmp_path, read_all):
+def test_only_a_count_of_five_is_a_citation(read_all):
     data = {A: {"p1": {"count": 5}, "p2": {"count": 1}, "p3": {"count": 3}, "p4": None, "": {"count": 5}}, "p9": {}}
-    found = read_all(reader, write(tmp_path, data))
+    found = read_all(reader, [data])
     assert found.citations == [Citation(f"s2sha:{A}", "p1")] and found.papers == []
     assert found.rejected("citations") == {reader.NOT_DIRECT: 1, reader.UNKNOWN_COUNT: 2, "no cited paper": 1}
 
 
-def test_a_paper_called_title_is_no_trap(tmp_path, read_all):
-    found = read_all(reader, write(tmp_path, {"q": {"title": {"count": 5}}}))
+def test_a_paper_called_title_is_no_trap(read_all):
+    found = read_all(reader, [{"q": {"title": {"count": 5}}}])
     assert found.citations == [Citation("q", "title")]
 
 
-def test_a_list_is_not_the_format(tmp_path, read_all):
+def test_a_list_is_not_the_format(read_all):
     with pytest.raises(InputError, match=r"data\.json is not one JSON object"):
-        read_all(reader, write(tmp_path, [1]))
+        read_all(reader, "[1]", "data.json")
 
 
-def test_real_training_files(shared, read_all):
+def test_real_training_files_are_read(shared, read_all):
     folder = shared / "samples/specter"
     data = read_all(reader, folder / "training/data.json")
     assert len(data.citations) == 85 and data.rejected("citations") == {reader.NOT_DIRECT: 337}
@@ -66,11 +56,3 @@ def test_real_training_files(shared, read_all):
     titles = {p.ids[0]: p.title for p in metadata.papers}
     assert titles[first] == "Exploring Visual Relationship for Image Captioning"
     assert len(read_all(reader, folder / "sample-metadata.json").papers) == 55
-
-
-def test_recognizes(shared):
-    folder = shared / "samples/specter"
-    for name in ("training/data.json", "training/metadata.json", "sample-metadata.json"):
-        assert reader.recognizes(Source(folder / name).head()), name
-    assert not reader.recognizes(FileHead("x.json", b'{"title": "T", "abstract": "A"}'))
-    assert not reader.recognizes(Source(shared / "samples/s2_graph_api/citation_object.json").head())
