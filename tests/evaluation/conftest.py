@@ -1,21 +1,62 @@
-"""A tiny folder of every suite, all about the same twenty papers, and vectors of them."""
+"""A tiny folder of every suite, all about the same twenty papers, vectors of them, and what tests of suites share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from citeweave import Corpus
+from citeweave.corpus.ingest import import_papers
+
 PAPERS = [f"p{number:02d}" for number in range(20)]
 FACETS = ("background", "method", "result")
+LABELS = [f"{facet}_label" for facet in FACETS]
 
 
 def lines(records: Iterable[Any]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
+    """Text and bytes as they are, other values as JSON, lists in .jsonl one per line; None removes, (old, new) changes."""
+    for name, value in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if value is None:
+            path.unlink(missing_ok=True)
+        elif isinstance(value, bytes):
+            path.write_bytes(value)
+        elif isinstance(value, tuple):
+            assert value[0] in path.read_text()
+            path.write_text(path.read_text().replace(*value))
+        elif isinstance(value, str):
+            path.write_text(value)
+        else:
+            path.write_text(lines(value) if name.endswith(".jsonl") else json.dumps(value))
+    return folder
+
+
+def import_records(folder: Path, papers: Iterable[dict[str, Any]]) -> Corpus:
+    write_files(folder, {"in/papers.jsonl": list(papers)})
+    return import_papers(folder / "in", folder / "corpus").corpus
+
+
+def task_of(suite: Any, name: str = "") -> Any:
+    """The task of this name, or the only one."""
+    (task,) = [task for task in suite.tasks if name in ("", task.name)]
+    return task
+
+
+def grades_of(task: Any) -> dict[str, dict[str, int]]:
+    """Back to the form of the files: query -> candidate -> grade, in the order of the pools."""
+    pools = getattr(task, "judgments", None) or task.pools
+    pairs = [(task.texts.ids[row], grade) for row, grade in zip(pools.candidates, pools.grades.tolist(), strict=True)]
+    return {name: dict(pairs[slice(*pools.offsets[at : at + 2])]) for at, name in enumerate(pools.names)}
 
 
 def topic(paper: str) -> int:
@@ -23,116 +64,82 @@ def topic(paper: str) -> int:
     return int(paper[1:]) % 2
 
 
-def judged_pools() -> dict[str, dict[str, list[Any]]]:
-    """ASPIRE's form: three queries over six candidates each; those of the query's topic are relevant."""
-    return {
-        query: {
-            "cands": PAPERS[6:12],
-            "relevance_adju": [2 if topic(each) == topic(query) else 0 for each in PAPERS[6:12]],
-        }
-        for query in PAPERS[:3]
-    }
-
-
 def labeled(papers: Iterable[str], first: str = "pid,class_label") -> str:
     return f"{first}\n" + "".join(f"{paper},{topic(paper)}\n" for paper in papers)
 
 
-def scidocs() -> dict[str, str]:
-    qrel = "".join(
-        f"{query} 0 {each} {int(topic(each) == topic(query))}\n" for query in PAPERS[:3] for each in PAPERS[6:12]
-    )
-    papers = {paper: {"title": f"Title of {paper}", "abstract": f"About topic {topic(paper)}."} for paper in PAPERS}
+# three queries over six candidates each; those of the query's topic are relevant
+GRADES = {query: {each: int(topic(each) == topic(query)) for each in PAPERS[6:12]} for query in PAPERS[:3]}
+POOLS = {
+    query: {"cands": list(grades), "relevance_adju": [2 * grade for grade in grades.values()]}
+    for query, grades in GRADES.items()
+}
+QREL = "".join(f"{query} 0 {each} {grade}\n" for query, grades in GRADES.items() for each, grade in grades.items())
+TEXTS = {paper: {"title": f"Title of {paper}", "abstract": f"About topic {topic(paper)}."} for paper in PAPERS}
+TOPICS = {
+    **{"name": "Topics", "type": "classification", "metrics": ["f1"]},
+    **{"data": {"meta": "papers.jsonl", "test": "topics"}, "few_shot": [{"sample_size": 6, "iterations": 2}]},
+}
+PAIRS = [
+    {"query_id": query, "cand_id": person, "score": int(query == "p00" and person == "r1")}
+    for query in PAPERS[:2]
+    for person in ("r1", "r2")
+]
+LISTS = {query: {"bm25": PAPERS[6:9], "true": PAPERS[9:12]} for query in PAPERS[:3]}
+
+
+def folds(facet: str) -> dict[str, list[str]]:
+    first, second = [f"p00_{facet}"], [f"p01_{facet}", f"p02_{facet}"]
+    return {"fold1_dev": first, "fold2_dev": second, "fold1_test": second, "fold2_test": first}
+
+
+def aspire(name: str) -> dict[str, Any]:
     return {
+        f"abstracts-{name}.jsonl": [{"paper_id": p, "title": f"On {p}", "abstract": ["One.", "Two."]} for p in PAPERS],
+        f"test-pid2anns-{name}.json": POOLS,
+        f"{name}-evaluation_splits.json": {"dev": PAPERS[:1], "test": PAPERS[1:3]},
+    }
+
+
+FOLDERS: dict[str, dict[str, Any]] = {
+    "scidocs": {
         "mag/train.csv": labeled(PAPERS[:12]),
         "mag/test.csv": labeled(PAPERS[12:]),
-        "cite/test.qrel": qrel,
-        "cocite/test.qrel": qrel,
-        "paper_metadata_mag_mesh.json": json.dumps(papers),
-        "paper_metadata_view_cite_read.json": json.dumps(papers),
-    }
-
-
-def scirepeval() -> dict[str, str]:
-    data = {"meta": "papers.jsonl", "test": "topics"}
-    task = {"name": "Topics", "type": "classification", "metrics": ["f1"], "data": data}
-    return {
-        "scirepeval_tasks.jsonl": lines([{**task, "few_shot": [{"sample_size": 6, "iterations": 2}]}]),
+        "cite/test.qrel": QREL,
+        "cocite/test.qrel": QREL,
+        "paper_metadata_mag_mesh.json": TEXTS,
+        "paper_metadata_view_cite_read.json": TEXTS,
+    },
+    "scirepeval": {
+        "scirepeval_tasks.jsonl": [TOPICS],
         "topics/train.csv": labeled(PAPERS[:12], "paper_id,label"),
         "topics/test.csv": labeled(PAPERS[12:], "paper_id,label"),
-        "papers.jsonl": lines({"doc_id": paper, "title": f"Title of {paper}", "abstract": ""} for paper in PAPERS),
-    }
-
-
-def aspire(name: str, splits: str) -> dict[str, str]:
-    abstracts = ({"paper_id": paper, "title": f"On {paper}", "abstract": ["One.", "Two."]} for paper in PAPERS)
-    return {
-        f"abstracts-{name}.jsonl": lines(abstracts),
-        f"test-pid2anns-{name}.json": json.dumps(judged_pools()),
-        splits: json.dumps({"dev": PAPERS[:1], "test": PAPERS[1:3]}),
-    }
-
-
-def csfcube() -> dict[str, str]:
-    labels = ["background_label", "method_label", "result_label"]
-    abstracts = (
-        {"paper_id": paper, "title": f"On {paper}", "abstract": ["One.", "Two.", "Three."], "pred_labels": labels}
-        for paper in PAPERS
-    )
-    folds = {
-        facet: {
-            "fold1_dev": [f"p00_{facet}"],
-            "fold2_dev": [f"p01_{facet}", f"p02_{facet}"],
-            "fold1_test": [f"p01_{facet}", f"p02_{facet}"],
-            "fold2_test": [f"p00_{facet}"],
-        }
-        for facet in FACETS
-    }
-    return {
-        "abstracts-csfcube-preds.jsonl": lines(abstracts),
-        "evaluation_splits.json": json.dumps(folds),
-        **{f"test-pid2anns-csfcube-{facet}.json": json.dumps(judged_pools()) for facet in FACETS},
-    }
-
-
-def beir() -> dict[str, str]:
-    return {
-        "corpus.jsonl": lines({"_id": paper, "title": f"Title of {paper}", "text": "text"} for paper in PAPERS),
-        "queries.jsonl": lines({"_id": f"q{number}", "text": f"title {PAPERS[number]}"} for number in range(4)),
+        "papers.jsonl": [{"doc_id": paper, "title": f"Title of {paper}", "abstract": ""} for paper in PAPERS],
+    },
+    "mdcr": {
+        "mdcr_test.json": {"Art": LISTS, "Biology": LISTS},
+        "mdcr_test_data.jsonl": [{"paper_id": p, "title": f"Title of {p}", "abstract": ""} for p in PAPERS],
+    },
+    "csfcube": {
+        "abstracts-csfcube-preds.jsonl": [
+            {"paper_id": p, "title": f"On {p}", "abstract": ["One.", "Two.", "Three."], "pred_labels": LABELS}
+            for p in PAPERS
+        ],
+        "evaluation_splits.json": {facet: folds(facet) for facet in FACETS},
+        **{f"test-pid2anns-csfcube-{facet}.json": POOLS for facet in FACETS},
+    },
+    "relish": aspire("relish"),
+    "treccovid_rf": aspire("treccovid"),
+    "beir": {
+        "corpus.jsonl": [{"_id": paper, "title": f"Title of {paper}", "text": "text"} for paper in PAPERS],
+        "queries.jsonl": [{"_id": f"q{at}", "text": f"title {PAPERS[at]}"} for at in range(4)],
         "qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + "".join(f"q{at}\t{PAPERS[at]}\t1\n" for at in range(4)),
-    }
-
-
-def reviewers() -> dict[str, str]:
-    pairs = [
-        {"query_id": query, "cand_id": person, "score": int(query == "p00" and person == "r1")}
-        for query in PAPERS[:2]
-        for person in ("r1", "r2")
-    ]
-    return {
-        "reviewer_metadata.jsonl": lines(
-            [{"r_id": "r1", "papers": PAPERS[4:6]}, {"r_id": "r2", "papers": PAPERS[6:8]}]
-        ),
-        "test_hard_qrel.jsonl": lines(pairs),
-        "test_soft_qrel.jsonl": lines(pairs),
-    }
-
-
-def mdcr() -> dict[str, str]:
-    lists = {query: {"bm25": PAPERS[6:9], "true": PAPERS[9:12]} for query in PAPERS[:3]}
-    papers = ({"paper_id": paper, "title": f"Title of {paper}", "abstract": ""} for paper in PAPERS)
-    return {"mdcr_test.json": json.dumps({"Art": lists, "Biology": lists}), "mdcr_test_data.jsonl": lines(papers)}
-
-
-FOLDERS = {
-    "scidocs": scidocs(),
-    "scirepeval": scirepeval(),
-    "mdcr": mdcr(),
-    "csfcube": csfcube(),
-    "relish": aspire("relish", "relish-evaluation_splits.json"),
-    "treccovid_rf": aspire("treccovid", "treccovid-evaluation_splits.json"),
-    "beir": beir(),
-    "reviewers": reviewers(),
+    },
+    "reviewers": {
+        "reviewer_metadata.jsonl": [{"r_id": "r1", "papers": PAPERS[4:6]}, {"r_id": "r2", "papers": PAPERS[6:8]}],
+        "test_hard_qrel.jsonl": PAIRS,
+        "test_soft_qrel.jsonl": PAIRS,
+    },
 }
 
 
@@ -140,12 +147,7 @@ FOLDERS = {
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Suite -> its folder; not to be written to."""
     root = tmp_path_factory.mktemp("suites")
-    for suite, files in FOLDERS.items():
-        for name, text in files.items():
-            path = root / suite / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-    return {suite: root / suite for suite in FOLDERS}
+    return {suite: write_files(root / suite, files) for suite, files in FOLDERS.items()}
 
 
 @pytest.fixture(scope="session")
