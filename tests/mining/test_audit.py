@@ -2,13 +2,13 @@
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave import import_papers
 from citeweave.core.errors import UserError
 from citeweave.corpus.leakage import CorpusPapers, ListedPapers
 from citeweave.graph.citations import graph_from_edges
@@ -17,38 +17,20 @@ from citeweave.mining import collisions
 from citeweave.mining.audit import AuditOptions, audit_samples, draw_audit
 from citeweave.mining.collisions import triplet_keys
 from citeweave.mining.false_negatives import RELATIONS, find_same_works, relate_pairs, relation_bit
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
-from citeweave.mining.samples import Picks, SampleBlock, SampleNames, block_from_lists, new_samples
+from citeweave.mining.samples import SampleNames, block_from_lists
+
+from .conftest import pairs_of, papers_corpus, write_samples
 
 NAMES = SampleNames(rules=("near", "hard", "easy"), aspects=("background", "method"))
-
-
-def ragged(lists, rules, scores=None):
-    flat = [row for picks in lists for row in picks]
-    return Picks(
-        np.cumsum([0, *map(len, lists)]).astype(np.int64),
-        np.array(flat, np.int32),
-        np.array([rule for own in rules for rule in own], np.uint8),
-        np.array([s for own in scores for s in own] if scores else np.full(len(flat), np.nan), np.float32),
-    )
 
 
 def written(folder, corpus, groups, **facts):
     """Samples from (anchor, positives, negatives, aspect); the first negative is hard, the others easy."""
     anchors, ups, downs, aspects = zip(*groups, strict=True)
-    block = SampleBlock(
-        anchors=np.array(anchors, np.int32),
-        positives=ragged(list(ups), [[0] * len(up) for up in ups]),
-        negatives=ragged(list(downs), [[1, *[2] * len(down)][: len(down)] for down in downs]),
-        aspects=np.array(aspects, np.uint8),
-        tasks=np.zeros(len(groups), np.uint8),
-        context_offsets=np.zeros(len(groups) + 1, np.int64),
-        contexts=np.zeros(0, np.int64),
-    )
-    with new_samples(folder, NAMES, corpus=corpus.hash, facts=facts, overwrite=True) as writer:
-        writer.append(block)
-        return writer.finish()
+    block = block_from_lists(anchors, ups, downs)
+    rules = np.array([1 if place == 0 else 2 for down in downs for place in range(len(down))], np.uint8)
+    block = replace(block, aspects=np.array(aspects, np.uint8), negatives=replace(block.negatives, rules=rules))
+    return write_samples(folder, NAMES, corpus.hash, block, facts=facts)
 
 
 rows = st.integers(0, 14)
@@ -100,11 +82,9 @@ def test_triplets_are_paired_as_samples_pair_them(corpus, tmp_path):
     random = np.random.default_rng(3)
     groups = [(i, random.integers(0, 99, i % 4).tolist(), random.integers(0, 99, i % 5).tolist(), 0) for i in range(40)]
     samples = written(tmp_path / "s", corpus, groups)
-    plain = samples.triplets()
-    names = {
-        tuple(row): key for row, key in zip(plain.rows().tolist(), triplet_keys(samples, 0, 40).tolist(), strict=True)
-    }
-    assert len(names) == len(set(names.values())) == len({tuple(row) for row in plain.rows().tolist()})
+    rows = [tuple(row) for row in samples.triplets().rows().tolist()]
+    names = dict(zip(rows, triplet_keys(samples, 0, 40).tolist(), strict=True))
+    assert len(names) == len(set(names.values())) == len(set(rows))
 
 
 @pytest.mark.parametrize("longest", [1000, 3])
@@ -122,30 +102,19 @@ def test_relations_of_pairs_are_those_of_signals(longest):
         assert expected.any()
 
 
-def test_negatives_are_judged_rule_by_rule(corpus, graph, tmp_path):
-    rules = {
-        "positives": {"source": "cited", "count": 3},
-        "negatives": {
-            "hard": {"source": "second_hop", "count": 2},
-            "easy": {"source": "random", "count": 2, "exclude": ["connected", "cocited"]},
-        },
-    }
-    samples = mine_samples(corpus, parse_rules(rules), tmp_path / "s", MiningInputs(graph=graph))
+def test_negatives_are_audited_rule_by_rule(corpus, graph, mine):
+    easy = {"source": "random", "count": 2, "exclude": ["connected", "cocited"]}
+    rules = {"hard": {"source": "second_hop", "count": 2}, "easy": easy}
+    samples = mine({"positives": {"source": "cited", "count": 3}, "negatives": rules})
     audit = audit_samples(samples, corpus, graph=graph)
     found = {rule.name: rule for rule in audit.rules}
     assert found["positives"].share("cited") == found["hard"].share("second_hop") == 1
     assert found["easy"].relations["connected"] == found["easy"].relations["cocited"] == 0
-    cited = [
-        row in graph.cited.row(anchor)
-        for anchor, row, rule in zip(
-            samples.anchors[samples.negatives.owners()], samples.negatives.rows, samples.negatives.rules, strict=True
-        )
-        if samples.names.rules[rule] == "hard"
-    ]
-    assert found["hard"].relations["cited"] == sum(cited) > 0
-    assert found["hard"].asked == samples.manifest.facts["rules_asked"]["hard"] and found["hard"].source == "second_hop"
+    assert found["hard"].relations["cited"] == sum(b in graph.cited.row(a) for a, b in pairs_of(samples, "hard")) > 0
+    facts = samples.manifest.facts
+    assert found["hard"].asked == facts["rules_asked"]["hard"] and found["hard"].source == "second_hop"
     assert any(line.endswith('add exclude = ["cited"] to it') and "'hard'" in line for line in audit.warnings)
-    assert audit.coverage.skipped == samples.manifest.facts["skipped"]
+    assert audit.coverage.skipped == facts["skipped"]
     assert audit.coverage.anchors == len(samples) and audit.coverage.without_abstract == 0
 
 
@@ -155,9 +124,7 @@ def copies_in(corpus, folder):
     words = papers[7]["abstract"].split()
     papers.append({"id": "t:cut", "title": "Another name", "abstract": " ".join(words[: 2 * len(words) // 3])})
     papers.append({"id": "t:same", "title": papers[9]["title"].upper() + "!", "abstract": "Nothing alike in here."})
-    file = folder / "papers.jsonl"
-    file.write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    return import_papers([file], folder / "corpus").corpus
+    return papers_corpus(folder, papers)
 
 
 @pytest.mark.parametrize("memory", [1 << 20, 2000])
@@ -190,16 +157,9 @@ def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus, t
     assert audit_samples(samples, corpus, benchmarks={}).leaked == {}
 
 
-def test_distances_are_cosines_of_anchor_and_pick(corpus, vectors, tmp_path):
-    table = {
-        "positives": {"source": "neighbors", "count": 3, "band": 5},
-        "negatives": {
-            "hard": {"source": "neighbors", "count": 2, "band": 100},
-            "easy": {"source": "random", "count": 2},
-        },
-    }
-    inputs = MiningInputs(vectors={"graph": vectors})
-    samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", inputs)
+def test_distances_are_cosines_of_anchor_and_pick(corpus, vectors, mine):
+    near, hard = ({"source": "neighbors", "count": count, "band": band} for count, band in ((3, 5), (2, 100)))
+    samples = mine({"positives": near, "negatives": {"hard": hard, "easy": {"source": "random", "count": 2}}})
     audit = audit_samples(samples, corpus, vectors={"graph": vectors}, near_duplicates=False)
     scores, cosines = audit.similarities["score"], audit.similarities["graph"]
     assert set(scores.values) == {"positives", "hard"} and set(cosines.values) == {"positives", "hard", "easy"}
@@ -213,9 +173,8 @@ def test_distances_are_cosines_of_anchor_and_pick(corpus, vectors, tmp_path):
     assert set(few.similarities["score"].values["hard"]) <= set(scores.values["hard"])
 
 
-def test_the_audit_does_not_depend_on_memory_blocks_or_workers(corpus, graph, vectors, tmp_path, monkeypatch):
-    table = {"positives": {"source": "cited", "count": 5}, "negatives": {"source": "cocited", "count": 3}}
-    samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", MiningInputs(graph=graph))
+def test_the_audit_does_not_depend_on_memory_blocks_or_workers(corpus, graph, vectors, mine, monkeypatch):
+    samples = mine({"positives": {"source": "cited", "count": 5}, "negatives": {"source": "cocited", "count": 3}})
     found = []
     for blocks, memory, workers in ((1 << 20, 1 << 29, 1), (50, 30_000, 2)):
         monkeypatch.setattr(collisions, "MAX_PICKS", blocks)
@@ -258,17 +217,15 @@ def test_samples_without_negatives_can_be_audited(corpus, graph, tmp_path):
     assert json.loads(json.dumps(audit.as_json()))["rules"]["near"]["picks"] == 1
 
 
-def test_what_does_not_belong_together_is_refused(corpus, tmp_path):
+def test_inputs_of_another_corpus_are_refused(corpus, tmp_path):
     samples = written(tmp_path / "s", corpus, [(1, [2], [3], 0)])
-    with pytest.raises(UserError, match="the graph is of another corpus"):
-        audit_samples(samples, corpus, graph=graph_from_edges(np.array([0]), np.array([1]), 2))
-    with new_samples(tmp_path / "other", NAMES, corpus="hash of another") as writer:
-        writer.append(block_from_lists([1], [[2]], [[3]]))
-        other = writer.finish()
-    with pytest.raises(UserError, match="mined from another corpus"):
-        audit_samples(other, corpus)
-    with pytest.raises(UserError, match="names rows that"):
-        audit_samples(written(tmp_path / "far", corpus, [(1, [2], [99_999], 0)]), corpus)
+    for audited, graph, message in (
+        (samples, graph_from_edges(np.array([0]), np.array([1]), 2), "the graph is of another corpus"),
+        (write_samples(tmp_path / "o", NAMES, "another", ([1], [[2]], [[3]])), None, "mined from another corpus"),
+        (written(tmp_path / "far", corpus, [(1, [2], [99_999], 0)]), None, "names rows that"),
+    ):
+        with pytest.raises(UserError, match=message):
+            audit_samples(audited, corpus, graph=graph)
     with pytest.raises(UserError, match="values 0"):
         AuditOptions(values=0)
 

@@ -1,7 +1,7 @@
 """Bands: curves against counting by hand, and bands that keep positives and negatives apart in pools of any size."""
 
-import dataclasses
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +12,21 @@ from citeweave.core.errors import UserError
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.audit import audit_samples, draw_bands
 from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, rank_pairs, related_curve
-from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules
+from citeweave.mining.bands import (
+    BandOptions,
+    apply_aspect_bands,
+    apply_bands,
+    choose_aspect_bands,
+    choose_bands,
+    choose_bands_for_rules,
+)
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.mining.mining_data import PoolVectors
 from citeweave.vectors.topk import Band, nearest
+
+from .conftest import table_of
 
 SCINCL = {
     "positives": {"source": "neighbors", "count": 5, "band": 25},
@@ -43,11 +52,9 @@ def clusters(papers, seed=0, size=12):
 def all_ranks(vectors, metric):
     """[a, b] = the rank of row b among the neighbors of row a, 0 where it has none."""
     pool, size = vectors.pool, len(vectors.matrix)
-    found = nearest(
-        vectors.matrix, vectors.matrix[pool], len(pool) - 1, metric=metric, pool_rows=pool, itself=pool
-    ).rows
-    ranks = np.zeros((size, size), np.int64)
-    ranks[pool[:, None], found] = np.arange(1, len(pool))
+    matrix, ranks = vectors.matrix, np.zeros((size, size), np.int64)
+    found = nearest(matrix, matrix[pool], len(pool) - 1, metric=metric, pool_rows=pool, itself=pool)
+    ranks[pool[:, None], found.rows] = np.arange(1, len(pool))
     return ranks
 
 
@@ -76,9 +83,8 @@ def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part):
     curve = collision_curve(vectors, anchors, positives=band, ranks=grid, sample=10_000)
     for rank, share in zip(grid, curve.shares, strict=True):
         low, high = int(rank / STEP), min(int(np.ceil(rank * STEP)), len(vectors.pool) - 1)
-        collisions = sum(
-            low < ranks[a, b] <= high and band.low < ranks[b, a] <= band.high for a in usable for b in usable if a != b
-        )
+        pairs = [(a, b) for a in usable for b in usable if a != b]
+        collisions = sum(low < ranks[a, b] <= high and band.low < ranks[b, a] <= band.high for a, b in pairs)
         assert share == pytest.approx(collisions / len(usable) / (high - low))
     assert curve.shares[0] > curve.shares[-1] and curve.pairs <= 5 * len(usable)
     half = collision_curve(vectors, anchors, positives=band, ranks=grid, sample=10_000, count=2)
@@ -104,10 +110,9 @@ def test_the_related_curve_asks_the_graph_about_each_rank():
 def test_bands_never_overlap(papers, positives, negatives, known, limit):
     vectors, graph = clusters(papers, seed=papers)
     options = BandOptions(sample=60, seed=papers, collisions=limit)
-    given = {"graph": graph} if known else {}
-    bands = choose_bands(vectors, positives=positives, negatives=negatives, options=options, **given)
-    again = choose_bands(vectors, positives=positives, negatives=negatives, options=options, **given)
-    assert bands.as_json() == again.as_json()
+    given = {"positives": positives, "negatives": negatives, "options": options} | ({"graph": graph} if known else {})
+    bands = choose_bands(vectors, **given)
+    assert bands.as_json() == choose_bands(vectors, **given).as_json()
     assert positives <= bands.positive_rank <= max(positives, min(25, len(vectors.pool) // 40))
     assert bands.positive_rank <= bands.negative_rank - negatives < bands.negative_rank <= len(vectors.pool) / 2
     assert bands.pool == len(vectors.pool) and 0 <= bands.collisions <= 1
@@ -129,32 +134,31 @@ def test_the_negative_rank_is_the_least_that_fits():
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_mined_samples_have_as_few_collisions_as_was_said(known, corpus, graph, vectors, tmp_path):
+def test_mined_samples_have_as_few_collisions_as_predicted(known, corpus, graph, vectors, mine, tmp_path):
     inputs = MiningInputs(graph=graph if known else None, vectors={"graph": vectors})
     rules = parse_rules(SCINCL)
     bands = choose_bands_for_rules(corpus, rules, inputs, seed=1)
-    audits = []
-    for chosen in (rules, apply_bands(rules, bands)):
-        samples = mine_samples(corpus, chosen, tmp_path / str(len(audits)), inputs)
-        audits.append(audit_samples(samples, corpus, graph=graph, near_duplicates=False))
-    hard = next(rule.picks for rule in audits[1].rules if rule.name == "hard")
-    measured = audits[1].collisions.touched_by_rule.get("hard", 0) / hard
-    assert measured == pytest.approx(bands.collisions, abs=0.005)
-    narrow = apply_bands(rules, dataclasses.replace(bands, negative_rank=bands.positive_rank + 2))
-    crowded = audit_samples(mine_samples(corpus, narrow, tmp_path / "n", inputs), corpus, near_duplicates=False)
-    assert crowded.collisions.share_of_pairs > 10 * audits[1].collisions.share_of_pairs
+
+    def audit(name, bands):
+        samples = mine_samples(corpus, apply_bands(rules, bands), tmp_path / name, inputs)
+        return audit_samples(samples, corpus, graph=graph, near_duplicates=False)
+
+    banded, crowded = audit("b", bands), audit("n", replace(bands, negative_rank=bands.positive_rank + 2))
+    hard = next(rule.picks for rule in banded.rules if rule.name == "hard")
+    assert banded.collisions.touched_by_rule.get("hard", 0) / hard == pytest.approx(bands.collisions, abs=0.005)
+    assert crowded.collisions.share_of_pairs > 10 * banded.collisions.share_of_pairs
     assert "--bands auto" in str(crowded)
 
 
 def test_bands_go_to_the_rules_that_take_them(corpus, vectors):
+    negatives = {"near": ("graph", 2, 100), "far": ("graph", 4, 150), "text": ("text", 1, 40)}
     table = {
         "positives": {"a": {**SCINCL["positives"], "count": 2}, "b": {**SCINCL["positives"], "count": 3}},
         "negatives": {
-            "near": {"source": "neighbors", "count": 2, "band": 100},
-            "far": {"source": "neighbors", "count": 4, "band": 150},
-            "text": {"source": "neighbors", "count": 1, "band": 40, "vectors": "text"},
-            "easy": {"source": "random", "count": 3},
-        },
+            name: {"source": "neighbors", "count": count, "band": band, "vectors": named}
+            for name, (named, count, band) in negatives.items()
+        }
+        | {"easy": {"source": "random", "count": 3}},
     }
     rules = parse_rules(table)
     with pytest.raises(UserError, match=r"graph \(cosine\), text \(cosine\); write the bands"):
@@ -164,27 +168,39 @@ def test_bands_go_to_the_rules_that_take_them(corpus, vectors):
     first, last = bands.positive_rank, bands.negative_rank
     assert [rule.band for rule in applied.positives] == [first, first - 2]
     assert [rule.band for rule in applied.negatives] == [last, last + 4, 40, None]
-    covered = [
-        rank for rule in applied.rules if rule.band and rule.vectors == "graph" for rank in range(*rule.ranks(360))
-    ]
+    banded = [rule for rule in applied.rules if rule.band and rule.vectors == "graph"]
+    covered = [rank for rule in banded for rank in range(*rule.ranks(360))]
     assert len(covered) == len(set(covered)) == 11
     mixture = apply_bands(parse_rules({"tasks": {"x": table, "y": {**SCINCL, "weight": 2}}}), bands)
     assert [rules.positives[0].band for _, _, rules in mixture.tasks] == [first, first]
 
 
+def test_bands_are_chosen_for_each_aspect(corpus, graph, intent_inputs, tmp_path):
+    inputs = intent_inputs(graph)
+    rules = parse_rules(table_of("sciaspect_bands"))
+    chosen = choose_aspect_bands(corpus, rules, inputs)
+    assert list(chosen) == ["background", "method", "result"]
+    banded = apply_aspect_bands(rules, chosen)
+    for aspect, bands in chosen.items():
+        own = banded.for_aspect(aspect)
+        assert (own.positives[0].band, own.negatives[0].band) == (bands.positive_rank, bands.negative_rank)
+        assert own.positives[0].vectors == f"graph-{aspect}"
+    assert rules.positives[0].for_aspect("method").band == (20, 25)
+    assert len(mine_samples(corpus, banded, tmp_path / "s", inputs)) > len(corpus)
+    tiny = graph.with_intents(np.where(np.arange(graph.edges) < 9, 4, graph.intents & 3).astype(np.uint8))
+    with pytest.raises(UserError, match="aspect result: the pool has .* bands need 50 or more.*leave the aspect out"):
+        choose_aspect_bands(corpus, rules, intent_inputs(tiny, "small"))
+
+
 def test_pools_that_are_too_small_are_refused(corpus):
-    with pytest.raises(
-        UserError, match="the pool has 36 papers with text and a vector; bands need 50 or more: give more"
-    ):
-        choose_bands(clusters(40)[0])
-    with pytest.raises(
-        UserError, match="20 positives and 10 hard negatives do not fit side by side into the nearest 27 of 54"
-    ):
-        choose_bands(clusters(60)[0], positives=20, negatives=10)
-    with pytest.raises(UserError, match="0 positives"):
-        choose_bands(clusters(100)[0], positives=0)
-    with pytest.raises(UserError, match="none of the anchors has text"):
-        choose_bands(clusters(100)[0], anchors=np.array([3]))
+    for papers, options, message in (
+        (40, {}, "the pool has 36 papers with text and a vector; bands need 50 or more: give more"),
+        (60, {"positives": 20, "negatives": 10}, "20 positives and 10 hard negatives do not fit side by side into the nearest 27 of 54"),
+        (100, {"positives": 0}, "0 positives"),
+        (100, {"anchors": np.array([3])}, "none of the anchors has text"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            choose_bands(clusters(papers)[0], **options)
     with pytest.raises(UserError, match="they are of none"):
         choose_bands_for_rules(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), MiningInputs())
     with pytest.raises(UserError, match="max_share is 2"):

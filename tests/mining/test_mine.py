@@ -1,25 +1,25 @@
-"""Mining, rule by rule: what was chosen is what the rule says, accounted for, the same under any workers."""
+"""Mining as a whole: the same samples under any workers, blocks and executors, after any interruption; what is refused."""
 
 import itertools
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from citeweave import import_papers
-from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError, ShardError, UserError
+from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import build_graph, graph_from_edges
-from citeweave.graph.signals import Signal, related
-from citeweave.mining import mine
+from citeweave.mining import mine as mining
 from citeweave.mining.blocks import BlockFiles, BlockPace
 from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
-from citeweave.mining.mining_data import MiningData, field_masks
-from citeweave.mining.rules import ContextFilter
-from citeweave.mining.sources import collect_cocited_pairs
+from citeweave.mining.mine import MiningInputs, MiningOptions, rules_from_json
 from citeweave.mining.tables import build_table
-from citeweave.pipeline.recipe import load_recipe, shipped_recipes
+from citeweave.pipeline.recipe import shipped_recipes
+
+from ..conftest import Told, content
+from .conftest import pairs_of, papers_corpus, table_of, with_text
 
 SMALL = {
     "scincl": ["mining.negatives.hard.band=200"],
@@ -35,54 +35,27 @@ SMALL = {
     "cite_titles": ["mining.text=abstract", "mining.positives.count=3"],
     "weave": ["mining.text=abstract", "mining.positives.cited.count=3"],
 }
+CITED = {"source": "cited", "count": 1}
+RANDOM = {"source": "random", "count": 1}
 
 
 def recipes():
     """One recipe of all that have the same rules, bands aside."""
     found: dict[str, str] = {}
     for name in shipped_recipes():
-        table = load_recipe(name, SMALL.get(name, [])).table("mining")
         if not name.startswith("cocite_"):
-            found.setdefault(repr(table) if name not in SMALL else name, name)
-    shown = {repr(load_recipe(name).table("mining")) for name in SMALL}
+            found.setdefault(name if name in SMALL else repr(table_of(name)), name)
+    shown = {repr(table_of(name)) for name in SMALL}
     return sorted(name for key, name in found.items() if key not in shown)
 
 
-@pytest.fixture
-def inputs(graph, vectors):
-    random = np.random.default_rng(2)
-    pairs = random.integers(0, 600, (4000, 2))
-    table = build_table(pairs[:, 0], pairs[:, 1], random.integers(1, 6, 4000).astype(float), papers=600)
-    return MiningInputs(
-        graph=graph,
-        vectors=dict.fromkeys(("graph", "graph-background", "graph-method", "graph-result"), vectors),
-        tables=dict.fromkeys(("coviews", "coreads", "labels"), table),
-    )
-
-
-def mined(corpus, table, folder, inputs, **options):
-    return mine_samples(corpus, parse_rules(table), folder, inputs, MiningOptions(**options))
-
-
-def pairs_of(samples, picks, rule):
-    """(anchor, picked) of one rule."""
-    chosen = picks.rules == samples.names.rules.index(rule)
-    anchors = samples.anchors[picks.owners()[chosen]]
-    return set(zip(anchors.tolist(), picks.rows[chosen].tolist(), strict=True))
-
-
-def relation(graph, name, intent=None):
-    found = related(graph, Signal(name, intent=intent), np.arange(graph.nodes))
-    rows = np.repeat(np.arange(graph.nodes), np.diff(found.offsets))
-    return set(zip(rows.tolist(), found.targets.tolist(), strict=True))
-
-
-def with_text(corpus):
-    return np.flatnonzero((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0))
-
-
-def check_whole(corpus, samples):
-    """What holds for every set of samples."""
+@pytest.mark.parametrize("name", recipes())
+def test_every_recipe_mines_the_same_under_any_workers(name, corpus, mine):
+    table = table_of(name, *SMALL.get(name, []))
+    samples = mine(table, name="1", workers=1)
+    second = mine(table, name="2", workers=2, memory=64 << 20)
+    assert samples.hash == second.hash and samples.manifest.facts == second.manifest.facts
+    assert mine(table, name="3", seed=1).hash != samples.hash
     usable = set(with_text(corpus).tolist())
     for side in (samples.positives, samples.negatives):
         assert set(side.rows.tolist()) <= usable
@@ -90,371 +63,42 @@ def check_whole(corpus, samples):
     for number in range(len(samples)):
         assert not set(samples.positives.of(number)) & set(samples.negatives.of(number))
     facts = samples.manifest.facts
-    for name, asked in facts["rules_asked"].items():
-        assert facts["rules_got"][name] <= asked
+    assert all(facts["rules_got"][rule] <= asked for rule, asked in facts["rules_asked"].items())
 
 
-@pytest.mark.parametrize("name", recipes())
-def test_every_recipe_mines_the_same_under_any_workers(name, corpus, inputs, tmp_path):
-    table = load_recipe(name, SMALL.get(name, [])).table("mining")
-    first = mined(corpus, table, tmp_path / "1", inputs, workers=1)
-    second = mined(corpus, table, tmp_path / "2", inputs, workers=2, memory=64 << 20)
-    assert first.hash == second.hash
-    assert first.manifest.facts == second.manifest.facts
-    check_whole(corpus, first)
-    assert mined(corpus, table, tmp_path / "3", inputs, seed=1).hash != first.hash
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_rules_travel_as_json(name):
+    rules = parse_rules(table_of(name))
+    assert rules_from_json(json.loads(json.dumps(asdict(rules)))) == rules
 
 
-def test_small_blocks_change_nothing(corpus, inputs, tmp_path, monkeypatch):
-    table = load_recipe("specter").table("mining")
-    whole = mined(corpus, table, tmp_path / "1", inputs)
-    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 37)
-    assert mined(corpus, table, tmp_path / "2", inputs).hash == whole.hash
+# --- interruptions ---------------------------------------------------------------------------------
 
 
-def test_specter_is_as_published(corpus, inputs, graph, tmp_path):
-    samples = mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", inputs)
-    cited = relation(graph, "cited")
-    assert pairs_of(samples, samples.positives, "positives") <= cited
-    hard = pairs_of(samples, samples.negatives, "hard")
-    assert hard and hard <= relation(graph, "second_hop") - cited
-    assert not pairs_of(samples, samples.negatives, "easy") & cited
-    assert np.diff(samples.positives.offsets).max() == 5
-    assert np.diff(samples.negatives.offsets).max() == 5
-    facts = samples.manifest.facts
-    assert facts["anchors"] + sum(facts["skipped"].values()) == len(corpus)
-    # easy negatives come from the whole corpus, not from the anchors
-    easy = {row for _, row in pairs_of(samples, samples.negatives, "easy")}
-    assert len(easy) > 0.8 * len(with_text(corpus))
-
-
-def ranks(corpus, vectors, anchor, metric="cosine"):
-    """All papers with text and a vector, nearest first, by plain arithmetic."""
-    matrix = vectors.take(corpus.ids.take(np.arange(len(corpus)))).astype(np.float64)
-    pool = [row for row in with_text(corpus).tolist() if row != anchor and matrix[row].any()]
-    if metric == "l2":
-        scores = -np.linalg.norm(matrix[pool] - matrix[anchor], axis=1)
-    else:
-        scores = matrix[pool] @ matrix[anchor] / np.linalg.norm(matrix[pool], axis=1)
-    return [pool[i] for i in np.argsort(-scores, kind="stable")]
-
-
-def test_scincl_takes_its_bands(corpus, inputs, vectors, tmp_path):
-    table = load_recipe("scincl", SMALL["scincl"]).table("mining")
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    names = samples.names.rules
-    for number in (0, 100, len(samples) - 1):
-        order = ranks(corpus, vectors, int(samples.anchors[number]))
-        assert sorted(samples.positives.of(number)) == sorted(order[20:25])
-        span = slice(samples.negatives.offsets[number], samples.negatives.offsets[number + 1])
-        rules = samples.negatives.rules[span]
-        assert sorted(samples.negatives.rows[span][rules == names.index("hard")]) == sorted(order[198:200])
-        easy = samples.negatives.rows[span][rules == names.index("easy")]
-        assert len(easy) == 3
-        assert not set(easy.tolist()) & set(order[:200])
-    # paper 5 has a zero vector: no anchor, nobody's neighbor
-    assert 5 not in samples.anchors
-    assert 5 not in samples.positives.rows
-
-
-def test_cocite_ranks_by_l2(corpus, inputs, vectors, tmp_path):
-    samples = mined(corpus, load_recipe("cocite", SMALL["cocite"]).table("mining"), tmp_path / "s", inputs)
-    order = ranks(corpus, vectors, int(samples.anchors[7]), "l2")
-    assert sorted(samples.positives.of(7)) == sorted(order[18:25])
-    assert sorted(samples.negatives.of(7)) == sorted(order[193:200])
-
-
-def test_wider_bands_are_drawn_from(corpus, inputs, vectors, tmp_path):
-    table = {"positives": {"source": "neighbors", "count": 2, "band": [10, 40]}}
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    order = ranks(corpus, vectors, int(samples.anchors[3]))
-    assert set(samples.positives.of(3).tolist()) <= set(order[10:40])
-    assert np.array_equal(np.diff(samples.positives.offsets), np.full(len(samples), 2))
-
-
-def test_thresholds_are_approached_from_their_side(corpus, inputs, vectors, tmp_path):
-    table = {
-        "positives": {"source": "similar", "count": 3, "above": 0.5},
-        "negatives": {"source": "similar", "count": 3, "below": 0.2},
-    }
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    matrix = vectors.take(corpus.ids.take(np.arange(len(corpus)))).astype(np.float64)
-    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
-    for number in (0, 50):
-        anchor = int(samples.anchors[number])
-        pool = [row for row in with_text(corpus).tolist() if row != anchor and matrix[row].any()]
-        scores = dict(zip(pool, (matrix[pool] @ matrix[anchor]).tolist(), strict=True))
-        above = sorted((score, row) for row, score in scores.items() if score >= 0.5)[:3]
-        below = sorted(((-score, row) for row, score in scores.items() if score < 0.2))[:3]
-        assert sorted(samples.positives.of(number)) == sorted(row for _, row in above)
-        assert sorted(samples.negatives.of(number)) == sorted(row for _, row in below)
-
-
-def test_cells_and_sorted_random(corpus, inputs, vectors, tmp_path):
-    table = {
-        "positives": {"source": "cited", "count": 1},
-        "negatives": {
-            "next": {"source": "cells", "count": 3, "cells": 8, "cell": 1},
-            "last": {"source": "cells", "count": 3, "cells": 8, "cell": 7},
-            "far": {"source": "sorted_random", "count": 3, "candidates": 50, "order": "weakest"},
-            "near": {"source": "sorted_random", "count": 3, "candidates": 50, "order": "strongest"},
-        },
-    }
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    matrix = vectors.take(corpus.ids.take(np.arange(len(corpus)))).astype(np.float64)
-    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
-
-    def mean(rule):
-        pairs = np.array(sorted(pairs_of(samples, samples.negatives, rule)))
-        return float(np.einsum("ij,ij->i", matrix[pairs[:, 0]], matrix[pairs[:, 1]]).mean())
-
-    assert mean("far") < mean("near") - 0.3
-    assert mean("last") < mean("next") - 0.1
-
-
-def test_aspects_follow_intents(corpus, inputs, graph, tmp_path):
-    table = load_recipe("sciaspect").table("mining")
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    bits = {"background": 1, "method": 2, "result": 4}
-    by_intent = {name: relation(graph, "connected", bit) for name, bit in bits.items()}
-    for aspect, name in enumerate(samples.names.aspects):
-        for number in np.flatnonzero(samples.aspects == aspect).tolist():
-            anchor = int(samples.anchors[number])
-            assert all((anchor, int(row)) in by_intent[name] for row in samples.positives.of(number))
-            span = slice(samples.negatives.offsets[number], samples.negatives.offsets[number + 1])
-            for row, rule in zip(samples.negatives.rows[span], samples.negatives.rules[span], strict=True):
-                others = [other for other in bits if other != name and (anchor, int(row)) in by_intent[other]]
-                is_hard = samples.names.rules[rule] == "hard"
-                assert bool(others) == is_hard
-                assert (anchor, int(row)) not in by_intent[name]
-    # every anchor that is used has all three aspects
-    counts = np.unique(samples.anchors, return_counts=True)[1]
-    assert (counts == 3).all()
-
-
-def test_the_miscellaneous_aspect_has_only_easy_negatives(corpus, graph, tmp_path):
-    unknown = graph.with_intents(np.where(np.arange(graph.edges) % 3 == 0, 0, graph.intents).astype(np.uint8))
-    table = load_recipe("sciaspect_misc", ["mining.every_aspect=false"]).table("mining")
-    samples = mined(corpus, table, tmp_path / "s", MiningInputs(graph=unknown))
-    rest = np.flatnonzero(samples.aspects == 3)
-    assert len(rest)
-    hard = samples.names.rules.index("hard")
-    assert not (samples.negatives.rules[np.isin(samples.negatives.owners(), rest)] == hard).any()
-
-
-def test_pairs_of_one_sentence_keep_their_sentences(corpus, inputs, tmp_path):
-    samples = mined(corpus, load_recipe("aspire").table("mining"), tmp_path / "s", inputs)
-    table = corpus.contexts
-    assert len(samples.contexts) >= len(samples)
-    for number in range(0, len(samples), 7):
-        pair = {int(samples.anchors[number]), *samples.positives.of(number).tolist()}
-        own = samples.contexts[samples.context_offsets[number] : samples.context_offsets[number + 1]]
-        assert 1 <= len(own) <= 10
-        citing = [int(table.citing[context]) for context in own]
-        assert len(set(citing)) == len(citing)
-        for context in own.tolist():
-            assert pair <= set(table.cited_rows(context).tolist())
-            assert 2 <= len(table.cited_rows(context)) <= 3
-    keys = np.stack([samples.anchors, samples.positives.rows], axis=1)
-    unordered = {tuple(sorted(key)) for key in keys.tolist()}
-    assert len(unordered) == len(samples)
-    kept = samples.manifest.facts["contexts"]["contexts"]
-    assert kept["contexts kept"] > 0
-
-
-def test_every_context_is_accounted_for(corpus):
-    data = MiningData(corpus)
-    pairs = collect_cocited_pairs(corpus, data.in_pool, ContextFilter(brackets=False), seed=0)
-    reasons = {reason: n for reason, n in pairs.rejected.items() if not reason.startswith("paper:")}
-    assert sum(reasons.values()) + pairs.kept <= len(corpus.contexts)
-    everything = collect_cocited_pairs(corpus, data.in_pool, ContextFilter(most_contexts=10**6, brackets=False), seed=0)
-    assert everything.kept >= pairs.kept
-
-
-def test_what_excluded_papers_wrote_is_no_context(corpus, tmp_path):
-    options = ContextFilter(brackets=False)
-    wrote = np.unique(corpus.contexts.citing[corpus.contexts.citing >= 0])[::2]
-    left = exclude_papers(corpus, wrote, tmp_path / "left", why="papers of a benchmark")
-    in_pool = MiningData(left).in_pool
-    kept, excluded = (collect_cocited_pairs(left, in_pool, options, seed=0, before=before) for before in (None, corpus))
-    assert (left.contexts.citing[kept.contexts] < 0).any()
-    assert (left.contexts.citing[excluded.contexts] >= 0).all() and len(excluded.contexts)
-    assert excluded.rejected["citing paper left the corpus"] > 0
-
-
-def test_tables_are_graded(corpus, inputs, tmp_path):
-    samples = mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "s", inputs)
-    table = inputs.tables["coviews"]
-    for number in range(0, len(samples), 5):
-        anchor = int(samples.anchors[number])
-        span = slice(table.offsets[anchor], table.offsets[anchor + 1])
-        count = dict(zip(table.targets[span].tolist(), table.counts[span].tolist(), strict=True))
-        middle = (max(count.values()) + min(count.values())) / 2
-        assert all(
-            count[row] > middle or len(set(count.values())) == 1 for row in samples.positives.of(number).tolist()
-        )
-        hard = samples.negatives.rules[samples.negatives.offsets[number] : samples.negatives.offsets[number + 1]] == 1
-        assert all(count[row] < middle for row in samples.negatives.of(number)[hard].tolist())
-
-
-def test_a_mixture_has_the_asked_shares(corpus, inputs, tmp_path):
-    one = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
-    two = {"positives": {"source": "cocited", "count": 1}, "negatives": {"source": "random", "count": 1}}
-    table = {"tasks": {"citations": {"weight": 0.75, **one}, "cocitations": {"weight": 0.25, **two}}}
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    shares = np.bincount(samples.tasks) / len(samples)
-    assert shares == pytest.approx([0.75, 0.25], abs=0.01)
-    assert samples.names.rules[2] == "cocitations.positives"
-    chosen = samples.positives.rules[samples.tasks[samples.positives.owners()] == 1]
-    assert set(chosen.tolist()) == {2}
-    assert samples.manifest.facts["mixture"]["citations"]["kept"] == int((samples.tasks == 0).sum())
-
-
-def test_fields_of_easy_negatives(corpus, inputs, tmp_path):
-    table = {
-        "positives": {"source": "cited", "count": 1},
-        "negatives": {
-            "same": {"source": "random", "count": 2, "field": "same"},
-            "disjoint": {"source": "random", "count": 2, "field": "disjoint"},
-        },
-    }
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    masks = field_masks(corpus)
-    assert all(masks[a] == masks[b] for a, b in pairs_of(samples, samples.negatives, "same"))
-    assert all(not masks[a] & masks[b] for a, b in pairs_of(samples, samples.negatives, "disjoint"))
-
-
-def test_text_neighbors_with_the_false_negative_filter(corpus, inputs, vectors, graph, tmp_path):
-    table = {
-        "positives": {"source": "cited", "count": 2},
-        "negatives": {
-            "hard": {
-                "source": "neighbors",
-                "vectors": "text",
-                "count": 3,
-                "band": [0, 100],
-                "exclude": ["connected", "cocited"],
-                "below_positive": 0.95,
-            }
-        },
-    }
-    given = MiningInputs(graph=graph, vectors={"text": vectors})
-    samples = mined(corpus, table, tmp_path / "s", given)
-    hard = pairs_of(samples, samples.negatives, "hard")
-    assert hard and not hard & (relation(graph, "connected") | relation(graph, "cocited"))
-    matrix = vectors.take(corpus.ids.take(np.arange(len(corpus)))).astype(np.float64)
-    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
-    for number in range(0, len(samples), 11):
-        anchor = matrix[samples.anchors[number]]
-        known = [row for row in samples.positives.of(number).tolist() if matrix[row].any()]
-        least = min((matrix[known] @ anchor).tolist(), default=np.inf)
-        assert all(matrix[row] @ anchor <= 0.95 * least + 1e-6 for row in samples.negatives.of(number).tolist())
-
-
-@pytest.mark.parametrize(("few", "expected"), [("keep", None), ("skip", 30), ("repeat", 30), ("random", 30)])
-def test_too_few_candidates(few, expected, corpus, inputs, tmp_path):
-    table = {"positives": {"source": "cited", "count": 30, "few": few}}
-    if few == "skip":
-        table["positives"]["count"] = expected = 8
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    counts = np.diff(samples.positives.offsets)
-    facts = samples.manifest.facts
-    assert facts["rules_got"]["positives"] == counts.sum()
-    if expected:
-        assert (counts == expected).all()
-    if few == "keep":
-        assert counts.min() < 30
-        assert facts["rules_asked"]["positives"] == 30 * len(samples)
-    if few == "skip":
-        assert facts["skipped"]["fewer than 8 by rule 'positives'"] > 0
-    if few == "repeat":
-        assert len(set(samples.positives.of(0).tolist())) < 30
-
-
-def test_named_anchors_and_a_number_of_them(corpus, inputs, graph, tmp_path):
-    table = load_recipe("specter").table("mining")
-    rows = np.array([450, 400, 500])
-    named = mined(corpus, table, tmp_path / "1", MiningInputs(graph=graph, anchors=rows))
-    assert set(named.anchors.tolist()) <= set(rows.tolist())
-    few = mined(corpus, {**table, "anchors": 50}, tmp_path / "2", inputs)
-    facts = few.manifest.facts
-    unasked = ("no text", "not drawn: mining.anchors has a number")
-    assert facts["anchors"] + sum(n for reason, n in facts["skipped"].items() if reason not in unasked) == 50
-    assert facts["anchors"] + sum(facts["skipped"].values()) == len(corpus)
-
-
-def test_an_interrupted_run_goes_on(corpus, inputs, tmp_path, monkeypatch):
-    table = load_recipe("specter").table("mining")
-    whole = mined(corpus, table, tmp_path / "whole", inputs)
-    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
-    followed: list[int] = []
-    real = mine.mine_block
-
-    def interrupted(run, units, pairs):
-        if len(followed) == 4:
-            raise KeyboardInterrupt
-        followed.append(len(units))
-        return real(run, units, pairs)
-
-    monkeypatch.setattr(mine, "mine_block", interrupted)
+@pytest.mark.parametrize(("first", "then"), [(50, 50), (60, 110)])
+def test_an_interrupted_run_resumes_with_any_blocks(first, then, corpus, mine, stop_mining, tmp_path, monkeypatch):
+    whole = mine("specter", name="whole")
+    monkeypatch.setattr(mining, "BLOCK_ANCHORS", first)
+    sizes = stop_mining(after=4)
     with pytest.raises(KeyboardInterrupt):
-        mined(corpus, table, tmp_path / "s", inputs)
-    assert not (tmp_path / "s").exists()
-    followed_again: list[int] = []
-
-    def counting(run, units, pairs):
-        followed_again.append(len(units))
-        return real(run, units, pairs)
-
-    monkeypatch.setattr(mine, "mine_block", counting)
-    samples = mined(corpus, table, tmp_path / "s", inputs)
-    assert samples.hash == whole.hash
-    assert sum(followed) + sum(followed_again) == len(with_text(corpus))
+        mine("specter", memory=8 << 20)
+    assert not (tmp_path / "samples").exists()
+    stop_mining(after=-1)
+    monkeypatch.setattr(mining, "BLOCK_ANCHORS", then)
+    assert mine("specter", memory=16 << 20).hash == whole.hash
+    assert first != then or sum(sizes) == len(with_text(corpus))
 
 
-def test_a_run_is_resumed_with_another_memory(corpus, inputs, tmp_path, monkeypatch):
-    table = load_recipe("specter").table("mining")
-    whole = mined(corpus, table, tmp_path / "whole", inputs)
-    real, done = mine.mine_block, []
-
-    def interrupted(run, units, pairs):
-        if len(done) == 3:
-            raise KeyboardInterrupt
-        done.append(len(units))
-        return real(run, units, pairs)
-
-    monkeypatch.setattr(mine, "mine_block", interrupted)
-    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 60)
-    with pytest.raises(KeyboardInterrupt):
-        mined(corpus, table, tmp_path / "s", inputs, memory=8 << 20)
-    monkeypatch.setattr(mine, "mine_block", real)
-    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 110)
-    assert mined(corpus, table, tmp_path / "s", inputs, memory=16 << 20).hash == whole.hash
-
-
-class Killed(RuntimeError):
-    """Nobody gets the chance to save anything."""
-
-
-def test_a_block_is_saved_by_time(corpus, inputs, tmp_path, monkeypatch):
+def test_a_block_is_saved_by_time(corpus, mine, stop_mining):
     """All anchors fit into one block, and an interruption costs no more than one small piece of it."""
-    table = load_recipe("specter").table("mining")
-    whole = mined(corpus, table, tmp_path / "whole", inputs, save_every=1e9)
-    real, done = mine.mine_block, list[int]()
-
-    def counting(run, units, pairs):
-        if len(done) == 3:
-            raise Killed
-        done.append(len(units))
-        return real(run, units, pairs)
-
-    monkeypatch.setattr(mine, "mine_block", counting)
-    with pytest.raises(Killed):
-        mined(corpus, table, tmp_path / "s", inputs, save_every=0.0)
-    assert done == [64, 32, 16]  # every piece takes too long
-    monkeypatch.setattr(mine, "mine_block", lambda *given: done.append(len(given[1])) or real(*given))
-    assert mined(corpus, table, tmp_path / "s", inputs, save_every=1e9).hash == whole.hash
-    assert done[3:5] == [64, 128] and sum(done) == len(with_text(corpus))
+    whole = mine("specter", name="whole", save_every=1e9)
+    sizes = stop_mining(after=3, error=RuntimeError)
+    with pytest.raises(RuntimeError):
+        mine("specter", save_every=0.0)
+    assert sizes == [64, 32, 16]  # every piece takes too long
+    stop_mining(after=-1)
+    assert mine("specter", save_every=1e9).hash == whole.hash
+    assert sizes[3:5] == [64, 128] and sum(sizes) == len(with_text(corpus))
 
 
 @pytest.mark.parametrize("step", [1e6, -1e6])
@@ -467,87 +111,171 @@ def test_pieces_stay_sound_when_the_clock_jumps(tmp_path, step):
     assert len(list(tmp_path.iterdir())) == len(paths), "the second time nothing was made"
 
 
-def test_other_intents_are_another_run(corpus, graph, tmp_path):
-    table = {**load_recipe("sciaspect").table("mining"), "every_aspect": False}
-    mined(corpus, table, tmp_path / "s", MiningInputs(graph=graph))
+# --- executors -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def both(mine, tmp_path, monkeypatch):
+    """Mine here and by an executor; the folders must be equal."""
+    monkeypatch.setattr(mining, "BLOCK_ANCHORS", 90)
+
+    def both(rules, *overrides, **options):
+        executor = Told()
+        here = mine(rules, *overrides, name="here", seed=3, workers=1, **options)
+        mine(rules, *overrides, name="executor", seed=3, workers=1, executor=executor, **options)
+        assert len(here) > 100 and len(executor.made) >= 3
+        assert content(tmp_path / "executor") == content(tmp_path / "here")
+        return executor
+
+    return both
+
+
+def test_an_executor_mines_the_same(both, corpus, graph, vectors):
+    banded = both("scincl", *SMALL["scincl"], inputs=MiningInputs(graph=graph, vectors={"graph": vectors}))
+    assert banded.works[0].arguments["graph"]["intents"] == "" and not banded.works[0].gpu
+
+
+def test_an_executor_gets_what_only_memory_holds(both, corpus, graph):
     turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
-    with pytest.raises(UserError, match="made from other inputs"):
-        mined(corpus, table, tmp_path / "s", MiningInputs(graph=turned))
+    both("sciaspect", *SMALL["sciaspect"], inputs=MiningInputs(graph=turned))
 
 
-def test_tasks_of_a_mixture_keep_their_aspects(corpus, inputs, tmp_path):
-    plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
-    aspects = {
-        "aspects": ["method", "result"],
-        "positives": {"source": "connected", "count": 1, "intent": "same"},
-        "negatives": {"source": "random", "count": 1},
+def test_an_executor_gets_tables_anchors_and_a_pool(both, corpus, graph):
+    pairs = np.random.default_rng(2).integers(0, len(corpus), (6000, 2))
+    table = build_table(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))
+    every = np.arange(len(corpus))
+    rules = {
+        "positives": {"source": "table", "table": "coviews", "count": 2},
+        "negatives": {"source": "random", "count": 2, "exclude": ["connected"]},
     }
-    samples = mined(corpus, {"tasks": {"plain": plain, "aspects": aspects}}, tmp_path / "s", inputs)
+    both(rules, inputs=MiningInputs(graph=graph, tables={"coviews": table}, anchors=every[::2], pool=every[::3]))
+
+
+def test_an_executor_gets_the_corpus_from_before(both, corpus, tmp_path):
+    fewer = exclude_papers(corpus, np.arange(0, 600, 9), tmp_path / "fewer", why="asked for")
+    rules = {**table_of("aspire", "mining.text=abstract"), "contexts": {"least_sentences": 1, "least_words": 1}}
+    both(rules, corpus=fewer, inputs=MiningInputs(graph=build_graph(fewer, tmp_path / "graph"), before=corpus))
+
+
+def test_an_executor_mines_the_tasks_of_a_mixture(both, graph):
+    near = {"positives": {"source": "cocited", "count": 2, "order": "strongest"}, "weight": 2.0}
+    rules = {"tasks": {"plain": {"positives": CITED, "negatives": RANDOM}, "near": near}}
+    executor = both(rules, inputs=MiningInputs(graph=graph))
+    assert [work.label for work in executor.works] == ["mining plain", "mining near"]
+
+
+def test_only_blocks_that_are_missing_are_mined(mine, stop_mining, tmp_path, monkeypatch):
+    monkeypatch.setattr(mining, "BLOCK_ANCHORS", 90)
+    whole = mine("specter", name="whole")
+    with pytest.raises(ShardError, match=r"mining: 2 of .* \(1, 4; .*MemoryError"):
+        mine("specter", executor=Told(failing=(1, 4)))
+    assert not (tmp_path / "samples").exists()
+    again = Told()
+    assert mine("specter", executor=again).hash == whole.hash
+    assert sorted(again.made) == [1, 4]
+    stop_mining(after=2)
+    with pytest.raises(KeyboardInterrupt):
+        mine("specter", name="here first")
+    stop_mining(after=-1)
+    then = Told()
+    mine("specter", name="here first", executor=then)
+    assert sorted(then.made)[:2] == [2, 3]
+    assert content(tmp_path / "samples") == content(tmp_path / "here first") == content(tmp_path / "whole")
+
+
+def test_an_executor_refuses_other_inputs(corpus, graph, mine):
+    held = graph_from_edges(graph.sources(), graph.cited.targets, graph.nodes)
+    executor = Told()
+    with pytest.raises(UserError, match="exists only in memory"):
+        mine("specter", inputs=MiningInputs(graph=held), executor=executor)
+    mine("specter", inputs=MiningInputs(graph=graph), executor=executor)
+    given = executor.works[0].arguments
+    for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
+        with pytest.raises(UserError, match="differs on this machine"):
+            next(LocalExecutor().make(ShardTask(executor.works[0].maker, {**given, **other}), [0]))
+
+
+# --- tasks, anchors and refusals -------------------------------------------------------------------
+
+
+def test_a_mixture_has_the_requested_shares(mine):
+    one = {"weight": 0.75, "positives": CITED, "negatives": RANDOM}
+    two = {"weight": 0.25, "positives": {"source": "cocited", "count": 1}, "negatives": RANDOM}
+    samples = mine({"tasks": {"citations": one, "cocitations": two}})
+    shares = np.bincount(samples.tasks) / len(samples)
+    assert shares == pytest.approx([0.75, 0.25], abs=0.01)
+    assert samples.names.rules[2] == "cocitations.positives"
+    chosen = samples.positives.rules[samples.tasks[samples.positives.owners()] == 1]
+    assert set(chosen.tolist()) == {2}
+    assert samples.manifest.facts["mixture"]["citations"]["kept"] == int((samples.tasks == 0).sum())
+
+
+def test_tasks_of_a_mixture_keep_their_aspects_and_draw_apart(mine):
+    same = {"source": "connected", "count": 1, "intent": "same"}
+    aspects = {"aspects": ["method", "result"], "positives": same, "negatives": RANDOM}
+    samples = mine({"tasks": {"plain": {"positives": CITED, "negatives": RANDOM}, "aspects": aspects}})
     assert samples.names.aspects == ("", "method", "result")
     assert set(samples.aspects[samples.tasks == 0].tolist()) == {0}
     assert set(samples.aspects[samples.tasks == 1].tolist()) == {1, 2}
-
-
-def test_tasks_of_a_mixture_draw_apart(corpus, inputs, tmp_path):
-    rules = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 3}}
-    samples = mined(corpus, {"tasks": {"one": rules, "two": rules}}, tmp_path / "s", inputs)
-    one, two = (pairs_of(samples, samples.negatives, f"{task}.negatives") for task in ("one", "two"))
+    rules = {"positives": CITED, "negatives": {"source": "random", "count": 3}}
+    samples = mine({"tasks": {"one": rules, "two": rules}}, name="apart")
+    one, two = (pairs_of(samples, f"{task}.negatives") for task in ("one", "two"))
     assert len(one & two) < 0.05 * len(one)
 
 
-def test_options_that_cannot_be(corpus):
-    with pytest.raises(UserError, match="--workers is -2"):
-        MiningOptions(workers=-2)
-    with pytest.raises(UserError, match="--device is 'gpu'"):
-        MiningOptions(device="gpu")
+def test_named_anchors_and_a_number_of_them(corpus, graph, mine):
+    named = mine("specter", inputs=MiningInputs(graph=graph, anchors=np.array([450, 400, 500])), name="1")
+    assert set(named.anchors.tolist()) <= {450, 400, 500}
+    facts = mine({**table_of("specter"), "anchors": 50}, name="2").manifest.facts
+    unasked = ("no text", "not drawn: mining.anchors has a number")
+    assert facts["anchors"] + sum(n for reason, n in facts["skipped"].items() if reason not in unasked) == 50
+    assert facts["anchors"] + sum(facts["skipped"].values()) == len(corpus)
 
 
-@pytest.mark.parametrize("band", [24, [10, 40], 25])
-def test_negatives_must_lie_beyond_positives(band, corpus, inputs, tmp_path):
-    table = load_recipe("scincl").table("mining")
-    table["negatives"]["hard"]["band"] = band
-    with pytest.raises(UserError, match="negatives must lie beyond positives"):
-        mined(corpus, table, tmp_path / "s", inputs)
+def test_other_intents_or_edges_are_another_run(corpus, graph, mine):
+    turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
+    edges = [[0, 0, 1, 1], [0, 0, 1, 2]]
+    in_memory = [graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), len(corpus)) for citing in edges]
+    for rules, first, second in (
+        (table_of("sciaspect", *SMALL["sciaspect"]), graph, turned),
+        ({"positives": CITED}, *in_memory),
+    ):
+        mine(rules, inputs=MiningInputs(graph=first), name=str(first.edges))
+        with pytest.raises(UserError, match="made from other inputs"):
+            mine(rules, inputs=MiningInputs(graph=second), name=str(first.edges))
 
 
-def test_bands_beyond_the_pool(corpus, inputs, tmp_path):
-    with pytest.raises(UserError, match="band ends at rank 4,000, but the pool has .* --bands auto"):
-        mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "s", inputs)
-
-
-def test_missing_inputs_are_named(corpus, tmp_path):
-    with pytest.raises(UserError, match="source cited needs the citation graph"):
-        mined(corpus, {"positives": {"source": "cited", "count": 1}}, tmp_path / "1", MiningInputs())
-    with pytest.raises(UserError, match="needs the vectors 'graph'"):
-        mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "2", MiningInputs())
-    with pytest.raises(UserError, match="table 'coviews', which is not given"):
-        mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "3", MiningInputs())
-
-
-def test_a_graph_of_another_corpus_is_refused(corpus, graph, tmp_path):
+def test_inputs_that_do_not_fit_are_refused(corpus, mine, tmp_path):
     other = graph_from_edges(np.array([0]), np.array([1]), len(corpus))
     other.corpus = "something else"
-    with pytest.raises(UserError, match="of another corpus"):
-        mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", MiningInputs(graph=other))
-
-
-def test_a_graph_without_edges_gives_a_clear_error(corpus, tmp_path):
     empty = graph_from_edges(np.zeros(0, int), np.zeros(0, int), len(corpus))
-    with pytest.raises(EmptyResultError, match="no sample could be made .*no positive"):
-        mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", MiningInputs(graph=empty))
-    assert not (tmp_path / "s").exists()
+    for rules, given, error, message in (
+        ({"positives": CITED}, {}, UserError, "source cited needs the citation graph"),
+        ("scincl", {}, UserError, "needs the vectors 'graph'"),
+        ("signal_table", {}, UserError, "table 'coviews', which is not given"),
+        ("specter", {"graph": other}, UserError, "of another corpus"),
+        ("specter", {"graph": empty}, EmptyResultError, "no sample could be made .*no positive"),
+    ):
+        with pytest.raises(error, match=message):
+            mine(rules, inputs=MiningInputs(**given))
+    with pytest.raises(UserError, match="band ends at rank 4,000, but the pool has .* --bands auto"):
+        mine("scincl")
+    for band in (24, "[10, 40]", 25):
+        with pytest.raises(UserError, match="negatives must lie beyond positives"):
+            mine("scincl", f"mining.negatives.hard.band={band}")
+    assert not (tmp_path / "samples").exists()
+    for options, message in (({"workers": -2}, "--workers is -2"), ({"device": "gpu"}, "--device is 'gpu'")):
+        with pytest.raises(UserError, match=message):
+            MiningOptions(**options)
 
 
-def test_a_rule_may_do_without_citing_sentences(tmp_path):
+def test_a_rule_may_do_without_citing_sentences(mine, tmp_path):
     papers = [{"id": f"p:{n}", "title": f"Title {n}", "abstract": "Text."} for n in range(4)]
-    papers[0]["references"] = ["p:1", "p:2"]  # type: ignore[assignment]
-    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    silent = import_papers(tmp_path / "papers.jsonl", tmp_path / "silent").corpus
+    papers[0]["references"] = ["p:1", "p:2"]
+    silent = papers_corpus(tmp_path, papers)
     inputs = MiningInputs(graph=build_graph(silent, tmp_path / "graph"))
     nearby = {"source": "cocited_nearby", "count": 2}
     rules = {"cited": {"source": "cited", "count": 2}, "nearby": {**nearby, "optional": True}}
-    assert mined(silent, {"positives": rules}, tmp_path / "samples", inputs).names.rules == ("cited",)
+    assert mine({"positives": rules}, corpus=silent, inputs=inputs).names.rules == ("cited",)
     with pytest.raises(UserError, match="cocited_nearby needs citing sentences, and the corpus has none"):
-        mined(silent, {"positives": nearby}, tmp_path / "x", inputs)
-    with pytest.raises(UserError, match="optional is for source a signal, not for random"):
-        parse_rules({"positives": {"source": "random", "count": 1, "optional": True}})
+        mine({"positives": nearby}, corpus=silent, inputs=inputs, name="x")

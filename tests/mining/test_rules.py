@@ -8,6 +8,8 @@ from citeweave.mining.rules import Rule
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 GOOD = {"source": "cited", "count": 5}
+NEIGHBORS, SIMILAR, SHARES = ({"source": source, "count": 5} for source in ("neighbors", "similar", "shares"))
+TASK = {"tasks": {"x": {"positives": GOOD}}}
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -24,15 +26,15 @@ def test_every_shipped_recipe_is_read(name):
         ({}, "no rule for positives"),
         ({"positives": 5}, "mining.positives is 5; it must be a table"),
         ({"positives": {"source": "cited"}}, "mining.positives has no count"),
-        ({"positives": {"source": "sited", "count": 5}}, "source is 'sited'.*Did you mean 'cited'"),
+        ({"positives": {**GOOD, "source": "sited"}}, "source is 'sited'.*Did you mean 'cited'"),
         ({"positives": {**GOOD, "coutn": 1}}, "unknown key 'coutn'; did you mean 'count'"),
         ({"positives": {**GOOD, "count": 0}}, "count is 0; a rule selects 1 to 10,000"),
         ({"positives": {**GOOD, "count": "5"}}, "mining.positives.count is '5'; it must be int"),
         ({"positives": {**GOOD, "count": True}}, "mining.positives.count is True"),
         ({"positives": {**GOOD, "band": 25}}, "band is 25 with source cited"),
-        ({"positives": {"source": "neighbors", "count": 5}}, "neighbors needs a band"),
-        ({"positives": {"source": "similar", "count": 5}}, "needs either above or below"),
-        ({"positives": {"source": "similar", "count": 5, "above": 0.5, "below": 0.4}}, "needs either above or below"),
+        ({"positives": NEIGHBORS}, "neighbors needs a band"),
+        ({"positives": SIMILAR}, "needs either above or below"),
+        ({"positives": {**SIMILAR, "above": 0.5, "below": 0.4}}, "needs either above or below"),
         ({"positives": {"source": "table", "count": 5}}, "needs the name of a table"),
         ({"positives": {**GOOD, "exclude": ["sited"]}}, "exclude is 'sited'"),
         ({"positives": {**GOOD, "few": "drop"}}, "few is 'drop'"),
@@ -41,17 +43,44 @@ def test_every_shipped_recipe_is_read(name):
         ({"text": "full", "positives": GOOD}, "mining.text is 'full'"),
         ({"anchors": -1, "positives": GOOD}, "mining.anchors is -1"),
         ({"positives": {"a": GOOD}, "negatives": {"a": GOOD}}, "two rules of one name"),
-        ({"tasks": {"x": {"positives": GOOD}}, "positives": GOOD}, "both tasks and rules"),
-        ({"tasks": {"x": {"positives": GOOD}}, "text": "title"}, "mining has text beside tasks"),
-        ({"tasks": {"x": {"positives": GOOD}}, "contexts": {"brackets": False}}, "mining has contexts beside tasks"),
+        ({**TASK, "positives": GOOD}, "both tasks and rules"),
+        ({**TASK, "text": "title"}, "mining has text beside tasks"),
+        ({**TASK, "contexts": {"brackets": False}}, "mining has contexts beside tasks"),
         ({"positives": {**GOOD, "field": "same"}}, "field is for source random or sorted_random, not for cited"),
         ({"positives": {**GOOD, "above": 0.5}}, "above is for source similar, not for cited"),
         ({"positives": {**GOOD, "exclude": ["neighbors"]}}, "no rule has source neighbors"),
         ({"tasks": {"x": {"weight": 0, "positives": GOOD}}}, "mining.tasks.x.weight is 0"),
         ({"contexts": {"brakets": True}, "positives": GOOD}, "unknown key 'brakets'; did you mean 'brackets'"),
+        (
+            {"positives": {**GOOD, "source": "random", "optional": True}},
+            "optional is for source a signal, not for random",
+        ),
+        ({"positives": SHARES}, "relation is ''"),
+        ({"positives": {**SHARES, "relation": "same"}}, "relation 'same' needs mining.aspects"),
+        ({"positives": {**GOOD, "relation": "venue"}}, "relation is for source shares"),
+        (
+            {"aspects": ["method"], "positives": {**SHARES, "relation": "same"}},
+            "relation 'same' does not fit aspect 'method', which is an intent",
+        ),
+        (
+            {"aspects": ["venue"], "positives": {**GOOD, "source": "connected", "intent": "same"}},
+            "intent 'same' does not fit aspect 'venue', which is a relation",
+        ),
+        ({"aspects": ["venues"], "positives": GOOD}, "mining.aspects is 'venues'"),
+        (
+            {
+                "positives": {**SHARES, "relation": "venue"},
+                "negatives": {"source": "random", "count": 1, "exclude": ["positives"]},
+            },
+            "excludes positives, and those of rule 'positives' are drawn, not listed",
+        ),
+        (
+            {"positives": {"source": "random", "count": 1, "field": "same", "exclude": ["venue"]}},
+            "field 'same' beside exclude 'venue'",
+        ),
     ],
 )
-def test_what_is_wrong_is_named(table, message):
+def test_wrong_rules_are_named(table, message):
     with pytest.raises(UserError, match=message):
         parse_rules(table)
 
@@ -64,37 +93,33 @@ def test_what_is_wrong_is_named(table, message):
         ((1000, 2000), 2, 5000, (1000, 2000)),
         (("1%", "2%"), 2, 5000, (50, 100)),
         (5, 5, 10, (0, 5)),
+        *((band, 5, 1000, None) for band in (4, (20, 10), (10, 12), "120%", "abc", ("1%", "1%"), 2.5)),
     ],
 )
-def test_bands_are_ranks_or_shares(band, count, pool, expected):
-    assert Rule("r", "neighbors", count, band=band).ranks(pool) == expected  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("band", [4, (20, 10), (10, 12), "120%", "abc", ("1%", "1%"), 2.5])
-def test_bands_that_hold_too_few_are_refused(band):
-    with pytest.raises(UserError, match="rule 'r': band"):
-        Rule("r", "neighbors", 5, band=band).ranks(1000)  # type: ignore[arg-type]
+def test_bands_are_ranks_or_shares_that_hold_enough(band, count, pool, expected):
+    if expected is not None:
+        assert Rule("r", "neighbors", count, band=band).ranks(pool) == expected
+    else:
+        with pytest.raises(UserError, match="rule 'r': band"):
+            Rule("r", "neighbors", count, band=band).ranks(pool)
 
 
 def test_overrides_and_their_errors(tmp_path):
     changed = load_recipe("scincl", ["mining.negatives.hard.band=1%", "graph.dimension=64", "mining.text=title"])
     rules = parse_rules(changed.table("mining"))
-    assert rules.negatives[0].band == "1%"
-    assert rules.text == "title"
+    assert rules.negatives[0].band == "1%" and rules.text == "title"
     assert changed.table("graph")["dimension"] == 64
     removed = load_recipe("scincl", ["mining.negatives.hard="]).table("mining")
     assert list(removed["negatives"]) == ["easy"]
-    for wrong in ("mining", "mining.text", "=3", "mining..x=1", "mining.text.deep=1"):
-        overrides = ["mining.text=title", wrong] if wrong.endswith("deep=1") else [wrong]
-        with pytest.raises(UserError, match="--set is"):
-            load_recipe("scincl", overrides)
-    with pytest.raises(UserError, match="the recipe is 'scinkl'.*Did you mean 'scincl'"):
-        load_recipe("scinkl")
-    with pytest.raises(UserError, match="does not exist"):
-        load_recipe("nowhere/my.toml")
     (tmp_path / "bad.toml").write_text("[mining\n")
-    with pytest.raises(UserError, match="is not TOML"):
-        load_recipe(str(tmp_path / "bad.toml"))
     (tmp_path / "odd.toml").write_text("[minning]\n")
-    with pytest.raises(UserError, match="Did you mean 'mining'"):
-        load_recipe(str(tmp_path / "odd.toml"))
+    wrong = [["mining"], ["mining.text"], ["=3"], ["mining..x=1"], ["mining.text=title", "mining.text.deep=1"]]
+    for name, overrides, message in (
+        *(("scincl", entries, "--set is") for entries in wrong),
+        ("scinkl", [], "the recipe is 'scinkl'.*Did you mean 'scincl'"),
+        ("nowhere/my.toml", [], "does not exist"),
+        (str(tmp_path / "bad.toml"), [], "is not TOML"),
+        (str(tmp_path / "odd.toml"), [], "Did you mean 'mining'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_recipe(name, overrides)

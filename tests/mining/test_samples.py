@@ -9,45 +9,39 @@ import pytest
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples, take_samples
 
+from .conftest import write_samples
+
 NAMES = SampleNames(rules=("near", "far"), aspects=("", "method"))
-
-
-def written(folder, *blocks):
-    with new_samples(folder, NAMES, corpus="abc") as writer:
-        for block in blocks:
-            writer.append(block)  # type: ignore[arg-type]
-        return writer.finish()
+LISTS = [7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []]
 
 
 def test_blocks_are_appended(tmp_path):
     first = block_from_lists([7, 8], [[1, 2], [3]], [[4], [5, 6]], negative_rule=1)
-    second = block_from_lists([9], [[1]], [[]])
-    samples = written(tmp_path / "s", first, second)
+    samples = write_samples(tmp_path / "s", NAMES, "abc", first, ([9], [[1]], [[]]))
     assert samples.anchors.tolist() == [7, 8, 9]
     assert [samples.positives.of(i).tolist() for i in range(3)] == [[1, 2], [3], [1]]
     assert [samples.negatives.of(i).tolist() for i in range(3)] == [[4], [5, 6], []]
     assert samples.negatives.rules.tolist() == [1, 1, 1]
     assert np.isnan(samples.positives.scores).all()
     assert Samples.open(tmp_path / "s").names == NAMES
+    samples.check_corpus("abc", Path("corpus"))
+    with pytest.raises(UserError, match="was mined from another corpus"):
+        samples.check_corpus("def", Path("corpus"))
 
 
 def test_triplets_begin_the_shorter_list_anew(tmp_path):
-    block = block_from_lists([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
-    triplets = written(tmp_path / "s", block).triplets()
+    triplets = write_samples(tmp_path / "s", NAMES, "abc", LISTS).triplets()
     assert triplets.rows().tolist() == [[7, 1, 4], [7, 2, 4], [8, 3, 5], [8, 3, 6]]
     assert triplets.samples.tolist() == [0, 0, 1, 1]
 
 
 def test_some_samples_of_a_block():
-    block = block_from_lists([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
-    kept = take_samples(block, np.array([False, True, True]))
-    assert kept.anchors.tolist() == [8, 9]
-    assert kept.positives.of(0).tolist() == [3]
-    assert kept.negatives.of(0).tolist() == [5, 6]
-    assert kept.negatives.of(1).tolist() == []
+    kept = take_samples(block_from_lists(*LISTS), np.array([False, True, True]))
+    assert kept.anchors.tolist() == [8, 9] and kept.positives.of(0).tolist() == [3]
+    assert [kept.negatives.of(i).tolist() for i in range(2)] == [[5, 6], []]
 
 
-def test_nothing_is_an_error_and_leaves_no_folder(tmp_path):
+def test_no_samples_are_an_error_and_leave_no_folder(tmp_path):
     with (
         pytest.raises(EmptyResultError, match="no sample could be made"),
         new_samples(tmp_path / "s", NAMES, corpus="x") as writer,
@@ -56,15 +50,8 @@ def test_nothing_is_an_error_and_leaves_no_folder(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_another_corpus_is_refused(tmp_path):
-    samples = written(tmp_path / "s", block_from_lists([1], [[2]], [[3]]))
-    samples.check_corpus("abc", Path("corpus"))
-    with pytest.raises(UserError, match="was mined from another corpus"):
-        samples.check_corpus("def", Path("corpus"))
-
-
 def test_damage_is_noticed(as_large, tmp_path):
-    written(tmp_path / "s", block_from_lists([1, 2], [[2], [3]], [[3], [4]]))
+    write_samples(tmp_path / "s", NAMES, "abc", ([1, 2], [[2], [3]], [[3], [4]]))
     path = tmp_path / "s" / "positives" / "offsets.npy"
     data = bytearray(path.read_bytes())
     data[136:144] = (7).to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""Tables of pairs: sums against a plain dictionary, every line accounted for."""
+"""Tables of pairs: sums against a plain dictionary, every line accounted for; members of JSON, whatever the window cuts."""
 
 import gzip
 import json
@@ -9,17 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import EmptyResultError, InputError
-from citeweave.corpus.ingest import import_papers
+from citeweave.core.inputs import Source
 from citeweave.mining import tables
-from citeweave.mining.tables import build_table, read_table
+from citeweave.mining.tables import build_table, read_members, read_table
+
+from .conftest import papers_corpus
+
+SHA = "0" * 40
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    papers = [{"id": id, "title": f"Paper {id}"} for id in ("a", "b", "c", "é d", "s2:7", "0" * 40)]
-    (folder / "p.jsonl").write_text("\n".join(map(json.dumps, papers)))
-    return import_papers(folder / "p.jsonl", folder / "c").corpus
+    papers = [{"id": id, "title": f"Paper {id}"} for id in ("a", "b", "c", "é d", "s2:7", SHA)]
+    return papers_corpus(tmp_path_factory.mktemp("tables"), papers)
 
 
 def pairs_of(table, corpus):
@@ -30,66 +32,51 @@ def pairs_of(table, corpus):
     }
 
 
-def test_lines_become_pairs(tmp_path, corpus):
-    path = tmp_path / "views.tsv"
-    path.write_text(
-        "anchor\tother\tcount\tlabel\n"
-        "a\tb\t2\tview\n"
-        "a\tb\t3.5\tread\r\n"
-        "b\té d\t1\tview\n"
-        "\n"
-        "a\ta\t9\tview\n"
-        "a\tnobody\t1\tview\n"
-        "nobody\ta\t1\tview\n"
-        "a\tc\tmany\tview\n"
-        "a\tc\tinf\tview\n"
-        "a\tc\t1e39\tview\n"
-        "\tc\t1\tview\n"
-        "no tab at all\n"
-        "c\ta\n"
+@pytest.fixture
+def read(tmp_path, corpus):
+    """Read a table of this text; spaces stand for tabs."""
+
+    def read(text, **options):
+        (tmp_path / "views.tsv").write_text(text.replace(" ", "\t").replace("_", " "))
+        return read_table(tmp_path / "views.tsv", corpus, **options)
+
+    return read
+
+
+def test_lines_become_pairs(read, corpus):
+    table = read(
+        "anchor other count label\na b 2 view\na b 3.5 read\r\nb é_d 1 view\n\na a 9 view\na nobody 1 view\n"
+        "nobody a 1 view\na c many view\na c inf view\na c 1e39 view\n c 1 view\nno_tab_at_all\nc a\n"
     )
-    table = read_table(path, corpus)
     assert pairs_of(table, corpus) == {("a", "b"): 5.5, ("b", "é d"): 1.0, ("c", "a"): 1.0}
     assert table.offsets.dtype == np.int64 and table.targets.dtype == np.int32 and table.counts.dtype == np.float32
     count = table.tally.counts["pairs"]
     assert (count.read, count.kept) == (12, 4)
-    assert count.rejected == {
-        tables.ITSELF: 1,
-        tables.OTHER_OUTSIDE: 1,
-        tables.ANCHOR_OUTSIDE: 1,
-        tables.NO_COUNT: 3,
-        tables.NO_PAIR: 2,
-    }
+    outside = {tables.OTHER_OUTSIDE: 1, tables.ANCHOR_OUTSIDE: 1}
+    assert count.rejected == {tables.ITSELF: 1, **outside, tables.NO_COUNT: 3, tables.NO_PAIR: 2}
     assert table.facts["notes"]["line with the names of the columns"] == 1
     assert table.facts["pairs"] == 3 and table.facts["anchors"] == 3
 
 
-def test_one_label_of_several(tmp_path, corpus):
-    path = tmp_path / "views.tsv"
-    path.write_text("anchor\tother\tcount\tlabel\na\tb\t2\tview\na\tc\t3\tread\nb\tc\t4\n")
-    table = read_table(path, corpus, label="read")
+def test_options_of_reading(read, corpus):
+    table = read("anchor other count label\na b 2 view\na c 3 read\nb c 4\n", label="read")
     assert pairs_of(table, corpus) == {("a", "c"): 3.0}
     assert table.tally.counts["pairs"].rejected == {tables.OTHER_LABEL: 2}
+    assert len(read("a 7 2\na b 1\n")) == 1
+    assert pairs_of(read("a 7 2\na b 1\n", numbers="s2"), corpus) == {("a", "s2:7"): 2.0, ("a", "b"): 1.0}
+    table = read("a b 2\nb a 3\na c 1\n", symmetric=True)
+    assert pairs_of(table, corpus) == {("a", "b"): 5.0, ("b", "a"): 5.0, ("a", "c"): 1.0, ("c", "a"): 1.0}
+    assert table.tally.counts["pairs"].kept == 3
 
 
 def test_specters_data_is_a_table_too(tmp_path, corpus):
     path = tmp_path / "data.json.gz"
-    data = {
-        "a": {"b": {"count": 5}, "c": {"count": 1}, "a": {"count": 1}, "é d": {"frac": 1}, "s2:7": 3},
-        "b": [1, 2],
-        "0" * 40: {"a": {"count": 1}},
-    }
+    first = {"b": {"count": 5}, "c": {"count": 1}, "a": {"count": 1}, "é d": {"frac": 1}, "s2:7": 3}
+    data = {"a": first, "b": [1, 2], SHA: {"a": {"count": 1}}}
     path.write_bytes(gzip.compress(json.dumps(data, indent=1).encode()))
     table = read_table(path, corpus)
-    assert pairs_of(table, corpus) == {("a", "b"): 5.0, ("a", "c"): 1.0, ("0" * 40, "a"): 1.0}
+    assert pairs_of(table, corpus) == {("a", "b"): 5.0, ("a", "c"): 1.0, (SHA, "a"): 1.0}
     assert table.tally.counts["pairs"].read == 7
-
-
-def test_numbers_may_be_corpus_ids(tmp_path, corpus):
-    path = tmp_path / "views.tsv"
-    path.write_text("a\t7\t2\na\tb\t1\n")
-    assert len(read_table(path, corpus)) == 1
-    assert pairs_of(read_table(path, corpus, numbers="s2"), corpus) == {("a", "s2:7"): 2.0, ("a", "b"): 1.0}
 
 
 @settings(max_examples=80)
@@ -103,59 +90,99 @@ def test_sums_are_those_of_a_dictionary(papers, lines):
     for a, b, count in lines:
         wanted[a, b] = wanted.get((a, b), 0) + count
     table = build_table([a for a, _, _ in lines], [b for _, b, _ in lines], [c for _, _, c in lines], papers=papers)
-    found = {}
-    for row in range(papers):
-        targets = table.targets[table.offsets[row] : table.offsets[row + 1]].tolist()
-        assert targets == sorted(set(targets))
-        for at, target in zip(range(table.offsets[row], table.offsets[row + 1]), targets, strict=True):
-            found[row, target] = float(table.counts[at])
-    assert found == wanted and table.offsets[0] == 0 and table.offsets[-1] == len(table)
+    owners = np.repeat(np.arange(papers), np.diff(table.offsets)).tolist()
+    pairs = list(zip(owners, table.targets.tolist(), strict=True))
+    assert pairs == sorted(wanted) and [wanted[pair] for pair in pairs] == table.counts.tolist()
+    assert table.offsets[0] == 0 and table.offsets[-1] == len(table)
 
 
-def test_symmetric_adds_the_other_direction(tmp_path, corpus):
-    path = tmp_path / "views.tsv"
-    path.write_text("a\tb\t2\nb\ta\t3\na\tc\t1\n")
-    table = read_table(path, corpus, symmetric=True)
-    assert pairs_of(table, corpus) == {("a", "b"): 5.0, ("b", "a"): 5.0, ("a", "c"): 1.0, ("c", "a"): 1.0}
-    assert table.tally.counts["pairs"].kept == 3
-
-
-def test_blocks_change_nothing(tmp_path, corpus, monkeypatch):
-    path = tmp_path / "views.tsv"
-    rng = np.random.default_rng(0)
-    names = ["a", "b", "c", "é d", "nobody"]
-    path.write_text("".join(f"{names[i]}\t{names[j]}\t{i + j}\n" for i, j in rng.integers(0, 5, (200, 2))))
-    whole = read_table(path, corpus)
+def test_blocks_change_nothing(read, monkeypatch):
+    names = ["a", "b", "c", "é_d", "nobody"]
+    rows = np.random.default_rng(0).integers(0, 5, (200, 2))
+    text = "".join(f"{names[i]} {names[j]} {i + j}\n" for i, j in rows)
+    whole = read(text)
     monkeypatch.setattr(tables, "_BLOCK", 7)
-    parts = read_table(path, corpus)
+    parts = read(text)
     assert np.array_equal(whole.targets, parts.targets) and np.array_equal(whole.counts, parts.counts)
     assert whole.tally.as_json() == parts.tally.as_json()
 
 
-def test_nothing_usable_is_an_error(tmp_path, corpus):
-    path = tmp_path / "views.tsv"
-    path.write_text("x\ty\t1\n")
-    with pytest.raises(EmptyResultError, match="first paper not in the corpus"):
-        read_table(path, corpus)
-    path.write_text("")
-    with pytest.raises(InputError, match="is empty"):
-        read_table(path, corpus)
-    path.write_text('{"a": {"b": {"count": 1}}')
-    with pytest.raises(InputError, match="is not one JSON object"):
-        read_table(path, corpus)
+def test_nothing_usable_is_an_error(read):
+    for text, error, message in (
+        ("x y 1\n", EmptyResultError, "first paper not in the corpus"),
+        ("", InputError, "is empty"),
+        ('{"a": {"b": {"count": 1}}', InputError, "is not one JSON object"),
+    ):
+        with pytest.raises(error, match=message):
+            read(text)
 
 
-def test_real_counts_of_specter(shared, tmp_path):
-    """The sample's metadata has the queries only: the other papers get titles here."""
-    folder = shared / "samples" / "specter" / "training"
-    data = json.loads((folder / "data.json").read_bytes())
-    others = {other for entries in data.values() for other in entries}
-    titles = tmp_path / "titles.jsonl"
-    titles.write_text("".join(json.dumps({"id": other, "title": f"Paper {other}"}) + "\n" for other in sorted(others)))
-    corpus = import_papers([folder / "metadata.json", titles], tmp_path / "c").corpus
+def test_real_counts_of_specter(specter_training):
+    folder, data, corpus = specter_training
     table = read_table(folder / "data.json", corpus)
     known = {query: entries for query, entries in data.items() if corpus.rows([query])[0] >= 0}
     assert (len(data), len(known)) == (20, 17)
     wanted = {(query, other): entry["count"] for query, entries in known.items() for other, entry in entries.items()}
     assert pairs_of(table, corpus) == wanted
     assert table.tally.counts["pairs"].read == sum(map(len, data.values())) == 422
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(
+    document=st.dictionaries(st.text(), VALUES, max_size=5),
+    piece=st.integers(1, 9),
+    indent=st.none() | st.integers(0, 2),
+    escaped=st.booleans(),
+)
+def test_members_are_those_of_the_whole_document(tmp_path_factory, document, piece, indent, escaped):
+    path = tmp_path_factory.mktemp("members") / "data.json"
+    text = json.dumps(document, indent=indent, ensure_ascii=escaped)
+    path.write_bytes(text.encode("utf-8", "replace"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_PIECE", piece)
+        assert list(read_members(Source(path))) == list(json.loads(path.read_bytes()).items())
+
+
+def test_compressed_and_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "data.json.gz"
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf {"a": 1}\n'))
+    assert list(read_members(Source(path))) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'{' is missing"),
+        ("[1]", "'{' is missing"),
+        ('{"a": {"b": 1}', "'}' is missing"),
+        ('{"a": {"b": ', "not valid JSON"),
+        ('{"a": 1} {"b": 2}', "something follows"),
+        ('{"a": 1}\n{"b": 2}\n', "something follows"),
+        ("{1: 2}", "a key is not a text"),
+        ('{"a" 1}', "':' is missing"),
+        ('{"a": 1,}', "not valid JSON"),
+        ('{"a": ' + "[" * 200_000, "nested too deeply"),
+        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+    ],
+)
+def test_anything_else_is_one_clear_error(tmp_path, text, reason):
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=reason) as raised:
+        list(read_members(Source(path)))
+    assert str(path) in str(raised.value)
+
+
+def test_a_member_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MAX_MEMBER", 5000)
+    path = tmp_path / "data.json"
+    path.write_text('{"a": "' + "x" * 3_000_000)
+    with pytest.raises(InputError, match="longer than"):
+        list(read_members(Source(path)))

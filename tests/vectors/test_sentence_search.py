@@ -28,9 +28,8 @@ def made(papers, seed, *, dimension=5, decimals=1, dtype="float32"):
 def brute_force(vectors, row, distance, wanted=None):
     """The score of every paper, -inf of those that cannot be found."""
     every = np.arange(len(vectors))
-    scores = document_scores(
-        vectors, np.array([row]), np.array([0, len(every)]), every, distance, query_sentences=[wanted]
-    )
+    offsets = np.array([0, len(every)])
+    scores = document_scores(vectors, np.array([row]), offsets, every, distance, query_sentences=[wanted])
     return np.where(np.isfinite(scores) & (every != row), scores, -np.inf)
 
 
@@ -72,9 +71,8 @@ def test_equal_to_brute_force(name, temperature, metric, decimals, k, seed):
 )
 def test_no_paper_is_nearer_than_its_bound(name, temperature, metric, power, seed):
     vectors = made(20, seed, dimension=9, decimals=6)
-    scaled = SentenceVectors(
-        vectors.ids, vectors.offsets, vectors.matrix * 10**power, vectors.numbers, vectors.provenance
-    )
+    matrix = vectors.matrix * 10**power
+    scaled = SentenceVectors(vectors.ids, vectors.offsets, matrix, vectors.numbers, vectors.provenance)
     distance = DocumentDistance(name, temperature * 10**power, metric)
     papers = np.flatnonzero(scaled.lengths() > 0)
     bounds = lower_bounds(scaled, papers, SentenceQueries(scaled.sentences(0), np.array([0, 3])), distance)
@@ -91,14 +89,11 @@ def test_chosen_sentences_pools_and_blocks(tmp_path, monkeypatch):
         kept = writer.finish()
     rows = np.flatnonzero(kept.lengths() > 2)[:6]
     wanted = [np.array([1, 2]), None, np.array([0]), np.array([2, 9]), None, np.array([1])]
-    whole = {
-        name: search_sentences(kept, rows, 7, DocumentDistance(name, 0.5), query_sentences=wanted) for name in DISTANCES
-    }
-    for name, found in whole.items():
+    whole = {}
+    for distance in (DocumentDistance(name, 0.5) for name in DISTANCES):
+        found = whole[distance.name] = search_sentences(kept, rows, 7, distance, query_sentences=wanted)
         for at, row in enumerate(rows.tolist()):
-            assert_nearest(
-                found.rows[at], found.scores[at], brute_force(kept, row, DocumentDistance(name, 0.5), wanted[at])
-            )
+            assert_nearest(found.rows[at], found.scores[at], brute_force(kept, row, distance, wanted[at]))
     monkeypatch.setattr(sentence_search, "MEMORY", 1000)
     monkeypatch.setattr(sentence_search, "SCORED_TOGETHER", 5)
     monkeypatch.setattr(sentence_search, "TILE", 13)
@@ -124,14 +119,8 @@ def test_given_vectors_and_equal_papers():
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("name", DISTANCES)
 def test_zeros_and_huge_vectors(name, metric):
-    rows = [
-        np.zeros((2, 3)),
-        np.zeros((1, 3)),
-        np.eye(3),
-        1e15 * np.eye(3),
-        1e-15 * np.eye(3)[:1],
-        -1e15 * np.eye(3)[1:],
-    ]
+    unit = np.eye(3)
+    rows = [np.zeros((2, 3)), np.zeros((1, 3)), unit, 1e15 * unit, 1e-15 * unit[:1], -1e15 * unit[1:]]
     distance = DocumentDistance(name, metric=metric)
     for papers in (rows, rows[:2]):
         vectors = SentenceVectors.of([f"p{at}" for at in range(len(papers))], papers)

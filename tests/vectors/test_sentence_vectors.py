@@ -1,14 +1,14 @@
 """Folders of sentence vectors: what is written is read, and what does not belong together is refused."""
 
-import json
-
 import numpy as np
 import pytest
 
 from citeweave.core.artifact import check_files
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.vectors.vectors import Provenance
+from citeweave.vectors.vectors import Provenance, Vectors
+
+from .conftest import change_facts
 
 
 def made_up(count, dimension=3):
@@ -59,45 +59,41 @@ def test_of_equal_ids_the_first_is_kept_and_bad_numbers_are_counted(tmp_path):
     papers[1][1, 0], papers[2][0, 0] = np.nan, 1e6
     vectors = write(tmp_path / "v", ["a", "b", "c", "a", "b", "d"], papers, block=2, dtype="float16")
     assert list(vectors.ids) == ["a", "b", "d"] and vectors.matrix[::2, 0].tolist() == [0, 4, 5]
-    assert vectors.manifest is not None
-    assert vectors.manifest.facts["records"]["papers"] == {
-        "read": 6,
-        "kept": 3,
-        "rejected": {"number that is not finite": 2, "id given before": 1},
-    }
+    rejected = {"number that is not finite": 2, "id given before": 1}
+    assert vectors.manifest.facts["records"]["papers"] == {"read": 6, "kept": 3, "rejected": rejected}
 
 
 def test_memory_refuses_what_a_folder_counts():
-    with pytest.raises(UserError, match="1 of 2 papers, such as 'b', have a number that is not finite"):
-        SentenceVectors.of(["a", "b"], [np.ones((1, 2)), np.full((1, 2), np.inf)])
-    with pytest.raises(UserError, match="2 of 4 papers have an id given before"):
-        SentenceVectors.of(["a", "b", "a", "a"], [np.ones((1, 2))] * 4)
-    with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"):
-        SentenceVectors.of(["a", "b"], [np.ones((1, 2)), np.ones((1, 3))])
-    with pytest.raises(ValueError, match="must be as many as its sentences"):
-        SentenceVectors.of(["a"], [np.ones((2, 2))], numbers=[np.array([0])])
-    with pytest.raises(ValueError, match=r"the shape \(2,\)"):
-        SentenceVectors.of(["a"], [np.ones(2)])
-    with pytest.raises(ValueError, match="1 papers for 2 ids"):
-        SentenceVectors.of(["a", "b"], [np.ones((1, 2))])
+    one = np.ones((1, 2))
+    for ids, papers, numbers, error, message in (
+        ("ab", [one, one * np.inf], None, UserError, "1 of 2 papers, such as 'b', have a number that is not finite"),
+        ("abaa", [one] * 4, None, UserError, "2 of 4 papers have an id given before"),
+        ("ab", [one, np.ones((1, 3))], None, UserError, "3 numbers cannot join vectors of 2"),
+        ("a", [np.ones((2, 2))], [np.array([0])], ValueError, "must be as many as its sentences"),
+        ("a", [np.ones(2)], None, ValueError, r"the shape \(2,\)"),
+        ("ab", [one], None, ValueError, "1 papers for 2 ids"),
+    ):
+        with pytest.raises(error, match=message):
+            SentenceVectors.of(list(ids), papers, numbers=numbers)
 
 
 def test_nothing_is_left_of_a_failure(tmp_path):
-    with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"):
-        write(tmp_path / "v", ["a", "b"], [np.zeros((1, 2)), np.zeros((1, 3))], block=1)
-    with pytest.raises(EmptyResultError, match="there was none"):
-        write(tmp_path / "v", [], [])
-    with pytest.raises(EmptyResultError, match="1: number that is not finite"):
-        write(tmp_path / "v", ["a"], [np.array([[np.nan]])])
-    with pytest.raises(EmptyResultError, match="no sentence vector"):
-        write(tmp_path / "v", ["a"], [np.empty((0, 3))])
-    with pytest.raises(UserError, match="0 numbers"):
-        write(tmp_path / "v", ["a"], [np.empty((1, 0))])
+    for papers, error, message in (
+        ([np.zeros((1, 2)), np.zeros((1, 3))], UserError, "3 numbers cannot join vectors of 2"),
+        ([], EmptyResultError, "there was none"),
+        ([np.array([[np.nan]])], EmptyResultError, "1: number that is not finite"),
+        ([np.empty((0, 3))], EmptyResultError, "no sentence vector"),
+        ([np.empty((1, 0))], UserError, "0 numbers"),
+    ):
+        with pytest.raises(error, match=message):
+            write(tmp_path / "v", ["a", "b"][: len(papers)], papers, block=1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_folder_is_kept_unless_told_otherwise(tmp_path):
+def test_an_existing_folder_is_kept_unless_overwritten(tmp_path):
     write(tmp_path / "v", ["a"], [np.ones((1, 1))])
+    with pytest.raises(ArtifactError):
+        Vectors.open(tmp_path / "v")
     with pytest.raises(UserError, match="overwrite"):
         write(tmp_path / "v", ["b"], [np.ones((1, 1))])
     with new_sentence_vectors(tmp_path / "v", overwrite=True) as writer:
@@ -108,11 +104,7 @@ def test_an_existing_folder_is_kept_unless_told_otherwise(tmp_path):
 @pytest.mark.parametrize("damage", [{"rows": 2}, {"dimension": 1}, {"dtype": "float16"}, {"model": 3}])
 def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
     write(tmp_path / "v", ["a", "b"], [np.ones((2, 2)), np.ones((1, 2))])
-    path = tmp_path / "v/manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["facts"] |= damage
-    del manifest["seal"]
-    path.write_text(json.dumps(manifest))
+    change_facts(tmp_path / "v", damage)
     with pytest.raises(ArtifactError):
         SentenceVectors.open(tmp_path / "v")
 
@@ -123,11 +115,3 @@ def test_damaged_offsets_are_an_error_not_a_crash(as_large, tmp_path, offsets):
     np.save(tmp_path / "v/offsets.npy", np.array(offsets))
     with pytest.raises(ArtifactError, match="do not fit together|another size"):
         SentenceVectors.open(tmp_path / "v")
-
-
-def test_another_kind_of_folder_is_refused(tmp_path):
-    from citeweave.vectors.vectors import Vectors
-
-    write(tmp_path / "v", ["a"], [np.ones((1, 1))])
-    with pytest.raises(ArtifactError):
-        Vectors.open(tmp_path / "v")

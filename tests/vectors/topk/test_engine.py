@@ -32,10 +32,8 @@ def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself
     """Every score in float64, rounded to float32; all rows sorted by it, then by row."""
     rows = np.arange(len(pool)) if pool_rows is None else pool_rows
     pool, queries = np.asarray(pool)[rows].astype(np.float64), np.asarray(queries).astype(np.float64)
-    found = [
-        Neighbors(np.full((len(queries), b.high - b.low), -1), np.full((len(queries), b.high - b.low), np.nan))
-        for b in bands
-    ]
+    shapes = [(len(queries), band.high - band.low) for band in bands]
+    found = [Neighbors(np.full(shape, -1), np.full(shape, np.nan)) for shape in shapes]
     for i, query in enumerate(queries):
         scores = -np.sqrt(((pool - query) ** 2).sum(axis=1)) if metric == "l2" else (pool * query).sum(axis=1)
         if metric == "cosine":
@@ -61,19 +59,19 @@ def assert_same(found, expected):
 
 def clusters(rows, dimension, seed=0, dtype="float32"):
     rng = np.random.default_rng(seed)
-    return (rng.normal(size=(20, dimension))[rng.integers(0, 20, rows)] + rng.normal(size=(rows, dimension))).astype(
-        dtype
-    )
+    centers = rng.normal(size=(20, dimension))[rng.integers(0, 20, rows)]
+    return (centers + rng.normal(size=(rows, dimension))).astype(dtype)
 
 
 def with_torch(pool, queries, bands, *, tile, sample=blocks.SAMPLE, beside=blocks.BESIDE, **options):
     question = ask(pool, queries, bands, **options)
     ranks = question.ranks
     scan = blocks.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
-    parts = list(_search_by_products(question, plan_memory(question, workers=1, memory=64 << 20), scan, QUIET))
+    parts = _search_by_products(question, plan_memory(question, workers=1, memory=64 << 20), scan, QUIET)
+    by_band = list(zip(*(found for _, found in parts), strict=True))
     return [
-        Neighbors(np.concatenate([b[i].rows for _, b in parts]), np.concatenate([b[i].scores for _, b in parts]))
-        for i in range(len(bands))
+        Neighbors(*(np.concatenate([getattr(part, name) for part in band]) for name in ("rows", "scores")))
+        for band in by_band
     ]
 
 
@@ -162,11 +160,8 @@ def test_any_small_pool(data):
     for _ in range(data.draw(st.integers(1, 3))):
         low = data.draw(st.integers(0, inside - 1))
         bands.append(Band(low, data.draw(st.integers(low + 1, inside))))
-    options = {
-        "metric": data.draw(st.sampled_from(METRICS)),
-        "pool_rows": pool_rows,
-        "itself": rng.integers(-1, rows, count) if data.draw(st.booleans()) else None,
-    }
+    itself = rng.integers(-1, rows, count) if data.draw(st.booleans()) else None
+    options = {"metric": data.draw(st.sampled_from(METRICS)), "pool_rows": pool_rows, "itself": itself}
     expected = brute_force(pool, queries, bands, **options)
     for few in (0, engine.FEW_QUERIES):
         with pytest.MonkeyPatch.context() as patch:
@@ -180,10 +175,9 @@ def test_a_large_pool_whose_first_cut_is_guessed(way):
     rows = 8 * blocks.SAMPLE + 5
     pool = clusters(rows, 6)
     # the nearest of all stand together at the end, where a sample sees few of them
-    queries = pool[[5, 70_000, rows - 1]]
-    itself = np.array([5, 70_000, rows - 1])
-    bands = [Band(20, 25), Band(998, 1000)]
-    assert_same(search(pool, queries, bands, itself=itself), brute_force(pool, queries, bands, itself=itself))
+    itself, bands = np.array([5, 70_000, rows - 1]), [Band(20, 25), Band(998, 1000)]
+    expected = brute_force(pool, pool[itself], bands, itself=itself)
+    assert_same(search(pool, pool[itself], bands, itself=itself), expected)
 
 
 def test_a_guess_that_was_too_bold_is_made_good(monkeypatch):
@@ -199,8 +193,7 @@ def test_duplicates_stand_by_row_even_when_there_are_too_many_to_hold(metric, wa
     pool[::7] = [1, 2, 3]
     pool[5000:5050] = [3, 2, 1]
     queries = np.array([[1, 1, 1], [1, 2, 3], [0, 0, 0], [3, 2, 1]], np.float32)
-    itself = np.array([3, 7, -1, 5001])
-    bands, options = [Band(0, 4), Band(40, 60)], {"metric": metric, "itself": itself}
+    bands, options = [Band(0, 4), Band(40, 60)], {"metric": metric, "itself": np.array([3, 7, -1, 5001])}
     expected = brute_force(pool, queries, bands, **options)
     assert_same(search(pool, queries, bands, **options), expected)
     assert_same(with_torch(pool, queries, bands, tile=1000, **options), expected)
@@ -230,31 +223,26 @@ def test_tiny_and_huge_vectors(metric, size, way):
     assert_same(search(pool, queries, [Band(3, 50)], metric=metric), expected)
 
 
-def test_blocks_threads_and_memory_do_not_matter():
-    pool, queries = clusters(9000, 17), clusters(300, 17, seed=1)
-    whole = search(pool, queries, BANDS, workers=1)
-    least = least_memory(pool, queries, BANDS, workers=1)
-    for options in ({"workers": 1, "memory": least}, {"workers": 3}, {"workers": 2, "memory": 3 * least}):
-        assert_same(search(pool, queries, BANDS, **options), whole)
-    parts = list(search_blocks(pool, queries, BANDS, workers=1, memory=least))
-    assert len(parts) > 5 and [part.start for part, _ in parts[1:]] == [part.stop for part, _ in parts[:-1]]
-    assert parts[0][0].start == 0 and parts[-1][0].stop == 300
-    assert_same([Neighbors(whole[2].rows[part], whole[2].scores[part]) for part, _ in parts], [p[2] for _, p in parts])
-
-
 def least_memory(pool, queries, bands, **options):
     with pytest.raises(UserError, match="need at least") as error:
         search(pool, queries, bands, memory=1000, **options)
     return int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", ""))
 
 
-def test_the_least_memory_works_and_less_does_not():
+def test_blocks_threads_and_memory_do_not_matter():
     pool, queries = clusters(9000, 17), clusters(300, 17, seed=1)
     for bands in ([Band(0, 1)], [Band(0, 9000)], BANDS):
         least = least_memory(pool, queries, bands, workers=1)
         search_blocks(pool, queries, bands, workers=1, memory=least)
         with pytest.raises(UserError, match="need at least"):
             search_blocks(pool, queries, bands, workers=1, memory=least * 9 // 10)
+    whole = search(pool, queries, BANDS, workers=1)
+    for options in ({"workers": 1, "memory": least}, {"workers": 3}, {"workers": 2, "memory": 3 * least}):
+        assert_same(search(pool, queries, BANDS, **options), whole)
+    parts = list(search_blocks(pool, queries, BANDS, workers=1, memory=least))
+    assert len(parts) > 5 and [part.start for part, _ in parts[1:]] == [part.stop for part, _ in parts[:-1]]
+    assert parts[0][0].start == 0 and parts[-1][0].stop == 300
+    assert_same([Neighbors(whole[2].rows[part], whole[2].scores[part]) for part, _ in parts], [p[2] for _, p in parts])
 
 
 @pytest.mark.parametrize("bands", [[Band(0, 1)], [Band(0, 500)], [Band(20, 25), Band(1998, 2000)]])
@@ -288,15 +276,11 @@ def test_itself_is_left_out_by_row_and_not_by_position_or_value(way):
     assert np.isnan(found.scores[0, 2]) and found.scores[:, :2].tolist() == [[1, 1]] * 3
 
 
-def test_a_slice_of_a_matrix_and_other_number_types():
-    wide = clusters(2000, 20)
-    pool, queries = wide[::2, 3:11], np.asfortranarray(clusters(9, 8, seed=1)).astype(np.float64)
-    assert_same(search(pool, queries, [Band(0, 30)]), brute_force(pool, queries.astype(np.float32), [Band(0, 30)]))
-
-
-def test_no_queries():
+def test_no_queries_a_slice_of_a_matrix_and_other_number_types():
     found = search(clusters(10, 3), np.empty((0, 3), np.float32), [Band(2, 5), Band(0, 1)])
     assert [band.rows.shape for band in found] == [(0, 3), (0, 1)]
+    pool, queries = clusters(2000, 20)[::2, 3:11], np.asfortranarray(clusters(9, 8, seed=1)).astype(np.float64)
+    assert_same(search(pool, queries, [Band(0, 30)]), brute_force(pool, queries.astype(np.float32), [Band(0, 30)]))
 
 
 def test_a_far_band_ends_near_its_rank():
@@ -316,19 +300,18 @@ def test_a_far_band_ends_near_its_rank():
 
 
 def test_a_far_band_keeps_its_width_and_its_pool():
-    pool, queries = clusters(3000, 4), clusters(5, 4, seed=1)
-    rows = np.arange(0, 3000, 2)
-    whole = far_band(pool, queries, Band(20, 25), subsample=1500, pool_rows=rows)
-    assert_same([whole], search(pool, queries, [Band(20, 25)], pool_rows=rows))
-    near = far_band(pool, queries, Band(20, 25), subsample=50, pool_rows=rows, itself=np.zeros(5, int))
+    pool, queries, band = clusters(3000, 4), clusters(5, 4, seed=1), Band(20, 25)
+    rows, itself = np.arange(0, 3000, 2), np.zeros(5, int)
+    whole = far_band(pool, queries, band, subsample=1500, pool_rows=rows)
+    assert_same([whole], search(pool, queries, [band], pool_rows=rows))
+    near = far_band(pool, queries, band, subsample=50, pool_rows=rows, itself=itself)
     assert near.rows.shape == (5, 5) and (near.rows % 2 == 0).all() and (near.rows > 0).all()
-    again = far_band(pool, queries, Band(20, 25), subsample=50, pool_rows=rows, itself=np.zeros(5, int), workers=3)
-    assert_same([again], [near])
-    other = far_band(pool, queries, Band(20, 25), subsample=50, pool_rows=rows, seed=1)
+    assert_same([far_band(pool, queries, band, subsample=50, pool_rows=rows, itself=itself, workers=3)], [near])
+    other = far_band(pool, queries, band, subsample=50, pool_rows=rows, seed=1)
     assert not np.array_equal(other.rows, near.rows)
     for wrong in (4, 1501):
         with pytest.raises(UserError, match=f"subsample is {wrong:,}; it must be from 5, .* to 1,500"):
-            far_band(pool, queries, Band(20, 25), subsample=wrong, pool_rows=rows)
+            far_band(pool, queries, band, subsample=wrong, pool_rows=rows)
 
 
 POOL = clusters(30, 4)
@@ -375,24 +358,21 @@ def test_a_band_must_hold_a_rank(low, high):
 def test_numbers_that_are_not_finite_are_named_by_row(value, way):
     broken = POOL.copy()
     broken[[17, 19], 2] = value
-    with pytest.raises(UserError, match="row 17 of the pool holds a number that is not finite \\(2 such rows\\)"):
-        nearest(broken, POOL, 1)
-    with pytest.raises(UserError, match="row 17 of the queries"):
-        nearest(POOL, broken, 1)
-    with pytest.raises(UserError, match="row 19 of the pool .*1 such"):
-        nearest(broken, POOL, 1, pool_rows=np.array([3, 19, 20]))
+    for pool, queries, rows, message in (
+        (broken, POOL, None, r"row 17 of the pool holds a number that is not finite \(2 such rows\)"),
+        (POOL, broken, None, "row 17 of the queries"),
+        (broken, POOL, np.array([3, 19, 20]), "row 19 of the pool .*1 such"),
+        (POOL, np.full((1, 4), 1e300), None, "row 0 of the queries"),
+    ):
+        with pytest.raises(UserError, match=message):
+            nearest(pool, queries, 1, pool_rows=rows)
     assert nearest(broken, POOL, 1, pool_rows=np.array([3, 4])).rows.shape == (30, 1)
-    with pytest.raises(UserError, match="row 0 of the queries"):
-        nearest(POOL, np.full((1, 4), 1e300), 1)
 
 
-def test_torch_is_not_needed_until_it_is_asked_for():
+def test_torch_is_imported_only_for_a_device():
     code = "import sys, citeweave.vectors.topk; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
-
-
-def test_the_device_is_chosen():
     expected = brute_force(POOL, POOL, [Band(0, 3)])
     assert_same(search(POOL, POOL, [Band(0, 3)], device="auto"), expected)
     if blocks.has_cuda():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.executor import run_in_threads, run_range_in_threads
-from citeweave.vectors.topk import METRICS, Codes, Neighbors, compare, engine, kernels, make_codes, nearest, scan
+from citeweave.vectors.topk import METRICS, Neighbors, compare, engine, kernels, make_codes, nearest, scan
 from citeweave.vectors.topk.kernels import halves_are_faster, widen
 from citeweave.vectors.topk.scan import Queries, Rows
 
@@ -52,11 +52,8 @@ def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share):
         matrix = np.clip(matrix, -1e16, 1e16)  # products that float32 can hold
     own, k = rng.integers(-1, rows, 5), int(rng.integers(1, rows + 1))
     queries = np.concatenate([matrix[own], np.zeros((1, dimension), dtype), matrix[rng.integers(rows, size=2)]])
-    options = {
-        "metric": metric,
-        "itself": np.concatenate([own, [-1, -1, 0]]),
-        "allowed": None if share is None else rng.random(rows) < share,
-    }
+    allowed = None if share is None else rng.random(rows) < share
+    options = {"metric": metric, "itself": np.concatenate([own, [-1, -1, 0]]), "allowed": allowed}
     wanted = by_blocks(matrix, queries, k, **options)
     assert_same(nearest(matrix, queries, k, **options), wanted)
     assert_same(nearest(matrix, queries, k, codes=make_codes(matrix), **options), wanted)
@@ -78,18 +75,15 @@ def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtyp
     matrix, queries = hard_vectors(seed, 70, dimension, dtype), hard_vectors(seed + 1, count, dimension, dtype)
     if metric in ("dot", "l2") and dtype == "float32":
         matrix, queries = np.clip(matrix, -1e15, 1e15), np.clip(queries, -1e15, 1e15)
-    code = {"cosine": kernels.COSINE, "dot": kernels.DOT, "l2": kernels.L2, None: kernels.COSINE}[metric]
+    code = {"dot": kernels.DOT, "l2": kernels.L2}.get(metric, kernels.COSINE)
     codes = make_codes(matrix) if metric is None else None
     rows, asked = Rows.of(matrix, metric=code, codes=codes), Queries.of(queries)
     scanned = scan.scan(rows, asked, 4)
     for query in range(count):
         exact = scan.scores_of(rows.keys(asked, query, np.arange(70, dtype=np.int32))).astype(float)
         approximate, bound = scanned.approximate_scores[query].astype(float), scanned.bounds[query]
-        error = (
-            bound.of_score * np.abs(approximate)
-            + bound.constant
-            + (0 if codes is None else codes.errors * bound.of_row)
-        )
+        of_codes = 0 if codes is None else codes.errors * bound.of_row
+        error = bound.of_score * np.abs(approximate) + bound.constant + of_codes
         assert (np.abs(approximate - exact) <= error).all()
 
 
@@ -138,11 +132,8 @@ def test_numbers_that_are_not_finite_are_named_by_row(metric, dtype, value, coun
     query = np.full((count, 4), 40_000, dtype)
     with pytest.raises(UserError, match=r"row 23000 of the pool holds a number that is not finite \(3 such rows\)"):
         nearest(matrix, query, 3, metric=metric)
-    allowed = np.isfinite(matrix).all(axis=1)
-    assert_same(
-        nearest(matrix, query, 3, metric=metric, allowed=allowed),
-        by_blocks(matrix, query, 3, metric=metric, allowed=allowed),
-    )
+    options = {"metric": metric, "allowed": np.isfinite(matrix).all(axis=1)}
+    assert_same(nearest(matrix, query, 3, **options), by_blocks(matrix, query, 3, **options))
 
 
 def test_large_halves_are_not_taken_for_infinite():
@@ -160,16 +151,12 @@ def test_the_quick_way_finds_nearly_all_of_ordinary_vectors():
     assert np.mean([len({*a} & {*b}) / 10 for a, b in zip(found.rows, exact.rows, strict=True)]) > 0.98
 
 
-def test_where_nothing_is_allowed_nothing_is_found():
+def test_only_allowed_and_chosen_rows_are_found():
     some = np.ones((2, 4), np.float32)
     for queries in (some, np.ones((100, 4), np.float32)):
         found = nearest(some, queries, 2, allowed=np.zeros(2, bool))
         assert (found.rows == -1).all() and np.isnan(found.scores).all() and found.rows.shape == (len(queries), 2)
-        found = nearest(some, queries, 2, allowed=np.array([False, True]))
-        assert (found.rows == [1, -1]).all()
-
-
-def test_a_filter_and_chosen_rows_both_count():
+        assert (nearest(some, queries, 2, allowed=np.array([False, True])).rows == [1, -1]).all()
     matrix = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
     rows, allowed = np.arange(0, 300, 2), np.arange(300) % 3 == 0
     for queries in (matrix[:2], matrix[:100]):
@@ -177,19 +164,17 @@ def test_a_filter_and_chosen_rows_both_count():
         assert_same(both, nearest(matrix, queries, 20, pool_rows=np.arange(0, 300, 6)))
 
 
-def test_questions_that_cannot_be_answered():
+def test_wrong_arguments_are_refused():
     matrix = np.ones((3, 4), np.float32)
-    codes, query = make_codes(matrix), np.ones((1, 4), np.float32)
-    with pytest.raises(UserError, match="allowed"):
-        nearest(matrix, query, 1, allowed=np.ones(2, bool))
-    with pytest.raises(UserError, match="allowed"):
-        nearest(matrix, query, 1, allowed=np.ones(3, int))
-    with pytest.raises(UserError, match="overflow float32"):
-        nearest(matrix * np.float32(1e30), query * np.float32(1e30), 1, metric="dot")
-    with pytest.raises(UserError, match="overflow float32"):
-        nearest(matrix * np.float32(1.6e38), query * np.float32(-1.6e38), 1, metric="l2")
-    with pytest.raises(ArtifactError, match="make the codes again"):
-        nearest(matrix[:2], query, 1, codes=codes)
+    for pool, size, options, message in (
+        (matrix, 1, {"allowed": np.ones(2, bool)}, "allowed"),
+        (matrix, 1, {"allowed": np.ones(3, int)}, "allowed"),
+        (matrix * np.float32(1e30), 1e30, {"metric": "dot"}, "overflow float32"),
+        (matrix * np.float32(1.6e38), -1.6e38, {"metric": "l2"}, "overflow float32"),
+        (matrix[:2], 1, {"codes": make_codes(matrix)}, "make the codes again"),
+    ):
+        with pytest.raises(ArtifactError if "codes" in options else UserError, match=message):
+            nearest(pool, np.full((1, 4), size, np.float32), 1, **options)
 
 
 def test_an_error_in_a_thread_reaches_the_caller():
@@ -207,10 +192,6 @@ def test_an_error_in_a_thread_reaches_the_caller():
         run_range_in_threads(size, lambda low, high, spans=spans: spans.append((low, high)), workers)
         assert [at for low, high in sorted(spans) for at in range(low, high)] == list(range(size))
         assert len(spans) == min(size, workers)
-
-
-def test_codes_are_a_value():
-    assert isinstance(make_codes(np.eye(3, dtype=np.float32)), Codes)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

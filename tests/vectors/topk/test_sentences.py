@@ -79,19 +79,18 @@ def test_parts_and_processors_change_nothing(monkeypatch):
             np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
 
 
-def test_questions_that_cannot_be_answered():
+def test_wrong_arguments_are_refused():
     matrix, offsets = made_papers(1, 5, 8)
-    codes = make_codes(matrix)
-    with pytest.raises(UserError, match="count is 0"):
-        best_papers(codes, matrix, offsets, matrix[:1], 0)
-    with pytest.raises(UserError, match="query sentences"):
-        best_papers(codes, matrix, offsets, matrix[:0], 1)
-    with pytest.raises(UserError, match="offsets"):
-        best_papers(codes, matrix, np.append(offsets, len(matrix) + 1), matrix[:1], 1)
-    with pytest.raises(UserError, match="offsets"):
-        best_papers(codes, matrix, np.array([0, 9, 3, len(matrix)]), matrix[:1], 1)
-    with pytest.raises(UserError, match="allowed"):
-        best_papers(codes, matrix, offsets, matrix[:1], 1, allowed=np.ones(3, bool))
+    good = {"offsets": offsets, "queries": matrix[:1], "count": 1}
+    for change, message in (
+        ({"count": 0}, "count is 0"),
+        ({"queries": matrix[:0]}, "query sentences"),
+        ({"offsets": np.append(offsets, len(matrix) + 1)}, "offsets"),
+        ({"offsets": np.array([0, 9, 3, len(matrix)])}, "offsets"),
+        ({"allowed": np.ones(3, bool)}, "allowed"),
+    ):
+        with pytest.raises(UserError, match=message):
+            best_papers(make_codes(matrix), matrix, **{**good, **change})
 
 
 @pytest.mark.parametrize("name", ["transport", "single", "mean_best"])

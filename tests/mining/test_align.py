@@ -1,6 +1,5 @@
 """Alignment: equal to brute force, resumed, refused; every odd abstract has a defined result."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +16,11 @@ from citeweave.mining import align
 from citeweave.mining.align import REASONS, AlignmentOptions, align_samples, alignment_options, best_match
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import mine_samples
-from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples
+from citeweave.mining.samples import SampleNames, Samples, block_from_lists
 
+from .conftest import write_jsonl, write_samples
+
+NEAR = SampleNames(rules=("near",))
 CONTEXTS, ABSTRACTS = AlignmentOptions("contexts"), AlignmentOptions("abstracts")
 
 
@@ -26,9 +28,9 @@ def corpus_of(folder, abstracts, contexts):
     """Papers with these abstracts, cited together in these sentences."""
     (folder / "in").mkdir()
     papers = [{"id": name, "title": f"About {name}", "abstract": text} for name, text in abstracts.items()]
-    (folder / "in" / "papers.jsonl").write_text("\n".join(map(json.dumps, papers)))
     lines = [{"citing": "elsewhere", "cited": cited, "text": text} for cited, text in contexts]
-    (folder / "in" / "contexts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    write_jsonl(folder / "in" / "papers.jsonl", papers)
+    write_jsonl(folder / "in" / "contexts.jsonl", lines)
     return import_papers(folder / "in", folder / "corpus").corpus
 
 
@@ -60,21 +62,22 @@ def samples(corpus, tmp_path_factory):
 
 def brute_force(corpus, samples, by):
     """Anchor's sentence, positive's sentence and their contexts of every pick, one product at a time."""
-    encode = Drawn().encode
-    found = []
+    encode, found = Drawn().encode, []
+
+    def best(some, others):
+        _, i, j = max((a @ b, -i, -j) for i, a in enumerate(some) for j, b in enumerate(others))
+        return -i, -j
+
     for pick, owner in enumerate(samples.positives.owners()):
         own = samples.contexts[samples.context_offsets[owner] : samples.context_offsets[owner + 1]].tolist()
         ends = [int(samples.anchors[owner]), int(samples.positives.rows[pick])]
         left, right = (encode(sentence_texts(corpus.abstracts[row])) for row in ends)
         if by == "abstracts":
-            best = max(((a @ b, -i, -j) for i, a in enumerate(left) for j, b in enumerate(right)), key=lambda x: x)
-            found.append((-best[1], -best[2], -1, -1))
+            found.append((*best(left, right), -1, -1))
             continue
         cited = encode([corpus.contexts.texts[number] for number in own])
-        one, two = (
-            max((a @ b, -i, -k) for i, a in enumerate(side) for k, b in enumerate(cited)) for side in (left, right)
-        )
-        found.append((-one[1], -two[1], own[-one[2]], own[-two[2]]))
+        one, two = best(left, cited), best(right, cited)
+        found.append((one[0], two[0], own[one[1]], own[two[1]]))
     return found
 
 
@@ -103,6 +106,9 @@ def test_all_other_columns_stay(corpus, samples, tmp_path):
     assert aligned.contexts.tolist() == samples.contexts.tolist()
     again = align_samples(corpus, aligned, Drawn("2"), tmp_path / "b", ABSTRACTS)
     assert again.alignment is not None and (again.alignment.contexts == -1).all()
+    np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
+    with pytest.raises(ArtifactError):
+        Samples.open(tmp_path / "a")
 
 
 def test_an_interrupted_run_goes_on(corpus, samples, tmp_path, monkeypatch):
@@ -119,38 +125,26 @@ def test_an_interrupted_run_goes_on(corpus, samples, tmp_path, monkeypatch):
     assert align_samples(corpus, samples, third, tmp_path / "a", CONTEXTS).hash == resumed.hash and not third.read
 
 
-def test_refusals(corpus, samples, tmp_path):
-    with new_samples(tmp_path / "other", SampleNames(rules=("near",)), corpus="another") as writer:
-        writer.append(block_from_lists([0], [[1]], [[2]]))
-        other = writer.finish()
+def test_other_inputs_and_options_are_refused(corpus, samples, tmp_path):
+    other = write_samples(tmp_path / "other", NEAR, "another", ([0], [[1]], [[2]]))
     with pytest.raises(UserError, match="mined from another corpus"):
         align_samples(corpus, other, Drawn(), tmp_path / "a", CONTEXTS)
     align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
     with pytest.raises(UserError, match="made from other inputs"):
         align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS)
     assert align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS, overwrite=True).alignment is not None
-    with pytest.raises(UserError, match="Did you mean 'contexts'"):
-        AlignmentOptions("context")
-    with pytest.raises(UserError, match=r"alignment.by is 3; it must be a text"):
-        alignment_options({"by": 3})
+    for by, message in (("context", "Did you mean 'contexts'"), (3, r"alignment.by is 3; it must be a text")):
+        with pytest.raises(UserError, match=message):
+            alignment_options({"by": by})
 
 
 def test_without_contexts_only_abstracts_align(corpus, tmp_path):
-    with new_samples(tmp_path / "s", SampleNames(rules=("near",)), corpus=corpus.hash) as writer:
-        writer.append(block_from_lists([0, 1], [[1, 2], [3]], [[2], [5]]))
-        plain = writer.finish()
+    plain = write_samples(tmp_path / "s", NEAR, corpus.hash, ([0, 1], [[1, 2], [3]], [[2], [5]]))
     with pytest.raises(EmptyResultError, match=r"no pair .* \(3 pairs: no citing sentence\); mine with"):
         align_samples(corpus, plain, Drawn(), tmp_path / "a", CONTEXTS)
     assert not list(tmp_path.glob("a*"))
     found = align_samples(corpus, plain, Drawn(), tmp_path / "a", ABSTRACTS).alignment
     assert found is not None and len(found.sentences) == 3
-
-
-def test_damage_is_told(corpus, samples, tmp_path):
-    align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
-    np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
-    with pytest.raises(ArtifactError):
-        Samples.open(tmp_path / "a")
 
 
 ODD = {
@@ -181,19 +175,15 @@ def samples_of(corpus, folder, pairs):
         context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers >= 0)]),
         contexts=numbers[numbers >= 0],
     )
-    with new_samples(folder, SampleNames(rules=("near",)), corpus=corpus.hash) as writer:
-        writer.append(block)
-        return writer.finish()
+    return write_samples(folder, NEAR, corpus.hash, block)
 
 
 def test_odd_abstracts_are_counted(odd, tmp_path):
     texts = list(odd.contexts.texts)
     numbers = {key: next(n for n, text in enumerate(texts) if key in text) for key in (*ODD, "@") if key != "one"}
     pairs = [
-        ("one", "sixty", numbers["sixty"]),
-        ("one", "empty", numbers["empty"]),
-        ("unreadable", "one", numbers["unreadable"]),
-        ("blank", "one", numbers["blank"]),
+        *(("one", name, numbers[name]) for name in ("sixty", "empty")),
+        *((name, "one", numbers[name]) for name in ("unreadable", "blank")),
         ("same", "halves", numbers["halves"]),
         ("one", "sixty", -1),
         ("one", "same", numbers["sixty"]),
@@ -204,13 +194,10 @@ def test_odd_abstracts_are_counted(odd, tmp_path):
     assert found is not None
     assert found.aligned.tolist() == [True, False, False, False, True, False, False, False]
     assert 0 <= found.sentences[0] < 60 and found.anchor_sentences[0] == 0
-    assert (found.anchor_sentences[4], found.sentences[4]) == (0, 1), (
-        "the first of equals, and never one without tokens"
-    )
+    # the first of equals, and never one without tokens
+    assert (found.anchor_sentences[4], found.sentences[4]) == (0, 1)
     assert (found.sentences[~found.aligned] == -1).all() and np.isnan(found.similarities[~found.aligned]).all()
-    assert counts["rejected"] == {
-        REASONS[0]: 1, REASONS[1]: 1, REASONS[2]: 1, REASONS[3]: 1, REASONS[4]: 2
-    }  # fmt: skip
+    assert counts["rejected"] == {**dict.fromkeys(REASONS[:4], 1), REASONS[4]: 2}
     assert counts["kept"] + sum(counts["rejected"].values()) == counts["read"] == len(pairs)
 
 

@@ -3,7 +3,7 @@
 import csv
 import gzip
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,55 +21,16 @@ from citeweave.corpus.text import paper_text
 from citeweave.mining.formats import sentence_transformers, specter, triplet_rows
 from citeweave.mining.formats.convert import FORMATS, READERS, WRITERS, export_samples, import_samples
 from citeweave.mining.formats.triplet_rows import NAMES, OUTSIDE, TWICE, ExportOptions, known_rows, paired_samples
-from citeweave.mining.samples import Picks, SampleBlock, SampleNames, new_samples
+from citeweave.mining.samples import SampleNames, block_from_lists
+
+from .conftest import papers_corpus, write_jsonl, write_samples
 
 SHA = "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"
 IDS = ["s2:1", "s2:2", SHA, 'says "so", twice', "a,b", "é d", "s2:7", "8", "doi:10.1000/X", "ten", "eleven", "bare"]
 RULES = ("cited", "hard", "easy")
-Groups = Sequence[tuple[int, Sequence[int], Sequence[tuple[int, int]]]]
-"""Anchor, positives, and negatives with their rules."""
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Twelve papers in the order of IDS; the last one has no title and no abstract."""
-    folder = tmp_path_factory.mktemp("corpus")
-    papers = [
-        {"id": id, "title": f"Title of [SEP] {row}", "abstract": f"An abstract, number {row}." * (row % 3 > 0)}
-        | {"year": 2000 + row, "authors": ["Ada", "Bo"], "doi": f"10.1000/d{row}", "arxiv": f"2001.0000{row}"}
-        for row, id in enumerate(IDS[:-1])
-    ]
-    lines = [json.dumps(paper) for paper in papers]
-    lines.append(json.dumps({"id": "s2:2", "title": "Title of [SEP] 1", "year": 2001, "references": ["bare"]}))
-    (folder / "p.jsonl").write_text("\n".join(lines))
-    corpus = import_papers(folder / "p.jsonl", folder / "c", ImportOptions(outside="keep")).corpus
-    assert list(corpus.ids) == IDS and not corpus.titles[11] and not corpus.abstracts[11]
-    return corpus
-
-
-def samples_of(folder, corpus, groups):
-    def picks(lists):
-        flat = [pick for one in lists for pick in one]
-        rows, rules = (np.array([pick[i] for pick in flat], kind) for i, kind in ((0, np.int32), (1, np.uint8)))
-        offsets = np.cumsum([0, *map(len, lists)]).astype(np.int64)
-        return Picks(offsets, rows, rules, np.full(len(flat), np.nan, np.float32))
-
-    number = len(groups)
-    block = SampleBlock(
-        anchors=np.array([anchor for anchor, _, _ in groups], np.int32),
-        positives=picks([[(row, 0) for row in ups] for _, ups, _ in groups]),
-        negatives=picks([list(downs) for _, _, downs in groups]),
-        aspects=np.zeros(number, np.uint8),
-        tasks=np.zeros(number, np.uint8),
-        context_offsets=np.zeros(number + 1, np.int64),
-        contexts=np.zeros(0, np.int64),
-    )
-    with new_samples(folder, SampleNames(rules=RULES), corpus=corpus.hash, overwrite=True) as writer:
-        writer.append(block)
-        return writer.finish()
-
-
-GROUPS: Groups = [
+PARTS = ("query", "pos", "neg")
+# anchor, positives, and negatives with their rules
+GROUPS = [
     (0, [1, 2], [(3, 1), (4, 1), (5, 2)]),
     (6, [7], [(8, 1)]),
     (3, [4, 5], [(6, 2), (7, 1), (8, 1)]),
@@ -77,17 +38,50 @@ GROUPS: Groups = [
 ]
 
 
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Twelve papers in the order of IDS; the last one has no title and no abstract."""
+    papers = [
+        {"id": id, "title": f"Title of [SEP] {row}", "abstract": f"An abstract, number {row}." * (row % 3 > 0)}
+        | {"year": 2000 + row, "authors": ["Ada", "Bo"], "doi": f"10.1000/d{row}", "arxiv": f"2001.0000{row}"}
+        for row, id in enumerate(IDS[:-1])
+    ]
+    papers.append({"id": "s2:2", "title": "Title of [SEP] 1", "year": 2001, "references": ["bare"]})
+    corpus = papers_corpus(tmp_path_factory.mktemp("formats"), papers, options=ImportOptions(outside="keep"))
+    assert list(corpus.ids) == IDS and not corpus.titles[11] and not corpus.abstracts[11]
+    return corpus
+
+
+def samples_of(folder, corpus, groups):
+    anchors, ups, downs = zip(*groups, strict=True)
+    block = block_from_lists(anchors, ups, [[row for row, _ in down] for down in downs])
+    rules = np.array([rule for down in downs for _, rule in down], np.uint8)
+    block = replace(block, negatives=replace(block.negatives, rules=rules))
+    return write_samples(folder, SampleNames(rules=RULES), corpus.hash, block)
+
+
 @pytest.fixture
 def samples(tmp_path, corpus):
     return samples_of(tmp_path / "samples", corpus, GROUPS)
+
+
+@pytest.fixture
+def export(tmp_path, corpus, samples):
+    """Export the samples into a folder of this name and return the account."""
+
+    def export(to, name="out", *, samples=samples, corpus=corpus, overwrite=False, **options):
+        options = ExportOptions(**options)
+        return export_samples(samples, corpus, tmp_path / name, to=to, options=options, overwrite=overwrite)
+
+    return export
 
 
 def rows_of(samples):
     return samples.triplets().rows().tolist()
 
 
-def written(folder):
-    return sorted(path.name for path in folder.iterdir())
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def check_account(facts):
@@ -126,7 +120,7 @@ def test_triplets_come_back_in_their_order(tmp_path_factory, corpus, name, group
     counts = export_samples(samples, corpus, tmp_path / "out", to=format, options=ROUND_TRIPS[name])
     check_account(counts)
     assert counts["records"]["triplets"]["kept"] == len(rows_of(samples))
-    assert written(tmp_path / "out") == sorted(counts["files"])
+    assert list(contents(tmp_path / "out")) == sorted(counts["files"])
     if not wanted:
         with pytest.raises(EmptyResultError, match=TWICE):
             import_samples(tmp_path / "out", corpus, tmp_path / "back")
@@ -137,54 +131,39 @@ def test_triplets_come_back_in_their_order(tmp_path_factory, corpus, name, group
     check_account(back.manifest.facts)
 
 
-def test_scincl_files_are_those_of_scincl(tmp_path, corpus, samples):
-    export_samples(samples, corpus, tmp_path / "out", to="scincl")
+def test_files_are_those_of_the_format(tmp_path, corpus, samples, export):
+    export("scincl")
     with (tmp_path / "out/train_triples.csv").open(newline="") as file:
         header, *lines = csv.reader(file)
     assert header == ["query_paper_id", "positive_id", "negative_id"]
     assert lines == [[IDS[row] for row in triplet] for triplet in rows_of(samples)]
     papers = [json.loads(line) for line in (tmp_path / "out/train_metadata.jsonl").read_text().splitlines()]
     assert [paper["paper_id"] for paper in papers] == IDS[:11]
-    assert papers[1] == {
-        "paper_id": "s2:2",
-        "title": "Title of [SEP] 1",
-        "abstract": "An abstract, number 1.",
-        "arxiv_id": "2001.00001",
-        "doi": "10.1000/d1",
-    }
-
-
-def test_scincl_compressed_twice_is_the_same(tmp_path, corpus, samples):
-    for name in ("a", "b"):
-        export_samples(samples, corpus, tmp_path / name, to="scincl", options=ExportOptions(gzip=True))
+    paper = {"paper_id": "s2:2", "title": "Title of [SEP] 1", "abstract": "An abstract, number 1."}
+    assert papers[1] == {**paper, "arxiv_id": "2001.00001", "doi": "10.1000/d1"}
+    for name in "ab":
+        export("scincl", name, gzip=True)
     first, second = ((tmp_path / name / "train_triples.csv.gz").read_bytes() for name in "ab")
     assert first == second and gzip.decompress(first).startswith(b"query_paper_id,")
-
-
-def test_scirepeval_lines_are_those_of_scirepeval(tmp_path, corpus, samples):
-    export_samples(samples, corpus, tmp_path / "out", to="scirepeval")
+    export("scirepeval")
     first = json.loads((tmp_path / "out/triplets.jsonl").read_text().splitlines()[0])
     assert first == {
         part: {"doc_id": IDS[row], "title": corpus.titles[row], "abstract": corpus.abstracts[row]}
-        for part, row in (("query", 0), ("pos", 1), ("neg", 3))
+        for part, row in zip(PARTS, (0, 1, 3), strict=True)
     }
 
 
-def test_papers_without_text_are_counted_where_texts_are_written(tmp_path, corpus):
-    samples = samples_of(tmp_path / "samples", corpus, [(0, [1], [(11, 1)]), (0, [1], [(2, 1)])])
+def test_papers_without_text_are_counted_where_texts_are_written(tmp_path, corpus, export):
+    samples = samples_of(tmp_path / "bare", corpus, [(0, [1], [(11, 1)]), (0, [1], [(2, 1)])])
     for format in ("scirepeval", "sentence_transformers"):
-        counts = export_samples(samples, corpus, tmp_path / format, to=format)
+        counts = export(format, format, samples=samples)
         assert counts["records"]["triplets"] == {"read": 2, "kept": 1, "rejected": {triplet_rows.NO_TEXT: 1}}
-    counts = export_samples(samples, corpus, tmp_path / "scincl", to="scincl")
+    counts = export("scincl", samples=samples)
     assert counts["records"]["triplets"]["kept"] == 2 and sum(counts["notes"].values()) == 1
 
 
-# --- sentence-transformers -------------------------------------------------------------------------
-
-
-def test_columns_of_texts_come_first_and_are_texts(tmp_path, corpus, samples):
-    ids = ExportOptions(ids=True)
-    counts = export_samples(samples, corpus, tmp_path / "out", to="sentence_transformers", options=ids)
+def test_columns_of_texts_come_first_and_are_texts(tmp_path, corpus, samples, export):
+    counts = export("sentence_transformers", ids=True)
     table = pq.read_table(tmp_path / "out/train.parquet")
     assert table.column_names == ["anchor", "positive", "negative", "anchor_id", "positive_id", "negative_id"]
     assert set(table.schema.types) == {pa.string()}
@@ -193,69 +172,39 @@ def test_columns_of_texts_come_first_and_are_texts(tmp_path, corpus, samples):
     assert table.column("positive").to_pylist() == [texts[positive] for _, positive, _ in wanted]
     assert table.column("negative_id").to_pylist() == [IDS[negative] for _, _, negative in wanted]
     assert counts["notes"] == {sentence_transformers.IDS_TRAIN: 3}
-    lines = ExportOptions(file_type="jsonl", ids=True)
-    export_samples(samples, corpus, tmp_path / "lines", to="sentence_transformers", options=lines)
+    export("sentence_transformers", "lines", file_type="jsonl", ids=True)
     assert pyarrow.json.read_json(tmp_path / "lines/train.jsonl").equals(table)
 
 
-def test_groups_have_all_negatives_in_one_row(tmp_path, corpus, samples):
-    options = ExportOptions(columns="group")
-    counts = export_samples(samples, corpus, tmp_path / "out", to="sentence_transformers", options=options)
+def test_groups_have_all_negatives_in_one_row(tmp_path, corpus, export):
+    counts = export("sentence_transformers", columns="group")
     table = pq.read_table(tmp_path / "out/train.parquet")
     assert table.column_names[:5] == ["anchor", "positive", "negative_1", "negative_2", "negative_3"]
-    assert counts["records"]["rows"] == {"read": 7, "kept": 4, "rejected": {sentence_transformers.FEW_NEGATIVES: 3}}
+    few = {sentence_transformers.FEW_NEGATIVES: 3}
+    assert counts["records"]["rows"] == {"read": 7, "kept": 4, "rejected": few}
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
     wanted = [(anchor, up, [row for row, _ in downs]) for anchor, ups, downs in GROUPS for up in ups if len(downs) == 3]
     found = [(int(back.anchors[i]), int(back.positives.of(i)[0]), back.negatives.of(i).tolist()) for i in range(4)]
     assert found == wanted and len(back) == 4
-    options = ExportOptions(columns="group", negatives=1, ids=False)
-    counts = export_samples(
-        samples, corpus, tmp_path / "out", to="sentence_transformers", options=options, overwrite=True
-    )
+    counts = export("sentence_transformers", columns="group", negatives=1, ids=False, overwrite=True)
     assert counts["records"]["rows"]["kept"] == 7
     assert counts["notes"] == {sentence_transformers.MANY_NEGATIVES: 8}
-    assert rows_of(import_samples(tmp_path / "out", corpus, tmp_path / "back1")) == [
-        [anchor, up, downs[0][0]] for anchor, ups, downs in GROUPS for up in ups
-    ]
-
-
-def test_a_row_is_lost_whole_when_one_paper_is(tmp_path, corpus):
-    lines = [
-        {"anchor_id": "s2:1", "positive_id": "s2:2", "negative_1_id": "8", "negative_2_id": 8},
-        {"anchor_id": "s2:1", "positive_id": "s2:2", "negative_1_id": "8", "negative_2_id": "nobody"},
-        {"anchor_id": "s2:1", "positive_id": "s2:2", "negative_1_id": "8"},
-        {"anchor_id": "s2:1", "positive_id": "s2:2", "negative_1_id": 8, "negative_2_id": "ten"},
-    ]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n[1]\n{broken\n")
-    facts = import_samples(tmp_path / "x.jsonl", corpus, tmp_path / "s").manifest.facts
-    assert facts["records"]["rows"] == {
-        "read": 6,
-        "kept": 1,
-        "rejected": {TWICE: 1, OUTSIDE[2]: 1, "no id": 1, "not a JSON object": 1, "not valid JSON": 1},
-    }
+    back = import_samples(tmp_path / "out", corpus, tmp_path / "back1")
+    assert rows_of(back) == [[anchor, up, downs[0][0]] for anchor, ups, downs in GROUPS for up in ups]
 
 
 def test_texts_of_two_papers_are_noted(tmp_path):
-    papers = [{"id": id, "title": "The very same" if id in "ab" else f"Paper {id}"} for id in "abcd"]
-    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, papers)))
-    corpus = import_papers(tmp_path / "p.jsonl", tmp_path / "c").corpus
-    lines = [
-        {"anchor": "The very same", "positive": "Paper c", "negative": "Paper d"},
-        {"anchor": "Paper c", "positive": "Paper C", "negative": "Paper d"},
-        {"anchor": "Paper c", "positive": "", "negative": "Paper d"},
-    ]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    samples = import_samples(tmp_path / "x.jsonl", corpus, tmp_path / "s")
+    corpus = papers_corpus(tmp_path, [{"id": id, "title": f"Paper {id}".replace("b", "a")} for id in "abcd"])
+    texts = [("Paper a", "Paper c"), ("Paper c", "Paper C"), ("Paper c", "")]
+    lines = [{"anchor": anchor, "positive": positive, "negative": "Paper d"} for anchor, positive in texts]
+    samples = import_samples(write_jsonl(tmp_path / "x.jsonl", lines), corpus, tmp_path / "s")
     assert rows_of(samples) == [[0, 2, 3]]
     assert samples.manifest.facts["records"]["rows"]["rejected"] == {OUTSIDE[1]: 1, "no text": 1}
     assert list(samples.manifest.facts["notes"].values()) == [1]
 
 
-# --- SPECTER ---------------------------------------------------------------------------------------
-
-
-def test_specter_counts_and_easy_negatives(tmp_path, corpus, samples):
-    counts = export_samples(samples, corpus, tmp_path / "out", to="specter")
+def test_specter_counts_and_easy_negatives(tmp_path, export):
+    counts = export("specter")
     data = json.loads((tmp_path / "out/data.json").read_bytes())
     wanted = {0: {1: 5, 2: 5, 9: 5, 3: 1, 4: 1, 10: 1}, 6: {7: 5, 8: 1}, 3: {4: 5, 5: 5, 7: 1, 8: 1}}
     assert data == {
@@ -268,6 +217,9 @@ def test_specter_counts_and_easy_negatives(tmp_path, corpus, samples):
     papers = json.loads((tmp_path / "out/metadata.json").read_bytes())
     assert list(papers) == IDS[:11] and all(papers[id]["paper_id"] == id for id in papers)
     assert papers["s2:1"]["year"] == 2000 and papers["s2:1"]["authors"] == ["Ada", "Bo"]
+    export("specter", "named", leave_out=("hard", "easy"))
+    data = json.loads((tmp_path / "named/data.json").read_bytes())
+    assert {entry["count"] for others in data.values() for entry in others.values()} == {5}
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -279,36 +231,31 @@ def test_specter_gives_back_positives_and_hard_negatives(tmp_path_factory, corpu
         positives, negatives = wanted.setdefault(anchor, (set(), set()))
         positives |= set(ups)
         negatives |= {row for row, rule in downs if RULES[rule] != "easy"}
-    wanted = {q: (ups - {q}, downs - ups - {q}) for q, (ups, downs) in wanted.items()}
+    wanted = {q: (ups - {q}, downs - ups - {q}) for q, (ups, downs) in wanted.items() if ups - {q}}
     samples = samples_of(tmp_path / "s", corpus, groups)
-    wanted = {query: grades for query, grades in wanted.items() if grades[0]}
     if not wanted:
         with pytest.raises(EmptyResultError, match="no positive"):
             export_samples(samples, corpus, tmp_path / "out", to="specter")
         return
-    counts = export_samples(samples, corpus, tmp_path / "out", to="specter")
-    check_account(counts)
+    check_account(export_samples(samples, corpus, tmp_path / "out", to="specter"))
     back = import_samples([tmp_path / "out/data.json", tmp_path / "out/train.txt"], corpus, tmp_path / "back")
-    found = {
-        int(back.anchors[i]): (set(back.positives.of(i).tolist()), set(back.negatives.of(i).tolist()))
-        for i in range(len(back))
-    }
-    assert found == wanted
+    sides = [[set(side.of(i).tolist()) for i in range(len(back))] for side in (back.positives, back.negatives)]
+    assert dict(zip(back.anchors.tolist(), zip(*sides, strict=True), strict=True)) == wanted
     assert set(back.positives.scores.tolist()) <= {5.0} and set(back.negatives.scores.tolist()) <= {1.0}
     check_account(back.manifest.facts)
 
 
 def test_specter_grades_follow_the_margin(tmp_path, corpus):
-    data = {
-        "s2:1": {"s2:2": {"count": 10}, "8": {"count": 6.5}, "ten": {"count": 6}, "eleven": {"count": 2}, "zz": {"count": 2}},
-        "s2:2": {"s2:1": {"count": 3}, "8": {"count": 3}},
-        "8": {"zz": {"count": 5}, "s2:1": {"count": 1}},
-        "zz": {"s2:1": {"count": 5}},
-        "ten": 5,
+    counts = {
+        "s2:1": {"s2:2": 10, "8": 6.5, "ten": 6, "eleven": 2, "zz": 2},
+        "s2:2": {"s2:1": 3, "8": 3},
+        "8": {"zz": 5, "s2:1": 1},
+        "zz": {"s2:1": 5},
         "eleven": {},
-        SHA.upper(): {"s2:1": {"count": True}, "8": {"count": 2}, SHA: {"count": 1}, f"s2sha:{SHA}": {"count": 9}},
-    }  # fmt: skip
-    (tmp_path / "data.json").write_text(json.dumps(data))
+        SHA.upper(): {"s2:1": True, "8": 2, SHA: 1, f"s2sha:{SHA}": 9},
+    }
+    data = {query: {other: {"count": count} for other, count in own.items()} for query, own in counts.items()}
+    (tmp_path / "data.json").write_text(json.dumps({**data, "ten": 5}))
     samples = import_samples(tmp_path / "data.json", corpus, tmp_path / "s")
     assert samples.anchors.tolist() == [0, 1]
     assert samples.positives.of(0).tolist() == [1, 7] and samples.negatives.of(0).tolist() == [10]
@@ -317,18 +264,14 @@ def test_specter_grades_follow_the_margin(tmp_path, corpus):
     facts = samples.manifest.facts
     check_account(facts)
     assert facts["notes"] == {"queries without a negative": 1}
-    assert facts["records"]["queries"] == {
-        "read": 7,
-        "kept": 2,
-        "rejected": {OUTSIDE[0]: 1, specter.NOT_AN_OBJECT: 1, specter.NO_POSITIVE_IN_CORPUS: 3},
-    }
+    rejected = {OUTSIDE[0]: 1, specter.NOT_AN_OBJECT: 1, specter.NO_POSITIVE_IN_CORPUS: 3}
+    assert facts["records"]["queries"] == {"read": 7, "kept": 2, "rejected": rejected}
     assert facts["records"]["pairs"]["rejected"][specter.IN_BETWEEN] == 1
 
 
-def test_specter_lists_choose_the_queries(tmp_path, corpus, samples):
-    options = ExportOptions(val=0.4, test=0.3)
-    export_samples(samples, corpus, tmp_path / "out", to="specter", options=options)
-    assert {"train.txt", "val.txt", "test.txt"} < set(written(tmp_path / "out"))
+def test_specter_lists_choose_the_queries(tmp_path, corpus, export):
+    export("specter", val=0.4, test=0.3)
+    assert {"train.txt", "val.txt", "test.txt"} < set(contents(tmp_path / "out"))
     lists = [(tmp_path / f"out/{name}.txt").read_text().split("\n")[:-1] for name in ("train", "val", "test")]
     assert sorted(id for ids in lists for id in ids) == sorted([IDS[0], IDS[6], IDS[3]])
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
@@ -340,19 +283,6 @@ def test_specter_lists_choose_the_queries(tmp_path, corpus, samples):
     assert some.manifest.facts["records"]["queries"]["rejected"] == {specter.NOT_LISTED: 2}
     assert some.manifest.facts["notes"]["listed queries that data.json does not have"] == 1
     check_account(some.manifest.facts)
-
-
-def test_rules_to_leave_out_are_named(tmp_path, corpus, samples):
-    options = ExportOptions(leave_out=("hard", "easy"))
-    export_samples(samples, corpus, tmp_path / "out", to="specter", options=options)
-    data = json.loads((tmp_path / "out/data.json").read_bytes())
-    assert {entry["count"] for others in data.values() for entry in others.values()} == {5}
-    with pytest.raises(UserError, match="--leave-out is 'esay'.*Did you mean 'easy'"):
-        export_samples(samples, corpus, tmp_path / "x", to="specter", options=ExportOptions(leave_out=("esay",)))
-    assert not (tmp_path / "x").exists()
-
-
-# --- reading ---------------------------------------------------------------------------------------
 
 
 def test_lines_of_one_query_form_a_sample_while_no_paper_comes_back():
@@ -370,14 +300,11 @@ def test_lines_of_one_query_form_a_sample_while_no_paper_comes_back():
 )
 def test_samples_do_not_depend_on_blocks(lines, cuts, at_once):
     array = np.array(lines, np.int32)
-    usual = triplet_rows.MAX_SAMPLE, triplet_rows._WRITTEN_AT_ONCE
-    triplet_rows.MAX_SAMPLE = 2
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triplet_rows, "MAX_SAMPLE", 2)
         whole = list(paired_samples([array]))
-        triplet_rows._WRITTEN_AT_ONCE = at_once
+        patch.setattr(triplet_rows, "_WRITTEN_AT_ONCE", at_once)
         parts = list(paired_samples(array[start : start + cuts] for start in range(0, len(array), cuts)))
-    finally:
-        triplet_rows.MAX_SAMPLE, triplet_rows._WRITTEN_AT_ONCE = usual
     for take in (lambda b: b.anchors, lambda b: np.diff(b.positives.offsets), lambda b: b.negatives.rows):
         assert np.array_equal(np.concatenate([*map(take, whole)]), np.concatenate([*map(take, parts)]))
 
@@ -391,64 +318,53 @@ def test_every_row_is_kept_or_has_one_reason():
     assert tally.counts["rows"].rejected[OUTSIDE[0]] == int((rows[:, 0] < 0).sum())
 
 
-def test_scincl_reads_any_csv(tmp_path, corpus):
-    text = (
-        "\ufeffnumber,negative_id,query_paper_id,positive_id\r\n"
-        '1,8,"a,b","says ""so"", twice"\r\n'
-        f"2,7,1,{SHA}\r\n"
-        "\r\n"
-        "3,8,a\r\n"
-        "4,8,1,\r\n"
-        "5,1,1,2\r\n"
-        '6,8,1,"not closed\r\n7,8,1,2\r\n'
-    )
-    (tmp_path / "t.csv").write_bytes(text.encode())
-    samples = import_samples([tmp_path / "t.csv"], corpus, tmp_path / "s")
-    assert rows_of(samples) == [[4, 3, 7], [0, 2, 6]]
-    assert samples.manifest.facts["records"]["triplets"] == {
-        "read": 7,
-        "kept": 2,
-        "rejected": {"fewer columns than the header": 1, "no id": 1, TWICE: 1, "not a line of CSV": 2},
-    }
+def text_of(row):
+    return {"title": f"Title of [SEP] {row}", "abstract": f"An abstract, number {row}."}
 
 
-def test_scirepeval_names_papers_in_many_ways(tmp_path, corpus):
-    def text(row):
-        return {"title": corpus.titles[row], "abstract": corpus.abstracts[row]}
-
-    lines: list[object] = [
-        {"query": {"corpus_id": 1, **text(5)}, "pos": {"sha": SHA.upper()}, "neg": {"doc_id": "8"}},
-        {"task": "cite", "query": "7", "pos": 8, "neg": f"s2sha:{SHA}"},
-        {"query": text(4), "pos": {**text(5), "doc_id": None}, "neg": {"paper_id": "ten"}},
-        {"query": {"corpus_id": True, "title": ["x"]}, "pos": "8", "neg": "7"},
-        {"query": "8", "pos": "7"},
-        {"query": "8", "pos": {"title": "unknown title"}, "neg": "7"},
-        "no object",
-    ]
-    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "list.json").write_text(json.dumps(lines, indent=1))
-    for name in ("lines", "list"):
-        (file,) = tmp_path.glob(f"{name}.*")
-        samples = import_samples(file, corpus, tmp_path / name)
-        assert rows_of(samples) == [[0, 2, 7], [6, 7, 2], [4, 5, 9]]
-        assert samples.manifest.facts["records"]["triplets"] == {
-            "read": 7,
-            "kept": 3,
-            "rejected": {
-                "no query, pos and neg": 1,
-                "not a JSON object": 1,
-                "paper without id and text": 1,
-                OUTSIDE[1]: 1,
-            },
-        }
+CSV = (
+    "\ufeffnumber,negative_id,query_paper_id,positive_id\r\n"
+    f'1,8,"a,b","says ""so"", twice"\r\n2,7,1,{SHA}\r\n'
+    '\r\n3,8,a\r\n4,8,1,\r\n5,1,1,2\r\n6,8,1,"not closed\r\n7,8,1,2\r\n'
+)
+WIDE = "".join(
+    json.dumps({"anchor_id": "s2:1", "positive_id": "s2:2"} | {f"negative_{n}_id": id for n, id in enumerate(ids, 1)})
+    for ids in [("8", 8), ("8", "nobody"), ("8",), (8, "ten")]
+).replace("}{", "}\n{")
+NAMED = [
+    {"query": {"corpus_id": 1, **text_of(5)}, "pos": {"sha": SHA.upper()}, "neg": {"doc_id": "8"}},
+    {"task": "cite", "query": "7", "pos": 8, "neg": f"s2sha:{SHA}"},
+    {"query": text_of(4), "pos": {**text_of(5), "doc_id": None}, "neg": {"paper_id": "ten"}},
+    {"query": {"corpus_id": True, "title": ["x"]}, "pos": "8", "neg": "7"},
+    {"query": "8", "pos": "7"},
+    {"query": "8", "pos": {"title": "unknown title"}, "neg": "7"},
+    "no object",
+]
+NAMED_REJECTED = {"no query, pos and neg": 1, "not a JSON object": 1, "paper without id and text": 1, OUTSIDE[1]: 1}
+CSV_REJECTED = {"fewer columns than the header": 1, "no id": 1, TWICE: 1, "not a line of CSV": 2}
+WIDE_REJECTED = {TWICE: 1, OUTSIDE[2]: 1, "no id": 1, "not a JSON object": 1, "not valid JSON": 1}
 
 
-HOSTILE = {
-    "scincl": b"query_paper_id,positive_id,negative_id\n",
-    "specter": b"",
-    "scirepeval": b"",
-    "sentence_transformers": b"",
-}
+@pytest.mark.parametrize(
+    ("name", "text", "unit", "rows", "rejected"),
+    [
+        ("t.csv", CSV, "triplets", [[4, 3, 7], [0, 2, 6]], CSV_REJECTED),
+        # a row is rejected when one paper is
+        ("x.jsonl", WIDE + "\n[1]\n{broken\n", "rows", [[0, 1, 7], [0, 1, 9]], WIDE_REJECTED),
+        ("n.jsonl", "\n".join(map(json.dumps, NAMED)), "triplets", [[0, 2, 7], [6, 7, 2], [4, 5, 9]], NAMED_REJECTED),
+        ("n.json", json.dumps(NAMED, indent=1), "triplets", [[0, 2, 7], [6, 7, 2], [4, 5, 9]], NAMED_REJECTED),
+    ],
+)
+def test_every_record_is_read_or_has_a_reason(tmp_path, corpus, name, text, unit, rows, rejected):
+    (tmp_path / name).write_bytes(text.encode())
+    samples = import_samples([tmp_path / name], corpus, tmp_path / "s")
+    assert rows_of(samples) == rows
+    kept = samples.manifest.facts["records"][unit]
+    assert kept["rejected"] == rejected and kept["kept"] == (1 if unit == "rows" else len(rows))
+    assert kept["read"] == kept["kept"] + sum(rejected.values())
+
+
+SCINCL = b"query_paper_id,positive_id,negative_id\n"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -475,7 +391,7 @@ HOSTILE = {
 )
 def test_hostile_files_are_counted_or_refused(tmp_path, corpus, format, data):
     path = tmp_path / "file"
-    path.write_bytes((HOSTILE[format] if data[:1] not in b"{[P\x1f" else b"") + data)
+    path.write_bytes((SCINCL if format == "scincl" and data[:1] not in b"{[P\x1f" else b"") + data)
     for guess in (format, None):
         with pytest.raises((InputError, EmptyResultError, UserError)) as raised:
             import_samples(path, corpus, tmp_path / "s", format=guess)
@@ -485,34 +401,34 @@ def test_hostile_files_are_counted_or_refused(tmp_path, corpus, format, data):
 
 def test_parquet_of_other_types_is_counted_or_refused(tmp_path, corpus):
     columns = {"anchor_id": [1, None, 8], "positive_id": [[1], [2], None], "negative_id": [b"a", b"\xff", None]}
-    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
-    with pytest.raises(EmptyResultError, match="3 rows: no id"):
-        import_samples(tmp_path / "x.parquet", corpus, tmp_path / "s")
-    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "y.parquet")
-    with pytest.raises(InputError, match="has no columns anchor"):
-        import_samples(tmp_path / "y.parquet", corpus, tmp_path / "s")
+    for table, error, message in (
+        (columns, EmptyResultError, "3 rows: no id"),
+        ({"text": ["a"]}, InputError, "has no columns anchor"),
+    ):
+        pq.write_table(pa.table(table), tmp_path / "x.parquet")
+        with pytest.raises(error, match=message):
+            import_samples(tmp_path / "x.parquet", corpus, tmp_path / "s")
 
 
-def test_one_format_at_a_time(tmp_path, corpus, samples):
-    export_samples(samples, corpus, tmp_path / "out", to="scincl")
-    export_samples(samples, corpus, tmp_path / "out", to="scirepeval")
-    with pytest.raises(UserError, match="files of scincl and scirepeval"):
-        import_samples(tmp_path / "out", corpus, tmp_path / "s")
+def test_one_format_at_a_time(tmp_path, corpus, samples, export):
+    export("scincl")
+    export("scirepeval")
     back = import_samples(tmp_path / "out", corpus, tmp_path / "s", format="scirepeval")
     assert rows_of(back) == rows_of(samples) and back.manifest.facts["source"] == ["triplets.jsonl"]
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(UserError, match="notes.txt is not a file of scincl"):
-        import_samples([tmp_path / "out/train_triples.csv", tmp_path / "notes.txt"], corpus, tmp_path / "s2")
-    with pytest.raises(UserError, match="nowhere does not exist"):
-        import_samples(tmp_path / "nowhere", corpus, tmp_path / "s2")
-    with pytest.raises(InputError, match="no samples in a format that citeweave knows"):
-        import_samples(tmp_path / "notes.txt", corpus, tmp_path / "s2")
-    with pytest.raises(UserError, match="--from is 'scinlc'.*Did you mean 'scincl'"):
-        import_samples(tmp_path / "out", corpus, tmp_path / "s2", format="scinlc")
+    for paths, format, message in (
+        (tmp_path / "out", None, "files of scincl and scirepeval"),
+        ([tmp_path / "out/train_triples.csv", tmp_path / "notes.txt"], None, "notes.txt is not a file of scincl"),
+        (tmp_path / "nowhere", None, "nowhere does not exist"),
+        (tmp_path / "notes.txt", None, "no samples in a format that citeweave knows"),
+        (tmp_path / "out", "scinlc", "--from is 'scinlc'.*Did you mean 'scincl'"),
+    ):
+        with pytest.raises((UserError, InputError), match=message):
+            import_samples(paths, corpus, tmp_path / "s2", format=format)
 
 
-def test_the_same_import_is_not_done_twice(tmp_path, corpus, samples):
-    export_samples(samples, corpus, tmp_path / "out", to="scincl")
+def test_the_same_import_is_not_done_twice(tmp_path, corpus, export):
+    export("scincl")
     first = import_samples(tmp_path / "out", corpus, tmp_path / "s")
     assert import_samples(tmp_path / "out", corpus, tmp_path / "s").manifest.made == first.manifest.made
     triples = tmp_path / "out/train_triples.csv"
@@ -522,74 +438,58 @@ def test_the_same_import_is_not_done_twice(tmp_path, corpus, samples):
     assert len(rows_of(import_samples(tmp_path / "out", corpus, tmp_path / "s", overwrite=True))) == 2
 
 
-# --- writing ---------------------------------------------------------------------------------------
-
-
-def test_what_is_there_is_refused_or_replaced_as_a_whole(tmp_path, corpus, samples):
+def test_existing_files_are_refused_or_all_replaced(tmp_path, export):
     out = tmp_path / "out"
-    export_samples(samples, corpus, out, to="specter", options=ExportOptions(val=0.5))
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    export("specter", val=0.5)
+    before = contents(out)
     with pytest.raises(UserError, match="already holds data.json, .*--overwrite"):
-        export_samples(samples, corpus, out, to="specter")
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+        export("specter")
+    assert contents(out) == before
     (out / "mine.txt").write_text("stays")
-    export_samples(samples, corpus, out, to="specter", overwrite=True)
-    assert written(out) == ["data.json", "metadata.json", "mine.txt", "train.txt"]
+    export("specter", overwrite=True)
+    assert list(contents(out)) == ["data.json", "metadata.json", "mine.txt", "train.txt"]
     with pytest.raises(UserError, match="artifact of citeweave"):
-        export_samples(samples, corpus, samples.folder, to="scincl")
+        export("scincl", "samples")
     with pytest.raises(UserError, match="is a file"):
-        export_samples(samples, corpus, out / "mine.txt", to="scincl")
+        export("scincl", "out/mine.txt")
 
 
-def test_a_failure_leaves_nothing(tmp_path, corpus, samples):
-    (tmp_path / "old").mkdir()
-    for folder in ("old", "new"):
-        with pytest.raises(UserError, match="leave-out"):
-            export_samples(
-                samples, corpus, tmp_path / folder, to="specter", options=ExportOptions(leave_out=("cites",))
-            )
-    assert written(tmp_path / "old") == [] and not (tmp_path / "new").exists()
-
-
-def test_blocks_change_nothing_in_what_is_written(tmp_path, corpus, samples, monkeypatch):
-    wide = ExportOptions(columns="group", file_type="jsonl")
+def test_blocks_change_nothing_in_what_is_written(tmp_path, export, monkeypatch):
     for part in ("whole", "parts"):
-        export_samples(samples, corpus, tmp_path / part, to="scincl")
-        export_samples(samples, corpus, tmp_path / part, to="sentence_transformers", options=wide)
+        export("scincl", part)
+        export("sentence_transformers", part, columns="group", file_type="jsonl")
         monkeypatch.setattr(triplet_rows, "CELLS", 3)
         monkeypatch.setattr(sentence_transformers, "CELLS", 3)
-    for name in written(tmp_path / "whole"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
 
-def test_wrong_options_are_refused(tmp_path, corpus, samples):
+def test_wrong_options_are_refused_and_leave_nothing(tmp_path, export):
+    (tmp_path / "old").mkdir()
     for to, options, message in (
-        ("scincl", ExportOptions(val=0.1), "--val is an option of --to specter, not of scincl"),
-        ("specter", ExportOptions(file_type="jsonl"), "--file-type is an option of --to sentence_transformers"),
-        ("scincle", ExportOptions(), "--to is 'scincle'.*Did you mean 'scincl'"),
+        ("scincl", {"val": 0.1}, "--val is an option of --to specter, not of scincl"),
+        ("specter", {"file_type": "jsonl"}, "--file-type is an option of --to sentence_transformers"),
+        ("scincle", {}, "--to is 'scincle'.*Did you mean 'scincl'"),
+        ("specter", {"leave_out": ("cites",)}, "leave-out"),
+        ("specter", {"leave_out": ("esay",)}, "--leave-out is 'esay'.*Did you mean 'easy'"),
+        ("specter", {"columns": "pair"}, None),
+        ("specter", {"file_type": "csv"}, None),
+        ("specter", {"val": 1.0}, None),
+        ("specter", {"val": 0.6, "test": 0.6}, None),
+        ("specter", {"negatives": -1}, None),
     ):
-        with pytest.raises(UserError, match=message):
-            export_samples(samples, corpus, tmp_path / "x", to=to, options=options)
-    for wrong in (
-        {"columns": "pair"},
-        {"file_type": "csv"},
-        {"val": 1.0},
-        {"val": 0.6, "test": 0.6},
-        {"negatives": -1},
-    ):
-        with pytest.raises(UserError):
-            ExportOptions(**wrong)
-    assert not (tmp_path / "x").exists() and set(FORMATS) == set(READERS) == set(WRITERS)
+        for folder in ("old", "new"):
+            with pytest.raises(UserError, match=message):
+                export(to, folder, **options)
+    assert contents(tmp_path / "old") == {} and not (tmp_path / "new").exists()
+    assert set(FORMATS) == set(READERS) == set(WRITERS)
 
 
-def test_samples_of_another_corpus_are_refused(tmp_path, corpus, samples):
-    (tmp_path / "p.jsonl").write_text('{"id": "a", "title": "One"}\n{"id": "b", "title": "Two"}')
-    other = import_papers(tmp_path / "p.jsonl", tmp_path / "c").corpus
+def test_samples_of_another_corpus_are_refused(tmp_path, corpus, export):
+    other = papers_corpus(tmp_path, [{"id": "a", "title": "One"}, {"id": "b", "title": "Two"}])
     with pytest.raises(UserError, match="another corpus"):
-        export_samples(samples, other, tmp_path / "x", to="scincl")
-    damaged = samples_of(tmp_path / "s", corpus, [(0, [1], [(99, 1)])])
+        export("scincl", corpus=other)
     with pytest.raises(ArtifactError, match="rows that no paper has"):
-        export_samples(damaged, corpus, tmp_path / "x", to="scincl")
+        export("scincl", samples=samples_of(tmp_path / "s", corpus, [(0, [1], [(99, 1)])]))
 
 
 def test_keys_of_bibtex_come_back_too(tmp_path):
@@ -602,17 +502,8 @@ def test_keys_of_bibtex_come_back_too(tmp_path):
     assert rows_of(import_samples(tmp_path / "out", corpus, tmp_path / "back")) == rows_of(samples)
 
 
-# --- real files ------------------------------------------------------------------------------------
-
-
-def test_real_files_of_specter(shared, tmp_path):
-    """The sample's metadata has the queries only: the other papers get titles here."""
-    folder = shared / "samples" / "specter" / "training"
-    data = json.loads((folder / "data.json").read_bytes())
-    others = sorted({other for entries in data.values() for other in entries})
-    titles = tmp_path / "titles.jsonl"
-    titles.write_text("".join(json.dumps({"id": other, "title": f"Paper {other}"}) + "\n" for other in others))
-    corpus = import_papers([folder / "metadata.json", titles], tmp_path / "c").corpus
+def test_real_files_of_specter(specter_training, tmp_path):
+    folder, data, corpus = specter_training
     samples = import_samples(folder, corpus, tmp_path / "s")
     facts = samples.manifest.facts
     assert facts["source"] == ["data.json", "test.txt", "train.txt", "val.txt"]
@@ -630,14 +521,12 @@ def test_real_triplets_of_scirepeval(shared, tmp_path):
     corpus = import_papers(small, tmp_path / "c").corpus
     samples = import_samples(small, corpus, tmp_path / "s")
     records = json.loads(small.read_bytes())
-    wanted = [[f"s2:{record[part]['corpus_id']}" for part in ("query", "pos", "neg")] for record in records]
+    wanted = [[f"s2:{record[part]['corpus_id']}" for part in PARTS] for record in records]
     assert [[corpus.ids[row] for row in line] for line in rows_of(samples)] == wanted and len(wanted) == 20
     for record in records:
-        for part in ("query", "pos", "neg"):
-            record[part] = {"title": record[part]["title"], "abstract": record[part]["abstract"]}
+        record |= {part: {key: record[part][key] for key in ("title", "abstract")} for part in PARTS}
     (tmp_path / "texts.json").write_text(json.dumps(records))
-    by_text = import_samples(tmp_path / "texts.json", corpus, tmp_path / "t")
-    assert rows_of(by_text) == rows_of(samples)
+    assert rows_of(import_samples(tmp_path / "texts.json", corpus, tmp_path / "t")) == rows_of(samples)
 
 
 def test_real_triplets_of_ids(shared, tmp_path):
@@ -647,7 +536,7 @@ def test_real_triplets_of_ids(shared, tmp_path):
     corpus = import_papers(folder / "papers.jsonl.gz", tmp_path / "c").corpus
     samples = import_samples(folder / "triplets.jsonl", corpus, tmp_path / "s")
     lines = [json.loads(line) for line in (folder / "triplets.jsonl").read_text().splitlines()]
-    wanted = [[line[part] for part in ("query", "pos", "neg")] for line in lines if line["pos"] and line["neg"]]
+    wanted = [[line[part] for part in PARTS] for line in lines if line["pos"] and line["neg"]]
     assert [[corpus.ids[row] for row in line] for line in rows_of(samples)] == wanted and len(wanted) == 200
     assert samples.manifest.facts["records"]["triplets"]["rejected"] == {"no query, pos and neg": 40}
     for format in ("scincl", "scirepeval", "sentence_transformers"):

@@ -1,11 +1,15 @@
 """Distances between papers against loops written out, their gradients against finite differences, and every corner."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
+from citeweave.vectors import transport
 from citeweave.vectors.document_distance import (
     DISTANCES,
     LIMITS,
@@ -15,11 +19,20 @@ from citeweave.vectors.document_distance import (
     document_scores,
     match,
 )
-from citeweave.vectors.sentence_distances import METRICS, PaperPairs
+from citeweave.vectors.sentence_distances import METRICS, PaperPairs, distances_to_query, sentence_distances
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.transport import ENTROPY, round_to_marginals
+from citeweave.vectors.transport_kernels import transport_distances, transport_plan
+
+from .conftest import softmax
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+SIZES = [(1, 1), (3, 2), (2, 5), (7, 7), (1, 4), (4, 1), (9, 3)]
+KINDS = [
+    *(DocumentDistance(name, metric=metric) for name in DISTANCES for metric in METRICS),
+    DocumentDistance("transport", mode="geomloss"),
+]
 
 
 def drawn(seed, sizes, dimension=6, scale=1.0):
@@ -37,18 +50,10 @@ def paired(queries, candidates):
     return PaperPairs.of([torch.from_numpy(q) for q in queries], [torch.from_numpy(c) for c in candidates])
 
 
-SIZES = [(1, 1), (3, 2), (2, 5), (7, 7), (1, 4), (4, 1), (9, 3)]
-
-
 def sentence_by_sentence(query, candidate, metric):
     if metric == "l2":
         return np.array([[np.linalg.norm(q - c) for c in candidate] for q in query])
     return np.array([[1 - q @ c / max(np.linalg.norm(q) * np.linalg.norm(c), 1e-30) for c in candidate] for q in query])
-
-
-def softmax(values):
-    powers = np.exp(values - values.max())
-    return powers / powers.sum()
 
 
 def sinkhorn(distances, a, b, rounds=5000):
@@ -65,9 +70,7 @@ def written_out(distances, name, temperature):
     if name == "single":
         return float(distances.min())
     if name == "top2":
-        return float(
-            np.sort(np.r_[distances.ravel(), distances.ravel()] if distances.size == 1 else distances.ravel())[:2].sum()
-        )
+        return float(np.sort(distances.ravel())[[0, min(1, distances.size - 1)]].sum())
     if name == "mean_best":
         return float(distances.min(axis=1).mean())
     if name == "attention":
@@ -150,9 +153,8 @@ def test_empty_papers_and_equal_sentences_do_not_spoil_gradients(name, mode):
     candidates[3] = queries[3].copy()
     pairs = paired(queries, candidates)
     left = pairs.queries.clone().requires_grad_()
-    found = match(
-        PaperPairs(left, pairs.candidates, pairs.query_mask, pairs.candidate_mask), DocumentDistance(name, mode=mode)
-    )
+    given = PaperPairs(left, pairs.candidates, pairs.query_mask, pairs.candidate_mask)
+    found = match(given, DocumentDistance(name, mode=mode))
     assert found.distances[3] == 0 and found.training[3] == 0
     assert torch.isposinf(found.distances[pairs.empty]).all() and torch.isposinf(found.training[pairs.empty]).all()
     (found.distances.sum() + found.training.sum()).backward()  # the empty pairs too
@@ -202,13 +204,9 @@ def stored(seed=0):
     return SentenceVectors.of([f"p{at}" for at in range(6)], papers, numbers=numbers)
 
 
-@pytest.mark.parametrize(
-    "distance",
-    [DocumentDistance(name, 0.5, metric) for name in DISTANCES for metric in METRICS]
-    + [DocumentDistance("transport", 0.5, mode="geomloss")],
-    ids=lambda distance: f"{distance.name} {distance.metric} {distance.mode}",
-)
-def test_scores_of_many_pairs_are_those_of_each(distance, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.name} {kind.metric} {kind.mode}")
+def test_scores_of_many_pairs_are_those_of_each(kind, monkeypatch):
+    distance = replace(kind, temperature=0.5)
     vectors, rng = stored(), np.random.default_rng(1)
     queries = np.array([3, 0, 2, 5, -1, 3])
     offsets = np.array([0, 6, 12, 13, 19, 20, 23])
@@ -251,13 +249,9 @@ def test_numbers_that_are_not_finite_are_refused():
     for number in (np.inf, np.nan):
         vectors = stored()
         vectors.matrix[vectors.offsets[4]] = number  # past the doors that refuse it
-        for name in DISTANCES:
+        for distance in (*map(DocumentDistance, DISTANCES), DocumentDistance(mode="geomloss")):
             with pytest.raises(UserError, match="1 pairs of papers, such as one with 'p4'.*not finite"):
-                document_scores(vectors, np.array([0]), np.array([0, 2]), np.array([4, 3]), DocumentDistance(name))
-        with pytest.raises(UserError, match="1 pairs of papers, such as one with 'p4'"):
-            document_scores(
-                vectors, np.array([0]), np.array([0, 2]), np.array([4, 3]), DocumentDistance(mode="geomloss")
-            )
+                document_scores(vectors, np.array([0]), np.array([0, 2]), np.array([4, 3]), distance)
     with pytest.raises(UserError, match="1 of 2 pairs.*too large"):
         match(paired([np.ones((2, 3)), np.ones((1, 3))], [np.ones((1, 3)), np.full((1, 3), 1e200)]), DocumentDistance())
 
@@ -275,16 +269,12 @@ def test_a_vector_of_zeros_has_the_cosine_0():
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"metric": "dot"}, "metric is 'dot'"),
         ({"mode": "geomloss", "metric": "cosine"}, "has l2 only"),
+        ({"mode": "geomloss", "start": "batch"}, "start is 'batch'.*score with 'pair'"),
     ],
 )
 def test_wrong_settings_are_refused(options, message):
     with pytest.raises(UserError, match=message):
-        DocumentDistance(**options)
-
-
-def test_a_score_cannot_depend_on_its_company():
-    with pytest.raises(UserError, match="start is 'batch'.*score with 'pair'"):
-        PlacedSentences(stored()).scores(0, np.array([1]), DocumentDistance(mode="geomloss", start="batch"))
+        PlacedSentences(stored()).scores(0, np.array([1]), DocumentDistance(**options))
 
 
 def test_devices():
@@ -295,3 +285,145 @@ def test_devices():
             document_scores(*pair, device="cuda")
     with pytest.raises(UserError, match="device is 'gpu'"):
         document_scores(*pair, device="gpu")
+
+
+# --- every corner that numbers and lengths of papers have -------------------------------------------
+
+
+SCALES = {"float64": [1e-150, 1e100], "float32": [1e-30, 1e30], "float16": [1e-6, 1e4]}
+
+
+@st.composite
+def papers(draw, count, dtype, dimension=3):
+    """Papers of 0, 1, few or 60 sentences: normal, all the same, zeros, far apart, very small or very large."""
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    found = []
+    for _ in range(count):
+        size = draw(st.sampled_from([0, 1, 1, 2, 3, 7, 60]))
+        scale = draw(st.sampled_from([1.0, 1.0, 0.05, 50.0, 0.0, *SCALES[dtype]]))
+        paper = rng.normal(size=(size, dimension))
+        if draw(st.booleans()):
+            paper[:] = paper[:1].copy()
+        elif size and draw(st.booleans()):
+            paper[0] = 0
+        found.append((paper * scale).astype(dtype))
+    if draw(st.booleans()):
+        found[-1] = found[0].copy()
+    return found
+
+
+@given(data=st.data(), dtype=st.sampled_from(list(SCALES)), temperature=st.sampled_from([1e-3, 0.5, 5000.0]))
+@settings(max_examples=20)
+def test_distances_plans_and_gradients_are_numbers(data, dtype, temperature):
+    sides = [data.draw(papers(3, dtype)) for _ in range(2)]
+    leaves = [[torch.from_numpy(paper).requires_grad_() for paper in side] for side in sides]
+    empty = np.array([not (len(query) and len(candidate)) for query, candidate in zip(*sides, strict=True)])
+    for kind in KINDS:
+        distance = replace(kind, temperature=temperature)
+        found = match(PaperPairs.of(*leaves), distance)
+        for values in (found.distances.detach().numpy(), found.training.detach().numpy()):
+            assert np.isfinite(values[~empty]).all() and np.isposinf(values[empty]).all()
+        plans = found.plans.detach().numpy()
+        assert np.isfinite(plans).all() and (plans >= 0).all()
+        for plan, query, candidate in zip(plans, *sides, strict=True):
+            n, m = (len(query), len(candidate)) if len(query) and len(candidate) else (0, 0)
+            assert not plan[n:].any() and not plan[:, m:].any()
+        (found.distances + found.training).sum().backward()
+        for leaf in (leaf for side in leaves for leaf in side):
+            # a vector of 1e-6 in half precision turns by more than that type can hold
+            assert (torch.isfinite(leaf.grad) if dtype != "float16" else ~leaf.grad.isnan()).all()
+            leaf.grad = None
+        if (kind.name, kind.mode) == ("transport", "exact"):
+            check_marginals(found.sentences.detach().numpy(), plans, sides, temperature)
+
+
+def check_marginals(apart, plans, sides, temperature):
+    for cost, plan, query, candidate in zip(apart, plans, *sides, strict=True):
+        if len(query) and len(candidate):
+            cost, plan = cost[: len(query), : len(candidate)], plan[: len(query), : len(candidate)]
+            assert np.allclose(plan.sum(1), softmax(-cost.min(axis=1) / temperature), rtol=0, atol=1e-6)
+            assert np.allclose(plan.sum(0), softmax(-cost.min(axis=0) / temperature), rtol=0, atol=1e-6)
+
+
+@given(data=st.data(), dtype=st.sampled_from(["float16", "float32"]), temperature=st.sampled_from([1e-3, 0.5, 5000.0]))
+@settings(max_examples=30)
+def test_scores_are_numbers_and_those_of_one_pair_at_a_time(data, dtype, temperature):
+    blocks = data.draw(papers(4, dtype))
+    vectors = SentenceVectors.of(["a", "b", "c", "d"], blocks, dtype=dtype)
+    wanted = data.draw(st.sampled_from([None, np.array([], np.int64), np.array([0]), np.array([1, 59])]))
+    query = blocks[0] if wanted is None else blocks[0][wanted[wanted < len(blocks[0])]]
+    rows = np.array([1, -1, 2, 3, 0, 2])
+    for kind in KINDS:
+        distance = replace(kind, temperature=temperature)
+        scores = document_scores(vectors, np.array([0]), np.array([0, 6]), rows, distance, query_sentences=[wanted])
+        for row, score in zip(rows, scores, strict=True):
+            if row < 0 or not len(query) or not len(blocks[row]):
+                assert score == -np.inf
+            else:
+                alone = match(paired([query], [blocks[row]]), distance)
+                # the last digits of a distance grow by this division
+                slack = 1e-7 + 1e-13 * float(alone.sentences.max()) / min(temperature, 0.05)
+                assert score == pytest.approx(-alone.distances.item(), rel=1e-7 + slack, abs=1e-7)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_product_gives_the_distances_that_differences_give(metric):
+    rng = np.random.default_rng(0)
+    query = 30 + rng.normal(size=(5, 24))  # far from the origin, where products cancel
+    sentences = np.concatenate([query, query * (1 + 1e-7), query + 1e-9, -query, 1e25 * query, 0 * query])
+    query[4] = 0
+    query, sentences = torch.from_numpy(query), torch.from_numpy(sentences)
+    pairs = PaperPairs.of([query], [sentences])
+    expected, found = sentence_distances(pairs, metric)[0].T, distances_to_query(query, sentences, metric)
+    assert torch.allclose(found, expected, rtol=1e-9, atol=1e-15)
+    assert not found.diagonal()[:4].any()  # the same sentence, exactly
+
+
+def test_vectors_stay_where_they_are_placed():
+    rng = np.random.default_rng(1)
+    blocks = [rng.normal(size=(size, 5)).astype(np.float32) for size in (3, 0, 2, 6, 1)]
+    vectors = SentenceVectors.of(list("abcde"), blocks)
+    placed, rows = PlacedSentences(vectors, "cpu"), np.arange(-1, 5)
+    for distance in KINDS:
+        expected = document_scores(vectors, np.array([3]), np.array([0, 6]), rows, distance)
+        for query in (3, np.int64(3), blocks[3], blocks[3].astype(np.float64)):
+            assert np.allclose(placed.scores(query, rows, distance)[2:], expected[2:], atol=1e-12)
+        some = placed.scores(3, rows, distance, sentences=np.array([1, 4]))
+        assert np.allclose(some[3:], placed.scores(blocks[3][[1, 4]], rows, distance)[3:], atol=1e-12)
+        again = document_scores(placed, np.array([3]), np.array([0, 6]), rows, distance)
+        assert np.array_equal(again, expected) and np.isneginf(again).sum() == 2
+        assert np.isneginf(placed.scores(np.empty((0, 5)), rows, distance)).all()
+    with pytest.raises(UserError, match=r"shape \(2, 4\); it must be \(sentences, 5\)"):
+        placed.scores(np.zeros((2, 4)), rows, KINDS[0])
+    with pytest.raises(UserError, match="query's sentence vectors hold numbers that are not finite"):
+        placed.scores(np.full((2, 5), np.nan), rows, KINDS[0])
+
+
+def test_workers_change_no_score():
+    rng = np.random.default_rng(2)
+    costs, m, n = rng.random((6000, 7)) * 3, rng.integers(1, 9, 1000), rng.integers(1, 8, 1000)
+    one, three = (
+        transport_distances(costs, np.cumsum(m) - m, m, n, temperature=0.5, workers=workers) for workers in (1, 3)
+    )
+    assert np.array_equal(one, three)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 6), (6, 3), (1, 7)])
+def test_the_compiled_plan_is_that_of_match(n, m):
+    rng = np.random.default_rng(4)
+    found = match(paired(*([rng.normal(size=(size, 5))] for size in (n, m))), DocumentDistance(temperature=0.5))
+    plan = transport_plan(found.sentences[0].numpy(), temperature=0.5)
+    np.testing.assert_allclose(plan, found.plans[0].numpy(), atol=1e-6)
+    assert float((plan * found.sentences[0].numpy()).sum()) == pytest.approx(float(found.distances[0]), abs=1e-9)
+
+
+def test_the_pauses_of_a_graphics_card_change_nothing(monkeypatch):
+    """What is asked for less often there rests once it is solved."""
+    rng = np.random.default_rng(3)
+    pairs = paired(*([rng.normal(size=(size, 4)) for size in (3, 1, 5, 8)] for _ in range(2)))
+    expected = match(pairs, DocumentDistance(temperature=0.5))
+    monkeypatch.setattr(transport, "CPU_PAUSE", 4)
+    monkeypatch.setattr(transport, "CPU_MAX_LEFT", 0.5)
+    found = match(pairs, DocumentDistance(temperature=0.5))
+    assert torch.allclose(found.distances, expected.distances, rtol=0, atol=1e-9)
+    assert torch.allclose(found.plans, expected.plans, rtol=0, atol=1e-9)

@@ -49,12 +49,8 @@ def test_shards_of_semantic_scholar(tmp_path):
 
 @pytest.mark.parametrize("name", ["paper_id", "doc_id", "id"])
 def test_lines_of_specter_scidocs_and_scirepeval(tmp_path, name):
-    path = write(
-        tmp_path / "cls.jsonl",
-        {name: "a" * 40, "title": "T", "embedding": MATRIX[0].tolist()},
-        {name: 77, "embedding": MATRIX[1].tolist()},
-        {name: "c", "embedding": []},
-    )
+    records = [("a" * 40, MATRIX[0].tolist()), (77, MATRIX[1].tolist()), ("c", [])]
+    path = write(tmp_path / "cls.jsonl", *({name: id, "title": "T", "embedding": vector} for id, vector in records))
     vectors = import_vectors([path], tmp_path / "v", model="specter", revision="1", dtype="float32")
     assert list(vectors.ids) == ["a" * 40, "77"] and np.array_equal(vectors.matrix, MATRIX[:2])
     assert vectors.provenance.label == "specter@1" and counts(vectors) == {"no vector": 1}
@@ -118,23 +114,20 @@ def test_many_rows_of_parquet_keep_their_order(tmp_path):
     assert vectors.ids[2999] == "p2999" and np.array_equal(vectors.matrix, matrix)
 
 
-def test_models_are_not_mixed(tmp_path):
+def test_models_and_lengths_are_not_mixed(tmp_path):
     one = write(tmp_path / "one.jsonl", shard(1, "[1, 2]"))
     other = write(tmp_path / "other.jsonl", shard(2, "[1, 2]", model="specter_v1@3"))
     unnamed = write(tmp_path / "unnamed.jsonl", {"id": "a", "embedding": [1, 2]})
-    with pytest.raises(UserError, match=r"other.jsonl holds vectors of 'specter_v1@3'.*are of 'specter_v2@v0.1.1'"):
-        import_vectors([one, other], tmp_path / "v")
-    with pytest.raises(UserError, match=r"unnamed.jsonl holds vectors of an unnamed model"):
-        import_vectors([one, unnamed], tmp_path / "v")
-    assert not (tmp_path / "v").exists() and not work_folder(tmp_path / "v").exists()
+    first = write(tmp_path / "first.jsonl", *(shard(i, [1.0] * (2 if i else 3)) for i in range(5)))
+    for paths, message in (
+        ([one, other], r"other.jsonl holds vectors of 'specter_v1@3'.*are of 'specter_v2@v0.1.1'"),
+        ([one, unnamed], "unnamed.jsonl holds vectors of an unnamed model"),
+        ([first], "4 vectors have another length than the first one, 3, and only 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            import_vectors(paths, tmp_path / "v")
+    assert len(list(tmp_path.iterdir())) == 4
     assert import_vectors([one], tmp_path / "v", model="mine").provenance.label == "mine"
-
-
-def test_a_lone_first_vector_of_another_length_does_not_decide(tmp_path):
-    path = write(tmp_path / "x.jsonl", *(shard(i, [1.0] * (2 if i else 3)) for i in range(5)))
-    with pytest.raises(UserError, match="4 vectors have another length than the first one, 3, and only 1"):
-        import_vectors([path], tmp_path / "v")
-    assert [p.name for p in tmp_path.iterdir()] == ["x.jsonl"]
 
 
 def test_the_same_import_is_not_done_twice(tmp_path):
@@ -184,22 +177,21 @@ def test_what_cannot_be_read_is_one_clear_error(tmp_path, case):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({name, "x.ids"})
 
 
-def test_what_does_not_fit_together_is_one_clear_error(tmp_path):
+def test_inputs_that_do_not_fit_together_are_one_clear_error(tmp_path):
+    def check(name, error, message, **options):
+        with pytest.raises(error, match=message):
+            import_vectors([tmp_path / name], tmp_path / "v", **options)
+
     np.save(tmp_path / "x.npy", MATRIX)
-    with pytest.raises(InputError, match=r"no list of ids beside it; write x\.ids"):
-        import_vectors([tmp_path / "x.npy"], tmp_path / "v")
+    check("x.npy", InputError, r"no list of ids beside it; write x\.ids")
     (tmp_path / "x.ids").write_text("a\nb\n")
-    with pytest.raises(InputError, match=r"x\.ids has 2 ids for the 3 rows"):
-        import_vectors([tmp_path / "x.npy"], tmp_path / "v")
+    check("x.npy", InputError, r"x\.ids has 2 ids for the 3 rows")
     pq.write_table(pa.table({"name": ["a"], "embedding": [[1.0]]}), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="its columns are name, embedding"):
-        import_vectors([tmp_path / "x.parquet"], tmp_path / "v")
-    with pytest.raises(UserError, match="--dtype is 'int8'"):
-        import_vectors([write(tmp_path / "x.jsonl", shard(1, "[1]"))], tmp_path / "v", dtype="int8")
-    with pytest.raises(EmptyResultError, match="1: no vector"):
-        import_vectors([write(tmp_path / "x.jsonl", shard(1, "[]"))], tmp_path / "v")
-    with pytest.raises(UserError, match="does not exist"):
-        import_vectors([tmp_path / "absent"], tmp_path / "v")
+    check("x.parquet", InputError, "its columns are name, embedding")
+    write(tmp_path / "x.jsonl", shard(1, "[]"))
+    check("x.jsonl", UserError, "--dtype is 'int8'", dtype="int8")
+    check("x.jsonl", EmptyResultError, "1: no vector")
+    check("absent", UserError, "does not exist")
 
 
 ANYTHING = st.recursive(

@@ -91,15 +91,15 @@ def test_no_queries_and_no_candidates():
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(UserError, match="method is 'lucen'.*Did you mean 'lucene'"):
-        Bm25(["a"], method="lucen")
-    with pytest.raises(UserError, match="b is between 0 and 1"):
-        Bm25(["a"], b=2)
-    with pytest.raises(UserError, match="k1 must not be negative"):
-        Bm25(["a"], k1=-1)
+    for options, message in (
+        ({"method": "lucen"}, "method is 'lucen'.*Did you mean 'lucene'"),
+        ({"b": 2}, "b is between 0 and 1"),
+        ({"k1": -1}, "k1 must not be negative"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Bm25(["a"], **options)
 
 
 def test_nothing_is_printed(capfd):
-    index = Bm25(made_up(50, 6))
-    index.top(made_up(5, 7), 3)
+    Bm25(made_up(50, 6)).top(made_up(5, 7), 3)
     assert capfd.readouterr() == ("", "")
