@@ -73,9 +73,8 @@ def test_rows_may_be_read_only_memory_maps(tmp_path):
     part = csr(random_matrix(3, 30, 0.3))
     for name, array in (("offsets", part.offsets), ("targets", part.targets)):
         np.save(tmp_path / f"{name}.npy", array)
-    mapped = Csr(
-        *(np.load(tmp_path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("offsets", "targets"))
-    )
+    names = ("offsets", "targets")
+    mapped = Csr(*(np.load(tmp_path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names))
     block = np.eye(30, dtype=np.float32)
     assert np.array_equal(Adjacency((mapped,)).times(block), Adjacency((part,)).times(block))
     assert np.array_equal(mapped.transposed().targets, part.transposed().targets)
@@ -96,9 +95,8 @@ def test_a_block_of_bfloat16_is_summed_in_full_precision():
     numbers = np.random.default_rng(0).integers(-100, 100, (50, 18)).astype(np.float32)  # exact in 8 bits
     halves = (numbers.view(np.uint32) >> 16).astype(np.uint16)
     sums = np.empty((50, 18), np.float32)
-    Adjacency((csr(matrix, weighted=True),)).sweep(
-        halves, lambda first, found: sums.__setitem__(slice(first, None), found)
-    )
+    adjacency = Adjacency((csr(matrix, weighted=True),))
+    adjacency.sweep(halves, lambda first, found: sums.__setitem__(slice(first, None), found))
     assert np.array_equal(sums, matrix @ numbers)
 
 

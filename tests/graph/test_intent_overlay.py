@@ -43,8 +43,8 @@ def write_overlay(corpus, folder, confidence, own=None):
         out.close()
         mask = np.where(own > 0, own, mask_from_confidence(confidence, 0.5))
         out.write_citations(mask, confidence, np.full(number, 70_000), own > 0)
-        facts = {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 1}}
-        artifact.facts |= facts
+        counts = {"citations": {"all": number}, "contexts": {"all": 1}}
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, **counts}
         artifact.finish()
     return IntentOverlay.open(folder)
 
@@ -62,10 +62,12 @@ def overlay(corpus):
     return write_overlay(corpus, corpus.folder.parent / "intents", rows, own)
 
 
+def masks_by_pair(corpus, masks):
+    return {(int(a), int(b)): int(mask) for a, b, mask in zip(corpus.citing, corpus.cited, masks, strict=True)}
+
+
 def test_a_graph_gets_the_masks_of_its_citations(corpus, overlay, tmp_path):
-    expected = {
-        (int(a), int(b)): int(mask) for a, b, mask in zip(corpus.citing, corpus.cited, overlay.mask, strict=True)
-    }
+    expected = masks_by_pair(corpus, overlay.mask)
     graph = overlay.on(build_graph(corpus, tmp_path / "graph"), corpus)
     edges = list(zip(graph.sources().tolist(), graph.cited.targets.tolist(), strict=True))
     assert len(edges) == len([1 for a, b in expected if a != b]) > 4  # no paper cites itself in a graph
@@ -80,8 +82,7 @@ def test_any_graph_over_the_papers(corpus, overlay, edges, threshold):
     table = np.array(edges, np.int32).reshape(-1, 2)
     before = np.full(len(table), 64, np.uint8)
     graph = graph_from_edges(table[:, 0], table[:, 1], PAPERS, intents=before)
-    masks = overlay.masks_at(threshold)
-    known = {(int(a), int(b)): int(m) for a, b, m in zip(corpus.citing, corpus.cited, masks, strict=True)}
+    known = masks_by_pair(corpus, overlay.masks_at(threshold))
     found = overlay.on(graph, corpus, threshold=threshold)
     pairs = zip(found.sources().tolist(), found.cited.targets.tolist(), strict=True)
     assert found.intents.tolist() == [known.get(pair, 64) for pair in pairs]
@@ -99,9 +100,7 @@ def test_masks_by_another_threshold(overlay):
         assert overlay.masks_at(least).tolist() == expected
     assert overlay.masks_at(0.5).tolist() == overlay.mask.tolist()
     assert overlay.mask[overlay.given].tolist() == [6, 128]
-
-
-def test_columns_are_mapped_and_counts_end_at_their_largest(overlay):
+    # columns are mapped, and counts end at their largest
     assert not overlay.mask.flags.writeable
     assert overlay.contexts.tolist() == [65_535] * len(overlay)
     assert overlay.context_mask.tolist() == [1]
@@ -123,12 +122,13 @@ def test_finer_intents_have_no_confidence():
 def test_another_corpus_is_refused(corpus, overlay, tmp_path):
     other = write_corpus(tmp_path, EDGES[1:])
     graph = graph_from_edges(corpus.citing, corpus.cited, PAPERS)
-    with pytest.raises(UserError, match=rf"intents of corpus {corpus.hash[:12]}.*citeweave annotate"):
-        overlay.on(graph, other)
-    with pytest.raises(UserError, match=r"graph \(7 nodes\) is of another corpus"):
-        overlay.on(graph_from_edges(np.array([0]), np.array([1]), 7), corpus)
-    with pytest.raises(UserError, match="is of another corpus"):
-        overlay.on(build_graph(other, tmp_path / "graph"), corpus)
+    for asked, own, message in (
+        (graph, other, rf"intents of corpus {corpus.hash[:12]}.*citeweave annotate"),
+        (graph_from_edges(np.array([0]), np.array([1]), 7), corpus, r"graph \(7 nodes\) is of another corpus"),
+        (build_graph(other, tmp_path / "graph"), corpus, "is of another corpus"),
+    ):
+        with pytest.raises(UserError, match=message):
+            overlay.on(asked, own)
 
 
 def test_damage_is_told(corpus, tmp_path):

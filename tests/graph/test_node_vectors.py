@@ -23,9 +23,8 @@ def both_ways(nodes, sources, targets, weights=None):
     order = np.lexsort((targets, sources))
     offsets = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(sources, minlength=nodes), out=offsets[1:])
-    there = Csr(
-        offsets, targets[order].astype(np.int32), None if weights is None else weights[order].astype(np.float32)
-    )
+    weights = None if weights is None else weights[order].astype(np.float32)
+    there = Csr(offsets, targets[order].astype(np.int32), weights)
     return Adjacency((there, there.transposed()))
 
 
@@ -52,8 +51,9 @@ def unit(matrix):
 
 
 def options(method, **more):
-    values = {"dimension": 48, "edges": QUICK, "device": "cpu", "workers": 1, **more}
-    return NodeVectorOptions(method=method, **values)  # type: ignore[arg-type]
+    return NodeVectorOptions(
+        **{"method": method, "dimension": 48, "edges": QUICK, "device": "cpu", "workers": 1} | more
+    )
 
 
 @pytest.mark.parametrize("exponent", [0.0, -0.5])
@@ -131,28 +131,22 @@ def test_prone_turns_the_matrix_round_where_it_has_directions(weighted):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_communities_are_told_apart(method):
+def test_vectors_tell_communities_apart_and_are_0_without_neighbors(method, tmp_path):
     adjacency = communities()
-    edges = EdgeModel(epochs=12, batch=300, chunk=20, uniform=20)
-    vectors = embed_nodes(adjacency, options(method, edges=edges))
+    chosen = options(method, edges=EdgeModel(epochs=12, batch=300, chunk=20, uniform=20))
+    vectors = embed_nodes(adjacency, chosen)
     scores = vectors @ vectors.T
     np.fill_diagonal(scores, -np.inf)
     group = np.arange(160) // 40
     nearest = np.argsort(-scores[:160, :160], axis=1)[:, :10]
     assert (group[nearest] == group[:, None]).mean() > 0.9
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_vectors_are_finite_of_their_shape_and_0_without_neighbors(method, tmp_path):
-    adjacency = communities()
-    vectors = embed_nodes(adjacency, options(method))
     assert vectors.shape == (163, 48) and vectors.dtype == np.float32 and np.isfinite(vectors).all()
     assert vectors.any(axis=1).tolist() == (adjacency.degrees() > 0).tolist()
     if METHODS[method].score == "cosine":
         assert np.allclose(np.linalg.norm(vectors[:160], axis=1), 1, atol=1e-6)
     mapped = np.lib.format.open_memmap(tmp_path / "v.npy", "w+", np.float32, vectors.shape)
     mapped[:] = np.nan
-    assert embed_nodes(adjacency, options(method), out=mapped) is mapped
+    assert embed_nodes(adjacency, chosen, out=mapped) is mapped
     assert np.array_equal(np.load(tmp_path / "v.npy", allow_pickle=False), vectors)
 
 
@@ -176,53 +170,34 @@ def test_panels_share_the_columns_evenly():
     assert Panels(1000, 128, 1000 * 4 * 2 * 100).width == 64 and Panels(10, 7, 1 << 20).width == 7
 
 
-@pytest.mark.parametrize("method", CHEAP)
-def test_too_little_memory_is_said(method):
-    with pytest.raises(UserError, match="--memory is 1,000 bytes; node vectors of 163 nodes need at least"):
-        embed_nodes(communities(), options(method, memory=1000))
-
-
 @pytest.mark.parametrize("method", METHODS)
-def test_more_dimensions_than_nodes_are_no_harm(method):
+def test_odd_graphs_and_refusals(method):
     vectors = embed_nodes(both_ways(5, np.array([0, 0, 3]), np.array([1, 2, 4])), options(method, dimension=64))
-    assert np.isfinite(vectors).all() and vectors.any(axis=1).all()
+    assert np.isfinite(vectors).all() and vectors.any(axis=1).all()  # with more dimensions than nodes
+    part = Csr(np.array([0, 2, 3, 3]), np.array([1, 2, 2], np.int32), np.array([1, 0, 0], np.float32))
+    vectors = embed_nodes(Adjacency((part, part.transposed())), options(method))
+    assert np.isfinite(vectors).all() and vectors.any(axis=1).tolist() == [True, True, False]  # weight 0 is no edge
+    nothing = Csr(np.zeros(4, np.int64), np.zeros(0, np.int32))
+    with pytest.raises(UserError, match="3 nodes and no edges"):
+        embed_nodes(Adjacency((nothing, nothing)), options(method))
+    if method in CHEAP:
+        with pytest.raises(UserError, match="--memory is 1,000 bytes; node vectors of 163 nodes need at least"):
+            embed_nodes(communities(), options(method, memory=1000))
+    with pytest.raises(ValueError, match="shape"):
+        embed_nodes(communities(), options(method), out=np.empty((163, 47), np.float32))
 
 
 def test_an_edge_given_twice_is_an_edge_of_weight_two():
     adjacency = communities(2, 30)
     weights = [np.full(part.edges, 2, np.float32) for part in adjacency.parts]
     double = Adjacency(tuple(Csr(p.offsets, p.targets, w) for p, w in zip(adjacency.parts, weights, strict=True)))
-    once, twice, heavy = (
-        embed_nodes(a, options("fastrp")) for a in (adjacency, Adjacency(adjacency.parts * 2), double)
-    )
-    assert np.allclose(twice @ twice.T, once @ once.T, atol=0.02) and np.allclose(
-        heavy @ heavy.T, once @ once.T, atol=0.02
-    )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_edges_of_weight_0_are_none(method):
-    part = Csr(np.array([0, 2, 3, 3]), np.array([1, 2, 2], np.int32), np.array([1, 0, 0], np.float32))
-    vectors = embed_nodes(Adjacency((part, part.transposed())), options(method))
-    assert np.isfinite(vectors).all() and vectors.any(axis=1).tolist() == [True, True, False]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_graph_without_edges_is_refused(method):
-    nothing = Csr(np.zeros(4, np.int64), np.zeros(0, np.int32))
-    with pytest.raises(UserError, match="3 nodes and no edges"):
-        embed_nodes(Adjacency((nothing, nothing)), options(method))
-
-
-def test_an_unfit_result_array_is_refused():
-    with pytest.raises(ValueError, match="shape"):
-        embed_nodes(communities(), options("fastrp"), out=np.empty((163, 47), np.float32))
+    once, *others = (embed_nodes(a, options("fastrp")) for a in (adjacency, Adjacency(adjacency.parts * 2), double))
+    assert all(np.allclose(twice @ twice.T, once @ once.T, atol=0.02) for twice in others)
 
 
 def test_evening_out():
-    matrix = np.random.default_rng(0).normal(size=(5000, 6)).astype(np.float32) * np.array(
-        [9, 5, 3, 1, 1, 0], np.float32
-    )
+    matrix = np.random.default_rng(0).normal(size=(5000, 6)).astype(np.float32)
+    matrix *= np.array([9, 5, 3, 1, 1, 0], np.float32)
     values = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
     for power in (0.0, 0.5, 1.0):
         turned = matrix.copy()
@@ -232,38 +207,35 @@ def test_evening_out():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "wrong", "message"),
     [
-        (lambda: NodeVectorOptions(method="fasrtp"), "--method is 'fasrtp'; .* Did you mean 'fastrp'"),
-        (lambda: NodeVectorOptions(dimension=0), "--dim is 0"),
-        (lambda: NodeVectorOptions(memory=-1), "--memory is -1"),
-        (lambda: NodeVectorOptions(device="gpu"), "--device is 'gpu'"),
-        (lambda: FastRP(weights=(0.0, 0.0)), "graph.fastrp.weights is .* not all 0"),
-        (lambda: FastRP(weights=()), "graph.fastrp.weights"),
-        (lambda: FastRP(weights=(np.nan,)), "graph.fastrp.weights"),
-        (lambda: FastRP(exponent=3), "graph.fastrp.exponent is 3; it must be a number from -2 to 2"),
-        (lambda: FastRP(evening=2), "graph.fastrp.evening"),
-        (lambda: ProNE(order=0), "graph.prone.order is 0; it must be a whole number from 1 to 30"),
-        (lambda: ProNE(theta=float("nan")), "graph.prone.theta is nan"),
-        (lambda: ProNE(shift=0), "graph.prone.shift"),
-        (lambda: EdgeModel(loss="hinge"), "graph.edges.loss is 'hinge'; it must be one of logistic, margin, softmax"),
-        (lambda: EdgeModel(rate=0), "graph.edges.rate is 0; it must be over 0"),
-        (lambda: EdgeModel(max_norm=-1), "graph.edges.max_norm is -1; it must be 0 or more"),
-        (lambda: EdgeModel(chunk=1, uniform=0), "needs a negative"),
-        (lambda: NodeVectorOptions(prone={"oder": 3}), "prone: key is 'oder'; .* Did you mean 'order'"),  # type: ignore[arg-type]
-        (lambda: NodeVectorOptions(prone={"order": "3"}), "prone.order is '3'; it must be like its default, 5"),  # type: ignore[arg-type]
-        (lambda: NodeVectorOptions(fastrp={"weights": [1, "a"]}), "fastrp.weights is"),  # type: ignore[arg-type]
-        (lambda: NodeVectorOptions(fastrp={"weights": 3}), "fastrp.weights is 3"),  # type: ignore[arg-type]
+        (NodeVectorOptions, {"method": "fasrtp"}, "--method is 'fasrtp'; .* Did you mean 'fastrp'"),
+        (NodeVectorOptions, {"dimension": 0}, "--dim is 0"),
+        (NodeVectorOptions, {"memory": -1}, "--memory is -1"),
+        (NodeVectorOptions, {"device": "gpu"}, "--device is 'gpu'"),
+        (FastRP, {"weights": (0.0, 0.0)}, "graph.fastrp.weights is .* not all 0"),
+        (FastRP, {"weights": ()}, "graph.fastrp.weights"),
+        (FastRP, {"weights": (np.nan,)}, "graph.fastrp.weights"),
+        (FastRP, {"exponent": 3}, "graph.fastrp.exponent is 3; it must be a number from -2 to 2"),
+        (FastRP, {"evening": 2}, "graph.fastrp.evening"),
+        (ProNE, {"order": 0}, "graph.prone.order is 0; it must be a whole number from 1 to 30"),
+        (ProNE, {"theta": float("nan")}, "graph.prone.theta is nan"),
+        (ProNE, {"shift": 0}, "graph.prone.shift"),
+        (EdgeModel, {"loss": "hinge"}, "graph.edges.loss is 'hinge'; it must be one of logistic, margin, softmax"),
+        (EdgeModel, {"rate": 0}, "graph.edges.rate is 0; it must be over 0"),
+        (EdgeModel, {"max_norm": -1}, "graph.edges.max_norm is -1; it must be 0 or more"),
+        (EdgeModel, {"chunk": 1, "uniform": 0}, "needs a negative"),
+        (NodeVectorOptions, {"prone": {"oder": 3}}, "prone: key is 'oder'; .* Did you mean 'order'"),
+        (NodeVectorOptions, {"prone": {"order": "3"}}, "prone.order is '3'; it must be like its default, 5"),
+        (NodeVectorOptions, {"fastrp": {"weights": [1, "a"]}}, "fastrp.weights is"),
+        (NodeVectorOptions, {"fastrp": {"weights": 3}}, "fastrp.weights is 3"),
     ],
 )
-def test_wrong_options_are_refused(make, message):
-    with pytest.raises(UserError, match=message):
-        make()
-
-
-def test_tables_of_a_recipe_are_options():
-    table = NodeVectorOptions(fastrp={"weights": [0, 1, 1]}, edges={"loss": "margin", "rate": 1})  # type: ignore[arg-type]
+def test_options_are_tables_of_a_recipe_and_wrong_ones_are_refused(make, wrong, message):
+    table = NodeVectorOptions(fastrp={"weights": [0, 1, 1]}, edges={"loss": "margin", "rate": 1})
     assert table.fastrp == FastRP((0, 1, 1)) and table.edges == EdgeModel(loss="margin", rate=1)
+    with pytest.raises(UserError, match=message):
+        make(**wrong)
 
 
 def test_the_edge_model_learns_by_hand():
@@ -292,9 +264,8 @@ def test_losses_are_their_formulas(loss):
     from citeweave.graph.edge_model import _MASKED, _EdgeModelTrainer
 
     true, false = np.array([[0.5, -1.0]]), np.array([[[0.45, 0.1, _MASKED], [0.0, 2.0, _MASKED]]])
-    found = _EdgeModelTrainer(torch, torch.zeros(1, 2), EdgeModel(loss=loss))._losses(
-        torch.tensor(true), torch.tensor(false)
-    )
+    trainer = _EdgeModelTrainer(torch, torch.zeros(1, 2), EdgeModel(loss=loss))
+    found = trainer._losses(torch.tensor(true), torch.tensor(false))
     positive, negative = true[..., None], false[..., :2]
     wanted = {
         "margin": np.maximum(0, 0.15 - positive + negative).sum(-1),
@@ -326,9 +297,10 @@ def test_the_edge_model_reports_every_epoch_and_its_divergence():
         embed_nodes(communities(), options("edges", edges=wild))
 
 
-def test_the_edge_model_asks_for_a_card_that_is_not_there():
+@pytest.mark.parametrize("method", ["fastrp", "edges"])
+def test_a_missing_card_is_named(method):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(UserError, match="--device is cuda"):
-        embed_nodes(communities(), options("edges", device="cuda"))
+    with pytest.raises(UserError, match="--device is cuda, but torch finds no GPU"):
+        embed_nodes(communities(), options(method, device="cuda"))

@@ -1,5 +1,6 @@
 """Signals against their definitions written out as sets and counters."""
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -7,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import import_papers, synthesize
+from citeweave import import_papers
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.intent_overlay import intents_from_contexts
 from citeweave.graph.signals import (
@@ -72,25 +72,19 @@ def test_every_signal_is_its_definition(edges, name, longest):
         assert as_dict(found, row) == by_definition(clean, name, row, longest), (name, row)
 
 
-@given(EDGES)
-@settings(max_examples=40)
-def test_restricted_to_an_intent(edges):
-    intents = [1 + (a + b) % 3 for a, b in edges]
-    graph = graph_of(edges, intents)
-    kept = {(a, b) for a, b in edges if a != b and (1 + (a + b) % 3) & 2}
-    found = related(graph, Signal("cocited", intent=2), np.arange(NODES))
-    for row in range(NODES):
-        assert as_dict(found, row) == by_definition(kept, "cocited", row)
-
-
 @given(EDGES, st.integers(1, 4))
 @settings(max_examples=60)
-def test_the_strongest_with_ties_by_row(edges, most):
+def test_the_strongest_with_ties_by_row_and_restricted_to_an_intent(edges, most):
+    clean = {(a, b) for a, b in edges if a != b}
+    kept = {(a, b) for a, b in clean if (1 + (a + b) % 3) & 2}
     found = related(graph_of(edges), Signal("cocited", strongest=most), np.arange(NODES))
+    intents = [1 + (a + b) % 3 for a, b in edges]
+    restricted = related(graph_of(edges, intents), Signal("cocited", intent=2), np.arange(NODES))
     for row in range(NODES):
-        every = by_definition({(a, b) for a, b in edges if a != b}, "cocited", row)
+        every = by_definition(clean, "cocited", row)
         best = sorted(every.items(), key=lambda entry: (-entry[1], entry[0]))[:most]
         assert as_dict(found, row) == dict(best)
+        assert as_dict(restricted, row) == by_definition(kept, "cocited", row)
 
 
 def test_blocks_and_workers_change_nothing():
@@ -117,27 +111,25 @@ def test_a_giant_reference_list_is_capped_and_counted():
 
 
 def test_rows_outside_the_graph_and_unknown_signals():
-    with pytest.raises(UserError, match="row 9 is not in a graph of 9 nodes"):
-        related(graph_of([(0, 1)]), Signal("cited"), np.array([9]))
-    with pytest.raises(UserError, match="signal is 'cocite'.*Did you mean 'cocited'"):
-        Signal("cocite")
-    with pytest.raises(UserError, match="needs citing sentences"):
-        related(graph_of([(0, 1)]), Signal("cocited_nearby"), np.array([0]))
+    for name, row, message in (
+        ("cited", 9, "row 9 is not in a graph of 9 nodes"),
+        ("cocite", 0, "signal is 'cocite'.*Did you mean 'cocited'"),
+        ("cocited_nearby", 0, "needs citing sentences"),
+    ):
+        with pytest.raises(UserError, match=message):
+            related(graph_of([(0, 1)]), Signal(name), np.array([row]))
 
 
 @pytest.fixture
 def cited_nearby(tmp_path):
     """Paper p cites a and b in one sentence, c in the same section, d elsewhere; q cites a and d without a word."""
     (tmp_path / "in").mkdir()
-    papers = "".join(f'{{"id": "{name}", "title": "paper {name}", "abstract": "text"}}\n' for name in "pqabcd")
-    (tmp_path / "in" / "papers.jsonl").write_text(papers)
+    papers = [{"id": name, "title": f"paper {name}", "abstract": "text"} for name in "pqabcd"]
+    sentences = [("ab", "Method"), ("c", "Method"), ("d", "Results")]
+    contexts = [{"citing": "p", "text": f"As {c}.", "cited": list(c), "section": section} for c, section in sentences]
+    for name, records in (("papers", papers), ("contexts", contexts)):
+        (tmp_path / "in" / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "in" / "citations.tsv").write_text("p\ta\np\tb\np\tc\np\td\nq\ta\nq\td\n")
-    contexts = [
-        '{"citing": "p", "text": "As in a and b.", "cited": ["a", "b"], "section": "Method"}',
-        '{"citing": "p", "text": "Like c.", "cited": ["c"], "section": "Method"}',
-        '{"citing": "p", "text": "Unlike d.", "cited": ["d"], "section": "Results"}',
-    ]
-    (tmp_path / "in" / "contexts.jsonl").write_text("\n".join(contexts) + "\n")
     return import_papers([tmp_path / "in"], tmp_path / "corpus").corpus
 
 
@@ -154,34 +146,29 @@ def test_nearness_of_mentions(cited_nearby):
 def test_intents_of_contexts_and_of_their_headings(cited_nearby):
     graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
     assert not intents_from_contexts(cited_nearby, graph).any()
-    told = intents_from_contexts(cited_nearby, graph, headings=True)
-    ids = [cited_nearby.ids[int(row)] for row in graph.cited.targets]
-    citing = [cited_nearby.ids[int(row)] for row in graph.sources()]
-    assert dict(zip(zip(citing, ids, strict=True), told.tolist(), strict=True)) == {
-        ("p", "a"): 2, ("p", "b"): 2, ("p", "c"): 2, ("p", "d"): 4, ("q", "a"): 0, ("q", "d"): 0
-    }  # fmt: skip
+    found = intents_from_contexts(cited_nearby, graph, headings=True).tolist()
+    pairs = [
+        cited_nearby.ids[a] + cited_nearby.ids[b] for a, b in zip(graph.sources(), graph.cited.targets, strict=True)
+    ]
+    assert dict(zip(pairs, found, strict=True)) == {"pa": 2, "pb": 2, "pc": 2, "pd": 4, "qa": 0, "qd": 0}
 
 
 def test_union_adds_weighted_cosines():
     graph = graph_of([(0, 2), (0, 3), (1, 2), (1, 3), (1, 4)])
     union = unite_signals(Relations(graph), [UnionPart(Signal("connected"), 2.0), UnionPart(Signal("cocited"), 0.5)])
-    assert union.weights is not None
     row = dict(zip(union.row(2).tolist(), union.weights[union.offsets[2] : union.offsets[3]].tolist(), strict=True))
     assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
     plain = unite_signals(Relations(graph), [UnionPart(Signal("cocited"))], normalize=False)
-    assert plain.weights is not None
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
 
 
-def test_union_in_blocks_and_files_is_the_same(tmp_path):
-    corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=200))
+def test_union_in_blocks_and_files_is_the_same(corpus, tmp_path):
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     parts = parse_union("connected:1,cocited_nearby:0.5,coupled:0.3", strongest=5)
     whole = unite_signals(Relations(graph, corpus), parts)
     small = unite_signals(Relations(graph, corpus), parts, memory=2000, folder=tmp_path / "union", workers=2)
-    assert np.array_equal(whole.offsets, small.offsets)
-    assert np.array_equal(whole.targets, small.targets)
-    assert np.array_equal(whole.weights, small.weights)
+    for column in ("offsets", "targets", "weights"):
+        assert np.array_equal(getattr(whole, column), getattr(small, column))
     both = symmetrize(whole)
     dense = np.zeros((2, len(corpus), len(corpus)), np.float32)
     for number, part in enumerate(both.parts):

@@ -17,6 +17,8 @@ from citeweave.graph.fastrp import PanelFiles
 from citeweave.graph.node_vectors import embed_nodes
 from citeweave.vectors.vectors import Vectors
 
+from .conftest import hash_of, stop_after
+
 LITTLE = 300 * (4 * 4 + 16 * 8)
 """Bytes for panels of 16 columns, sums in float32."""
 
@@ -25,30 +27,8 @@ class Killed(BaseException):
     """What no code of ours catches."""
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return synthesize(tmp_path_factory.mktemp("making") / "corpus", SyntheticOptions(papers=300))
-
-
 def options(**more):
     return graph_options({"dimension": 64, "workers": 1, **more})
-
-
-def kill_after(monkeypatch, owner, name, calls):
-    """The call after so many of a function raises instead."""
-    whole, left = getattr(owner, name), [calls]
-
-    def counted(*arguments, **more):
-        if not left[0]:
-            raise Killed
-        left[0] -= 1
-        return whole(*arguments, **more)
-
-    monkeypatch.setattr(owner, name, counted)
-
-
-def hash_of(folder):
-    return str(json.loads((folder / "manifest.json").read_text())["hash"])
 
 
 @pytest.mark.parametrize("evening", [0.5, 0.0])
@@ -64,18 +44,15 @@ def test_streamed_vectors_are_those_in_memory_bit_for_bit(corpus, tmp_path, even
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_no_bit_depends_on_memory_or_workers(corpus, tmp_path, dtype):
-    hashes = set()
     for number, (memory, workers) in enumerate([(1 << 30, 1), (LITTLE, 2), (2 * LITTLE, 1)]):
         make_graph(corpus, tmp_path / str(number), options(memory=memory, workers=workers, dtype=dtype))
-        hashes.add(hash_of(tmp_path / str(number)))
-    assert len(hashes) == 1
+    assert len({hash_of(folder) for folder in tmp_path.iterdir()}) == 1
 
 
 def test_float16_is_float32_but_for_rounding(corpus, tmp_path):
-    wide, half = (tmp_path / name for name in ("wide", "half"))
-    make_graph(corpus, wide, options())
-    make_graph(corpus, half, options(dtype="float16"))
-    one, two = (Vectors.open(folder / "vectors").matrix for folder in (wide, half))
+    for dtype in ("float32", "float16"):
+        make_graph(corpus, tmp_path / dtype, options(dtype=dtype))
+    one, two = (Vectors.open(tmp_path / dtype / "vectors").matrix for dtype in ("float32", "float16"))
     assert two.dtype == np.float16
     two = two.astype(np.float32)
     # directions that are nearly as strong may be turned: compare what vectors are for
@@ -96,34 +73,26 @@ def test_float16_is_float32_but_for_rounding(corpus, tmp_path):
         (citations.ArtifactWriter, "finish", 1, 0, 0),
     ],
 )
-def test_a_killed_run_goes_on(corpus, tmp_path, monkeypatch, owner, name, calls, sorts, panels):
+def test_a_killed_run_resumes(corpus, tmp_path, monkeypatch, owner, name, calls, sorts, panels):
     chosen, place = options(memory=LITTLE), tmp_path / "graph"
     make_graph(corpus, tmp_path / "whole", chosen)
     with monkeypatch.context() as patch:
-        kill_after(patch, owner, name, calls)
+        stop_after(patch, owner, name, calls, Killed)
         with pytest.raises(Killed):
             make_graph(corpus, place, chosen)
     assert work_folder(place).is_dir() and not place.exists()
-    done = {"sorts": 0, "panels": 0}
-
-    def counting(key, whole):
-        def counted(*arguments, **more):
-            done[key] += 1
-            return whole(*arguments, **more)  # type: ignore[operator]
-
-        return counted
-
-    monkeypatch.setattr(citations, "sort_edges", counting("sorts", citations.sort_edges))
-    monkeypatch.setattr(fastrp.Projection, "add", counting("panels", fastrp.Projection.add))
+    done = [
+        stop_after(monkeypatch, *counted, -1) for counted in ((citations, "sort_edges"), (fastrp.Projection, "add"))
+    ]
     make_graph(corpus, place, chosen)
     assert hash_of(place) == hash_of(tmp_path / "whole")
-    assert done == {"sorts": sorts, "panels": panels}
+    assert [len(calls) for calls in done] == [sorts, panels]
 
 
-def test_panels_go_on_with_another_memory(corpus, tmp_path, monkeypatch):
+def test_panels_resume_with_another_memory(corpus, tmp_path, monkeypatch):
     make_graph(corpus, tmp_path / "whole", options())
     with monkeypatch.context() as patch:
-        kill_after(patch, fastrp.Projection, "add", 1)
+        stop_after(patch, fastrp.Projection, "add", 1, Killed)
         with pytest.raises(Killed):
             make_graph(corpus, tmp_path / "graph", options(memory=LITTLE))
     make_graph(corpus, tmp_path / "graph", options())
@@ -143,7 +112,7 @@ def test_overwriting_keeps_the_citations_of_the_same_corpus(corpus, tmp_path, mo
     assert CitationGraph.open(tmp_path / "graph").corpus == other.hash
 
 
-def test_too_little_memory_is_said_before_anything_is_embedded(corpus, tmp_path):
+def test_too_little_memory_is_named_before_anything_is_embedded(corpus, tmp_path):
     with pytest.raises(UserError, match="--memory is 1,000 bytes; node vectors of 300 nodes need at least 43,200"):
         make_graph(corpus, tmp_path / "graph", options(memory=1000))
 

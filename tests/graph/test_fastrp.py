@@ -1,11 +1,13 @@
-"""Columns in files: read back side by side, resumed, never taken for whole before they are."""
+"""FastRP: columns in files, never taken for complete before they are; by torch the same vectors as by our loops."""
 
 import numpy as np
 import pytest
 
-from citeweave.graph.fastrp import PanelFiles
-from citeweave.graph.kernels import as_kernel_array, narrow_into
-from citeweave.graph.walk_powers import ROW_BLOCK
+from citeweave.graph.adjacency import Adjacency, Csr
+from citeweave.graph.fastrp import FastRP, PanelFiles, Projection
+from citeweave.graph.kernels import as_kernel_array, narrow_into, unit_rows
+from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
+from citeweave.graph.walk_powers import ROW_BLOCK, EmbeddingRun, GpuPowerSum, Panels, whiten
 
 
 def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path):
@@ -49,3 +51,32 @@ def test_what_was_begun_does_not_count(tmp_path):
     assert again.done == 2 and again.read_gains()[4].tolist() == [1.0, 1.0]
     with pytest.raises(AssertionError):
         next(again.blocks())
+
+
+def made_up(*, weighted):
+    """200 nodes; the last two have no edges."""
+    random = np.random.default_rng(3)
+    degrees = np.append(random.integers(1, 9, 198), [0, 0])
+    offsets = np.append(0, np.cumsum(degrees))
+    targets = random.integers(0, 198, offsets[-1]).astype(np.int32)
+    weights = random.random(offsets[-1]).astype(np.float32) if weighted else None
+    there = Csr(offsets, targets, weights)
+    return Adjacency((there, there.transposed()))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("memory", [1 << 20, 200 * 2 * 2 * 16])
+def test_vectors_are_those_of_the_loops_to_rounding(weighted, memory):
+    pytest.importorskip("torch")
+    adjacency, chosen = made_up(weighted=weighted), FastRP(weights=(0.5, 0.0, 1.0))
+    wanted = embed_nodes(adjacency, NodeVectorOptions(dimension=48, fastrp=chosen, device="cpu"))
+    projection = Projection(adjacency, chosen, EmbeddingRun(0, memory, 1, "cpu"))
+    projection.powers = GpuPowerSum(adjacency, adjacency.degrees(), chosen.weights, "cpu")
+    found = np.zeros((200, 48), np.float32)
+    for panel in Panels(200, 48, memory, np.uint16):
+        projection.add(panel, found, panel.columns.start, lambda rows: None)
+    whiten(found, chosen.evening)
+    unit_rows(found)
+    assert found.any(axis=1).tolist() == wanted.any(axis=1).tolist()
+    # directions that are nearly as strong may be turned a little: compare what vectors are for
+    assert np.abs(found @ found.T - wanted @ wanted.T).max() < 0.01
