@@ -102,7 +102,7 @@ def split_fields(text: str) -> tuple[str, str]:
 
 @contextmanager
 def seeded_torch(seed: int) -> Iterator[Any]:
-    """Run torch on one thread with a random state of its own, so that a baseline's seed fixes its numbers."""
+    """Run a baseline's training data through torch on one thread with a random state of its own: its seed fixes all numbers."""
     torch = require("torch", extra="minilm")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

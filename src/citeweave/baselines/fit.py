@@ -172,7 +172,7 @@ def fit_words(
     seed: int = 0,
     reporter: Reporter = QUIET,
 ) -> WordVectors:
-    """Train word vectors of a corpus for several baselines; `papers` as in `fit_baseline`."""
+    """Fit what several baselines of the table share, the word vectors of a corpus; `papers` as in `fit_baseline`."""
     chosen, rows = options or WordOptions(), _training_rows(corpus, papers)
     identity = _words_identity(corpus, rows, chosen, seed)
     return train_words(BaselineData(corpus, rows).texts(), chosen, seed=seed, identity=identity, reporter=reporter)

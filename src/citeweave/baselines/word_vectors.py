@@ -41,7 +41,7 @@ _WORD = re.compile(r"\b\w\w+\b")
 
 @dataclass(frozen=True, slots=True)
 class TermOptions:
-    """Which words of a corpus count as terms."""
+    """Which words of a corpus count as terms for word vectors and counts."""
 
     min_df: int = 3
     """Fewest papers that a term occurs in."""

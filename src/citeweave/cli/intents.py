@@ -354,7 +354,7 @@ def _load_classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool
 
 
 def overlay_text(folder: Path, metadata: dict[str, Any]) -> str:
-    """Describe an intent overlay on a few lines."""
+    """Format what `citeweave annotate` prints: an intent overlay on a few lines."""
     citations, contexts, agreement = metadata["citations"], metadata["contexts"], metadata["agreement"]
     rows: list[tuple[str, object]] = [
         ("citing sentences", contexts["all"]),

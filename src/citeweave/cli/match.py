@@ -122,7 +122,7 @@ class _VectorSource:
         self._encoder: Any = None
 
     def people(self, source: Path, papers_of: dict[str, list[str]]) -> tuple[Vectors, dict[str, list[str]]]:
-        """Return the vectors of the reviewers' papers, and the papers by the vectors' ids."""
+        """Read the options of `match`: the vectors of the reviewers' papers, and the papers by the vectors' ids."""
         if kind_of(source) != "corpus":
             return self.vectors(source, "papers"), papers_of
         from citeweave.corpus.corpus import Corpus

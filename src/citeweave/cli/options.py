@@ -68,7 +68,7 @@ _LOCAL_OUTPUTS_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--m
 
 
 class AddressCommand(TyperCommand):
-    """A command that accepts addresses for folders and old option names, and checks its extras first."""
+    """A typer command that accepts object storage addresses for folders, and old names of options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         names = {name for parameter in self.params for name in parameter.opts}

@@ -26,7 +26,7 @@ MAX_PAIRS = 2
 
 
 def reasons(index: Index, result: SearchResult) -> list[Explanation | None]:
-    """Explain why each hit is similar to the query paper, or to the nearest liked one; None for a text."""
+    """Explain each hit that `citeweave search` prints: why it is similar to the query or nearest liked paper; None for a text."""
     import numpy as np
 
     from citeweave.search.explain import explain

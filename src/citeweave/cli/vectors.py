@@ -377,7 +377,7 @@ class _VectorKind:
     keep_chunks: bool
 
     def check(self) -> None:
-        """Refuse options of `embed` that do not go together, before a model is loaded."""
+        """Refuse command-line options of `embed` that do not go together, before a model is loaded."""
         from citeweave.vectors.compressed import parse_kind
 
         if self.sentences + (self.full_text is not None) + bool(self.compressed) > 1:

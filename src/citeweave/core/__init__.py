@@ -1,1 +1,1 @@
-"""Core."""
+"""What every room needs: artifacts, columns, input files, errors, progress, executors, charts."""

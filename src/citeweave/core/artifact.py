@@ -331,7 +331,7 @@ _RUST_OS_ERROR = re.compile(r"\(os error (\d{1,3})\)")
 
 @contextmanager
 def name_folder_in_errors(folder: Path) -> Iterator[None]:
-    """Add the folder being written to errors of a full or failing disk, which often name no path."""
+    """Add the artifact being written to errors of a full or failing disk, which often name no path."""
     try:
         yield
     except OSError as error:

@@ -45,7 +45,7 @@ class MissingExtraError(UserError):
 
 
 class ShardError(CiteweaveError):
-    """Some shards failed for good; all others are kept, and the same command resumes with the missing ones.
+    """The error that some shards failed for good; all others are kept, and the same command resumes with the missing ones.
 
     >>> print(ShardError("embedding", {3: "MemoryError", 17: "MemoryError"}, 20))
     embedding: 2 of 20 shards failed repeatedly and were left out (3, 17; the last error of shard 3: MemoryError); \

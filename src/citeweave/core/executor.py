@@ -85,7 +85,7 @@ class LocalExecutor:
 
 
 def resolve_maker(maker: str) -> Callable[..., Make]:
-    """Return the function that a shard task names; only functions of this package are called.
+    """Return the function that the task of an executor names; only functions of this package are called.
 
     >>> resolve_maker("citeweave.remote.ray_workers:squares")(wait=0)(3)
     b'9'

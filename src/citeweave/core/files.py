@@ -190,7 +190,7 @@ _NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a folder in which a symbolic link leads out of it, or which holds a pipe or a device."""
+    """Refuse a folder with files that are not regular: a symbolic link that leads out of it, a pipe or a device."""
     root = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):

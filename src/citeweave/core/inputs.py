@@ -145,7 +145,7 @@ class Source:
                     yield block
 
     def read_document(self) -> bytes:
-        """Return the decompressed file, refused if it is larger than `MAX_DOCUMENT`."""
+        """Read an input file as one decompressed document, refused if it is larger than `MAX_DOCUMENT`."""
         with self.open() as stream:
             data = stream.read(MAX_DOCUMENT + 1)
         if len(data) > MAX_DOCUMENT:
@@ -156,7 +156,7 @@ class Source:
         return data
 
     def text(self, tally: Tally) -> str:
-        """Return the file as text: UTF-8 (or UTF-16 with its mark), else Latin-1, which is noted."""
+        """Read an input file as one document of text: UTF-8 (or UTF-16 with its mark), else Latin-1, which is noted."""
         data = self.read_document()
         if data[:2] in _UTF_16_MARKS:
             return data.decode("utf-16", errors="replace")

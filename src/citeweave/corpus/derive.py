@@ -289,7 +289,7 @@ def _random_keys(spans: NDArray[np.void], options: DerivedTexts, purpose: str) -
 def title_records(
     corpus: Corpus, options: DerivedTexts, *, excluded_titles: Sequence[str] = (), reporter: Reporter = QUIET
 ) -> DerivedRecords:
-    """Return the records of a corpus of papers, and beside them titles that cite their abstracts, and hubs."""
+    """Derive the records of a corpus: papers, titles as papers that cite their abstracts, and hubs."""
     rejected: dict[str, int] = {}
     split = _titled_rows(corpus, options, rejected, reporter)
     excluded = np.isin(split, corpus.rows(list(excluded_titles)))  # (titles,)

@@ -181,7 +181,7 @@ def bracket_reason(text: str) -> str:
 
 
 def repeat_keys(texts: list[str]) -> Keys:
-    """Return keys that are equal for repeated sentences: those that differ only in numbers and white space.
+    """Filter of derived texts: keys that are equal for repeated sentences, which differ only in numbers and white space.
 
     >>> first, second = repeat_keys(["As in [3] we walk.", "As in [14] we walk."])
     >>> bool(first == second)

@@ -342,7 +342,7 @@ class NumberedWriter:
 
 
 def open_tables(folder: Path, described_tables: dict[str, dict[str, Any]]) -> list[NumberedTable]:
-    """Open the tables of numbered citations that a `NumberedWriter` wrote and described."""
+    """Open citations between numbered ids, staged as numbers, that a `NumberedWriter` wrote."""
     tables = []
     for name, described in described_tables.items():
         number = np.uint32 if name.startswith("numbers32") else np.int64

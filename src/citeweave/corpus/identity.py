@@ -152,7 +152,7 @@ def title_key(title: str, year: int | None) -> str | None:
 
 
 def semantic_scholar_ids(external: object) -> tuple[str, ...]:
-    """Return the prefixed ids in an `externalids` / `externalIds` object of Semantic Scholar.
+    """Return ids in their canonical spelling from an `externalids` / `externalIds` object of Semantic Scholar.
 
     >>> semantic_scholar_ids({"DOI": "10.18653/V1/N18-3011", "CorpusId": 19170988, "ACL": "N18-3011", "MAG": None})
     ('doi:10.18653/v1/n18-3011', 's2:19170988', 'acl:N18-3011')
@@ -173,7 +173,7 @@ def _generated_id(source: str, title: str, year: int | None) -> str:
 
 
 def with_id(paper: Paper, source: str) -> Paper:
-    """Return a bibliography entry's paper with an id: its own, else the first of its other ids, else a generated one.
+    """Give the paper of a bibliography entry its identity: its own id, else the first of its other ids, else a generated one.
 
     >>> with_id(Paper("", "Maps of the moon", ids=("doi:10.1000/x", "pmid:7"), local_id=True), "ris").id
     'doi:10.1000/x'

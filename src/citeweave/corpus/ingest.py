@@ -264,7 +264,7 @@ def build_corpus(
     deleted: Deletions | None = None,
     reporter: Reporter = QUIET,
 ) -> None:
-    """Build a corpus from staged parts: merge papers, write columns, link citations and contexts.
+    """The steps of an import after reading: merge papers, write columns, link citations and contexts.
 
     With `base`, the result is a new generation of that corpus; `deleted` is left out of it.
     """

@@ -68,7 +68,7 @@ class StagedPapers:
         return sum(len(part.paper_numbers("key")) for part in self.parts if not (shared and part.distinct))
 
     def id_keys(self, *, shared: bool = False) -> Iterator[NDArray[np.void]]:
-        """Yield the id keys of staged papers as blocks of (key, staged row); `shared` skips parts that share no key."""
+        """Yield what records are merged by: blocks of (id key, staged row); `shared` skips parts that share no key."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             if shared and part.distinct:
                 continue
@@ -78,7 +78,7 @@ class StagedPapers:
             release(keys, rows)
 
     def title_keys(self) -> Iterator[NDArray[np.void]]:
-        """Yield blocks of (key of title and year, staged row) of papers whose title is distinctive."""
+        """Yield what records are merged by: blocks of (key of title and year, staged row) of papers with a distinctive title."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             titles = part.paper_numbers("title_key")
             rows = np.flatnonzero(titles)

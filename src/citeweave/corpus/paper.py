@@ -223,7 +223,7 @@ TakeNames = Callable[[list[int]], list[OutsideName]]
 
 @dataclass(frozen=True, slots=True)
 class OutsideNames:
-    """The names of cited papers outside a corpus or an index, memory-mapped, sorted by key."""
+    """Records of cited papers outside a corpus or an index, by name, memory-mapped, sorted by key."""
 
     keys: Keys
     ids: TextColumn

@@ -56,7 +56,7 @@ def write_merges(folder: Path, staged: StagedPapers, assignment: RowAssignment) 
 
 
 def build_index(folder: Path, staged: StagedPapers, assignment: RowAssignment, work: Path, *, memory: int) -> IdIndex:
-    """Build and save the index from id keys to rows, of every record's ids and of title keys that only one paper has."""
+    """Write the id index of a corpus: from keys of every record's ids, and of titles that only one paper has, to rows."""
     dtype = np.dtype([("key", "<u8"), ("row", "<i4")])
     titles, (local_rows, local_keys) = staged.numbers("title_key"), _local_keys(folder)
     expected = staged.key_count() + int(np.count_nonzero(titles)) + len(local_keys)

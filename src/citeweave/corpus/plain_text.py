@@ -64,7 +64,7 @@ def strip_markup(value: object) -> str:
 
 
 def year_of(value: object) -> int | None:
-    """Return the year in a number or a date, None where there is none between 1000 and 2100.
+    """Return the plain year in a raw number or date of metadata, None where there is none between 1000 and 2100.
 
     >>> year_of(2018), year_of("2018-06-01"), year_of(2018.0), year_of("June 1999")
     (2018, 2018, 2018, 1999)

@@ -147,7 +147,7 @@ class SavedPart:
             self.save(budget, halved)
 
     def save(self, budget: int, halved: int) -> None:
-        """Save the batches that are done but not saved yet."""
+        """Save the vectors of those batches that are encoded but not saved yet."""
         if self._results is None or not self._unsaved:  # without a folder nothing is recorded
             return
         self._results.collect()

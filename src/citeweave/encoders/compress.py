@@ -56,7 +56,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class CodingOption:
-    """A possible coding of a matrix, with its tensors, its bytes and its error."""
+    """One way to compress a matrix, with its tensors, its bytes and its error, among which the budget chooses."""
 
     coding: Coding
     tensors: Mapping[str, Tensor]

@@ -194,7 +194,7 @@ def save_delta(
 
 
 def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
-    """Open an encoder's folder, complete or delta; a delta has its own settings and its base's weights."""
+    """Open a delta on its base, or a complete folder; a delta has its own settings and its base's weights."""
     check_unchanged(folder)
     if not (folder / SETTINGS_FILE).is_file():
         return read_model_folder(folder)

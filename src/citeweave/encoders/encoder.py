@@ -87,7 +87,7 @@ class TorchEncoder:
         return self.network.dimension
 
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Encode texts to vectors (texts, dimension), zeros for a text without a token; a single text gives one row."""
+        """Encode texts to the encoder's vectors (texts, dimension), zeros for a text without a token; one text gives one row."""
         texts = as_texts(texts)
         vectors = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with reporter.task("embedding", len(texts), "papers") as advance:

@@ -359,7 +359,7 @@ def check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
 
 
 def base_of(path: Path, data: dict[str, Any]) -> tuple[str, str]:
-    """Read the name or folder of a delta's base, and its revision."""
+    """Read from the settings of a model folder the name or folder of its base, and the base's revision."""
     base, revision = data["base"], data["base_revision"]
     if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
         raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")

@@ -103,7 +103,7 @@ def _minilm_folder() -> Path:
 
 
 def check_sha256(path: Path, expected: str) -> None:
-    """Refuse a model file whose SHA-256 is not the expected one."""
+    """Refuse the file of a model known by name, such as minilm, if its SHA-256 is not the expected one."""
     found = hash_file(path) if path.is_file() else "no file"
     if found != expected:
         raise InputError(

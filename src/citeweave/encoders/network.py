@@ -157,7 +157,7 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
 
 @contextmanager
 def refuse_unusable(folder: Path | str) -> Iterator[None]:
-    """Turn any failure of a loaded model folder into one clear error; tokenizers even panics, beyond Exception."""
+    """Turn any failure of loading a transformer network into one clear error; tokenizers even panics, beyond Exception."""
     try:
         yield
     except CiteweaveError:

@@ -31,7 +31,7 @@ from citeweave.encoders.tokens import TokenStore
 
 
 class EncodingWorker:
-    """Makes the bytes of a shard by its number; of two threads, one may read while the other encodes."""
+    """A remote worker that makes the bytes of a shard by its number; one thread may read while the other encodes."""
 
     overlaps = True
 

@@ -94,7 +94,7 @@ def _layout(reader: TextReader, head: Tokens, own: list[Tokens]) -> SentenceLayo
 
 @dataclass(frozen=True, slots=True)
 class EncodedSentences:
-    """Sentence vectors of papers: those of paper i are matrix[offsets[i]:offsets[i + 1]]."""
+    """Sentences of papers as the encoder returns them: the vectors of paper i are matrix[offsets[i]:offsets[i + 1]]."""
 
     matrix: NDArray[np.float32]
     """Shape (sentences, dimension)."""

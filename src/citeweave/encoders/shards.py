@@ -172,7 +172,7 @@ class _ShardRun:
             self._advance(amount)
 
     def make_shards(self, maker: ShardMaker) -> None:
-        """Make shards until none is left; the next one is read while one is encoded."""
+        """Make the shards of an embedding run until none is left; the next one is read while one is encoded."""
         with ThreadPoolExecutor(1) as reading:
             try:
                 number = self.next_number()

@@ -1,1 +1,1 @@
-"""How good vectors are."""
+"""Evaluation: benchmark suites, the systems that they evaluate, metrics with intervals, reports and comparisons."""

@@ -66,7 +66,7 @@ TOGETHER = 32
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a task: a row of values per query, click or test paper; every metric is derived from the rows."""
+    """Rows of a task's outcome, one per query, click or test paper: bootstrap resamples draw them, metrics derive from them."""
 
     task: str
     kind: str

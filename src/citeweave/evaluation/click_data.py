@@ -265,7 +265,7 @@ class Metadata:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, object]]) -> Metadata:
-        """Make metadata from (id, JSON entry); the last of equal ids counts, and an entry must be a JSON object.
+        """Make the metadata of SciDocs' clicked papers from (id, JSON entry); the last of equal ids counts.
 
         >>> metadata = Metadata.of([("p1", {"title": "A title", "year": "2015", "references": ["p2", "p3"]}), ("p2", None)])
         >>> metadata.rows(["p1", "p2"]).tolist(), metadata.years.tolist(), metadata.references.sizes().tolist()
@@ -420,7 +420,7 @@ class _JsonWindow:
         return character
 
     def value(self) -> object:
-        """Step over the next JSON value, which ends before a separator: of `1.5e3` the window may hold only `1.5e`."""
+        """Step over a JSON value of SciDocs' metadata, which ends before a separator: of `1.5e3` the window may hold only `1.5e`."""
         self.peek()
         while True:
             try:

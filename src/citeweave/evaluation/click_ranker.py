@@ -240,7 +240,7 @@ _RANKER_BLOCK = 1 << 14
 
 @dataclass(frozen=True)
 class ClickTriplets:
-    """Features of a clicked and another paper of the same list, for training the click ranker."""
+    """Features of pairs that the click ranker learns from: a clicked and another paper of the same list."""
 
     clicked: Floats
     """(triplets, 11)"""

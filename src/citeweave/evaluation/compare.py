@@ -245,7 +245,7 @@ def _differences(
 
 
 def two_sided(differences: NDArray[np.float64]) -> float:
-    """Compute the two-sided p-value of a difference: twice the share of resamples on the rarer side of 0.
+    """Compute the two-sided p-value of two compared systems: twice the share of resamples on the rarer side of 0.
 
     It is never below 2 / (resamples + 1).
 

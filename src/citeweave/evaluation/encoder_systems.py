@@ -251,7 +251,7 @@ class MatchingSpace:
         )
 
     def system_for(self, facet: str) -> System:
-        """Return the space of an aspect by the name that a task has for it."""
+        """Return the system of an aspect's space, by the name that a task has for the aspect."""
         name = SPACE_OF_ASPECT.get(facet, facet)
         if name not in self._spaces:
             raise NoAnswerError(

@@ -279,7 +279,7 @@ def evaluate_spaces(
 
 
 def spaces_as_text(reports: Mapping[str, Report]) -> str:
-    """Format the reports of aspect spaces as a table: one line per metric, one column per space, "-" for none.
+    """Format an evaluation in all aspect spaces as a table: one line per metric, one column per space, "-" for none.
 
     problem.map      38.50   61.20
     """
@@ -310,7 +310,7 @@ class ExplainingSystem(System, Protocol):
 def example_matches(
     system: System, suite: Suite, value: Mapping[str, Any], runs: Mapping[str, Path]
 ) -> list[ExampleMatch]:
-    """Choose a few queries of a report, best to worst, with the sentences by which the first-ranked paper matched.
+    """Choose a few evaluated queries, best to worst, with the sentences by which the first-ranked paper matched.
 
     They are of the first headline task that ranks pools. What was ranked first is read from the TREC run, so only the
     papers shown are encoded again. A system without sentences and a suite without texts have none.

@@ -222,7 +222,7 @@ def is_number(value: object) -> bool:
 
 
 def percent_span(values: Sequence[float]) -> Span:
-    """Return the ends of a chart's percent axis: 0 to 100, widened in steps of 25 for values outside, such as tau < 0.
+    """Return the ends of an SVG percent axis: 0 to 100, widened in steps of 25 for values outside, such as tau < 0.
 
     >>> percent_span([12.0, 99.0]), percent_span([-3.0, 20.0]), percent_span([])
     ((0.0, 100.0), (-25.0, 100.0), (0.0, 100.0))

@@ -168,7 +168,7 @@ def unit(vectors: NDArray[Any]) -> Floats:
 
 
 def principal(vectors: Floats) -> Plane:
-    """Return the first two principal components of vectors, (n, 2).
+    """Return the first two principal components of vectors, (n, 2), from which the map of papers begins.
 
     Each axis points so that its largest weight is positive.
     """
@@ -187,7 +187,7 @@ def principal(vectors: Floats) -> Plane:
 
 
 def run_t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
-    """Place unit vectors on a plane by t-SNE, (n, 2), from their principal components or from the places `start`, (n, 2)."""
+    """Place papers in two dimensions from their unit vectors by t-SNE, (n, 2), beginning at principal components or `start`."""
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
     shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never separate
     if start is None:

@@ -187,7 +187,7 @@ def fit_classes_liblinear(
 def fit_numbers_liblinear(
     vectors: Floats, targets: Floats, c: float, options: FitOptions, random: np.random.RandomState
 ) -> LinearModel:
-    """Fit numbers by scikit-learn's LinearSVR; its predictions are `scores`, (m, 1)."""
+    """Fit numbers by scikit-learn's LinearSVR (liblinear) for one C of the search; its predictions are `scores`, (m, 1)."""
     model = LinearSVR(
         C=c,
         loss=options.loss,
@@ -269,7 +269,7 @@ def check_numbers(targets: ArrayLike, papers: int) -> Floats:
 
 
 def check_labels(labels: ArrayLike, papers: int) -> Codes:
-    """Check the multi-hot labels of the training papers, (n, labels) of 0 and 1."""
+    """Check the input of the search for C: multi-hot labels of the training papers, (n, labels) of 0 and 1."""
     array = np.asarray(labels)
     _check_length(array, papers, "row of labels", dimensions=2)
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():

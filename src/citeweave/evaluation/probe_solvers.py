@@ -107,7 +107,7 @@ class LinearModel(NamedTuple):
 
 
 def best_columns(scores: Floats) -> Codes:
-    """Return the class with the best score (m, k) of each paper, the first of equals; one column is two classes.
+    """Return the class that a solver's scores (m, k) predict for each paper, the first of equals; one column is two classes.
 
     >>> best_columns(np.array([[0.1], [0.0]])).tolist(), best_columns(np.array([[1.0, 2.0, 2.0]])).tolist()
     ([1, 0], [1])

@@ -179,7 +179,7 @@ class LabelPredictions:
 def fit_classes(
     train: ArrayLike, labels: Sequence[Any] | NDArray[Any], test: ArrayLike, rule: ProbeRule
 ) -> Predictions:
-    """Fit a probe on vectors (n, d) with one class each, and predict the classes of test vectors (m, d)."""
+    """Linear probe for classes: fit on vectors (n, d) with one class each, and predict the classes of test vectors (m, d)."""
     choose(rule.loss, CLASS_LOSSES, "loss of a probe for classes")
     data = check_vectors(train, test)
     names, codes = check_classes(labels, len(data.train))
@@ -203,7 +203,7 @@ def fit_numbers(train: ArrayLike, targets: ArrayLike, test: ArrayLike, rule: Pro
 
 
 def fit_labels(train: ArrayLike, labels: ArrayLike, test: ArrayLike, rule: ProbeRule) -> LabelPredictions:
-    """Fit one probe per label, each with a C of its own, and predict multi-hot labels (n, labels) of test vectors.
+    """Linear probes for labels: fit one per label, each with its own C, and predict multi-hot labels (n, labels) of test vectors.
 
     SciRepEval's solvers draw from numpy's global generator here; one stream of `rule.seed` replaces it.
     """

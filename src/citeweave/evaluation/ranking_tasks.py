@@ -307,7 +307,7 @@ def _score_reviewers(system: System, texts: TaskTexts, pools: Pools, reviewers: 
 
 
 def best_mean(scores: Scores, top: int) -> float:
-    """Return the mean of the `top` best scores of a reviewer's papers.
+    """Score a reviewer in an evaluation task: the mean of the `top` best scores of the reviewer's papers.
 
     >>> best_mean(np.array([0.25, 1.0, np.nan, 0.5, 0.75]), 3)
     0.75

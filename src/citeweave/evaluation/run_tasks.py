@@ -87,7 +87,7 @@ class EarlierReport:
 def find_earlier_report(
     folder: Path, base_recipe: Mapping[str, Any], fingerprints: Fingerprints
 ) -> EarlierReport | None:
-    """Open the report of a folder if it can be extended: its recipe and the content of its tasks must be equal."""
+    """Reopen an interrupted or earlier run of tasks if it can be extended: its recipe and the content of its tasks must be equal."""
     try:
         report = Report.open(folder)
     except ArtifactError:
@@ -174,7 +174,7 @@ class SharedSystem:
     def evaluate(
         self, tasks: Sequence[Task], fingerprints: Fingerprints, options: Mapping[str, Any]
     ) -> Iterator[tuple[Task, Outcome | str]]:
-        """Run tasks on the executor and yield each as it finishes, with its outcome or why there is none."""
+        """Run evaluation tasks on the executor and yield each as it finishes, with its outcome or why there is none."""
         if not tasks:
             return
         gpu = self._encodes_in_tasks and self.opening.device != "cpu"

@@ -111,7 +111,7 @@ class FacetSystem(System, Protocol):
 
 
 def split_distance(distance: str) -> tuple[str, ...]:
-    """Split a sum of distances into their names.
+    """Split the name of a system's distance into the distances that it sums.
 
     >>> split_distance("mean_best+token_best"), split_distance("cosine"), split_distance("cosine+")
     (('mean_best', 'token_best'), ('cosine',), ('cosine', ''))

@@ -103,7 +103,7 @@ class TaskTexts:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of ids, titles, abstracts and sentences: equal for the same papers in the same order."""
+        """Hash of a task's texts (ids, titles, abstracts, sentences): equal for the same papers in the same order."""
         return hash_json(
             {
                 "ids": list(self.ids),

@@ -1,1 +1,1 @@
-"""Who cites whom, what "related" can mean, and vectors of the nodes."""
+"""The citation graph: who cites whom, which papers are related, and vectors of the nodes."""

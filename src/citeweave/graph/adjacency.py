@@ -195,7 +195,7 @@ class HopWorkspace(NamedTuple):
 
 
 class HopLimits(NamedTuple):
-    """Limits of a two-hop count: which middle nodes count, and which results stay."""
+    """Limits of counting two-hop paths in a sparse matrix: which middle nodes count, and which results stay."""
 
     longest: int
     """Nodes in the middle with longer lists do not count."""

@@ -87,7 +87,7 @@ class GraphIntents:
 
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
-    """What node vectors of a graph are made of, and how; the `[graph]` table of a recipe."""
+    """Options of building a graph folder, the `[graph]` table of a recipe: which edges are embedded, by which method."""
 
     signal: str = CITATIONS
     """`citations`, or signals with weights such as `connected:1,cocited:0.5,coupled:0.5`."""

@@ -143,7 +143,7 @@ class CitationGraph:
         return np.diff(self.cited.offsets) + np.diff(self.citing.offsets)
 
     def adjacency(self, direction: str = "both", *, weighted: bool = False) -> Adjacency:
-        """Return the citation graph as a sparse matrix: undirected, along citations or against them, weighted or not."""
+        """Export the rows of the citation graph as one sparse matrix: undirected, along citations or against them, weighted or not."""
         choose(direction, DIRECTIONS, "--direction")
         strengths = self.strengths if weighted else None
         forward = Csr(self.cited.offsets, self.cited.targets, strengths)

@@ -144,7 +144,7 @@ class Relations:
 
 
 def collect_mentions(corpus: Corpus) -> CitationMentions:
-    """Collect where papers mention the papers they cite; citing papers outside the corpus are left out.
+    """Collect the citation signal of one sentence: where papers mention the papers they cite, without citing papers outside.
 
     paper 7, section "Method", sentence 0: cites 3, 5        mentions by 7:  3 (0, Method), 5 (0, Method),
     paper 7, section "Method", sentence 1: cites 4                           4 (1, Method)

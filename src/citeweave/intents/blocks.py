@@ -190,7 +190,7 @@ def classify_block(
 
 
 def label_columns(classifier: Classifier) -> list[int]:
-    """Return the classifier's column of each of the three intents, or refuse a classifier that lacks one."""
+    """Return which column of a block's predictions belongs to each of the three intents; refuse a classifier that lacks one."""
     missing = [label for label in LABELS if label not in classifier.labels]
     if missing:
         raise UserError(

@@ -335,7 +335,7 @@ def _names_year(mark: str, year: int) -> bool:
 
 
 def read_span(extra: str, length: int) -> Span | None:
-    """Read the citation mark's span from the source's metadata; None where it is missing or outside the text.
+    """Read where a citance has its citation mark, from the source's metadata; None where it is missing or outside the text.
 
     >>> read_span('{"cite_span":[168.0,175.0]}', 200), read_span('{"citeStart":3,"citeEnd":9}', 5), read_span("", 9)
     ((168, 175), None, None)

@@ -304,7 +304,7 @@ class TeacherPredictions:
 def train_teachers(
     sets: TrainingSets, options: ClassifierOptions, device: str, *, reporter: Reporter = QUIET
 ) -> TeacherPredictions:
-    """Train the teachers one after the other and average their probabilities of the sentences."""
+    """Fit teachers for distillation one after the other and average their probabilities of the sentences."""
     count, labels = len(sets.train.examples), len(sets.train.labels)
     sums, teachers = np.zeros((count, labels)), np.zeros((count, 1))  # (sentences, labels), (sentences, 1)
     unlabeled = np.zeros((len(sets.unlabeled), labels))  # (sentences, labels)

@@ -1,1 +1,1 @@
-"""Rules that choose positives and negatives, the miner, and the audit of what it chose."""
+"""Mining of training samples: rules that choose positives and negatives, and the audit of what they chose."""

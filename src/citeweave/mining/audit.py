@@ -273,7 +273,7 @@ _RANK_FACTOR = 10
 
 
 def draw_audit(audit: SampleAudit, folder: str | Path) -> list[Path]:
-    """Plot an audit: how similar each rule's papers are to their anchors, and how its negatives are related to them.
+    """Plot an audit of samples as charts: how similar each rule's papers are to their anchors, how its negatives are related.
 
     Names of vectors may hold any characters, so a file is numbered if the name of its vectors cannot be part of it.
     """

@@ -114,7 +114,7 @@ class RuleAudit:
         return self.copies.either / self.copies.compared if self.copies is not None and self.copies.compared else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the audit of the rule as JSON."""
+        """Report the audit of one rule as JSON: similarities, coverage, collisions."""
         payload: dict[str, Any] = {"side": self.side, "picks": self.picks, "asked": self.asked, "got": self.got}
         payload |= {"source": self.source, "exclude": list(self.exclude)}
         if self.relations:

@@ -57,7 +57,7 @@ class PickBlock:
         return len(self.rows)
 
     def draw(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw some of the selected papers, by a share for every rule, (rules,); depends on their positions alone."""
+        """Sample some of the selected papers to look for collisions, by a share for every rule, (rules,), by position alone."""
         if (shares >= 1).all():
             return np.arange(len(self))
         places = np.arange(self.first, self.first + len(self), dtype=np.uint64)

@@ -22,7 +22,7 @@ _ATTEMPTS = 4096
 
 
 class CandidateLists(NamedTuple):
-    """Candidate papers of every anchor, as ragged lists with scores."""
+    """Lists to draw from: the candidate papers of every anchor, ragged, with scores."""
 
     offsets: NDArray[np.int64]
     """Shape (anchors + 1,)."""
@@ -57,7 +57,7 @@ def filter_entries(lists: CandidateLists, mask: NDArray[np.bool_]) -> CandidateL
 
 
 def join_lists(*parts: CandidateLists) -> CandidateLists:
-    """Concatenate several candidate lists anchor by anchor."""
+    """Join several lists to draw from, anchor by anchor."""
     if len(parts) == 1:
         return parts[0]
     owners = np.concatenate([part.owners() for part in parts])

@@ -99,7 +99,7 @@ def count_relations(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> dict[str, dict[str, RelatedCounts]]:
-    """Count how selected papers are related to their anchors by citations, by side and rule.
+    """Count possible false negatives: how selected papers are related to their anchors by citations, by side and rule.
 
     Relations over two hops are those of rules with the same `longest`.
     """
@@ -221,7 +221,7 @@ def relate_pairs(
     longest: int = LONGEST,
     workers: int = 0,
 ) -> NDArray[np.uint8]:
-    """Return the citation relations of each second paper to the first one, as bits; shape (pairs,)."""
+    """Return by which citations a negative may be false: relations of each second paper to the first, as bits, (pairs,)."""
     out = np.zeros(len(first), np.uint8)
     rows = np.asarray(first, np.int64), np.asarray(second, np.int64)
     lists = graph.cited.offsets, graph.cited.targets, graph.citing.offsets, graph.citing.targets

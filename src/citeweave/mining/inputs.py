@@ -72,7 +72,7 @@ from citeweave.vectors.vectors import Vectors
 
 
 def parse_rules(table: Mapping[str, Any]) -> MiningRules:
-    """Read mining rules from a `[mining]` table; refuse an unknown key with the nearest known one."""
+    """Read the input `[mining]` table into mining rules; refuse an unknown key with the nearest known one."""
     table = dict(table)
     values: dict[str, Any] = {}
     for side in ("positives", "negatives"):

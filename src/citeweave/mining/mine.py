@@ -370,7 +370,7 @@ def block_maker(
 
 
 def rules_from_json(value: Mapping[str, Any]) -> MiningRules:
-    """Rebuild mining rules from the JSON that a driver sends to its workers.
+    """Rebuild what a worker mines by from the JSON that its driver sends.
 
     >>> payload = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
     >>> rules_from_json(payload).positives[0].band

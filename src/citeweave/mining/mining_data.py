@@ -157,7 +157,7 @@ def field_masks(corpus: Corpus) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class PoolVectors:
-    """Vectors matched to the papers of a corpus, and which of them are in the pool."""
+    """Vectors as data of mining rules: matched to the papers of a corpus, and which of them are in the pool."""
 
     matrix: NDArray[Any]
     """Shape (vectors, dimension): memory-mapped, or in memory those of pool and anchors."""

@@ -261,7 +261,7 @@ class Samples:
             )
 
     def triplets(self) -> Triplets:
-        """Pair positives with negatives of the same sample, first with first; the shorter list is repeated."""
+        """Turn samples into triplets: positives paired with negatives of the same sample, first with first, the shorter list repeated."""
         ups, downs = np.diff(self.positives.offsets), np.diff(self.negatives.offsets)  # (samples,)
         counts = np.where((ups > 0) & (downs > 0), np.maximum(ups, downs), 0)
         owner = np.repeat(np.arange(len(counts)), counts)  # (triplets,)

@@ -285,7 +285,7 @@ def _signal(rule: Rule, intent: int | None) -> Signal:
 
 
 def table_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """Return the candidates of a rule whose source is a table of pairs, optionally only an upper or lower grade."""
+    """The source `table`: candidates of a rule from a table of pairs, optionally only an upper or lower grade."""
     table, data = block.data.table(rule.table), block.data
     counts = table.offsets[block.anchors + 1] - table.offsets[block.anchors]
     at = np.repeat(table.offsets[block.anchors], counts) + _places(counts)
@@ -321,7 +321,7 @@ def _has_grade(lists: CandidateLists, grade: str, margin: float) -> NDArray[np.b
 def random_papers(
     rule: Rule, block: AnchorBlock, forbidden: CandidateLists, count: int, salt: np.uint64
 ) -> CandidateLists:
-    """Draw `count` random papers of the pool per anchor; the first ones do not depend on the count."""
+    """The source `random`: `count` random papers of the pool per anchor; the first ones do not depend on the count."""
     data = block.data
     if rule.excluded_relations:
         excluded = data.shared_metadata(rule.excluded_relations)

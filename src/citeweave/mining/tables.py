@@ -241,7 +241,7 @@ class PaperLookup:
         self.corpus, self._tally, self._numbers = corpus, tally, numbers
 
     def rows(self, ids: Sequence[str]) -> Rows:
-        """Return the row of every paper id, -1 if the corpus has no such paper."""
+        """Look up the papers that a table names: the row of every paper id, -1 if the corpus has no such paper."""
         rows = self._look_up(ids)
         missing = np.flatnonzero(rows == NOT_FOUND).tolist()
         spellings = {id: self._other_spellings(id) for id in {ids[place] for place in missing}}

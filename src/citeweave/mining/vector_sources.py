@@ -129,7 +129,7 @@ def _as_lists(neighbors: Neighbors, here: NDArray[np.int64], vectors: PoolVector
 
 
 def beyond_neighbors(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
-    """Leave out candidates that are among the neighbors which some rule retrieved (SciNCL's filtered random)."""
+    """Leave out random candidates that are nearest neighbors by vectors for some rule (SciNCL's filtered random)."""
     for name, (ends, metric) in ranked.ends.items():
         scores = anchor_similarities(lists, block, block.data.pool_vectors(name), metric)
         with np.errstate(invalid="ignore"):

@@ -1,1 +1,1 @@
-"""Whole recipes: from a corpus to trained models and their reports."""
+"""Recipes as complete runs, from a corpus to trained models and their reports, and what they cost."""

@@ -331,7 +331,7 @@ class SweepResult:
 
 
 def parse_swept_key(text: str) -> SweptKey:
-    """Parse --over KEY=VALUE,VALUE,...; commas inside brackets do not separate.
+    """Parse the values of a sweep, KEY=VALUE,VALUE,...; commas inside brackets do not separate.
 
     >>> parse_swept_key("mining.positives.band=5,25,[0, 25]")
     SweptKey(key='mining.positives.band', values=('5', '25', '[0, 25]'))

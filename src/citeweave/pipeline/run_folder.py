@@ -49,7 +49,7 @@ CHAIN = "recipe:"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of running a recipe: everything that the recipe itself does not say."""
+    """Options of a run, kept in its folder: everything that the recipe itself does not say."""
 
     init: str = ""
     """Start model in place of the recipe's; in a chain of recipes, in place of the first one's."""

@@ -272,7 +272,7 @@ def _suite_papers(suite: Suite) -> ListedPapers:
 def without_references(
     corpus: Corpus, held: NDArray[np.bool_], folder: str | Path, *, why: str, overwrite: bool = False
 ) -> Corpus:
-    """Write a corpus without the references of the held-out papers `held` (papers,); the same call again opens it."""
+    """Keep held-out references out of a run's training: a corpus without those of the papers `held` (papers,)."""
     folder = Path(folder)
     rows = np.flatnonzero(held)
     recipe = {"of": corpus.hash, "without references of": hash_json(rows.tolist()), "why": why}

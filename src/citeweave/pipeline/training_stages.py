@@ -110,7 +110,7 @@ def with_aligner(recipe: Recipe, aligner: str) -> Recipe:
 
 
 def chained_recipes(recipe: Recipe) -> dict[str, Recipe]:
-    """Return the recipes whose models this recipe starts from, by stage name.
+    """Return the recipes to train first in a run, whose models this recipe starts from, by stage name.
 
     >>> {stage: recipe.name for stage, recipe in chained_recipes(load_recipe("specter_cocite")).items()}
     {'init-specter': 'specter'}

@@ -304,7 +304,7 @@ def download_files(
 
 
 def run_transfers(jobs: Sequence[Callable[[], None]], counter: TransferProgress) -> None:
-    """Run transfers in a few threads; the first failure, or Ctrl-C, stops the others at their next chunk."""
+    """Run downloads in a few threads; the first failure, or Ctrl-C, stops the others at their next chunk."""
     with ThreadPoolExecutor(PARALLEL_FILES) as pool:
         futures = [pool.submit(job) for job in jobs]
         try:

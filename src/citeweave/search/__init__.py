@@ -1,1 +1,1 @@
-"""Search over papers: build and update an index; query it by text, paper, sentences, or for what to cite."""
+"""Search indexes: built, updated, and queried by text, paper or sentences, or for what to cite."""

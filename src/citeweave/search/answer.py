@@ -165,7 +165,7 @@ def allowed_rows(index: Index, query: Query) -> Mask:
 
 
 def title_and_abstract(text: str) -> tuple[str, str]:
-    r"""Split a pasted query text into title and abstract: where it has a line break, the first line is the title.
+    r"""Answer a pasted text as a paper: where it has a line break, the first line is its title, the rest its abstract.
 
     >>> title_and_abstract("Rain\nIt falls.\nOften."), title_and_abstract("Why does it rain?")
     (('Rain', 'It falls. Often.'), ('Why does it rain?', ''))

@@ -377,7 +377,7 @@ def describe_index(index: Index) -> dict[str, Any]:
 
 
 def count_citing_sentences(index: Index) -> tuple[int, int]:
-    """Count the citing sentences of an index that mention a live paper, and those mentions."""
+    """Describe an index's citing sentences: how many mention a live paper, and those mentions."""
     sentences = mentions = 0
     for each in index.segments:
         table = each.citing_sentences

@@ -327,7 +327,7 @@ class DraftScores:
         )
 
     def candidates(self, counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
-        """Return rows that certainly include the best `count` of the counted rows, all of which must have a vector."""
+        """Narrow the papers to cite down to rows that certainly include the best `count`; all must have a vector."""
         low, high = np.full(self.index.size, -np.inf), np.full(self.index.size, -np.inf)
         for segment, papers, mentions in zip(self.index.segments, self.scans, self.mentions, strict=True):
             if papers is None:

@@ -63,7 +63,7 @@ _BLANK_BEFORE = re.compile(r"\s+(?=[.,;:!?](?:\s|$))")
 
 
 def without_marks(sentence: str) -> str:
-    """Return a sentence on one line without its citation marks, printed ones and those of drafts."""
+    """Clean a citing sentence for the index: one line, without citation marks, printed ones or those of drafts."""
     text = clean_text(sentence[:MAX_SENTENCE])
     parts, at = [], 0
     for start, end in find_marks(text):

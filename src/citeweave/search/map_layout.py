@@ -180,7 +180,7 @@ def assign_groups(vectors: Floats, centers: Floats) -> NDArray[np.uint8]:
 
 
 def name_groups(titles: Sequence[str], owners: NDArray[Any], groups: int) -> list[str]:
-    """Name each group by up to three words of its titles; empty for one without titles."""
+    """Name each group of the map's layout by up to three words of its titles; empty for one without titles."""
     counts: list[Counter[str]] = [Counter() for _ in range(groups)]
     for title, owner in zip(titles, owners.tolist(), strict=True):
         counts[owner].update(word for word in set(words_of(title)) if _is_informative(word))

@@ -99,7 +99,7 @@ def need_papers(index: Index) -> None:
 
 
 def need_vectors(index: Index, what: str) -> None:
-    """Refuse a search by vectors in an index that has words only."""
+    """Refuse a nearest-neighbor search in an index that has words only and no vectors."""
     need_papers(index)
     if not index.with_vector.any():
         raise UserError(

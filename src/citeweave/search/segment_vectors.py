@@ -122,7 +122,7 @@ def _hash(sentences: SentenceVectors) -> str:
 def split_precomputed(
     precomputed: PrecomputedVectors | None, records: PaperRecords, rows: NDArray[np.int64]
 ) -> list[tuple[bool, NDArray[np.int64]]]:
-    """Split rows of records into those with precomputed vectors (True) and those to embed; only parts that hold any."""
+    """Split the rows of a new segment into those with precomputed vectors (True) and those to embed; only parts that hold any."""
     known = np.zeros(len(rows), bool) if precomputed is None else precomputed.has(records)[rows]
     parts = [(True, rows[known]), (False, rows[~known])]
     return [(is_precomputed, part) for is_precomputed, part in parts if len(part)]

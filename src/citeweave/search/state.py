@@ -184,7 +184,7 @@ def _deleted_path(folder: Path, entry: SegmentEntry) -> Path:
 
 
 def read_deleted(folder: Path, entry: SegmentEntry, lists: Mapping[str, str]) -> NDArray[np.int32]:
-    """Read the deleted rows of a segment, ascending; `lists` has the hashes that the state records."""
+    """Read which rows of a segment the state lists as deleted, ascending; `lists` has the hashes that the state records."""
     if not entry.deleted:
         return np.empty(0, np.int32)
     path = _deleted_path(folder, entry)

@@ -1,1 +1,1 @@
-"""The HTTP API, its web page, and libraries that are prepared for exploring."""
+"""The HTTP API, its web page, and libraries that `citeweave explore` prepares."""

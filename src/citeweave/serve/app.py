@@ -197,7 +197,7 @@ _CONNECTIONS_PER_REQUEST = 4
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is reachable from this machine only.
+    """Return whether the web application's host is reachable from this machine only.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -286,7 +286,7 @@ def check_port(host: str, port: int) -> int:
 
 
 def check_indexes(indexes: Mapping[str, Path], options: ServeOptions) -> None:
-    """Open the indexes that worker processes will serve, without a model, to fail early."""
+    """Try the application before its worker processes start: open the indexes without a model, to fail early."""
     from citeweave.search.index import Index
 
     for folder in indexes.values():

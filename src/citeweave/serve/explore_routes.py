@@ -94,7 +94,7 @@ class MapCache:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, opened: OpenIndex, *, wait: bool) -> bytes | None:
-        """Return the map of the index's current state; None while it is computed, or not yet begun because of `wait`."""
+        """Respond to GET /map: the map of the index's current state; None while it is computed, or not yet begun because of `wait`."""
         from citeweave.search.map import find_map
 
         name, index = opened.name, opened.index

@@ -64,7 +64,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the routes of one application share: indexes, threads, counters, options."""
+    """The served indexes and what the routes of one application share with them: threads, counters, options."""
 
     indexes: ServedIndexes
     workers: Workers

@@ -80,7 +80,7 @@ def without_paths(message: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Make untrusted text safe for a log or terminal: one line, no control characters.
+    """Make untrusted text of a request safe for responses and logs: one line, no control characters.
 
     >>> printable("a\\n\\x1b[31mb\\u202e ü")
     'a\\\\n\\\\x1b[31mb\\\\u202e ü'
@@ -220,7 +220,7 @@ class SecureHeaders:
 
 
 class OriginGuard:
-    """Middleware that refuses requests with foreign hosts or origins, and malformed ones."""
+    """Middleware that responds to requests with foreign hosts or origins, and to malformed ones, with an error."""
 
     def __init__(self, app: App, options: ServeOptions) -> None:
         self._app, self._options = app, options

@@ -102,7 +102,7 @@ async def similar(server: CurrentServer, parameters: Annotated[SimilarParameters
 
 
 def search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool = False) -> dict[str, Any]:
-    """Return a search result as JSON, its hits with everything that the page shows."""
+    """Respond to /search: a search result as JSON, its hits with everything that the page shows."""
     query = Query.from_json(fields)
     _check_papers(opened.index, query)
     if needs_query_encoder(query) and not _can_use_words(query):
@@ -337,7 +337,7 @@ async def metrics(server: CurrentServer) -> Response:
 
 
 def count_index_papers(server: Server, name: str, index: Index) -> dict[str, int]:
-    """Count the papers of an index and what they have, once per state."""
+    """Respond to GET /info: count the papers of an index and what they have, once per state."""
     key = ("counts", name)
     state, counts = server.cache.get(key, (None, {}))
     if state != index.number:

@@ -214,7 +214,7 @@ class AnchorGroups:
 
 @dataclass(frozen=True, slots=True)
 class RankingPools:
-    """Queries with candidates to rank during validation."""
+    """Training data for validation as arrays: queries with candidates to rank."""
 
     queries: Numbers
     candidates: PaperLists

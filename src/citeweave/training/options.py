@@ -378,7 +378,7 @@ def _check_above(options: object, **bound: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CardNotes:
-    """Notes for the trained model's card: recipe, its tables, held-out data, audit."""
+    """Options of training that only describe it on the model's card: recipe, its tables, held-out data, audit."""
 
     recipe: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

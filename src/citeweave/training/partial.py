@@ -180,7 +180,7 @@ class TrainedHeads(nn.Module):
         return vectors
 
     def weights(self) -> dict[str, nn.Parameter]:
-        """Return the weights of all aspect heads by name."""
+        """Return the trained parameters of all aspect heads by name."""
         weights = {}
         for name, weight in self.layers.named_parameters():  # "1.0.weight": aspect, layer, part
             number, _, part = name.partition(".")
@@ -191,7 +191,7 @@ class TrainedHeads(nn.Module):
 def make_heads(
     names: tuple[str, ...], dimension: int, options: EncoderOptions, *, seed: int, start: AspectHeads | None = None
 ) -> TrainedHeads:
-    """Make heads for these aspects, initialized by the seed, or by the start model's heads where it has them."""
+    """Make the aspect heads that are trained, initialized by the seed, or by the start model's heads where it has them."""
     size = options.head_size or dimension
     sizes = [dimension, size] if options.heads == "linear" else [dimension, size, size]
     if start is None and options.head_start == "identity" and sizes != [dimension, dimension]:

@@ -273,7 +273,7 @@ def _in_fastest_runtime(start: TorchEncoder) -> TorchEncoder:
 
 
 def load_start_model(options: EncoderOptions, device: str) -> TorchEncoder:
-    """Load the start model with the recipe's pooling and length; a pooling it did not have starts untrained."""
+    """Load the start model of training with the recipe's pooling and length; a pooling it did not have starts untrained."""
     if options.init.startswith("recipe:"):
         raise UserError(
             f"encoder.init is {options.init!r}, the model of another recipe; `citeweave run` trains that one first. "

@@ -121,7 +121,7 @@ class SentenceVectors:
         return len(self.ids)
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return the position of each paper id, -1 where the paper is not among them."""
+        """Return which row of the sentence vectors each paper id has, -1 where the paper is not among them."""
         if self._lookup is None:
             keys = self.ids.keys() if isinstance(self.ids, TextColumn) else id_keys(self.ids)
             order = np.argsort(keys, kind="stable")

@@ -56,7 +56,7 @@ class _Tabs(csv.excel_tab):
 
 
 def read_csv_rows(lines: Iterable[str], delimiter: str, tally: Tally, kind: str) -> Iterator[list[str]]:
-    r"""Yield the cells of CSV rows that are not empty; a row that cannot be read is counted under `kind`.
+    r"""Yield the cells of CSV rows of a table, also after broken quotes; a row that cannot be read is counted under `kind`.
 
     >>> tally = Tally()
     >>> list(read_csv_rows(['a,"never closed\n', "b,two\n"], ",", tally, "papers")), tally.counts["papers"].rejected

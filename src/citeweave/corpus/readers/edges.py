@@ -71,7 +71,7 @@ class NumberIds:
 
 @dataclass(frozen=True, slots=True)
 class TextIds:
-    """Ids of a Parquet column that are texts, without blanks around them and control characters."""
+    """Ids in a Parquet column of an edge shard that are texts, without blanks around them and control characters."""
 
     column: pa.Array
     present: Mask

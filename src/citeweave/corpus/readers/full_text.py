@@ -22,7 +22,7 @@ from citeweave.corpus.readers.xml_records import RunningText, element_text, walk
 
 @dataclass(slots=True)
 class Reference:
-    """One entry of a paper's list of references."""
+    """One entry of the reference list in a full text."""
 
     key: str
     """Its name inside the file, which in-text citations point at."""

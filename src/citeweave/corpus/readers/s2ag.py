@@ -97,7 +97,7 @@ class ScannedCitations:
 
 
 def scan_citations(block: bytes) -> tuple[ScannedCitations, NDArray[np.int64], NDArray[np.int64]]:
-    """Scan a block of citation lines with compiled code; also return where each line starts and ends."""
+    """Scan a block of lines of S2AG's `citations` dataset with compiled code; also return where each line starts and ends."""
     data = np.frombuffer(block, np.uint8)
     lines = int(np.count_nonzero(data == 10)) + (not block.endswith(b"\n"))
     starts, ends = np.empty(lines, np.int64), np.empty(lines, np.int64)

@@ -444,7 +444,7 @@ def write_records(records: Iterable[dict[str, Any]], path: Path, advance: Advanc
 
 
 def drop_repeats(records: Iterable[_Item], name_of: Callable[[_Item], str]) -> Iterator[_Item]:
-    """Yield records without those whose name came before; records with an empty name are all kept.
+    """Yield the records of several responses without those whose name came before; those with an empty name are all kept.
 
     >>> list(drop_repeats(["ab", "ac", "", "b", ""], lambda text: text[:1]))
     ['ab', '', 'b', '']

@@ -86,7 +86,7 @@ class OpenAlex:
                 yield work
 
     def ids_of(self, record: dict[str, Any]) -> tuple[str, ...]:
-        """Return every id of an OpenAlex work."""
+        """Return every id of a work that the OpenAlex API returned."""
         ids = dict_of(record.get("ids"))
         pages = [dict_of(one).get("landing_page_url") for one in list_of(record.get("locations"))]
         of_arxiv = [arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page]

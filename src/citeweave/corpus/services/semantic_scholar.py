@@ -55,7 +55,7 @@ class SemanticScholar:
         self.client = client
 
     def search(self, query: str, limit: int) -> Iterator[dict[str, Any]]:
-        """Yield papers by search words, with their references, the most cited first."""
+        """Yield papers that Semantic Scholar's API finds by search words, with their references, the most cited first."""
         matches = itertools.islice(self._search_pages(" ".join(query.split())), limit)
         for part in split_batches(matches, BATCH):
             names = [record["paperId"] for record in part if sha_id(record.get("paperId"))]

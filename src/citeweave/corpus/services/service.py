@@ -279,7 +279,7 @@ class ResponseCache:
         self._folder, self._max_age = folder, max_age
 
     def load(self, request: dict[str, Any]) -> ServiceResponse | None:
-        """Return the cached response to a request, None where it is missing, too old or damaged."""
+        """Return the service's cached response to a request, None where it is missing, too old or damaged."""
         try:
             head, _, body = read_input(self._path(request)).partition(b"\n")
             header = unseal_payload(json.loads(head))

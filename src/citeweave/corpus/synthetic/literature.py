@@ -73,7 +73,7 @@ class SyntheticCitations:
 
 @dataclass(frozen=True)
 class SyntheticContexts:
-    """The citing sentences of a block of synthetic papers, one entry each."""
+    """Which citations of a block of the synthetic literature have a citing sentence, one entry each."""
 
     citing: Ints  # (c,) rows, never falling
     texts: list[str]

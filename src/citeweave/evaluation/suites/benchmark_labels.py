@@ -122,7 +122,7 @@ class GradedQueries:
 
 
 def clean_queries(queries: Iterable[GradedQuery], *, relevant: int) -> GradedQueries:
-    """Remove each query from its own candidates and repeated candidates, and sort the candidates by id.
+    """Clean a benchmark's graded candidates: remove each query from its own, and repeats; sort them by id.
 
     The order matters: ASPIRE's files list relevant papers first, so a model that scores all candidates the same would
     be right by the order alone.
@@ -164,7 +164,7 @@ def add_unknown_papers(texts: TaskTexts, queries: Sequence[GradedQuery]) -> tupl
 
 
 def make_pools(texts: TaskTexts, queries: Sequence[GradedQuery]) -> Pools:
-    """Return graded queries as pools: queries and candidates as rows of the texts, which must have all of them."""
+    """Turn a benchmark's grades into pools: queries and candidates as rows of the texts, which must have all of them."""
     if not queries:
         raise EmptyResultError("no query is left to evaluate; check the split and the folder")
     candidates = np.concatenate([texts.rows(query.candidates) for query in queries])

@@ -91,7 +91,7 @@ _RECIPE = TextRecipe(separator=" ")
 
 
 class FieldGroups(NamedTuple):
-    """The fields by which the queries of `mdcr` are grouped."""
+    """The fields by which the corpus suite's task `mdcr` groups its queries."""
 
     names: Sequence[str]
 

@@ -95,7 +95,7 @@ class SuiteSpec:
         return read_suite(self.name, self.data, split=self.split)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the spec as JSON with absolute folders, for another process."""
+        """Return the suite's spec as JSON with absolute folders, so that another process can read the suite."""
         overlay = None if self.intents is None else str(self.intents.absolute())
         return {
             "name": self.name,

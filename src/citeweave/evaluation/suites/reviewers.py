@@ -110,7 +110,7 @@ def read_people(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, l
 
 
 def read_judgments(records: Iterable[Mapping[str, Any]], path: Path) -> Judgments:
-    """Return the judgments of SciRepEval's qrel records; the first of a repeated pair counts."""
+    """Read judgments of reviewers for submissions from SciRepEval's qrel records; the first of a repeated pair counts."""
     pools: dict[str, dict[str, int]] = {}
     repeated = 0
     for number, record in enumerate(records, 1):

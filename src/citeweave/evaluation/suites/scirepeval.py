@@ -122,7 +122,7 @@ class Dataset:
         return next((files for folder in self.folders if (files := split_files(folder, *names))), [])
 
     def papers(self) -> list[Path]:
-        """Return the dataset's files of titles and abstracts: itself, or those in its folder."""
+        """Return the files with titles and abstracts of a SciRepEval dataset: itself, or those in its folder."""
         if file := next((file for folder in self.folders if (file := find_file(folder))), None):
             return [file]
         if files := self.split("evaluation"):

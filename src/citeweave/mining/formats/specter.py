@@ -78,7 +78,7 @@ class _Query:
 
     @property
     def middle(self) -> float:
-        """The count that separates a query's positives from its negatives; if all counts are equal, all are positives.
+        """The count in SPECTER's data.json that separates positives from negatives; if all counts are equal, all are positives.
 
         SPECTER's rule for hard negatives: count < max - 0.5 (max - min) (`triplet_sampling_parallel.py`).
         """

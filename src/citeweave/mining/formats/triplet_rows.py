@@ -36,7 +36,7 @@ FILE_TYPES = ("parquet", "jsonl")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of exporting samples; each belongs to some formats."""
+    """Options of writing samples as triplet rows to another project's format; each belongs to some formats."""
 
     gzip: bool = False
     """scincl: write `train_triples.csv.gz`."""

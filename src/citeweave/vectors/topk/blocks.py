@@ -203,7 +203,7 @@ class QueryBlock:
 
 @dataclass(frozen=True, slots=True)
 class KeptCandidates:
-    """The candidates of a scan: per query, all positions whose approximate score is above the cut, unordered."""
+    """The candidates of a block of queries: per query, all positions whose approximate score is above the cut, unordered."""
 
     scores: Floats
     positions: Ints

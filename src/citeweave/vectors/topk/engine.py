@@ -283,7 +283,7 @@ def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors
 
 @dataclass(frozen=True, slots=True)
 class ExactRanker:
-    """Ranks the candidates of a scan by exact scores near the borders of the bands; `room` is how many it may hold."""
+    """Ranks the search's candidates by exact scores near the borders of the bands; `room` is how many it may hold."""
 
     pool: Pool
     ranks: Ranks

@@ -101,7 +101,7 @@ class Rows:
         return len(self.matrix)
 
     def keys(self, queries: Queries, query: int, rows: Ints, workers: int = 0) -> Keys:
-        """Score these rows exactly; return their sort keys, in the order of `rows`."""
+        """Score the rows that a scan selected exactly; return their sort keys, in the order of `rows`."""
         keys, vector, norm = np.empty(len(rows), np.uint64), queries.vectors[query], float(queries.norms[query])
 
         def score(part: int) -> None:
@@ -270,7 +270,7 @@ def compare(matrix: NDArray[Any], query: NDArray[Any], codes: Codes | None = Non
 
 
 def scan(rows: Rows, queries: Queries, kept: int, workers: int = 0) -> Scan:
-    """Compute approximate scores of all rows for each query, and the best `kept` of each part."""
+    """Scan all rows for each query: compute approximate scores, and the best `kept` of each part."""
     parts = -(-len(rows) // PART)
     approximate = np.empty((len(queries), len(rows)), np.float32)
     best = np.full((parts, len(queries), min(kept, PART)), WORST)
