@@ -337,7 +337,7 @@ async def metrics(server: CurrentServer) -> Response:
 
 
 def count_index_papers(server: Server, name: str, index: Index) -> dict[str, int]:
-    """Respond to GET /info: count the papers of an index and what they have, once per state."""
+    """Respond to GET /health: count the papers of an index and what they have, once per state."""
     key = ("counts", name)
     state, counts = server.cache.get(key, (None, {}))
     if state != index.number:
