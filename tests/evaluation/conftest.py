@@ -56,7 +56,9 @@ def grades_of(task: Any) -> dict[str, dict[str, int]]:
     """Back to the form of the files: query -> candidate -> grade, in the order of the pools."""
     pools = getattr(task, "judgments", None) or task.pools
     pairs = [(task.texts.ids[row], grade) for row, grade in zip(pools.candidates, pools.grades.tolist(), strict=True)]
-    return {name: dict(pairs[slice(*pools.offsets[at : at + 2])]) for at, name in enumerate(pools.names)}
+    found = {name: dict(pairs[slice(*pools.offsets[at : at + 2])]) for at, name in enumerate(pools.names)}
+    assert sum(map(len, found.values())) == len(pairs), "no candidate stands twice in a pool"
+    return found
 
 
 def topic(paper: str) -> int:
