@@ -56,7 +56,15 @@ Generated from `--help` by `make docs`; a test fails when it is not up to date.
 
 Every command prints results on standard output and progress on standard error; `--json` prints one JSON
 object and nothing else. Exit codes: 0 done, 1 our fault, 2 your mistake, 130 interrupted.
+
+Options of nearly every command, left out below:
+
+    --json     Print one JSON object on standard output.
+    --quiet    Show no progress and no notes.
+    --debug    Show tracebacks of errors.
+    --help     Show this message and exit.
 """
+COMMON = ("  --json ", "  --quiet ", "  --debug ", "  --help ")
 
 
 def help_text(*command: str) -> str:
@@ -64,7 +72,8 @@ def help_text(*command: str) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         get_command(app).main([*command, "--help"], prog_name="citeweave", standalone_mode=False)
-    return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
+    lines = printed.getvalue().strip().splitlines()
+    return "\n".join(line.rstrip() for line in lines if not line.startswith(COMMON)).removesuffix("\n\nOptions:")
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""Writes the tables of rooms and files into docs/design.md, from the modules' first lines; `--check` fails if they are old."""
+"""Writes the lists of rooms and files into docs/design.md, from the modules' first lines; `--check` fails if they are old."""
 
 from __future__ import annotations
 
@@ -19,24 +19,21 @@ def first_line(path: Path) -> str:
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 
-def tables() -> str:
-    """One heading and one table per room; a package's `__init__.py` describes the room."""
+def rooms() -> str:
+    """One heading and one list of files per room; a package's `__init__.py` describes the room."""
     parts = []
     for room in ROOMS:
-        files = sorted(path for path in (SOURCE / room).rglob("*.py") if path != SOURCE / room / "__init__.py")
-        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
-        described = [path for path in files if path.read_text(encoding="utf-8").count("\n") > 1]
-        rows = [f"| `{path.relative_to(SOURCE).as_posix()}` | {first_line(path)} |\n" for path in described]
-        heading = (
-            f"\n### {room}\n\n{first_line(SOURCE / room / '__init__.py')} {len(described)} files, {lines:,} lines.\n"
+        files = sorted(
+            path for path in (SOURCE / room).rglob("*.py") if path.read_text(encoding="utf-8").count("\n") > 1
         )
-        parts.append(f"{heading}\n| file | what it is about |\n|---|---|\n{''.join(rows)}")
+        items = [f"- `{path.relative_to(SOURCE).as_posix()}`: {first_line(path)}\n" for path in files]
+        parts.append(f"\n### {room}\n\n{first_line(SOURCE / room / '__init__.py')}\n\n{''.join(items)}")
     return "".join(parts) + "\n"
 
 
 def page() -> str:
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}{tables()}{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}{rooms()}{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
