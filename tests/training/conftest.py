@@ -1,20 +1,43 @@
-"""A small literature, its samples and a small start model, made once."""
+"""A small literature, its samples and a small start model, made once; how it is trained, and cut off."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
-from citeweave.graph.citations import CitationGraph
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.encoders.encoder import load_encoder
+from citeweave.graph.citations import CitationGraph, build_graph
+from citeweave.mining.align import align_samples
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.mining.samples import Samples
+from citeweave.pipeline.recipe import load_recipe
+from citeweave.training import trainer
+from citeweave.training.data import TrainingData
+from citeweave.training.distributed import ProcessGroup
+from citeweave.training.load_data import DataSources, load_training_data
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
+from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
 
 from ..conftest import VOCABULARY
+
+SMALL = {"batch": 8, "steps": 6, "learning_rate": 1e-3, "validation": 0.2, "check_every": 3, "checkpoint_every": 2}
+GROUPS = {"unit": "groups"}
+HYBRID = {
+    "supcon": {"weight": 0.7, "negatives_by": "global"},
+    "aspect_supcon": {"weight": 0.3, "negatives_by": "local"},
+}
 
 
 @dataclass(frozen=True)
@@ -26,36 +49,71 @@ class Literature:
     graph_folder: Path
     samples: Samples
     model: Path
+    training: dict[str, Any] = field(default_factory=lambda: SMALL)
+    encoder: dict[str, Any] = field(default_factory=dict)
+    """Options of its training and of its encoder, unless a test has others."""
+
+    def plan(self, *, encoder: dict[str, Any] | None = None, **training: Any) -> TrainingPlan:
+        options = EncoderOptions(**{"init": str(self.model), **self.encoder, **(encoder or {})})
+        return TrainingPlan(options, TrainingOptions(**{**self.training, **training}))
+
+    def train(
+        self, folder: Path, *, encoder: dict[str, Any] | None = None, device: str = "cpu",
+        sources: DataSources | None = None, **training: Any,
+    ) -> EncoderRun:  # fmt: skip
+        plan, sources = self.plan(encoder=encoder, **training), sources or DataSources(graph=self.graph)
+        return train_encoder(self.corpus, self.samples, folder, plan, sources=sources, device=device)
+
+    def load(self, folder: Path, plan: TrainingPlan) -> tuple[Any, TrainingData]:
+        """The start model and what the plan trains on; tokens are kept in the folder."""
+        start, sources = load_start_model(plan.encoder, "cpu"), DataSources(graph=self.graph)
+        training = plan.training
+        return start, load_training_data(
+            self.corpus, self.samples, start.reader, plan.encoder, training, folder, sources
+        )
+
+    def first_step(self, folder: Path, plan: TrainingPlan) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradients of the first batch."""
+        start, data = self.load(folder, plan)
+        run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
+        start.network.model.train()
+        batch = trainer.Batches(data.groups, plan.training).at(0)
+        assert data.sentences is None or int(data.tokens.lengths()[batch.papers].sum()) > 400
+        loss = float(run.stepper.backward(batch, 0))
+        return loss, {name: w.grad.numpy().copy() for name, w in run.weights.items() if w.grad is not None}
+
+
+def log_of(folder: Path, name: str) -> list[Any]:
+    """The values of this name in the log of a run."""
+    lines = [json.loads(line) for line in (folder / "training/log.jsonl").read_text().splitlines()]
+    return [line[name] for line in lines if name in line]
+
+
+def weights_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.safetensors")}
+
+
+def mine(recipe: str, changes: list[str], corpus: Corpus, graph: CitationGraph, folder: Path) -> Samples:
+    rules = parse_rules(load_recipe(recipe, changes).table("mining"))
+    return mine_samples(corpus, rules, folder, MiningInputs(graph=graph))
 
 
 @pytest.fixture(scope="session")
 def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
-    from citeweave.corpus.synthetic.synthesize import synthesize
-    from citeweave.graph.citations import build_graph
-    from citeweave.mining.inputs import parse_rules
-    from citeweave.mining.mine import MiningInputs, mine_samples
-    from citeweave.pipeline.recipe import load_recipe
-
     folder = tmp_path_factory.mktemp("literature")
     corpus = synthesize(folder / "corpus", SyntheticOptions(papers=150), workers=1)
     graph = build_graph(corpus, folder / "graph")
-    rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
-    samples = mine_samples(corpus, rules, folder / "samples", MiningInputs(graph=graph))
+    samples = mine("specter", ["mining.anchors=30"], corpus, graph, folder / "samples")
     return Literature(corpus, graph, folder / "graph", samples, bert)
 
 
 @pytest.fixture(scope="session")
 def aspects(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Literature:
     """The small literature with samples of three aspects, local and global negatives."""
-    from citeweave.mining.inputs import parse_rules
-    from citeweave.mining.mine import MiningInputs, mine_samples
-    from citeweave.pipeline.recipe import load_recipe
-
-    rules = parse_rules(load_recipe("sciaspect_hybrid", ["mining.every_aspect=false"]).table("mining"))
-    folder = tmp_path_factory.mktemp("aspects") / "samples"
-    samples = mine_samples(literature.corpus, rules, folder, MiningInputs(graph=literature.graph))
-    return dataclasses.replace(literature, samples=samples)
+    folder, changes = tmp_path_factory.mktemp("aspects") / "samples", ["mining.every_aspect=false"]
+    samples = mine("sciaspect_hybrid", changes, literature.corpus, literature.graph, folder)
+    training = {**SMALL, **GROUPS, "losses": HYBRID, "dropout": 0.0}
+    return dataclasses.replace(literature, samples=samples, training=training, encoder={"heads": "linear"})
 
 
 TOPICS = ("cell grows a paper", "models learn from data", "graphs of citations and", "we find how that")
@@ -91,18 +149,46 @@ def _write_papers(folder: Path, number: int) -> list[Path]:
 @pytest.fixture(scope="session")
 def paired(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
     """Papers whose sentences a small model can read, with co-cited pairs for samples: no negatives, aligned sentences."""
-    from citeweave.corpus.ingest import import_papers
-    from citeweave.encoders.encoder import load_encoder
-    from citeweave.graph.citations import build_graph
-    from citeweave.mining.align import align_samples
-    from citeweave.mining.inputs import parse_rules
-    from citeweave.mining.mine import MiningInputs, mine_samples
-    from citeweave.pipeline.recipe import load_recipe
-
     folder = tmp_path_factory.mktemp("pairs")
     corpus = import_papers(_write_papers(folder, 80), folder / "corpus").corpus
     graph = build_graph(corpus, folder / "graph")
-    rules = parse_rules(load_recipe("aspire_ot").table("mining"))
-    mined = mine_samples(corpus, rules, folder / "samples", MiningInputs(graph=graph))
+    mined = mine("aspire_ot", [], corpus, graph, folder / "samples")
     samples = align_samples(corpus, mined, load_encoder(bert, device="cpu"), folder / "aligned")
-    return Literature(corpus, graph, folder / "graph", samples, bert)
+    training = {**SMALL, **GROUPS, "batch": 6, "steps": 3, "checkpoint_every": 1, "check_every": 0}
+    return Literature(corpus, graph, folder / "graph", samples, bert, training)
+
+
+SENTENCES: dict[str, dict[str, Any]] = {
+    "single": {"sentence_triplet": {"distance": "single"}},
+    "attention": {"sentence_triplet": {"distance": "attention"}},
+    "transport": {"sentence_triplet": {}},
+    "peer": {"sentence_triplet": {"mode": "geomloss"}},
+    "aligned": {"aligned_triplet": {}},
+    "both": {"aligned_triplet": {}, "sentence_triplet": {}},
+    "matches": {"sentence_in_batch": {"facets": 0.5, "whole": 0.3}},
+    "papers": {"in_batch": {}},
+}
+WORDS = {
+    "encoder": {"pooling": "aspect_words"},
+    "losses": {"in_batch": {}},
+    "batch": 8,
+    "steps": 4,
+    "checkpoint_every": 2,
+}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "triplets": ("literature", {"patience": 5}),
+    "aspects": ("aspects", {"head_rate": 10.0}),
+    "sentences": ("paired", {"losses": SENTENCES["both"]}),
+    "aspect_words": ("paired", WORDS),
+}
+"""What is trained: a fixture, and options beside the usual."""
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, EncoderRun]:
+    """Models of all kinds that no test changes."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    return {
+        kind: request.getfixturevalue(source).train(folder / kind, **options)
+        for kind, (source, options) in KINDS.items()
+    }

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +24,19 @@ from citeweave.training.train import train_encoder
 
 # with a small epsilon Adam makes steps of noise where a gradient is zero, as those of the keys' biases are
 USUAL = {
-    "batch": 8,
-    "steps": 4,
-    "learning_rate": 1e-3,
-    "epsilon": 1e-3,
-    "dropout": 0.0,
-    "micro_tokens": 600,
-    "validation": 0.2,
+    "batch": 8, "steps": 4, "learning_rate": 1e-3, "epsilon": 1e-3, "dropout": 0.0, "micro_tokens": 600, "validation": 0.2,
     "checkpoint_every": 2,
-}
+}  # fmt: skip
 
 
 class PowerCut(Exception):
     """Training ends here."""
 
 
-def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
-    """Train one job; with a `cut`, leave what an interrupted run leaves."""
-    training = training_options({**USUAL, **job.get("training", {}), "parallel": parallel})
-    plan = TrainingPlan(encoder_options(job["encoder"]), training)
-    step, cut = trainer._TrainingLoop._step, job.get("cut")
+@contextmanager
+def power_cut(cut: int) -> Iterator[None]:
+    """Training ends before this step and leaves what an interrupted run leaves."""
+    step = trainer._TrainingLoop._step
 
     def cut_step(loop: Any, number: int) -> None:
         if number == cut:
@@ -50,18 +45,24 @@ def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
 
     trainer._TrainingLoop._step = cut_step  # type: ignore[method-assign]
     try:
-        train_encoder(
-            Corpus.open(job["corpus"]),
-            Samples.open(job["samples"]),
-            folder,
-            plan,
-            sources=DataSources(CitationGraph.open(job["graph"])),
-            device="cpu",
-        )
+        yield
+        raise AssertionError("training was not cut")
     except PowerCut:
         pass
     finally:
         trainer._TrainingLoop._step = step  # type: ignore[method-assign]
+
+
+def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
+    """Train one job, up to its `cut` where it has one."""
+    training = training_options({**USUAL, **job.get("training", {}), "parallel": parallel})
+    plan, sources = (
+        TrainingPlan(encoder_options(job["encoder"]), training),
+        DataSources(CitationGraph.open(job["graph"])),
+    )
+    corpus, samples = Corpus.open(job["corpus"]), Samples.open(job["samples"])
+    with power_cut(job["cut"]) if "cut" in job else nullcontext():
+        train_encoder(corpus, samples, folder, plan, sources=sources, device="cpu")
 
 
 if __name__ == "__main__":

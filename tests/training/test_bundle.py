@@ -2,120 +2,109 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from citeweave.core.errors import ArtifactError
+from citeweave.encoders.aspects import open_heads
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
 from citeweave.training.bundle import make_bundle, read_data, train_bundle
 from citeweave.training.load_data import DataSources
-from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
-from citeweave.training.train import train_encoder
 
-from .conftest import Literature
+from .conftest import KINDS, SENTENCES, Literature, weights_of
+
+SHORT = {"losses": {"in_batch": {}}, "steps": 3, "check_every": 0, "checkpoint_every": 0}
+
+
+def bundle_of(source: Literature, folder: Path, suite: Any = None, **options: Any) -> Path:
+    sources, plan = DataSources(source.graph, suite=suite), source.plan(**options)
+    return make_bundle(source.corpus, source.samples, folder, plan, sources=sources, weights="float32")
 
 
 @pytest.fixture(scope="module")
-def plan(literature: Literature) -> TrainingPlan:
-    training = TrainingOptions(losses={"in_batch": {}}, batch=8, steps=3, learning_rate=1e-3, validation=0.2)
-    return TrainingPlan(EncoderOptions(init=str(literature.model)), training)
+def suite(literature: Literature) -> Any:
+    return make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=10))
 
 
 @pytest.fixture(scope="module")
-def bundle(literature: Literature, plan: TrainingPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
-
-    suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=10))
-    folder = tmp_path_factory.mktemp("bundles") / "bundle"
-    sources = DataSources(literature.graph, suite=suite)
-    return make_bundle(literature.corpus, literature.samples, folder, plan, sources=sources, weights="float32")
+def bundle(literature: Literature, suite: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle_of(literature, tmp_path_factory.mktemp("bundles") / "bundle", suite, **SHORT)
 
 
-def test_a_bundle_trains_what_the_corpus_trains(
-    literature: Literature, plan: TrainingPlan, bundle: Path, tmp_path: Path
-) -> None:
-    sources = DataSources(literature.graph)
-    direct = train_encoder(
-        literature.corpus, literature.samples, tmp_path / "direct", plan, sources=sources, device="cpu"
-    )
-    bundled = train_bundle(bundle, tmp_path / "bundled", device="cpu")
-    weights = [(run.folder / "model.safetensors").read_bytes() for run in (direct, bundled)]
-    assert weights[0] == weights[1]
-    assert bundled.after["accuracy"] == direct.after["accuracy"]
-    assert "cite.map" in bundled.after
+def test_a_bundle_trains_what_the_corpus_trains(literature, suite, bundle, tmp_path):
+    direct = literature.train(tmp_path / "direct", sources=DataSources(literature.graph, suite=suite), **SHORT)
+    bundled, other = (train_bundle(bundle, tmp_path / str(s), changes={"seed": s}, device="cpu") for s in (0, 1))
+    assert weights_of(bundled.folder) == weights_of(direct.folder) != weights_of(other.folder)
+    assert bundled.after == direct.after and "cite.map" in bundled.after and other.manifest.facts["seed"] == 1
 
 
-def test_the_same_bundle_again_is_left_as_it_is(literature: Literature, plan: TrainingPlan, bundle: Path) -> None:
+@pytest.mark.parametrize("kind", ["aspects", "sentences", "aspect_words"])
+def test_a_bundle_carries_aspects_sentences_and_words(request, uninterrupted, tmp_path, kind):
+    source, direct = request.getfixturevalue(KINDS[kind][0]), uninterrupted[kind]
+    bundled = train_bundle(bundle_of(source, tmp_path / "b", **KINDS[kind][1]), tmp_path / "model", device="cpu")
+    assert weights_of(bundled.folder) == weights_of(direct.folder) and bundled.after == direct.after
+    assert weights_of(bundled.folder)["model.safetensors"] != (source.model / "model.safetensors").read_bytes()
+    if kind == "aspects":
+        assert open_heads(bundled.folder).hash == open_heads(direct.folder).hash
+
+
+def test_the_same_bundle_again_is_left_as_it_is(literature, bundle):
     before = (bundle / "manifest.json").stat().st_mtime_ns
-    sources = DataSources(literature.graph, suite=None)
     with pytest.raises(Exception, match="made from other inputs or options"):
-        make_bundle(literature.corpus, literature.samples, bundle, plan, sources=sources, weights="float32")
+        bundle_of(literature, bundle, **SHORT)
     assert (bundle / "manifest.json").stat().st_mtime_ns == before
 
 
-def test_other_seeds_of_one_bundle(bundle: Path, tmp_path: Path) -> None:
-    first, other = (train_bundle(bundle, tmp_path / str(s), changes={"seed": s}, device="cpu") for s in (0, 1))
-    assert other.manifest.facts["seed"] == 1
-    assert (first.folder / "model.safetensors").read_bytes() != (other.folder / "model.safetensors").read_bytes()
+SCRIPT = """
+import sys, json
+sys.argv = ['bundle', *sys.argv[1:]]
+import citeweave.training.bundle as b
+b.main()
+sys.argv[1:3] = [sys.argv[1] + '-sentences', sys.argv[2] + '-sentences']
+b.main()
+rooms = ('citeweave.graph', 'citeweave.mining', 'citeweave.pipeline.recipe', 'citeweave.cli', 'citeweave.corpus.corpus')
+names = ('orjson', 'isal', 'pyarrow', 'sentencex', 'typer', 'sentence_transformers', 'bm25s', 'numba', 'sklearn')
+print(json.dumps([name for name in sys.modules if name in (*names, *rooms)]))
+"""
 
 
-def test_training_from_a_bundle_loads_little(
-    bundle: Path, paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path
-) -> None:
+def test_training_from_a_bundle_loads_little(bundle, paired, tmp_path):
     """No corpus, graph or mining room, none of their packages: the other machine has numpy, torch and transformers."""
-    script = (
-        "import sys, json\n"
-        "sys.argv = ['bundle', *sys.argv[1:]]\n"
-        "import citeweave.training.bundle as b\n"
-        "b.main()\n"
-        "sys.argv[1:3] = [sys.argv[1] + '-sentences', sys.argv[2] + '-sentences']\n"
-        "b.main()\n"
-        "rooms = ('citeweave.graph', 'citeweave.mining', 'citeweave.pipeline.recipe', 'citeweave.cli', 'citeweave.corpus.corpus')\n"
-        "names = ('orjson', 'isal', 'pyarrow', 'sentencex', 'typer', 'sentence_transformers', 'bm25s', 'numba', 'sklearn')\n"
-        "print(json.dumps([name for name in sys.modules if name in (*names, *rooms)]))\n"
-    )
-    (tmp_path / "script.py").write_text(script)
     (tmp_path / "bundle").symlink_to(bundle)
-    sentences, sources = tmp_path / "bundle-sentences", DataSources(paired.graph)
-    make_bundle(paired.corpus, paired.samples, sentences, sentence_plan, sources=sources)
-    command = [
-        sys.executable,
-        str(tmp_path / "script.py"),
-        str(tmp_path / "bundle"),
-        str(tmp_path / "model"),
-        "--device",
-        "cpu",
-    ]
+    bundle_of(paired, tmp_path / "bundle-sentences", losses=SENTENCES["both"], steps=2)
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "bundle"), str(tmp_path / "model"), "--device", "cpu"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     *told, loaded = map(json.loads, done.stdout.splitlines()[-3:])
-    assert [set(each) for each in told] == [{"before", "after", "output"}] * 2
-    assert loaded == []
+    assert [set(each) for each in told] == [{"before", "after", "output"}] * 2 and loaded == []
 
 
-@pytest.mark.parametrize("harm", ["cut", "objects", "far", "json", "bomb"])
-def test_damaged_bundles_are_refused(literature: Literature, plan: TrainingPlan, tmp_path: Path, harm: str) -> None:
-    sources = DataSources(literature.graph)
-    folder = make_bundle(literature.corpus, literature.samples, tmp_path / "b", plan, sources=sources)
-    path = folder / "groups" / "anchors.npy"
-    anchors = np.load(path)
+@pytest.mark.parametrize("harm", ["cut", "objects", "far", "json", "bomb", "aspects"])
+def test_damaged_bundles_are_refused(literature, aspects, tmp_path, harm):
+    folder = bundle_of(
+        aspects if harm == "aspects" else literature, tmp_path / "b", **({} if harm == "aspects" else SHORT)
+    )
+    path = folder / "groups/anchors.npy"
     if harm == "cut":
         path.write_bytes(path.read_bytes()[:-8])
     elif harm == "objects":
         np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     elif harm == "far":
-        np.save(path, anchors + 10**6)
+        np.save(path, np.load(path) + 10**6)
     elif harm == "bomb":
         np.savez_compressed(
             folder / "tokens.npz", ids=np.zeros(20_000_000, np.uint16), offsets=np.array([0, 20_000_000])
         )
+    elif harm == "aspects":
+        np.save(folder / "groups/aspects.npy", np.full(3, 9, np.uint8))
     else:
         (folder / "bundle.json").write_text("{}" + " " * ((folder / "bundle.json").stat().st_size - 2))
     with pytest.raises(ArtifactError):
@@ -124,29 +113,6 @@ def test_damaged_bundles_are_refused(literature: Literature, plan: TrainingPlan,
         else:
             train_bundle(folder, tmp_path / "model", device="cpu")
     assert not (tmp_path / "model").exists()
-
-
-@pytest.fixture(scope="module")
-def sentence_plan(paired: Literature) -> TrainingPlan:
-    losses = {"aligned_triplet": {}, "sentence_triplet": {}}
-    training = TrainingOptions(losses=losses, unit="groups", batch=6, steps=2, learning_rate=1e-3, validation=0.2)
-    return TrainingPlan(EncoderOptions(init=str(paired.model)), training)
-
-
-def test_a_bundle_carries_sentences_and_their_alignment(
-    paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path
-) -> None:
-    sources = DataSources(paired.graph)
-    bundle = make_bundle(
-        paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=sources, weights="float32"
-    )
-    direct = train_encoder(
-        paired.corpus, paired.samples, tmp_path / "direct", sentence_plan, sources=sources, device="cpu"
-    )
-    bundled = train_bundle(bundle, tmp_path / "bundled", device="cpu")
-    weights = [(folder / "model.safetensors").read_bytes() for folder in (direct.folder, bundled.folder, paired.model)]
-    assert weights[0] == weights[1] != weights[2]
-    assert bundled.after == direct.after
 
 
 SENTENCE_HARMS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
@@ -166,14 +132,11 @@ SENTENCE_HARMS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 }
 
 
-def test_damaged_sentences_are_refused(paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path) -> None:
-    bundle = make_bundle(
-        paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=DataSources(paired.graph)
-    )
+def test_damaged_sentences_are_refused(paired, tmp_path):
+    bundle = bundle_of(paired, tmp_path / "b", losses=SENTENCES["both"])
     assert read_data(bundle).alignment is not None
     for harm, (name, change) in SENTENCE_HARMS.items():
-        kept = (bundle / name).read_bytes()
-        values = np.load(bundle / name)
+        kept, values = (bundle / name).read_bytes(), np.load(bundle / name)
         np.save(bundle / name, change(values))
         with pytest.raises(ArtifactError, match="make the bundle again|make it again"):
             read_data(bundle)
@@ -184,10 +147,9 @@ def test_damaged_sentences_are_refused(paired: Literature, sentence_plan: Traini
         read_data(bundle)
 
 
-def test_half_precision_weights_halve_the_bundle(literature: Literature, plan: TrainingPlan, tmp_path: Path) -> None:
-    no_relatives = dataclasses.replace(plan, training=dataclasses.replace(plan.training, losses={"triplet": {}}))
-    sizes = []
+def test_half_precision_weights_halve_the_bundle(literature, tmp_path):
+    plan, sizes = literature.plan(losses={"triplet": {}}), []
     for weights in ("float32", "float16"):
-        folder = make_bundle(literature.corpus, literature.samples, tmp_path / weights, no_relatives, weights=weights)
-        sizes.append((folder / "model" / "model.safetensors").stat().st_size)
+        folder = make_bundle(literature.corpus, literature.samples, tmp_path / weights, plan, weights=weights)
+        sizes.append((folder / "model/model.safetensors").stat().st_size)
     assert sizes[1] < 0.6 * sizes[0]

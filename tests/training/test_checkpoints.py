@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -23,10 +21,13 @@ def step(weights: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer, num
     optimizer.step()
 
 
-def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missed", [False, True])
+def test_training_resumes_to_the_bit(tmp_path, missed):
+    """Also where a weight missed steps, as the head of an aspect does that no sample of a batch has."""
     weights, optimizer = new(3)
     for number in range(3):
-        step(weights, optimizer, number)
+        step({"a": weights["a"]} if missed and number else weights, optimizer, number)
+        optimizer.zero_grad()
     save_checkpoint(tmp_path, 3, weights, optimizer, {"note": "x"})
     again, other = new(3, seed=1)
     assert load_checkpoint(tmp_path, again, other) == {"step": 3, "note": "x"}
@@ -36,34 +37,13 @@ def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
-def test_a_weight_that_missed_steps_goes_on_to_the_bit(tmp_path: Path) -> None:
-    """As the head of an aspect does that no sample of a batch has."""
-    weights, optimizer = new(3)
-    step(weights, optimizer, 0)
-    for number in range(1, 4):
-        step({"a": weights["a"]}, optimizer, number)
-        optimizer.zero_grad()
-    save_checkpoint(tmp_path, 4, weights, optimizer, {})
-    again, other = new(3, seed=1)
-    load_checkpoint(tmp_path, again, other)
-    step(weights, optimizer, 4)
-    step(again, other, 4)
-    assert all(torch.equal(weights[name], again[name]) for name in weights)
-
-
-def test_only_the_last_two_stay(tmp_path: Path) -> None:
-    weights, optimizer = new(3)
+def test_only_the_last_two_stay_and_those_of_another_model_are_refused(tmp_path):
+    assert load_checkpoint(tmp_path / "none", *new(3)) is None
     for number in range(1, 5):
-        save_checkpoint(tmp_path, number, weights, optimizer, {})
+        save_checkpoint(tmp_path, number, *new(3), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
-
-
-def test_another_size_is_refused(tmp_path: Path) -> None:
-    weights, optimizer = new(3)
-    save_checkpoint(tmp_path, 1, weights, optimizer, {})
-    with pytest.raises(
-        UserError, match=r"a has shape \[3, 2\], and this model's \[4, 2\]; the start model has another size"
-    ):
+    size = r"a has shape \[3, 2\], and this model's \[4, 2\]; the start model has another size"
+    with pytest.raises(UserError, match=size):
         load_checkpoint(tmp_path, *new(4))
     fewer, other = new(3)
     del fewer["b"]
@@ -71,12 +51,8 @@ def test_another_size_is_refused(tmp_path: Path) -> None:
         load_checkpoint(tmp_path, fewer, other)
 
 
-def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
-    assert load_checkpoint(tmp_path / "none", *new(3)) is None
-
-
 @pytest.mark.parametrize("name", ["weights.safetensors", "moments.safetensors", "state.json"])
-def test_a_changed_checkpoint_is_passed_over(tmp_path: Path, name: str) -> None:
+def test_a_changed_checkpoint_is_passed_over(tmp_path, name):
     weights, optimizer = new(3)
     for number in (1, 2):
         step(weights, optimizer, number)

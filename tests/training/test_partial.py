@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import transformers
 
 from citeweave.core.errors import UserError
-
-torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
-
-from citeweave.encoders.pooling import add_mix  # noqa: E402
-from citeweave.training.partial import choose_parts, encoder_layers  # noqa: E402
+from citeweave.encoders.pooling import add_mix
+from citeweave.training.options import EncoderOptions
+from citeweave.training.partial import choose_parts, encoder_layers, heads_to_arrays, make_heads
 
 SIZES = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
 IDS = torch.tensor([[1, 5, 7, 2], [1, 9, 2, 0]])
@@ -66,21 +66,15 @@ def test_low_rank_layers_begin_at_nothing_and_take_all_the_change():
     torch.testing.assert_close(output(model).detach(), before, rtol=0, atol=0)
     layers = [f"encoder.layer.{layer}.attention.self.{part}" for layer in (1, 2) for part in ("query", "value")]
     assert {name for name, _ in chosen} == {f"{layer}.lora_{side}.default.weight" for layer in layers for side in "AB"}
-    shapes = {tuple(parameter.shape) for _, parameter in chosen}
-    assert shapes == {(2, 16), (16, 2)}
+    assert {tuple(parameter.shape) for _, parameter in chosen} == {(2, 16), (16, 2)}
     assert step(model, chosen) == {name for name, _ in chosen if "lora_B" in name}  # A moves once B is no longer 0
     with pytest.raises(UserError, match="already has low-rank layers"):
         choose_parts(model, "lora")
-
-
-def test_low_rank_layers_are_drawn_by_the_seed_alone():
-    pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
+    # they are drawn by the seed alone
     torch.manual_seed(1)
-    first = dict(choose_parts(make(), "lora", seed=3))
-    state = torch.get_rng_state()
-    second = dict(choose_parts(make(), "lora", seed=3))
+    first, state = dict(choose_parts(make(), "lora", seed=3)), torch.get_rng_state()
+    second, other = (dict(choose_parts(make(), "lora", seed=seed)) for seed in (3, 4))
     assert torch.equal(torch.get_rng_state(), state)
-    other = dict(choose_parts(make(), "lora", seed=4))
     for name, parameter in first.items():
         assert torch.equal(parameter, second[name])
         assert ("lora_B" in name) == torch.equal(parameter, other[name])
@@ -107,26 +101,28 @@ def test_a_mix_of_layers_is_always_trained():
 @pytest.mark.parametrize(
     ("parts", "options", "message"),
     [
-        (
-            "biases",
-            {},
-            "training.parts is 'biases'; it must be one of all, bias, heads, layers, lora. Did you mean 'bias'",
-        ),
+        ("biases", {}, "training.parts is 'biases'; it must be one of all, bias, heads, layers, lora. Did you mean 'bias'"),
         ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so it must be from 0 to 3"),
         ("all", {"frozen_layers": -1}, "frozen_layers is -1"),
         ("all", {"frozen_layers": 3}, "leaves nothing of this bert model to train"),
         ("lora", {"lora_rank": 0}, "lora_rank is 0; for layers of 16 numbers it must be from 1 to 16"),
         ("lora", {"lora_rank": 17}, "lora_rank is 17"),
         ("lora", {"frozen_layers": 3}, "leaves nothing"),
+        ("Albert", {"frozen_layers": 1}, "albert model has no list of 3 layers"),
     ],
-)
+)  # fmt: skip
 def test_wrong_options_are_refused(parts, options, message):
     if parts == "lora":
         pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
+    model, parts = (make("Albert", embedding_size=8), "all") if parts == "Albert" else (make(), parts)
     with pytest.raises(UserError, match=message):
-        choose_parts(make(), parts, **options)
+        choose_parts(model, parts, **options)
 
 
-def test_models_that_share_their_layers_cannot_be_frozen_by_layer():
-    with pytest.raises(UserError, match="albert model has no list of 3 layers"):
-        choose_parts(make("Albert", embedding_size=8), "all", frozen_layers=1)
+def test_heads_that_start_at_the_identity_are_the_encoders_own_space():
+    vectors = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    heads = heads_to_arrays(make_heads(("method",), 6, EncoderOptions(heads="linear", head_start="identity"), seed=0))
+    np.testing.assert_array_equal(heads.project(vectors, "method"), vectors)
+    for changes in ({"heads": "two_layers"}, {"heads": "linear", "head_size": 3}):
+        with pytest.raises(UserError, match="encoder.head_start is 'identity'"):
+            make_heads(("method",), 6, EncoderOptions(head_start="identity", **changes), seed=0)

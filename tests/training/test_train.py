@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,274 +15,281 @@ from safetensors.torch import load_file
 from citeweave.core.errors import CiteweaveError, EmptyResultError, UserError
 from citeweave.core.progress import QUIET
 from citeweave.core.publish import work_folder
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.encoders.aspects import load_aspect_encoder, open_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.training import trainer
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
+from citeweave.graph.build import make_graph
+from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
+from citeweave.training import checkpoints
 from citeweave.training.distributed import ProcessGroup
-from citeweave.training.load_data import DataSources, load_training_data
-from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
-from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
+from citeweave.training.load_data import DataSources
+from citeweave.training.partial import heads_to_arrays, make_heads
+from citeweave.training.step import Stepper
+from citeweave.training.train import load_start_model, prepare_run
 from citeweave.training.trainer import train_network
+from citeweave.vectors.vectors import Vectors
 
-from .conftest import Literature
+from .conftest import GROUPS, HYBRID, KINDS, SENTENCES, WORDS, Literature, log_of, mine, weights_of
+from .several import power_cut
 
-SMALL = TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2, check_every=3, checkpoint_every=2)
-
-
-def plan_of(literature: Literature, **changes: Any) -> TrainingPlan:
-    return TrainingPlan(EncoderOptions(init=str(literature.model)), dataclasses.replace(SMALL, **changes))
+TEXTS = ["a paper shows that models learn", "the cell grows", ""]
 
 
-def weights_of(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
+def vectors_of(folder: Path) -> np.ndarray:
+    return load_encoder(folder, device="cpu").encode(TEXTS)
 
 
-def train(literature: Literature, folder: Path, **changes: Any) -> EncoderRun:
-    sources = DataSources(graph=literature.graph)
-    return train_encoder(
-        literature.corpus, literature.samples, folder, plan_of(literature, **changes), sources=sources, device="cpu"
-    )
-
-
-def test_training_learns_and_writes_an_encoder(literature: Literature, tmp_path: Path) -> None:
-    run = train(literature, tmp_path / "model", steps=100, check_every=100, dropout=0.0)
+def test_training_learns_and_writes_an_encoder(literature, tmp_path):
+    run = literature.train(tmp_path / "model", steps=100, check_every=100, dropout=0.0)
     assert 0 < run.before["accuracy"] < 1 and 0 < run.after["accuracy"] < 1  # of 24 triplets: which is higher is luck
-    encoder = load_encoder(tmp_path / "model", device="cpu")
-    start = load_encoder(literature.model, device="cpu")
-    texts = ["a paper shows that models learn", "the cell grows"]
-    assert np.abs(encoder.encode(texts) - start.encode(texts)).max() > 1e-3
-    lines = [json.loads(line) for line in (tmp_path / "model" / "training" / "log.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if "loss" in line]
+    assert np.abs(vectors_of(run.folder) - vectors_of(literature.model)).max() > 1e-3
+    losses = log_of(run.folder, "loss")
     assert len(losses) == 10 and np.mean(losses[-2:]) < 0.6 * losses[0]  # a line is the mean of ten steps
+    lines = [json.loads(line) for line in (run.folder / "training/log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "accuracy" in line] == [0, 100]
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert "No leakage audit was made" in card
-    assert "accuracy" in card
+    card = (run.folder / "README.md").read_text()
+    assert "No leakage audit was made" in card and "accuracy" in card
 
 
-def test_the_same_again_trains_nothing(literature: Literature, tmp_path: Path) -> None:
-    first = train(literature, tmp_path / "model")
-    changed = (tmp_path / "model" / "manifest.json").stat().st_mtime_ns
-    assert train(literature, tmp_path / "model").manifest.hash == first.manifest.hash
-    assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == changed
+def test_heads_learn_and_are_saved_beside_an_ordinary_encoder(aspects, tmp_path):
+    run = aspects.train(tmp_path / "model", steps=60, check_every=60, share=0.05, learning_rate=3e-4)
+    losses = log_of(run.folder, "loss")
+    assert losses[-1] < 0.95 * losses[0] and set(run.after) == {"accuracy"}
+    heads = open_heads(run.folder)
+    assert heads.names == ("background", "method", "result")
+    start = heads_to_arrays(make_heads(heads.names, heads.inputs, aspects.plan().encoder, seed=0))
+    for name in heads.names:
+        assert np.abs(heads.layers[name][0][0] - start.layers[name][0][0]).max() > 1e-3, name
+    plain, method = load_encoder(run.folder, device="cpu"), load_aspect_encoder(run.folder, "method", device="cpu")
+    np.testing.assert_allclose(method.encode(TEXTS), heads.project(plain.encode(TEXTS), "method"), atol=1e-5)
+    assert not method.encode(TEXTS)[2].any() and method.revision != plain.revision
+    side_by_side = load_aspect_encoder(run.folder, "all", device="cpu").encode(TEXTS)
+    assert side_by_side.shape == (3, 3 * heads.dimension("method"))
+    np.testing.assert_allclose(np.linalg.norm(side_by_side[:2], axis=1), np.sqrt(3), rtol=1e-5)
+
+
+def test_heads_alone_learn_over_an_encoder_that_stays(aspects, tmp_path):
+    losses = {"aspect_in_batch": {"negatives_by": "local"}}
+    run = aspects.train(tmp_path / "model", parts="heads", losses=losses, steps=60, batch=64, learning_rate=1e-2)
+    np.testing.assert_array_equal(vectors_of(run.folder), vectors_of(aspects.model))
+    found = log_of(run.folder, "loss")
+    assert found[-1] < 0.97 * found[0] and not (run.folder / "delta").exists()
+    assert run.manifest.facts["trained weights"] == 3 * (32 * 32 + 32)
+
+
+def test_heads_alone_learn_what_they_learn_beside_a_frozen_encoder(aspects, tmp_path):
+    losses = {"aspect_supcon": {"negatives_by": "local"}}
+    (frozen, mine), (full, others) = (
+        aspects.first_step(tmp_path / "tokens", aspects.plan(losses=losses, parts=parts)) for parts in ("heads", "all")
+    )
+    assert frozen == pytest.approx(full, rel=0.02)  # papers may have been read in int8
+    assert mine and all(name.startswith("aspects.") for name in mine)
+    for name, gradient in mine.items():
+        np.testing.assert_allclose(gradient, others[name], atol=0.1 * float(np.abs(others[name]).max()) + 1e-3)
+
+
+def test_training_resumes_with_the_heads_of_the_start_model(aspects, uninterrupted, tmp_path):
+    first = uninterrupted["aspects"].folder
+    plan = dataclasses.replace(aspects, model=first).plan()
+    start, data = aspects.load(tmp_path / "tokens", plan)
+    run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
+    assert run.stepper.objective.inputs.heads is not None
+    assert heads_to_arrays(run.stepper.objective.inputs.heads).hash == open_heads(first).hash
+    smaller = dataclasses.replace(plan, encoder=dataclasses.replace(plan.encoder, head_size=5))
+    with pytest.raises(UserError, match="start from a model without heads"):
+        prepare_run(load_start_model(smaller.encoder, "cpu"), data, smaller, ProcessGroup(), QUIET)
+
+
+def test_an_aspect_without_samples_gets_no_space(aspects, tmp_path):
+    changes = ["mining.every_aspect=false", 'mining.aspects=["background", "miscellaneous", "result"]']
+    samples = mine("sciaspect_hybrid", changes, aspects.corpus, aspects.graph, tmp_path / "samples")
+    run = dataclasses.replace(aspects, samples=samples).train(tmp_path / "model")
+    assert open_heads(run.folder).names == ("background", "result")
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_pairs_without_negatives_train(paired, tmp_path, name):
+    assert not len(paired.samples.negatives.rows)
+    run = paired.train(tmp_path / "model", losses=SENTENCES[name], block=1, dropout=0.0)
+    before, after = (load_file(folder / "model.safetensors") for folder in (paired.model, run.folder))
+    moved = [key for key in after if key in before and (after[key] - before[key]).abs().max() > 1e-4]
+    assert len(moved) > 10, "the loss has no gradient"
+    assert 0 < run.before["accuracy"] < 1 and 0 < run.after["accuracy"] < 1
+    losses = log_of(run.folder, "loss")
+    assert losses and all(0 < loss < 100 for loss in losses)
+
+
+def test_learning_by_sentences_lowers_the_loss(paired, tmp_path):
+    options = {"losses": SENTENCES["single"], "steps": 40, "batch": 12, "checkpoint_every": 0, "dropout": 0.0}
+    losses = log_of(paired.train(tmp_path / "model", **options).folder, "loss")
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_aspect_words_learn_and_their_delta_has_them(paired, uninterrupted, tmp_path):
+    folder = uninterrupted["aspect_words"].folder
+    words = load_file(folder / "aspect_words/model.safetensors")
+    assert (words["weight"] - torch.eye(32)).abs().max() > 1e-3 and words["bias"].abs().max() > 1e-3
+    start = load_encoder(paired.model, pooling="aspect_words", device="cpu")
+    assert torch.equal(words["queries"], start.network.model.aspect_words.queries)
+    assert load_encoder(folder, device="cpu").settings.pooling == "aspect_words"
+    bias = paired.train(tmp_path / "bias", **{**WORDS, "parts": "bias", "steps": 2}).folder
+    texts = ["a paper shows[SEP]We find how. The cell grows."]
+    found = [load_encoder(place, device="cpu").encode(texts) for place in (bias, bias / "delta")]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_the_same_again_trains_nothing(literature, tmp_path):
+    first = literature.train(tmp_path / "model")
+    changed = (tmp_path / "model/manifest.json").stat().st_mtime_ns
+    assert literature.train(tmp_path / "model").manifest.hash == first.manifest.hash
+    assert (tmp_path / "model/manifest.json").stat().st_mtime_ns == changed
     with pytest.raises(UserError, match="made from other inputs or options"):
-        train(literature, tmp_path / "model", learning_rate=2e-3)
+        literature.train(tmp_path / "model", learning_rate=2e-3)
 
 
-def test_saved_weights_lie_between_the_start_and_the_trained_ones(literature: Literature, tmp_path: Path) -> None:
-    shares = (0.0, 0.25, 1.0)
+def test_saved_weights_lie_between_the_start_and_the_trained_ones(literature, tmp_path):
     trained, between, back = (
-        load_file(train(literature, tmp_path / f"m{share}", start_share=share).folder / "model.safetensors")
-        for share in shares
+        load_file(literature.train(tmp_path / f"m{share}", start_share=share).folder / "model.safetensors")
+        for share in (0.0, 0.25, 1.0)
     )
     moved = 0.0
     for name, start in back.items():  # all of the start model's
         torch.testing.assert_close(between[name], 0.25 * start + 0.75 * trained[name], rtol=0, atol=1e-6)
         moved = max(moved, float((start - trained[name]).abs().max()))
     assert moved > 1e-4
-    with pytest.raises(UserError, match="start_share"):
-        dataclasses.replace(SMALL, start_share=0.5, parts="lora")
 
 
-class _Power(Exception):
-    """The power is cut."""
-
-
-def cut_training(literature: Literature, folder: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
-    step = trainer._TrainingLoop._step
-
-    def cut_step(loop: Any, number: int) -> None:
-        if number == cut:
-            raise _Power
-        step(loop, number)
-
-    with monkeypatch.context() as patched, pytest.raises(_Power):
-        patched.setattr(trainer._TrainingLoop, "_step", cut_step)
-        train(literature, folder, patience=5)
-
-
-def test_a_log_that_lost_its_end_is_not_filled_up(
-    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_training(literature, tmp_path / "cut", monkeypatch, 5)
+def test_a_log_that_lost_its_end_is_not_filled_up(literature, tmp_path):
+    with power_cut(5):
+        literature.train(tmp_path / "cut", patience=5)
     (log,) = work_folder(tmp_path / "cut").rglob("log.jsonl")
     log.write_text('{"step": 1}\n')
-    train(literature, tmp_path / "cut", patience=5)
-    lines = (tmp_path / "cut" / "training" / "log.jsonl").read_text().splitlines()
+    literature.train(tmp_path / "cut", patience=5)
+    lines = (tmp_path / "cut/training/log.jsonl").read_text().splitlines()
     assert lines[0] == '{"step": 1}' and all("step" in json.loads(line) for line in lines)
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 5])
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
-    whole = train(literature, tmp_path / "whole", patience=5)
-    cut_training(literature, tmp_path / "cut", monkeypatch, cut)
+@pytest.mark.parametrize(
+    ("kind", "cut"),
+    [*(("triplets", cut) for cut in (1, 2, 3, 5)), ("aspects", 3), ("sentences", 2), ("aspect_words", 3)],
+)
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(request, uninterrupted, tmp_path, kind, cut):
+    source, options = KINDS[kind]
+    literature, whole = request.getfixturevalue(source), uninterrupted[kind]
+    with power_cut(cut):
+        literature.train(tmp_path / "cut", **options)
     assert not (tmp_path / "cut").exists()
-    again = train(literature, tmp_path / "cut", patience=5)
-    assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
-    log = Path("training") / "log.jsonl"
-    assert (tmp_path / "cut" / log).read_bytes() == (tmp_path / "whole" / log).read_bytes()
-    assert again.after == whole.after
+    again = literature.train(tmp_path / "cut", **options)
+    assert weights_of(again.folder) == weights_of(whole.folder) and again.after == whole.after
+    logs = {(run.folder / "training/log.jsonl").read_bytes() for run in (again, whole)}
+    assert len(logs) == 1
 
 
-LOSSES: dict[str, dict[str, Any]] = {
-    "triplet": {},
-    "n_pairs": {},
-    "supcon": {},
-    "info_nce": {},
-    "in_batch": {},
-    "cosent": {},
-    "angle": {},
-    "angle_sum": {},
-    "gte": {"temperature": 0.05},
-    "mlm": {},
-}
+LOSSES = ("triplet", "n_pairs", "supcon", "info_nce", "in_batch", "cosent", "angle", "angle_sum", "gte", "mlm")
+STEPS = [
+    *(
+        ("literature", {"triplet": {"weight": 0.5}, name: {"temperature": 0.05} if name == "gte" else {}})
+        for name in LOSSES
+    ),
+    *(("aspects", losses) for losses in (HYBRID, {"aspect_in_batch": {}, "in_batch": {}})),
+    *(("paired", SENTENCES[name]) for name in ("transport", "both", "matches")),
+]
 
 
-def gradients(literature: Literature, tokens: Path, options: TrainingOptions) -> tuple[float, list[np.ndarray]]:
-    start = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
-    encoder = EncoderOptions(init=str(literature.model))
-    sources = DataSources(graph=literature.graph)
-    data = load_training_data(literature.corpus, literature.samples, start.reader, encoder, options, tokens, sources)
-    run = prepare_run(start, data, TrainingPlan(training=options), ProcessGroup(), QUIET)
-    start.network.model.train()
-    batch = trainer.Batches(data.groups, options).at(0)
-    loss = run.stepper.backward(batch, 0)
-    return float(loss), [weight.grad.numpy().copy() for weight in run.weights.values() if weight.grad is not None]
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_step_in_parts_is_the_step_at_once(literature: Literature, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "losses"), STEPS, ids=lambda given: given if isinstance(given, str) else "+".join(given)
+)
+def test_a_step_in_parts_is_the_step_at_once(request, tmp_path, source, losses):
     """Gradient caching and accumulation: the same loss and gradients whatever fits at a time."""
-    losses = {"triplet": {"weight": 0.5}, name: LOSSES[name]}
-    whole = TrainingOptions(losses=losses, batch=8, unit="groups", dropout=0.0, micro_tokens=100_000)
-    parts = dataclasses.replace(whole, micro_tokens=300)
-    at_once, in_parts = (gradients(literature, tmp_path / "tokens", options) for options in (whole, parts))
-    assert in_parts[0] == pytest.approx(at_once[0], rel=1e-5)
-    assert len(at_once[1]) == len(in_parts[1]) > 10
-    largest = max(float(np.abs(one).max()) for one in at_once[1])
-    for one, other in zip(at_once[1], in_parts[1], strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5 * largest)
+    literature: Literature = request.getfixturevalue(source)
+    options = {**GROUPS, "losses": losses, "batch": 8, "dropout": 0.0}
+    (at_once, gradients), (in_parts, others) = (
+        literature.first_step(tmp_path / "tokens", literature.plan(**options, micro_tokens=tokens))
+        for tokens in (100_000, 300 if source == "literature" else 200)
+    )
+    assert in_parts == pytest.approx(at_once, rel=1e-5) and at_once > 0
+    largest = max(float(np.abs(gradient).max()) for gradient in gradients.values())
+    assert gradients.keys() == others.keys() and len(gradients) > 10 and largest > 1e-3
+    assert any(name.startswith("aspects.method") for name in gradients) == (source == "aspects")
+    for name, one in gradients.items():
+        scale = largest if source == "literature" else max(1, np.abs(one).max())
+        np.testing.assert_allclose(others[name], one, rtol=1e-3, atol=1e-5 * scale)
 
 
-def test_dropout_of_a_part_is_the_same_both_times(literature: Literature, tmp_path: Path) -> None:
-    options = TrainingOptions(losses={"in_batch": {}}, batch=8, unit="groups", dropout=0.3, micro_tokens=300)
-    first, again = (gradients(literature, tmp_path / "tokens", options) for _ in range(2))
-    assert first[0] == again[0]
-    assert all((one == other).all() for one, other in zip(first[1], again[1], strict=True))
-    other = gradients(literature, tmp_path / "tokens", dataclasses.replace(options, seed=1))
-    assert other[0] != first[0]
+def test_dropout_of_a_part_is_the_same_both_times(literature, tmp_path):
+    options = {**GROUPS, "losses": {"in_batch": {}}, "dropout": 0.3, "micro_tokens": 300}
+    first, again, other = (
+        literature.first_step(tmp_path / "tokens", literature.plan(**options, seed=seed)) for seed in (0, 0, 1)
+    )
+    assert first[0] == again[0] != other[0]
+    assert all((one == again[1][name]).all() for name, one in first[1].items())
 
 
-def test_the_best_weights_are_kept_and_training_stops_early(literature: Literature, tmp_path: Path) -> None:
-    run = train(literature, tmp_path / "model", steps=40, check_every=2, patience=2, learning_rate=0.05)
+def test_the_best_weights_are_kept_and_training_stops_early(literature, tmp_path):
+    run = literature.train(tmp_path / "model", steps=40, check_every=2, patience=2, learning_rate=0.05)
     facts = run.manifest.facts
-    assert facts["stopped early"]
-    assert facts["steps"] == facts["kept step"] + 4
-    checks = [json.loads(line) for line in (tmp_path / "model" / "training" / "log.jsonl").read_text().splitlines()]
-    best = max((line["accuracy"], -line["step"]) for line in checks if "accuracy" in line)
+    assert facts["stopped early"] and facts["steps"] == facts["kept step"] + 4
+    lines = [json.loads(line) for line in (run.folder / "training/log.jsonl").read_text().splitlines()]
+    best = max((line["accuracy"], -line["step"]) for line in lines if "accuracy" in line)
     assert facts["kept step"] == -best[1]
 
 
-def test_parts_of_the_network_are_saved_as_a_delta(literature: Literature, tmp_path: Path) -> None:
-    run = train(literature, tmp_path / "model", parts="bias")
+def test_parts_of_the_network_are_saved_as_a_delta_and_frozen_layers_stay(literature, tmp_path):
+    run = literature.train(tmp_path / "bias", parts="bias")
     assert run.manifest.facts["trained weights"] < 2000
-    texts = ["a paper shows that models learn", "the cell grows"]
-    whole, delta = (load_encoder(folder, device="cpu") for folder in (run.folder, run.folder / "delta"))
-    np.testing.assert_allclose(delta.encode(texts), whole.encode(texts), atol=1e-5)
-    assert (run.folder / "delta" / "delta.safetensors").stat().st_size < 20_000
-
-
-def test_frozen_layers_stay(literature: Literature, tmp_path: Path) -> None:
-    from safetensors.numpy import load_file
-
-    run = train(literature, tmp_path / "model", frozen_layers=1)
+    np.testing.assert_allclose(vectors_of(run.folder / "delta"), vectors_of(run.folder), atol=1e-5)
+    assert (run.folder / "delta/delta.safetensors").stat().st_size < 20_000
+    run = literature.train(tmp_path / "frozen", frozen_layers=1)
     before, after = (load_file(folder / "model.safetensors") for folder in (literature.model, run.folder))
     moved = {name for name in after if name in before and (before[name] != after[name]).any()}
     assert any(name.startswith("encoder.layer.1.") for name in moved)
     assert not any(name.startswith(("embeddings.", "encoder.layer.0.")) for name in moved)
 
 
-def test_a_teacher_can_be_followed(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.graph.build import make_graph
-    from citeweave.vectors.vectors import Vectors
-
+def test_a_teacher_can_be_followed(literature, tmp_path):
     make_graph(literature.corpus, tmp_path / "graph")
-    sources = DataSources(teacher=Vectors.open(tmp_path / "graph" / "vectors"))
+    sources = DataSources(teacher=Vectors.open(tmp_path / "graph/vectors"))
     changes = {"steps": 100, "batch": 16, "check_every": 100, "checkpoint_every": 0, "dropout": 0.0}
-    plan = plan_of(literature, losses={"student_teacher": {}}, **changes)
-    run = train_encoder(literature.corpus, literature.samples, tmp_path / "model", plan, sources=sources, device="cpu")
-    lines = [json.loads(line) for line in (run.folder / "training" / "log.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if "loss" in line]
+    run = literature.train(tmp_path / "model", losses={"student_teacher": {}}, sources=sources, **changes)
+    losses = log_of(run.folder, "loss")
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
     with pytest.raises(UserError, match="--teacher"):
-        train_encoder(literature.corpus, literature.samples, tmp_path / "other", plan, device="cpu")
+        literature.train(tmp_path / "other", losses={"student_teacher": {}}, sources=DataSources(), **changes)
 
 
-def test_pools_of_the_corpus_suite_are_watched(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
-
+def test_pools_of_the_corpus_suite_are_watched_and_give_its_own_number(literature, tmp_path):
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=20))
-    plan = plan_of(literature, watch="cite.map", patience=1)
-    run = train_encoder(
-        literature.corpus, literature.samples, tmp_path / "model", plan, sources=DataSources(suite=suite), device="cpu"
-    )
+    sources = DataSources(suite=suite)
+    run = literature.train(tmp_path / "model", watch="cite.map", patience=1, sources=sources)
     assert 0 < run.before["cite.map"] < 1
-    wrong = plan_of(literature, watch="site.map")
     with pytest.raises(UserError, match="Did you mean 'cite.map'"):
-        train_encoder(
-            literature.corpus, literature.samples, tmp_path / "o", wrong, sources=DataSources(suite=suite), device="cpu"
-        )
-
-
-def test_pools_give_the_suites_own_number(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.evaluation.evaluate import evaluate
-    from citeweave.evaluation.open_system import OpeningOptions, open_system
-    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
-
-    suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=20))
-    run = train_encoder(
-        literature.corpus,
-        literature.samples,
-        tmp_path / "model",
-        plan_of(literature),
-        sources=DataSources(suite=suite),
-        device="cpu",
-    )
-    judged = open_system(str(run.folder), OpeningOptions(device="cpu"))
-    report = evaluate(judged, suite, tmp_path / "report", tasks=["cite"])
+        literature.train(tmp_path / "other", watch="site.map", sources=sources)
+    system = open_system(str(run.folder), OpeningOptions(device="cpu"))
+    report = evaluate(system, suite, tmp_path / "report", tasks=["cite"])
     # in one of the 20 queries, two papers that are all but equally near may change places
     assert 100 * run.after["cite.map"] == pytest.approx(report.metrics["cite.map"], abs=2.5)
 
 
-def test_a_loss_that_is_no_number_ends_the_run(
-    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(self: Any, batch: Any, step: int) -> torch.Tensor:
-        return torch.tensor(float("nan") if step == 4 else 1.0)
+def test_a_loss_that_is_no_number_and_a_full_memory_end_the_run(literature, tmp_path, monkeypatch):
+    def full(*_: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("citeweave.training.step.Stepper.backward", broken)
+    with monkeypatch.context() as patched:
+        patched.setattr(Stepper, "encode", full)
+        with pytest.raises(CiteweaveError, match="out of memory at step 0.*training.micro_tokens=8192"):
+            literature.train(tmp_path / "model")
+    monkeypatch.setattr(Stepper, "backward", lambda _, batch, step: torch.tensor(torch.nan if step == 4 else 1.0))
     with pytest.raises(CiteweaveError, match="loss of step 4 is nan.*checkpoint of step 4 is kept.*learning_rate"):
-        train(literature, tmp_path / "model")
+        literature.train(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def test_out_of_memory_names_a_smaller_size(
-    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Any, papers: Any, step: int, number: int, forwards: int) -> torch.Tensor:
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr("citeweave.training.step.Stepper.encode", full)
-    with pytest.raises(CiteweaveError, match="out of memory at step 0.*training.micro_tokens=8192"):
-        train(literature, tmp_path / "model")
-
-
-def test_a_full_disk_leaves_the_last_checkpoint(
-    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from citeweave.training import checkpoints
-
+def test_a_full_disk_leaves_the_last_checkpoint(literature, tmp_path, monkeypatch):
     save, calls = checkpoints._save_tensors, []
 
     def full(path: Path, tensors: Any) -> None:
@@ -295,105 +301,81 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "_save_tensors", full)
         with pytest.raises(CiteweaveError, match="No space left on device.*last checkpoint is step-00000002"):
-            train(literature, tmp_path / "model")
-    train(literature, tmp_path / "model")
-    train(literature, tmp_path / "whole")
-    assert weights_of(tmp_path / "model") == weights_of(tmp_path / "whole")
+            literature.train(tmp_path / "model")
+    resumed, whole = literature.train(tmp_path / "model"), literature.train(tmp_path / "whole")
+    assert weights_of(resumed.folder) == weights_of(whole.folder)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(literature: Literature, tmp_path: Path) -> None:
-    start = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
-    options = dataclasses.replace(SMALL, steps=5)
-    encoder = EncoderOptions(init=str(literature.model))
-    data = load_training_data(
-        literature.corpus, literature.samples, start.reader, encoder, options, tmp_path / "tokens"
-    )
-    train_network(prepare_run(start, data, TrainingPlan(training=options), ProcessGroup(), QUIET), tmp_path / "work")
-    found = sorted((tmp_path / "work" / "checkpoints").iterdir())
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(literature, tmp_path):
+    plan = literature.plan(steps=5)
+    start, data = literature.load(tmp_path / "tokens", plan)
+    train_network(prepare_run(start, data, plan, ProcessGroup(), QUIET), tmp_path / "work")
+    found = sorted((tmp_path / "work/checkpoints").iterdir())
     assert [path.name for path in found] == ["step-00000002", "step-00000004"]
     wanted = {name: weight.clone() for name, weight in start.network.model.named_parameters()}
     (found[1] / "weights.safetensors").write_bytes(b"cut")
-    again = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
-    progress = train_network(
-        prepare_run(again, data, TrainingPlan(training=options), ProcessGroup(), QUIET), tmp_path / "work"
-    )
-    assert progress.step == 5
+    again = load_start_model(plan.encoder, "cpu")
+    assert train_network(prepare_run(again, data, plan, ProcessGroup(), QUIET), tmp_path / "work").step == 5
     assert all((wanted[name] == weight).all() for name, weight in again.network.model.named_parameters())
 
 
-def test_samples_of_another_corpus_are_refused(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
-    from citeweave.corpus.synthetic.synthesize import synthesize
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("literature", {"start_share": 0.5, "parts": "lora"}, "start_share"),
+        ("literature", {"encoder": {"init": "recipe:specter"}}, "citeweave run"),
+        ("literature", {"encoder": {"heads": "linear"}, "losses": HYBRID, **GROUPS}, "mining.aspects"),
+        ("aspects", {"unit": "triplets"}, "training.unit is 'triplets'"),
+        ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "lokal"}}}, "local"),
+        ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "positives"}}}, r"negatives_by.*'positives'.*local"),
+        ("aspects", {"losses": {"supcon": {}}}, "encoder.heads is 'linear'"),
+        ("paired", {"losses": SENTENCES["single"], "encoder": {"pooling": "mix"}}, "pooling is 'mix', and losses on sentences"),
+        ("paired", {"losses": SENTENCES["single"], "encoder": {"text": ("title",)}}, "encoder.text is"),
+        ("paired", {**WORDS, "losses": SENTENCES["matches"]}, "encoder.pooling is 'aspect_words', and losses on sentences"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_is_refused(request, tmp_path, source, options, message):
+    with pytest.raises(UserError, match=message):
+        request.getfixturevalue(source).train(tmp_path / "model", **options)
 
+
+def test_samples_of_another_corpus_or_without_text_are_refused(literature, tmp_path):
     other = synthesize(tmp_path / "other", SyntheticOptions(papers=40, seed=1), workers=1)
     with pytest.raises(UserError, match="mined from another corpus"):
-        train_encoder(other, literature.samples, tmp_path / "model", plan_of(literature), device="cpu")
-
-
-def test_papers_without_text_leave_the_samples(literature: Literature, tmp_path: Path) -> None:
-    start = load_start_model(EncoderOptions(init=str(literature.model)), "cpu")
-    venue = EncoderOptions(init=str(literature.model), text=("venue",))
+        dataclasses.replace(literature, corpus=other).train(tmp_path / "model", sources=DataSources())
+    lines = [{"id": str(n), "title": f"paper {n}", "abstract": "we find how", "references": ["0"]} for n in range(9)]
+    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bare = import_papers([tmp_path / "papers.jsonl"], tmp_path / "bare").corpus
+    with new_samples(tmp_path / "samples", SampleNames(rules=("a", "b")), corpus=bare.hash) as writer:
+        writer.append(block_from_lists([1, 2], positives=[[0], [0]], negatives=[[3], [4]]))
+        samples = writer.finish()
     with pytest.raises(EmptyResultError, match="none of the .* samples can be trained on"):
-        load_training_data(
-            literature.corpus.__class__.open(_without_venues(literature, tmp_path)),
-            _mined(tmp_path),
-            start.reader,
-            venue,
-            SMALL,
-            tmp_path / "tokens",
+        dataclasses.replace(literature, corpus=bare, samples=samples).train(
+            tmp_path / "model", encoder={"text": ("venue",)}, sources=DataSources()
         )
 
 
-def _without_venues(literature: Literature, tmp_path: Path) -> Path:
-    from citeweave.corpus.ingest import import_papers
-
-    lines = [{"id": str(n), "title": f"paper {n}", "abstract": "we find how", "references": ["0"]} for n in range(9)]
-    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    import_papers([tmp_path / "papers.jsonl"], tmp_path / "bare")
-    return tmp_path / "bare"
-
-
-def _mined(tmp_path: Path) -> Any:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
-
-    corpus = Corpus.open(tmp_path / "bare")
-    with new_samples(tmp_path / "samples", SampleNames(rules=("a", "b")), corpus=corpus.hash) as writer:
-        writer.append(block_from_lists([1, 2], positives=[[0], [0]], negatives=[[3], [4]]))
-        return writer.finish()
-
-
-def test_no_device_where_one_is_asked_for(literature: Literature, tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_device_where_one_is_requested(literature, tmp_path):
     with pytest.raises(UserError, match="torch sees 0 GPUs"):
-        train_encoder(literature.corpus, literature.samples, tmp_path / "m", plan_of(literature), device="cuda")
-
-
-def test_another_recipe_as_start_belongs_to_run(literature: Literature, tmp_path: Path) -> None:
-    plan = TrainingPlan(EncoderOptions(init="recipe:specter"), SMALL)
-    with pytest.raises(UserError, match="citeweave run"):
-        train_encoder(literature.corpus, literature.samples, tmp_path / "m", plan, device="cpu")
+        literature.train(tmp_path / "model", device="cuda")
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "mix"])
-def test_sentence_transformers_reads_the_trained_encoder(
-    literature: Literature, tmp_path: Path, pooling: str, save_bert: Callable[..., Path]
-) -> None:
+def test_sentence_transformers_reads_the_trained_encoder(literature, tmp_path, pooling):
     from sentence_transformers import SentenceTransformer
 
-    plan = dataclasses.replace(plan_of(literature), encoder=EncoderOptions(str(literature.model), pooling=pooling))
-    run = train_encoder(literature.corpus, literature.samples, tmp_path / "model", plan, device="cpu")
+    run = literature.train(tmp_path / "model", encoder={"pooling": pooling}, sources=DataSources())
     texts = ["a paper[SEP]shows that the cell grows", "models learn"]
     theirs = SentenceTransformer(str(run.folder), device="cpu").encode(texts)
     np.testing.assert_allclose(load_encoder(run.folder, device="cpu").encode(texts), theirs, atol=1e-5)
 
 
-def test_a_tracker_gets_the_log(literature: Literature, tmp_path: Path) -> None:
+def test_a_tracker_gets_the_log(literature, tmp_path):
     try:
         import tensorboard  # noqa: F401
     except ImportError:
         with pytest.raises(UserError, match="pip install tensorboard"):
-            train(literature, tmp_path / "model", track="tensorboard")
+            literature.train(tmp_path / "model", track="tensorboard")
         return
-    train(literature, tmp_path / "model", track="tensorboard", steps=1)
+    literature.train(tmp_path / "model", track="tensorboard", steps=1)

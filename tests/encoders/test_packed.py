@@ -17,15 +17,7 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.encoders import packed as bert_stream  # noqa: E402
-from citeweave.encoders.packed import (  # noqa: E402  # noqa: E402
-    HAS_VARLEN,
-    STEP,
-    Spans,
-    _tiles,
-    attend,
-    can_pack,
-    pack,
-)
+from citeweave.encoders.packed import HAS_VARLEN, STEP, Spans, _tiles, attend, can_pack, pack  # noqa: E402
 
 LENGTHS = (5, 40, 17, 1, 30)
 SHAPE: dict[str, Any] = {
@@ -81,55 +73,51 @@ def test_packed_equals_padded_with_gradients(kind, pooling):
         )
 
 
+def packed(model: Any, packs: bool | None = True, **more: Any) -> Network:
+    return Network(model, "cpu", 0, packed=packs, **more)
+
+
+close = functools.partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5)
+
+
 def test_neighbors_in_the_stream_do_not_matter():
     model = make("Bert")
-    whole = Network(model, "cpu", 0, packed=True).states(texts()).mean()
+    together = packed(model).states(texts()).mean()
     for row, ids in enumerate(texts()):
-        alone = Network(model, "cpu", 0, packed=True).states([ids]).mean()[0]
-        torch.testing.assert_close(alone, whole[row], atol=1e-5, rtol=1e-5)
-    assert float((whole[0] - whole[1]).detach().abs().max()) > 0.1
+        close(packed(model).states([ids]).mean()[0], together[row])
+    assert float((together[0] - together[1]).detach().abs().max()) > 0.1
 
 
-def test_only_plain_bert_goes_through_its_own_layers():
+def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_is_padded():
     assert bert_stream.is_plain(make("Bert")) and bert_stream.is_plain(make("Roberta"))
     assert not bert_stream.is_plain(make("Bert", hidden_act="relu")) and not bert_stream.is_plain(make("Electra"))
     adapted = make("Bert")
-    query = adapted.encoder.layer[1].attention.self.query
-    adapted.encoder.layer[1].attention.self.query = torch.nn.Sequential(query, torch.nn.Identity())
+    attention = adapted.encoder.layer[1].attention.self
+    attention.query = torch.nn.Sequential(attention.query, torch.nn.Identity())
     assert not bert_stream.is_plain(adapted)
-    found = Network(adapted, "cpu", 0, packed=True).states(texts()).cls()
-    wanted = Network(adapted, "cpu", 0, packed=False).states(texts()).cls()
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-
-
-def test_what_cannot_be_packed_is_padded():
+    close(packed(adapted).states(texts()).cls(), packed(adapted, False).states(texts()).cls())
     mpnet = transformers.MPNetModel(transformers.MPNetConfig(**SHAPE)).eval()
     assert not can_pack(mpnet, "cpu", slowly=True) and not Network(mpnet, "cpu", 1, packed=True).packs
     assert not Network(make("Bert"), "cpu", 0).packs  # it never pays on a CPU
-
-
-def test_the_model_keeps_its_attention():
     model = make("ModernBert")
     before = model.config._attn_implementation
-    Network(model, "cpu", 0, packed=True).states(texts())
+    packed(model).states(texts())
     assert model.config._attn_implementation == before
 
 
 def test_dropout_is_drawn_in_training_alone():
     model = make("Bert", attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.5)
-    network = Network(model, "cpu", 0, packed=True)
-    torch.testing.assert_close(network.states(texts()).cls(), network.states(texts()).cls())
-    model.train()
-    assert not torch.allclose(network.states(texts()).cls(), network.states(texts()).cls(), atol=0.01)
     unseen = make("Bert", attention_probs_dropout_prob=0.9, hidden_dropout_prob=0.0).train()
-    network = Network(unseen, "cpu", 0, packed=True)
-    torch.testing.assert_close(network.states(texts()).cls(), network.states(texts()).cls())
+    for network in (packed(model), packed(unseen)):
+        torch.testing.assert_close(network.states(texts()).cls(), network.states(texts()).cls())
+    network = packed(model.train())
+    assert not torch.allclose(network.states(texts()).cls(), network.states(texts()).cls(), atol=0.01)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul")
 def test_autocast_decides_the_precision_and_gradients_stay_float32():
     model = make("Bert")
-    network = Network(model, "cpu", 0, packed=True)
+    network = packed(model)
     exact = network.states(texts()).mean()
     with torch.autocast("cpu", torch.bfloat16):
         states = network.states(texts())
@@ -141,16 +129,14 @@ def test_autocast_decides_the_precision_and_gradients_stay_float32():
 
 @pytest.mark.skipif(not HAS_VARLEN, reason="compiled layers serve graphics cards, and those need torch 2.10")
 def test_compiled_code_is_made_once_for_all_batches(monkeypatch):
-    made = []
+    made, model = [], make("Bert")
     compile_eagerly = functools.partial(torch.compile, backend=lambda graph, _: made.append(graph) or graph.forward)
     monkeypatch.setattr(torch, "compile", compile_eagerly)
     bert_stream._compiled.cache_clear()
-    model = make("Bert")
     try:
         for lengths in (LENGTHS, (3, 50), (60,) * 9):
-            found = Network(model, "cpu", 0, packed=True, compiled=True).states(texts(lengths)).mean()
-            wanted = Network(model, "cpu", 0, packed=True).states(texts(lengths)).mean()
-            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+            found, wanted = (packed(model, compiled=way).states(texts(lengths)).mean() for way in (True, False))
+            close(found, wanted)
     finally:
         bert_stream._compiled.cache_clear()
     assert len(made) == 1
