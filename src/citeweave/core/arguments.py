@@ -24,7 +24,7 @@ from citeweave.core.errors import UserError
 
 
 class ArgumentType(NamedTuple):
-    """A class whose objects can be passed as a folder or a name, and how to open or load them."""
+    """An argument type of public functions: a class whose objects can be passed as a folder or a name, and how to open them."""
 
     module: str
     opener: str
@@ -158,7 +158,7 @@ class Argument:
 
 
 def as_texts(texts: str | Iterable[str], what: str = "texts") -> list[str]:
-    """Return texts as a list; a single text becomes a list of one, not of its letters.
+    """Return an argument of texts as a list; a single text becomes a list of one, not of its letters.
 
     >>> as_texts("hello world"), as_texts(("a", "b"))
     (['hello world'], ['a', 'b'])
@@ -173,7 +173,7 @@ _SIMPLE = (str, bytes, int, float, Path)
 
 
 def parts_of(annotation: str) -> list[str]:
-    """Split an annotation at the bars outside its brackets.
+    """Split an argument's annotation at the bars outside its brackets.
 
     >>> parts_of("Mapping[str, str | Path] | Corpus | None")
     ['Mapping[str, str | Path]', 'Corpus', 'None']

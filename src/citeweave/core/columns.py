@@ -111,7 +111,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_saved_arrays(path: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an `.npz` file that an interrupted run left; `names` must be among them."""
+    """Return the columns of an `.npz` file that an interrupted run left; `names` must be among them."""
     try:
         arrays = read_arrays(path)
         if missing := [name for name in names if name not in arrays]:
@@ -241,7 +241,7 @@ class GrowingColumn:
             self._writer.append(values)
 
     def close(self) -> NDArray[Any]:
-        """Return the complete column, memory-mapped where it is a file."""
+        """Return the complete growing column, memory-mapped where it is a file."""
         if self._writer is not None and self._path is not None:
             self._writer.close()
             return open_numbers(self._path, self._dtype)
@@ -380,7 +380,7 @@ def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray
 
 
 def offsets_fit(offsets: NDArray[np.int64], rows: int, end: int) -> bool:
-    """Return whether offsets split `end` values into `rows` consecutive lists; reads them block by block."""
+    """Return whether a column's offsets split `end` values into `rows` consecutive lists; reads them block by block."""
     if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != end:
         return False
     for start in range(0, rows, _OFFSETS_PER_CHECK):

@@ -64,7 +64,7 @@ the others are kept: fix the cause and run the same command again
 
 
 def choose(value: str, choices: Iterable[str], what: str) -> str:
-    """Return `value` if it is one of `choices`, else raise an error that lists them and suggests the closest.
+    """Return `value` if it is one of `choices`, else raise a user error that lists them and suggests the closest.
 
     >>> choose("keep", ["drop", "keep"], "--outside")
     'keep'
@@ -98,7 +98,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional module, or raise an error that says how to install it.
+    """Import an optional module, or raise a user error that says how to install it.
 
     >>> require("json", extra="minilm").__name__
     'json'

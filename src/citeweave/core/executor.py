@@ -153,7 +153,7 @@ def available_cores() -> int:
 
 
 def total_memory() -> int | None:
-    """Return the bytes of memory of this machine, None where the system does not say."""
+    """Return what this machine has in bytes of memory, None where the system does not say."""
     if not hasattr(os, "sysconf"):
         return None
     try:
@@ -163,7 +163,7 @@ def total_memory() -> int | None:
 
 
 def process_count(allowed: int, jobs: int) -> int:
-    """Return how many processes to start for a number of jobs; Windows cannot wait for more than 61.
+    """Return how many processes an executor starts for a number of jobs; Windows cannot wait for more than 61.
 
     >>> process_count(4, 10), process_count(64, 3)
     (4, 3)

@@ -212,7 +212,7 @@ def _is_within(path: str, root: str) -> bool:
 
 
 def check_names(names: Iterable[str], path: Path) -> None:
-    """Refuse file names in the manifest at `path` that lead out of its folder.
+    """Refuse names of files in the manifest at `path` that lead out of its folder.
 
     >>> check_names(["papers/year.npy"], Path("corpus/manifest.json"))
     >>> check_names(["../year.npy"], Path("corpus/manifest.json"))
@@ -241,7 +241,7 @@ def _open_lock(path: Path) -> BinaryIO:
 
 
 def resolve_output(path: Path) -> Path:
-    """Return where an output goes: the target of a symbolic link, whose folder must exist, else the path itself."""
+    """Return where an output file goes: the target of a symbolic link, whose folder must exist, else the path itself."""
     if not path.is_symlink():
         return path
     target = Path(os.path.realpath(path))

@@ -175,7 +175,7 @@ class Source:
 
 
 def parse_json(data: bytes) -> object:
-    """Parse one JSON value, or raise `BadRecordError`. Accepts the NaN and Infinity that Python writes."""
+    """Parse one JSON value of an input file, or raise `BadRecordError`. Accepts the NaN and Infinity that Python writes."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -361,7 +361,7 @@ _MAX_GROUP, _MAX_ROW = 64 << 20, 1 << 20
 
 
 def open_parquet(path: Path, **options: Any) -> pq.ParquetFile:
-    """Open a Parquet file with texts as dictionaries; refused if its metadata promise rows that no paper has."""
+    """Open a Parquet input file with texts as dictionaries; refused if its metadata promise rows that no paper has."""
     check_regular(path)
     metadata = pq.read_metadata(path)
     for number in range(metadata.num_row_groups):

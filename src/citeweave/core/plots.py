@@ -123,7 +123,7 @@ def draw_growth(
 def draw_histograms(
     path: Target, groups: Mapping[str, ArrayLike], *, title: str, x_label: str, bins: int = 40, share: bool = True
 ) -> None:
-    """Draw outlines of how the values of several groups are distributed, over the same bins.
+    """Draw a chart of how the values of several groups are distributed, as outlines over the same bins.
 
     groups: name -> shape (n of the group,). bins: how many, up to 10,000. share: each group sums to 1; else counts are shown.
 
@@ -172,7 +172,7 @@ def draw_bars(
 
 
 def draw_points(path: Target, xy: ArrayLike, groups: Sequence[object] | None = None, *, title: str) -> None:
-    """Draw a map with one dot per row; the axes carry no numbers, since only nearness means something.
+    """Draw a chart with one dot per row, as for a map; the axes carry no numbers, since only nearness means something.
 
     xy: shape (n, 2). groups: n labels or None; the largest get a color each, all others are gray.
 

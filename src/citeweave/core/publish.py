@@ -63,7 +63,7 @@ def check_replaceable(folder: Path) -> None:
 
 
 def remove_artifact(folder: Path) -> None:
-    """Remove the files that manifests name, manifests last so that an interrupted removal resumes; keep all other files."""
+    """Remove only files that citeweave wrote, those in manifests, manifests last so that an interrupted removal resumes."""
     files = [path for path, is_ours in _files_with_owner(folder) if is_ours]
     with suppress(OSError):  # the next writer removes what cannot be removed now
         for path in sorted(files, key=lambda path: (path.name in (MANIFEST, INDEX_STATE), -len(path.parts))):
@@ -132,7 +132,7 @@ def work_folder(target: Path) -> Path:
 
 
 def create_work_folder(target: Path) -> Path:
-    """Return the work folder of `target`, creating it where there is none."""
+    """Return the work folder from which `target` will be published, creating it where there is none."""
     folder = work_folder(target)
     if not folder.exists():
         folder = folder.with_name(folder.name + secrets.token_hex(4))

@@ -221,7 +221,7 @@ class Corpus:
         return self.index.rows_of(hash_texts(ids))
 
     def row(self, id: str) -> int:
-        """Return the row of the paper with this id, or raise an error that explains what ids look like."""
+        """Return the row of the corpus that has the paper with this id, or raise an error that explains what ids look like."""
         row = int(self.rows([id])[0])
         if row == NOT_FOUND:
             raise UserError(

@@ -160,7 +160,7 @@ _SPAN = np.dtype([("row", "<i8"), ("number", "<i4"), ("start", "<i4"), ("end", "
 
 @dataclass(frozen=True, slots=True)
 class DrawnSentences:
-    """Sentences drawn from abstracts for the cloze task, by paper and position in its abstract."""
+    """Sentences from which a cloze corpus is derived, by paper and position in its abstract."""
 
     spans: NDArray[np.void]
     """`row` of the paper, `number` of the sentence, its `start` and `end` in characters; shape (sentences,)."""

@@ -164,7 +164,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def word_reason(text: str, min_words: int, max_words: int) -> str:
-    """Return why a sentence is rejected for its number of words, empty where it is accepted.
+    """Filter of derived texts: why a sentence is rejected for its number of words, empty where it is accepted.
 
     >>> word_reason("We agree.", 5, 80)
     'under 5 words'
@@ -197,7 +197,7 @@ def count_rejected(rejected: dict[str, int], reason: str, number: int) -> None:
 
 
 def list_rejected(rejected: dict[str, int]) -> str:
-    """Return the reasons why texts were rejected as one line for an error message.
+    """Return the reasons why derived texts were rejected as one line for an error message.
 
     >>> list_rejected({"under 5 words": 1200, "no brackets": 3})
     '1,200 under 5 words; 3 no brackets'

@@ -238,7 +238,7 @@ def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
 def exclude_papers(
     corpus: Corpus, rows: NDArray[np.integer[Any]], output: str | Path, *, why: str, overwrite: bool = False
 ) -> Corpus:
-    """Write a new generation of a corpus without these rows and their citations, such as the papers of a benchmark."""
+    """Ingest a corpus again without these rows and their citations, such as the papers of a benchmark."""
     folder = Path(output)
     recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
     if not artifact_matches(folder, KIND, VERSION, recipe):

@@ -194,7 +194,7 @@ BLOCK = 4096
 
 
 class PaperTable(Protocol):
-    """Columns of papers to audit, one entry per paper; may be lazy: only `len`, `[i]` and iteration are used."""
+    """Columns of papers for the leakage audit, one entry per paper; may be lazy: only `len`, `[i]` and iteration are used."""
 
     @property
     def ids(self) -> Sequence[str]: ...
@@ -301,7 +301,7 @@ class _PairList:
         self.pieces.append((*pair, evidence.value, similarity))
 
     def merge(self, papers: int, generic: int) -> BenchmarkLeakage:
-        """Merge the collected pairs into one entry per pair, with all its evidence."""
+        """Merge the collected pairs of leaked and benchmark papers into one entry per pair, with all its evidence."""
         rows = np.concatenate([np.zeros(0, np.int64), *(piece[0] for piece in self.pieces)])
         others = np.concatenate([np.zeros(0, np.int64), *(piece[1] for piece in self.pieces)])
         kinds = np.repeat([piece[2] for piece in self.pieces], [len(piece[0]) for piece in self.pieces])

@@ -101,7 +101,7 @@ class _Links:
         keys: Callable[[], Keys],
         attribute: Callable[[str], NDArray[Any]],
     ) -> None:
-        """Add citations by row, -1 outside; `keys` returns the keys of the cited ids, `attribute` a column of the block."""
+        """Link a block of citations by row, -1 outside; `keys` returns the keys of the cited ids, `attribute` a column of the block."""
         good = _count_citations(citing, cited, self.tally)
         codes = citing[good].astype(np.uint64) << np.uint64(self.bits) | cited[good].astype(np.uint64)
         if isinstance(self.inside, CitationCodes):
@@ -122,7 +122,7 @@ class _Links:
             self.outside.add(references)
 
     def blocks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.void] | None]]:
-        """Yield every citation once, ascending: its code, and its attributes (None where no citation has any)."""
+        """Yield every linked citation once, ascending: its code, and its attributes (None where no citation has any)."""
         if isinstance(self.inside, CitationCodes):
             for codes in self.inside.blocks():
                 for start in range(0, len(codes), CITATION_STEP):

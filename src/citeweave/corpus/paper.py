@@ -301,7 +301,7 @@ class NameCollector:
 
 
 class CitedIds:
-    """Writes the texts of cited ids of a staged part, for its first 1,048,576 citations."""
+    """Records which ids a staged part cites, as texts, for its first 1,048,576 citations."""
 
     def __init__(self, folder: Path) -> None:
         self._keys, self._ids = NumberWriter(folder / "key.npy", np.uint64), TextWriter(folder, "id")

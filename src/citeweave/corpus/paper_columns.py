@@ -215,7 +215,7 @@ class _MergedRecords:
         return [int(row) for row in self._assignment.several[self._starts[at] : self._ends[at]]]
 
     def ids(self, paper: int) -> str:
-        """Return all ids of the merged records except the paper's own, best record first."""
+        """Return what a paper's column of ids holds: all ids of its merged records except its own, best record first."""
         own = self._staged.text("id", int(self._assignment.first[paper]))
         ids: dict[str, None] = {}
         for row in self._members(paper):
@@ -225,7 +225,7 @@ class _MergedRecords:
         return "\n".join(text for text in ids if text and text != own)
 
     def extra(self, paper: int) -> str:
-        """Return the extra metadata of the merged records as JSON; where they differ, that of the better record."""
+        """Return what a paper's column of extra metadata holds, as JSON; where its records differ, that of the better one."""
         united: dict[str, Any] = {}
         for row in reversed(self._members(paper)):
             text = self._staged.text("extra", row)
@@ -241,7 +241,7 @@ _NUMBER = np.dtype([("number", "<u8")])
 
 
 def stage_outside(parts: Sequence[StagedFile], folder: Path, *, memory: int) -> StagedFile:
-    """Stage a part with one stub paper for every id that occurs in citations and that no record has."""
+    """Stage papers that are known only as cited ids: one stub for every id in citations that no record has."""
     target = folder / "part"
     if not is_complete(target):
         writer = PartWriter(target, keep_ids=True)

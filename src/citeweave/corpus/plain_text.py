@@ -97,7 +97,7 @@ def day_of(value: object) -> int:
 
 
 def count_of(value: object) -> int | None:
-    """Return a metadata value as a count from 0 to below two billion, else None.
+    """Return the plain count in a raw metadata value, from 0 to below two billion, else None.
 
     >>> count_of(7), count_of("12"), count_of(-1), count_of(None), count_of(10**12)
     (7, 12, None, None, None)
@@ -112,7 +112,7 @@ def count_of(value: object) -> int | None:
 
 
 def names_of(values: object) -> tuple[str, ...]:
-    """Return the names in a list as clean texts, without empty ones and repeats.
+    """Return the names in a raw metadata list as plain texts, without empty ones and repeats.
 
     >>> names_of(["Ada  Lovelace", "", None, "Ada Lovelace"])
     ('Ada Lovelace',)
@@ -127,7 +127,7 @@ def names_of(values: object) -> tuple[str, ...]:
 
 
 def fold(text: str) -> str:
-    """Normalize a text for comparison: lower-case letters and digits without accents, all else single blanks.
+    """Reduce a text to plain lower-case letters and digits for comparison, without accents, all else single blanks.
 
     >>> fold("Naïve Bayes: A (Re-)View!")
     'naive bayes a re view'
@@ -139,7 +139,7 @@ def fold(text: str) -> str:
 
 
 def dict_of(value: object) -> dict[str, object]:
-    """Return a metadata value if it is a JSON object, else an empty one.
+    """Return a raw metadata value if it is a JSON object, else an empty one.
 
     >>> dict_of({"a": 1}), dict_of(None), dict_of([1])
     ({'a': 1}, {}, {})
@@ -148,7 +148,7 @@ def dict_of(value: object) -> dict[str, object]:
 
 
 def list_of(value: object) -> list[object]:
-    """Return a metadata value if it is a JSON list, else an empty one.
+    """Return a raw metadata value if it is a JSON list, else an empty one.
 
     >>> list_of([1]), list_of("text"), list_of(None)
     ([1], [], [])
@@ -157,7 +157,7 @@ def list_of(value: object) -> list[object]:
 
 
 def number_of(value: object) -> int | float | None:
-    """Return a metadata value if it is a finite number, else None.
+    """Return the plain number in a raw metadata value if it is finite, else None.
 
     >>> number_of(2.5), number_of(float("nan")), number_of("2"), number_of(True)
     (2.5, None, None, None)
@@ -170,7 +170,7 @@ def number_of(value: object) -> int | float | None:
 
 
 def filled(values: dict[str, object]) -> dict[str, object]:
-    """Drop empty values from metadata: None, empty texts, lists and objects; False and 0 stay.
+    """Drop empty values from raw metadata: None, empty texts, lists and objects; False and 0 stay.
 
     >>> filled({"type": "", "open": False, "labels": [], "rank": 0, "day": None})
     {'open': False, 'rank': 0}

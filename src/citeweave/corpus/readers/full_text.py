@@ -144,7 +144,7 @@ def read_paragraphs(
 def extract_contexts(
     citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]], tally: Tally
 ) -> Iterator[Context]:
-    """Yield one context for every sentence with markers; `cited` holds the ids behind each marker."""
+    """Yield one context for every sentence of a full text with markers; `cited` holds the ids behind each marker."""
     if paragraph.markers and not paragraph.text:
         tally.reject("contexts", "no text")
         return
@@ -165,7 +165,7 @@ def extract_contexts(
 
 
 def file_id(prefix: str, source: Source, number: int) -> str:
-    """Return a local id for the only (or `number`-th, from 0) paper of a file without ids: its file name.
+    """Return a local id for the only (or `number`-th, from 0) full text of a file without ids: its file name.
 
     >>> from pathlib import Path
     >>> file_id("grobid", Source(Path("pdfs/my paper.tei.xml.gz")), 0)

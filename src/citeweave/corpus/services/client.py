@@ -458,7 +458,7 @@ def drop_repeats(records: Iterable[_Item], name_of: Callable[[_Item], str]) -> I
 
 
 def split_batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Split items into lists of a size, the last one shorter; no more is taken than the next list needs.
+    """Split items into batches for one request each, the last one shorter; no more is taken than the next batch needs.
 
     >>> list(split_batches("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]

@@ -160,7 +160,7 @@ class _Lookup:
         self.ambiguous = self.looked_up = 0
 
     def records(self, advance: Any) -> Iterator[dict[str, Any]]:
-        """Yield one record for each paper that was found."""
+        """Yield what enrichment fetched: one record for each paper that the service knows."""
         for part in split_batches(self._rows, _PAPERS_PER_LOOKUP):
             ids = {row: _known_ids(self._corpus, row) for row in part}
             found_rows = set()
@@ -178,7 +178,7 @@ class _Lookup:
                         yield self._remember(by_title)
 
     def most_cited_outside(self, limit: int) -> list[str]:
-        """Return ids of papers that several found papers cite and the corpus lacks, most cited first."""
+        """Return which papers outside to enrich a library with: those that several of its papers cite, most cited first."""
         often = [(count, id) for id, count in self._cited.items() if count > 1]
         ordered = [id for _, id in sorted(often, key=lambda pair: (-pair[0], pair[1]))]
         own = set(self.own)

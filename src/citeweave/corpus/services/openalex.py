@@ -109,7 +109,7 @@ class OpenAlex:
         return list(distinct([openalex_id(one) for one in list_of(record.get("referenced_works"))]))
 
     def adapt_record(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
-        """Return the record with what the import needs to join it with the paper of this id and year."""
+        """Return OpenAlex's record with what the import needs to join it with the paper of this id and year."""
         adapted = dict(record)
         if year is not None:
             adapted["publication_year"] = year

@@ -107,7 +107,7 @@ class SemanticScholar:
         return list(distinct([sha_id(dict_of(one).get("paperId")) for one in list_of(record.get("references"))]))
 
     def adapt_record(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
-        """Return the record with what the import needs to join it with the paper of this id and year."""
+        """Return Semantic Scholar's record with what the import needs to join it with the paper of this id and year."""
         adapted = dict(record)
         if year is not None:
             adapted["year"] = year

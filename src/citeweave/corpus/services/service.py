@@ -229,7 +229,7 @@ def _seconds_to_midnight(now: datetime) -> float:
 
 
 def format_time_after(now: datetime, seconds: float) -> str:
-    """Return the UTC time that is some seconds from now.
+    """Return the UTC time at which a service can be asked again, some seconds from now.
 
     >>> format_time_after(datetime(2026, 3, 1, 23, 0, tzinfo=UTC), 3600), format_time_after(datetime(2026, 3, 1, tzinfo=UTC), 1e18)
     ('2026-03-02 00:00 UTC', 'far in the future')
@@ -273,7 +273,7 @@ class ServiceResponse:
 
 
 class ResponseCache:
-    """Cached responses of a service in a folder; `max_age` in seconds, None for any age."""
+    """The response cache of a service, a folder; `max_age` in seconds, None for any age."""
 
     def __init__(self, folder: Path, max_age: float | None = None) -> None:
         self._folder, self._max_age = folder, max_age
@@ -333,7 +333,7 @@ class Page:
 def read_all_pages(
     fetch: Callable[[str, IsValid], Any], read_page: Callable[[Any], Page | None], cursor: str
 ) -> Iterator[Record]:
-    """Yield all records of a list from the page of a cursor on, each once; `fetch` returns a valid page."""
+    """Yield all records of a service's list from the page of a cursor on, each once; `fetch` returns a valid page."""
     followed, seen = set[str](), set[str]()
     while cursor not in followed:
         followed.add(cursor)
