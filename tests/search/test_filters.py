@@ -1,7 +1,5 @@
 """Filters and facets against one look at every paper."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +13,8 @@ from hypothesis import strategies as st
 from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import STUB
-from citeweave.search.filters import (
-    AttributeNames,
-    DistinctTexts,
-    Filter,
-    count_facets,
-    fields_of,
-    filter_rows,
-    unknown_names,
-)
+from citeweave.search import filters
+from citeweave.search.filters import AttributeNames, DistinctTexts, Filter, count_facets, filter_rows, unknown_names
 
 VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
 FIELDS = ["cs.CL", "CS.cl", "Biology", "Straße", "STRASSE"]
@@ -42,16 +33,13 @@ class Segment:
     """Real columns on disk."""
 
     def __init__(self, folder: Path, papers: Sequence[Paper], alive: np.ndarray) -> None:
-        texts = {
-            "venue": [paper.venue for paper in papers],
-            "fields": ["\n".join(paper.fields) for paper in papers],
-            "abstract": [paper.abstract for paper in papers],
-        }
-        for name, column in texts.items():
+        names = ("venue", "fields", "abstract")
+        for name in names:
             writer = TextWriter(folder, name)
-            writer.append(column)
+            texts = [getattr(paper, name) for paper in papers]
+            writer.append(["\n".join(text) for text in texts] if name == "fields" else texts)
             writer.close()
-        self.venues, self.fields, self.abstracts = (TextColumn(folder, name) for name in texts)
+        self.venues, self.fields, self.abstracts = (TextColumn(folder, name) for name in names)
         self.years = np.array([paper.year for paper in papers], np.int16)
         self.flags = np.array([STUB * paper.stub for paper in papers], np.uint8)
         self.alive = alive
@@ -64,10 +52,8 @@ class Papers:
         self.papers = list(papers)
         self.alive = np.ones(len(papers), bool)
         self.alive[list(dead)] = False
-        parts = (slice(0, cut), slice(cut, None))
-        self.segments = [
-            Segment(place / str(number), papers[part], self.alive[part]) for number, part in enumerate(parts)
-        ]
+        parts = {"0": slice(0, cut), "1": slice(cut, None)}
+        self.segments = [Segment(place / name, papers[part], self.alive[part]) for name, part in parts.items()]
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         known = {f"p:{row}": row for row in np.flatnonzero(self.alive).tolist()}
@@ -85,10 +71,15 @@ PAPER = st.builds(
 FILTER = st.builds(
     Filter,
     st.tuples(st.sampled_from([None, 0, 1999, 2000]), st.sampled_from([None, 2015, 2019])),
-    st.lists(st.sampled_from([*VENUES, "unknown"]), max_size=2).map(tuple),
-    st.lists(st.sampled_from([*FIELDS, "unknown"]), max_size=2).map(tuple),
-    st.lists(st.sampled_from(["p:0", "p:1", "p:5", "p:77"]), max_size=3).map(tuple),
-    st.lists(st.sampled_from(["p:1", "p:2", "p:77"]), max_size=2).map(tuple),
+    *[
+        st.lists(st.sampled_from(known), max_size=most).map(tuple)
+        for known, most in (
+            ([*VENUES, "unknown"], 2),
+            ([*FIELDS, "unknown"], 2),
+            (["p:0", "p:1", "p:5", "p:77"], 3),
+            (["p:1", "p:2", "p:77"], 2),
+        )
+    ],
     st.sampled_from([None, True, False]),
     st.sampled_from([None, True, False]),
 )
@@ -120,20 +111,14 @@ def wanted(paper: Paper, row: int, where: Filter) -> bool:
 def test_a_filter_keeps_what_every_condition_keeps(tmp_path_factory, papers, where, cut, dead):
     index = Papers(tmp_path_factory.mktemp("filters"), papers, cut, [row for row in dead if row < len(papers)])
     mask = filter_rows(index, where)
-    assert mask.tolist() == [
-        bool(index.alive[row] and wanted(paper, row, where)) for row, paper in enumerate(index.papers)
-    ]
+    assert mask.tolist() == [bool(index.alive[row] and wanted(paper, row, where)) for row, paper in enumerate(papers)]
     assert not np.shares_memory(mask, index.alive)
-    kept = [papers[row] for row in np.flatnonzero(mask)]
-    told = count_facets(index, mask)
-    assert told["years"] == Counter(paper.year for paper in kept if paper.year)
-    assert {same(one["name"]): one["count"] for one in told["venues"]} == Counter(
-        same(paper.venue) for paper in kept if paper.venue
-    )
-    assert {same(one["name"]): one["count"] for one in told["fields"]} == Counter(
-        name for paper in kept for name in {same(field) for field in paper.fields}
-    )
-    assert told == count_facets(index, np.flatnonzero(mask))
+    kept, facets = [papers[row] for row in np.flatnonzero(mask)], count_facets(index, mask)
+    venues, fields = ({same(one["name"]): one["count"] for one in facets[name]} for name in ("venues", "fields"))
+    assert facets["years"] == Counter(paper.year for paper in kept if paper.year)
+    assert venues == Counter(same(paper.venue) for paper in kept if paper.venue)
+    assert fields == Counter(name for paper in kept for name in {same(field) for field in paper.fields})
+    assert facets == count_facets(index, np.flatnonzero(mask))
     assert Filter.from_json(where.as_json()) == where and bool(where) == bool(where.as_json())
 
 
@@ -142,10 +127,8 @@ def test_facets_name_the_most_frequent_in_their_usual_spelling(tmp_path):
     papers = [Paper(2000 + row, venue, (), "", False) for row, venue in enumerate(venues)]
     index = Papers(tmp_path, papers, 4, dead=[6])
     every = np.arange(len(venues))
-    assert count_facets(index, index.alive, max_names=2)["venues"] == [
-        {"name": "ICML", "count": 3},
-        {"name": "a", "count": 2},
-    ]
+    two = [{"name": "ICML", "count": 3}, {"name": "a", "count": 2}]
+    assert count_facets(index, index.alive, max_names=2)["venues"] == two
     assert [one["name"] for one in count_facets(index, index.alive)["venues"]] == ["ICML", "a", "b"]
     assert count_facets(index, every[:0]) == {"years": {}, "venues": [], "fields": []}
     assert count_facets(index, every, max_names=0)["venues"] == []
@@ -154,9 +137,9 @@ def test_facets_name_the_most_frequent_in_their_usual_spelling(tmp_path):
 def test_rows_are_numbered_by_their_most_frequent_field(tmp_path):
     fields = [("a", "b"), ("b",), ("b", "c"), (), ("c",), ("d",)]
     index = Papers(tmp_path, [Paper(0, "", names, "", False) for names in fields], 3)
-    numbers, names = fields_of(index).number_rows(np.arange(6), 2)
+    numbers, names = filters.fields_of(index).number_rows(np.arange(6), 2)
     assert names == ["b", "c"] and numbers.tolist() == [0, 0, 0, 2, 1, 2]
-    numbers, names = fields_of(index).number_rows(np.array([5, 3]), 20)
+    numbers, names = filters.fields_of(index).number_rows(np.array([5, 3]), 20)
     assert names == ["d"] and numbers.tolist() == [0, 1]
 
 
@@ -189,30 +172,28 @@ def test_bad_filters_are_refused_in_one_line(value, match):
 
 def test_a_real_index_is_filtered(made):
     index = made.index
-    mask = filter_rows(index, Filter(ids=("doi:10.1/seven", "p:8", "p:3", "nobody"), not_ids=("p:3",)))
-    assert [index.id(row) for row in np.flatnonzero(mask)] == ["p:7", "p:8"]
-    late = filter_rows(index, Filter(years=(2018, None)))
-    assert [index.id(row) for row in np.flatnonzero(late)] == ["p:8"]
-    assert count_facets(index, mask)["years"] == {2017: 1, 2018: 1}
-    without = filter_rows(index, Filter(has_abstract=False, local=True))
-    assert [index.id(row) for row in np.flatnonzero(without)] == ["p:7", "p:8"]
-    assert np.array_equal(filter_rows(index, Filter()), index.alive)
+    for where, kept in (
+        (Filter(ids=("doi:10.1/seven", "p:8", "p:3", "nobody"), not_ids=("p:3",)), ["p:7", "p:8"]),
+        (Filter(years=(2018, None)), ["p:8"]),
+        (Filter(has_abstract=False, local=True), ["p:7", "p:8"]),
+        (Filter(), [index.id(row) for row in np.flatnonzero(index.alive)]),
+    ):
+        assert [index.id(row) for row in np.flatnonzero(filter_rows(index, where))] == kept
+    assert count_facets(index, index.rows(["p:7", "p:8"]))["years"] == {2017: 1, 2018: 1}
 
 
 def test_venues_and_fields_that_nobody_has_are_named_with_the_nearest(tmp_path):
     names = ["ACL", "Nature Methods", *(f"Venue {n}" for n in range(1000))]
     index = Papers(tmp_path, [Paper(2000, name, ("cs.CL",), "", False) for name in names], 500)
-    for where, told in (
+    other = "xNature Methods"
+    for where, said in (
         (Filter(venues=("acl", "NATURE  methods"), fields=("CS.cl",)), ""),
         (Filter(venues=("acll",)), "no paper has the venue 'acll', did you mean 'ACL'?"),
-        (
-            Filter(venues=("ACL", "xNature Methods")),
-            "no paper has the venue 'xNature Methods', did you mean 'Nature Methods'?",
-        ),
+        (Filter(venues=("ACL", other)), f"no paper has the venue '{other}', did you mean 'Nature Methods'?"),
         (Filter(fields=("cs.CK",)), "no paper has the field 'cs.CK', did you mean 'cs.CL'?"),
         (Filter(venues=("\x1b[2J",)), "no paper has the venue '\\x1b[2J'"),
     ):
-        assert unknown_names(index, where) == told
+        assert unknown_names(index, where) == said
 
 
 def test_spellings_of_deleted_papers_do_not_count():

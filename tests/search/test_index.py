@@ -1,9 +1,6 @@
 """Building and opening an index: what it holds, resuming, and inputs that do not fit."""
 
-from __future__ import annotations
-
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +14,8 @@ from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import save_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.network import Network
 from citeweave.search import build
 from citeweave.search.build import IndexOptions, build_index, describe_folder, index_corpus
 from citeweave.search.index import Index
@@ -29,10 +24,13 @@ from citeweave.search.nearest import search_paper
 from citeweave.search.segment import HAS_NONE
 from citeweave.search.update import delete_papers
 
-CPU = IndexOptions(device="cpu")
+from ..encoders.conftest import watched
+from .conftest import CPU, SAID, corpus_of
+
+CONTEXTS = IndexOptions(contexts=10, device="cpu")
 
 
-def test_it_holds_what_it_shows(made):
+def test_it_holds_papers_spaces_and_citing_sentences(made, tmp_path):
     index, corpus = made.index, made.corpus
     assert len(index) == len(corpus) == index.size == 19 and index.with_vector.all()
     for row in range(len(index)):
@@ -42,57 +40,39 @@ def test_it_holds_what_it_shows(made):
     assert index.row("doi:10.1/seven") == index.row("p:7")
     assert index.provenance.dtype == "float16" and index.corpus == corpus.hash
     # citations by bit of the intent: p:7 as a method, p:8 as background, p:5 for its result
-    for paper, bit in (("p:7", 1), ("p:8", 0), ("p:5", 2)):
-        assert index.segments[0].cited_as[index.row(paper)].tolist() == [int(at == bit) for at in range(8)]
-
-
-def test_spaces_are_the_heads_projections(made):
-    index, rows = made.index, np.arange(19)
-    whole, parts = index.take(rows), []
+    for name, bit in (("p:7", 1), ("p:8", 0), ("p:5", 2)):
+        assert index.segments[0].cited_as[index.row(name)].tolist() == [int(at == bit) for at in range(8)]
+    with pytest.raises(UserError, match=r"paper 'p:77' is not in .*19 papers; did you mean .*'p:7'"):
+        index.row("p:77")
+    with pytest.raises(UserError, match="ids such as 'p:0'"):
+        index.row("\ud800something else")
+    # spaces are the projections of the heads
+    rows, parts = np.arange(19), []
     for aspect in index.aspects:
-        wanted = index.heads.project(whole, aspect)
+        wanted = index.heads.project(index.take(rows), aspect)
         wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
         parts.append(index.take(rows, aspect))
         np.testing.assert_allclose(parts[-1], wanted, atol=1e-3)
     np.testing.assert_allclose(index.take(rows, "all"), np.hstack(parts), atol=0)
 
-
-def test_citing_sentences_lead_to_papers(made):
-    table, index = made.index.segments[0].citing_sentences, made.index
-    told = {
+    # citing sentences lead to papers, and their number is bounded
+    table = index.segments[0].citing_sentences
+    mentions = {
         (index.id(paper), table.texts[sentence], table.citing[sentence], int(intents))
         for paper, sentence, intents in zip(table.paper, table.sentence, table.intents, strict=True)
     }
-    said = "we find how models learn from data [CIT]"
-    both = "the cell grows [CIT] and that shows a paper"
-    # p:9 is not in the corpus
-    assert told == {
-        ("p:7", said, "p:0", 2),
-        ("p:8", said, "p:1", 1),
-        ("p:7", both, "p:2", 0),
-        ("p:3", both, "p:2", 0),
-        ("p:5", "models of citations grow (Chen et al., 2014).", "p:4", 4),
-    }
-
-
-def test_the_number_of_sentences_is_bounded(made, tmp_path):
+    both, last = "the cell grows [CIT] and that shows a paper", "models of citations grow (Chen et al., 2014)."
+    expected = {("p:7", SAID, "p:0", 2), ("p:8", SAID, "p:1", 1), ("p:7", both, "p:2", 0), ("p:3", both, "p:2", 0)}
+    assert mentions == expected | {("p:5", last, "p:4", 4)}  # p:9 is not in the corpus
     index = build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(contexts=1, device="cpu"))
     table = index.segments[0].citing_sentences
     pairs = list(zip(table.paper.tolist(), table.intents.tolist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 5
 
 
-def test_ids_that_are_not_there(made):
-    with pytest.raises(UserError, match=r"paper 'p:77' is not in .*19 papers; did you mean .*'p:7'"):
-        made.index.row("p:77")
-    with pytest.raises(UserError, match="ids such as 'p:0'"):
-        made.index.row("\ud800something else")
-
-
 def test_papers_without_text_are_there_without_a_vector(as_large, made, tmp_path):
-    (tmp_path / "papers.jsonl").write_text('{"id": "a", "title": "A paper"}\n{"id": "b", "title": "!"}\n')
-    import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
-    index = build_index(Corpus.open(tmp_path / "corpus"), made.model, tmp_path / "i", CPU)
+    corpus = corpus_of(tmp_path / "c", [{"id": "a", "title": "A paper"}, {"id": "b", "title": "!"}])
+    index = build_index(corpus, made.model, tmp_path / "i", CPU)
     (path,) = index.folder.glob("segments/*/embedded.npy")
     array = np.load(path)
     array[1] = HAS_NONE
@@ -106,8 +86,7 @@ def test_papers_without_text_are_there_without_a_vector(as_large, made, tmp_path
 
 def test_a_second_build_computes_nothing(made, capsys):
     before = (made.index.folder / "state.json").stat().st_mtime_ns
-    options = IndexOptions(contexts=10, device="cpu")
-    build_index(made.corpus, made.model, made.index.folder, options, reporter=Reporter())
+    build_index(made.corpus, made.model, made.index.folder, CONTEXTS, reporter=Reporter())
     assert "already exists" in capsys.readouterr().err
     assert (made.index.folder / "state.json").stat().st_mtime_ns == before and made.index.is_current()
     with pytest.raises(UserError, match="other inputs or options"):
@@ -124,7 +103,7 @@ class Stopping(Reporter):
         yield lambda amount: None
 
 
-def test_an_interrupted_build_goes_on(made, tmp_path):
+def test_an_interrupted_build_resumes(made, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
     with pytest.raises(ArtifactError, match="was interrupted while it was made"):
@@ -134,40 +113,30 @@ def test_an_interrupted_build_goes_on(made, tmp_path):
     index = build_index(made.corpus, made.model, tmp_path / "i", CPU)
     (matrix,) = index.folder.glob("segments/*/matrix.npy")
     assert matrix.stat().st_ino == same, "the papers were embedded again"
-    assert index.state.segments == build_index(made.corpus, made.model, tmp_path / "whole", CPU).state.segments
+    assert index.state.segments == build_index(made.corpus, made.model, tmp_path / "complete", CPU).state.segments
 
 
-@pytest.mark.parametrize("sentences", [False, True])
-def test_an_interruption_in_the_middle_of_a_shard_costs_no_batch_that_was_read(made, tmp_path, monkeypatch, sentences):
-    encoder = load_encoder(made.model, device="cpu", batch_tokens=1)  # loaded once, as loading may read a text too
-    monkeypatch.setattr(build, "load_encoder", lambda *names, **options: encoder)
-    batches, most, read = [], [math.inf], Network.token_states
+@pytest.mark.parametrize("parts", [{}, {"sentences": True}, {"sentences": True, "shard": 4}])
+def test_an_interruption_in_the_middle_of_a_shard_costs_no_batch_that_was_read(made, tmp_path, monkeypatch, parts):
+    texts, encoder = [], load_encoder(made.model, device="cpu", batch_tokens=1)  # once, as loading may read a text too
 
-    def counted(network, batch):
-        if len(batches) == most[0]:
-            raise KeyboardInterrupt
-        batches.append(len(batch))
-        return read(network, batch)
+    def built(name, dies_after=10**9):
+        monkeypatch.setattr(build, "load_encoder", lambda *_, **__: watched(encoder, dies_after, texts))
+        return build_index(made.corpus, made.model, tmp_path / name, IndexOptions(device="cpu", **parts))
 
-    monkeypatch.setattr(Network, "token_states", counted)
-    options = IndexOptions(device="cpu", sentences=sentences)
-    complete = build_index(made.corpus, made.model, tmp_path / "complete", options)
-    needed = len(batches)
-    batches.clear()
-    most[0] = 7
+    complete, needed = built("complete"), len(texts)
+    texts.clear()
     with pytest.raises(KeyboardInterrupt):
-        build_index(made.corpus, made.model, tmp_path / "i", options)
-    most[0] = math.inf
-    index = build_index(made.corpus, made.model, tmp_path / "i", options)
-    assert len(batches) == needed >= 19, "batches were read twice"
+        built("i", dies_after=7)
+    index = built("i")
+    assert len(texts) == needed >= 19, "batches were read twice"
     assert index.state.segments == complete.state.segments  # the same bytes
 
 
 def test_corpus_and_model_may_move(made, tmp_path):
-    shutil.copytree(made.corpus.folder, tmp_path / "corpus")
-    model = Path(shutil.copytree(made.model, tmp_path / "model"))
-    build_index(Corpus.open(tmp_path / "corpus"), model, tmp_path / "i", CPU)
-    shutil.rmtree(tmp_path / "corpus")
+    corpus, model = (Path(shutil.copytree(at, tmp_path / at.name)) for at in (made.corpus.folder, made.model))
+    build_index(Corpus.open(corpus), model, tmp_path / "i", CPU)
+    shutil.rmtree(corpus)
     model.rename(tmp_path / "moved")
     index = Index.open(tmp_path / "i")
     assert search_paper(index, "p:7", count=1, aspect="method")[0].id == "p:8"
@@ -176,16 +145,83 @@ def test_corpus_and_model_may_move(made, tmp_path):
     assert open_query_encoder(index, tmp_path / "moved", device="cpu").encode("a paper").shape == (32,)
 
 
-def test_another_model_is_refused(made, save_bert, tmp_path):
+def test_another_model_is_refused(made, copy, save_bert, tmp_path):
     other = save_bert(tmp_path / "other", seed=3)
     with pytest.raises(UserError, match="was made by model@.*and other is revision .* cannot be compared"):
         open_query_encoder(made.index, other, device="cpu")
     save_heads(other, made.index.heads)
     with pytest.raises(UserError, match="holds corpus, which index must not replace"):
         build_index(made.corpus, other, made.corpus.folder, CPU)
+    # a segment of it is no part of this index
+    (entry,) = build_index(made.corpus, other, tmp_path / "i", CPU).state.segments
+    shutil.copytree(tmp_path / "i" / "segments" / entry.name, copy / "segments" / entry.name)
+    change_state(copy, lambda state: state["segments"].append(asdict(entry)))
+    with pytest.raises(ArtifactError, match="does not fit|cannot be compared"):
+        Index.open(copy)
 
 
-def test_damaged_and_foreign_folders(as_large, made, copy):
+def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path, save_bert):
+    other = save_bert(tmp_path / "other", seed=3)
+    build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(vectors=False, device="cpu"))
+    index = index_corpus(made.corpus, other, tmp_path / "i", CPU).index
+    assert index.model == str(other) and index.with_vector.all()
+    assert open_query_encoder(index, device="cpu").encoder.name == other.name
+    with pytest.raises(UserError, match="cannot be compared"):
+        index_corpus(made.corpus, made.model, tmp_path / "i", CPU)
+    with pytest.raises(UserError, match="cannot be compared"):
+        open_query_encoder(index, made.model, device="cpu")
+
+
+def change_state(folder: Path, change: Callable[[dict], object]) -> None:
+    state = unseal_payload(json.loads((folder / "state.json").read_text()))
+    change(state)
+    (folder / "state.json").write_text(json.dumps(seal_payload(state)))
+
+
+def set_state(**changes: object) -> Callable[[Path, Path], None]:
+    return lambda folder, segment: change_state(folder, lambda state: state.update(changes))
+
+
+def set_entry(**changes: object) -> Callable[[Path, Path], None]:
+    return lambda folder, segment: change_state(folder, lambda state: state["segments"][0].update(changes))
+
+
+def longer(name: str) -> Callable[[Path, Path], object]:
+    return lambda folder, segment: (segment / name).write_bytes((segment / name).read_bytes() + b"x")
+
+
+def numbers(name: str, value: int) -> Callable[[Path, Path], None]:
+    """Another content of the same size."""
+    return lambda folder, segment: np.save(segment / name, np.full_like(np.load(segment / name), value))
+
+
+def version_1(folder: Path, segment: Path) -> None:
+    (folder / "state.json").unlink()
+    (folder / "manifest.json").write_text('{"kind": "index", "version": 1}')
+
+
+DAMAGES = [
+    (longer("spaces/0.npy"), "another size"),
+    (longer("matrix.npy"), "another size"),
+    (numbers("ids/row.npy", 99), "columns do not fit"),
+    (numbers("sentences/paper.npy", 19), "sentences is damaged"),
+    (numbers("references/row.npy", 77), "columns do not fit"),
+    (lambda folder, segment: shutil.rmtree(segment), "does not exist"),
+    (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artifact"),
+    (lambda folder, segment: (folder / "state.json").write_text("{"), "is not JSON; build the index again"),
+    (lambda folder, segment: (folder / "state.json").write_text("[1]"), "is not the state of an index"),
+    (set_state(version=3), "format version 3; this citeweave reads version 2"),
+    (set_state(number="2"), "does not describe an index"),
+    (set_state(facts={}), "does not describe an index"),
+    (set_state(segments=[{"name": "../corpus", "hash": "", "papers": 1}]), "does not describe an index"),
+    (set_entry(name="000001-00000000/.."), "does not describe an index"),
+    (set_entry(hash="0" * 64), "is another segment than"),
+    (set_entry(deleted=1, deleted_in=7), "is missing"),
+    (version_1, "format version 1.*build it again"),
+]
+
+
+def test_damaged_and_foreign_folders_are_refused(as_large, made, copy):
     with pytest.raises(ArtifactError, match="holds corpus, not index"):
         Index.open(made.corpus.folder)
     for damage, said in DAMAGES:
@@ -196,68 +232,6 @@ def test_damaged_and_foreign_folders(as_large, made, copy):
             index = Index.open(folder)
             index.citing(index.key_of(index.row("p:7")))
         shutil.rmtree(folder)
-
-
-def _state(**changes: object) -> Callable[[Path, Path], None]:
-    def damage(folder: Path, segment: Path) -> None:
-        told = json.loads((folder / "state.json").read_text())
-        (folder / "state.json").write_text(json.dumps(seal_payload({**unseal_payload(told), **changes})))
-
-    return damage
-
-
-def _entry(**changes: object) -> Callable[[Path, Path], None]:
-    def damage(folder: Path, segment: Path) -> None:
-        told = json.loads((folder / "state.json").read_text())
-        told["segments"][0] |= changes
-        del told["seal"]
-        (folder / "state.json").write_text(json.dumps(seal_payload(told)))
-
-    return damage
-
-
-def _longer(name: str) -> Callable[[Path, Path], None]:
-    def damage(folder: Path, segment: Path) -> None:
-        with (segment / name).open("ab") as file:
-            file.write(b"x")
-
-    return damage
-
-
-def _numbers(name: str, value: int) -> Callable[[Path, Path], None]:
-    """Another content of the same size."""
-
-    def damage(folder: Path, segment: Path) -> None:
-        array = np.load(segment / name)
-        np.save(segment / name, np.full_like(array, value))
-
-    return damage
-
-
-def _version_1(folder: Path, segment: Path) -> None:
-    (folder / "state.json").unlink()
-    (folder / "manifest.json").write_text('{"kind": "index", "version": 1}')
-
-
-DAMAGES = [
-    (_longer("spaces/0.npy"), "another size"),
-    (_longer("matrix.npy"), "another size"),
-    (_numbers("ids/row.npy", 99), "columns do not fit"),
-    (_numbers("sentences/paper.npy", 19), "sentences is damaged"),
-    (_numbers("references/row.npy", 77), "columns do not fit"),
-    (lambda folder, segment: shutil.rmtree(segment), "does not exist"),
-    (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artifact"),
-    (lambda folder, segment: (folder / "state.json").write_text("{"), "is not JSON; build the index again"),
-    (lambda folder, segment: (folder / "state.json").write_text("[1]"), "is not the state of an index"),
-    (_state(version=3), "format version 3; this citeweave reads version 2"),
-    (_state(number="2"), "does not describe an index"),
-    (_state(facts={}), "does not describe an index"),
-    (_state(segments=[{"name": "../corpus", "hash": "", "papers": 1}]), "does not describe an index"),
-    (_entry(name="000001-00000000/.."), "does not describe an index"),
-    (_entry(hash="0" * 64), "is another segment than"),
-    (_entry(deleted=1, deleted_in=7), "is missing"),
-    (_version_1, "format version 1.*build it again"),
-]
 
 
 @pytest.mark.parametrize("verify", [False, True])
@@ -273,74 +247,47 @@ def test_a_damaged_segment_is_an_error_of_the_index_and_its_cure_works(made, cop
     with pytest.raises(ArtifactError) as error:
         describe_folder(copy, verify=True) if verify else Index.open(copy)
     assert str(error.value).endswith(cure) and name in str(error.value)
-    options = IndexOptions(contexts=10, device="cpu")
-    index_corpus(made.corpus, made.model, copy, options, overwrite=True)
+    index_corpus(made.corpus, made.model, copy, CONTEXTS, overwrite=True)
     assert describe_folder(copy, verify=True)["papers"] == len(made.index)
 
 
 @pytest.mark.parametrize("state", ["{", "[1]", '{"format": "citeweave-index", "version": 3}'])
 def test_a_state_that_cannot_be_read_is_overwritten_where_the_folder_is_surely_an_index(made, copy, state, tmp_path):
-    options = IndexOptions(contexts=10, device="cpu")
     (copy / "state.json").write_text(state)
     with pytest.raises(ArtifactError):
-        build_index(made.corpus, made.model, copy, options)
+        build_index(made.corpus, made.model, copy, CONTEXTS)
     (segment,) = (copy / "segments").iterdir()
     (segment / "matrix.npy").write_bytes(b"damaged as well")
-    index = build_index(made.corpus, made.model, copy, options, overwrite=True)
+    index = build_index(made.corpus, made.model, copy, CONTEXTS, overwrite=True)
     assert len(index) == len(made.index) and index.with_vector.all()
     foreign = tmp_path / "my project"
     (foreign / "segments" / "1").mkdir(parents=True)
-    (foreign / "state.json").write_text(state)
-    (foreign / "segments" / "1" / "thesis.txt").write_text("precious")
-    (foreign / "notes.txt").write_text("precious")
+    texts = {"state.json": state, "segments/1/thesis.txt": "precious", "notes.txt": "precious"}
+    for name, text in texts.items():
+        (foreign / name).write_text(text)
     with pytest.raises(UserError, match="remove it yourself, or choose another -o"):
-        build_index(made.corpus, made.model, foreign, options, overwrite=True)
-    assert (foreign / "segments" / "1" / "thesis.txt").read_text() == "precious"
-
-
-def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path, save_bert):
-    other = save_bert(tmp_path / "other", seed=3)
-    build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(vectors=False, device="cpu"))
-    index = index_corpus(made.corpus, other, tmp_path / "i", CPU).index
-    assert index.model == str(other) and index.with_vector.all()
-    assert open_query_encoder(index, device="cpu").encoder.name == other.name
-    with pytest.raises(UserError, match="cannot be compared"):
-        index_corpus(made.corpus, made.model, tmp_path / "i", CPU)
-    with pytest.raises(UserError, match="cannot be compared"):
-        open_query_encoder(index, made.model, device="cpu")
-
-
-def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
-    other = build_index(made.corpus, save_bert(tmp_path / "other", seed=3), tmp_path / "i", CPU)
-    (segment,) = (tmp_path / "i" / "segments").iterdir()
-    shutil.copytree(segment, copy / "segments" / segment.name)
-    told = json.loads((copy / "state.json").read_text())
-    told["segments"].append(asdict(other.state.segments[0]))
-    del told["seal"]
-    (copy / "state.json").write_text(json.dumps(seal_payload(told)))
-    with pytest.raises(ArtifactError, match="does not fit|cannot be compared"):
-        Index.open(copy)
+        build_index(made.corpus, made.model, foreign, CONTEXTS, overwrite=True)
+    assert {name: (foreign / name).read_text() for name in texts} == texts
 
 
 def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
-    (tmp_path / "papers.jsonl").write_text('{"id": "a", "title": "A paper", "year": 2000}\n')
-    import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
-    corpus = Corpus.open(tmp_path / "corpus")
+    corpus = corpus_of(tmp_path / "c", [{"id": "a", "title": "A paper", "year": 2000}])
     index = build_index(corpus, made.model, tmp_path / "one", CPU)
     assert len(index) == 1 and not index.segments[0].cited_as.any()
     assert search_paper(index, "a") == search_paper(index, "a", aspect="all") == []
-    with pytest.raises(UserError, match="--contexts needs citing sentences, and .* has none"):
-        build_index(corpus, made.model, tmp_path / "i", IndexOptions(contexts=3, device="cpu"))
-    with pytest.raises(UserError, match="--dtype is 'int4'"):
-        IndexOptions(dtype="int4")
-    with pytest.raises(UserError, match="--max-contexts is -1"):
-        IndexOptions(contexts=-1)
+    for build_or_say, said in (
+        (lambda: build_index(corpus, made.model, tmp_path / "i", CONTEXTS), "--contexts needs citing .* has none"),
+        (lambda: IndexOptions(dtype="int4"), "--dtype is 'int4'"),
+        (lambda: IndexOptions(contexts=-1), "--max-contexts is -1"),
+    ):
+        with pytest.raises(UserError, match=said):
+            build_or_say()
 
 
 def test_an_index_is_verified(copy):
     delete_papers(copy, ["p:3"])
-    told = describe_folder(copy, verify=True)
-    assert (told["kind"], told["papers"], told["verified"]) == ("index", 18, "every file is as it was written")
+    facts = describe_folder(copy, verify=True)
+    assert (facts["kind"], facts["papers"], facts["verified"]) == ("index", 18, "every file is as it was written")
     for name in ("segments/*/matrix.npy", "deleted/*.npy", "heads/*/aspects/model.safetensors", "state.json"):
         (path,) = copy.glob(name)
         data = path.read_bytes()

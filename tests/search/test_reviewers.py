@@ -1,7 +1,5 @@
 """Reviewer matching equals a slow loop over persons, and keeps authors and conflicts away."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -12,15 +10,7 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.search import reviewers
-from citeweave.search.reviewers import (
-    MatchOptions,
-    People,
-    ReviewerScore,
-    match_reviewers,
-    read_conflicts,
-    read_people,
-    write_scores,
-)
+from citeweave.search.reviewers import MatchOptions, People, ReviewerScore, match_reviewers, read_conflicts, read_people
 from citeweave.vectors.vectors import Vectors, new_vectors
 
 
@@ -32,15 +22,14 @@ def vectors(folder: Path, ids: list[str], matrix: np.ndarray, model: str = "demo
 
 @pytest.fixture(scope="module")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Vectors:
-    rng = np.random.default_rng(0)
-    return vectors(tmp_path_factory.mktemp("papers") / "v", [f"p{at}" for at in range(40)], rng.normal(size=(40, 6)))
+    matrix = np.random.default_rng(0).normal(size=(40, 6))
+    return vectors(tmp_path_factory.mktemp("papers") / "v", [f"p{at}" for at in range(40)], matrix)
 
 
 @pytest.fixture(scope="module")
 def submissions(tmp_path_factory: pytest.TempPathFactory) -> Vectors:
-    rng = np.random.default_rng(1)
-    ids = ["p3", *(f"s{at}" for at in range(10))]
-    return vectors(tmp_path_factory.mktemp("submissions") / "v", ids, rng.normal(size=(11, 6)))
+    matrix = np.random.default_rng(1).normal(size=(11, 6))
+    return vectors(tmp_path_factory.mktemp("submissions") / "v", ["p3", *(f"s{at}" for at in range(10))], matrix)
 
 
 def slowly(submissions: Vectors, papers: Vectors, papers_of: dict[str, list[str]], rule: str) -> list[ReviewerScore]:
@@ -58,17 +47,13 @@ def slowly(submissions: Vectors, papers: Vectors, papers_of: dict[str, list[str]
     return found
 
 
+PAPERS = st.lists(st.integers(0, 45).map(lambda at: f"p{at}"), max_size=9)
+RULES = st.sampled_from(["top3", "max", "mean"])
+
+
 @settings(max_examples=25)
-@given(
-    st.dictionaries(
-        st.sampled_from("abcdefg"),
-        st.lists(st.integers(0, 45).map(lambda at: f"p{at}"), max_size=9),
-        min_size=1,
-    ),
-    st.sampled_from(["top3", "max", "mean"]),
-    st.integers(1, 12),
-)
-def test_as_the_slow_way(papers, submissions, papers_of, rule, block):
+@given(st.dictionaries(st.sampled_from("abcdefg"), PAPERS, min_size=1), RULES, st.integers(1, 12))
+def test_scores_are_those_of_a_slow_loop(papers, submissions, papers_of, rule, block):
     wanted = slowly(submissions, papers, papers_of, rule)
     if not wanted:
         return
@@ -82,7 +67,7 @@ def test_as_the_slow_way(papers, submissions, papers_of, rule, block):
         np.testing.assert_allclose([fit.score for fit in found], [fit.score for fit in wanted], atol=2e-6)
 
 
-def test_authors_conflicts_and_the_best(papers, submissions):
+def test_authors_and_conflicts_are_kept_away(papers, submissions):
     people = People.find({"ann": ["p3", "p4"], "bo": ["p5"], "cy": ["p6", "p6", "no"], "di": ["no"]}, papers)
     assert list(people.names) == ["ann", "bo", "cy"] and people.left_out == 1 and people.unknown == 2
     found = list(match_reviewers(submissions, papers, people, conflicts={("s0", "bo"), ("s0", "nobody")}))
@@ -96,32 +81,33 @@ def test_authors_conflicts_and_the_best(papers, submissions):
     assert list(People.find({"ann": ["p3", "p4"], "bo": ["p5"]}, papers, min_papers=2).names) == ["ann"]
 
 
-def test_mistakes(papers, submissions, tmp_path):
-    with pytest.raises(UserError, match="none of 1 people has 2 papers"):
-        People.find({"ann": ["p1"]}, papers, min_papers=2)
-    with pytest.raises(UserError, match="--min-papers is 0"):
-        People.find({"ann": ["p1"]}, papers, min_papers=0)
-    with pytest.raises(UserError, match="--rule is 'top4'"):
-        MatchOptions("top4")
+def test_bad_options_and_vectors_of_another_model_are_refused(papers, tmp_path):
     other = vectors(tmp_path / "v", ["a"], np.ones((1, 6)), model="other")
-    with pytest.raises(UserError, match="embed both with one model"):
-        list(match_reviewers(other, papers, People.find({"ann": ["p1"]}, papers)))
+    for action, said in (
+        (lambda: People.find({"ann": ["p1"]}, papers, min_papers=2), "none of 1 people has 2 papers"),
+        (lambda: People.find({"ann": ["p1"]}, papers, min_papers=0), "--min-papers is 0"),
+        (lambda: MatchOptions("top4"), "--rule is 'top4'"),
+        (
+            lambda: list(match_reviewers(other, papers, People.find({"ann": ["p1"]}, papers))),
+            "embed both with one model",
+        ),
+    ):
+        with pytest.raises(UserError, match=said):
+            action()
 
 
-def test_files(tmp_path):
+def test_files_are_read_and_written(tmp_path):
     (tmp_path / "p.jsonl").write_text('{"person": "ann", "papers": ["a"]}\n\n{"person": "ann", "papers": ["b"]}\n')
     assert read_people(tmp_path / "p.jsonl") == {"ann": ["a", "b"]}
     (tmp_path / "p.csv").write_text("\ufeffPerson,Papers\r\nann,a; b\r\nbo,\r\nann,c\r\n")
     assert read_people(tmp_path / "p.csv") == {"ann": ["a", "b", "c"], "bo": []}
     (tmp_path / "c.csv").write_text("submission,reviewer\ns,ann\n,x\n")
     assert read_conflicts(tmp_path / "c.csv") == {("s", "ann")}
-    assert write_scores(tmp_path / "out.csv", [ReviewerScore("=s", "an,n", -0.5)]) == 1
-    assert list(csv.reader((tmp_path / "out.csv").open())) == [
-        ["submission", "reviewer", "score"],
-        ["'=s", "an,n", "-0.500000"],
-    ]
+    assert reviewers.write_scores(tmp_path / "out.csv", [ReviewerScore("=s", "an,n", -0.5)]) == 1
+    rows = [["submission", "reviewer", "score"], ["'=s", "an,n", "-0.500000"]]
+    assert list(csv.reader((tmp_path / "out.csv").open())) == rows
     with pytest.raises(EmptyResultError):
-        write_scores(tmp_path / "none.csv", [])
+        reviewers.write_scores(tmp_path / "none.csv", [])
     assert not list(tmp_path.glob("none*"))
 
 

@@ -1,14 +1,13 @@
 """A server over a small real index: twenty papers with venues and fields, a tiny model, abstract sentences."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -28,31 +27,18 @@ from citeweave.serve.options import ServeOptions
 STRANGE = ["doi:10.1/a b", "https://x.org/W1?q=1#f", "q\"uo'te", "../../etc/passwd", "ünï/çødé", "a%2Fb", "<b>"]
 """Ids that are hard to put into an address."""
 
-TITLES = [
-    "graphs of citations learn how models grow",
-    "the cell grows in data",
-    "a paper shows that models learn",
-    "we find how citations learn from graphs",
-]
+TITLES = ["graphs of citations learn how models grow", "the cell grows in data"]
+TITLES += ["a paper shows that models learn", "we find how citations learn from graphs"]
 
 
 def papers() -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for row in range(20):
-        id = f"p:{row}" if row < 13 else STRANGE[row - 13]
-        made.append(
-            {
-                "id": id,
-                "title": f"{TITLES[row % 4]} {'abcdefghijklmnopqrst'[row]}",
-                "abstract": ""
-                if row == 5
-                else f"We find how the cell grows {row}. Models learn from data. Graphs of a paper.",
-                "year": 2000 + row,
-                "venue": "ICML" if row % 2 else "Cell",
-                "fields": ["biology"] if row % 3 else ["computer science"],
-                "authors": ["Ada Lovelace", "<script>alert(1)</script>"],
-            }
-        )
+        abstract = f"We find how the cell grows {row}. Models learn from data. Graphs of a paper."
+        made.append({"id": f"p:{row}" if row < 13 else STRANGE[row - 13], "abstract": "" if row == 5 else abstract})
+        made[-1] |= {"title": f"{TITLES[row % 4]} {'abcdefghijklmnopqrst'[row]}", "year": 2000 + row}
+        made[-1] |= {"venue": "ICML" if row % 2 else "Cell", "authors": ["Ada Lovelace", "<script>alert(1)</script>"]}
+        made[-1]["fields"] = ["biology"] if row % 3 else ["computer science"]
     made[7]["ids"] = ["doi:10.1/seven"]
     return made
 
@@ -60,24 +46,14 @@ def papers() -> list[dict[str, Any]]:
 def write_source(folder: Path, made: list[dict[str, Any]]) -> Path:
     folder.mkdir(parents=True)
     (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in made))
-    pairs = [(0, 7), (0, 3), (1, 7), (1, 3), (2, 3), (4, 5)]
+    pairs = [("0", "7"), ("0", "3"), ("1", "7"), ("1", "3"), ("2", "3"), ("4", "5")]
     cited = [f"p:{citing}\tp:{cited}\n" for citing, cited in pairs] + ["p:0\toutside:1\n", "p:1\toutside:1\n"]
     (folder / "citations.tsv").write_text("".join(cited))
     return folder
 
 
-@dataclass(frozen=True)
-class Place:
-    folder: Path
-    corpus: Path
-    model: Path
-    index: Path
-
-
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Place:
-    import numpy as np
-
+def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> SimpleNamespace:
     folder = tmp_path_factory.mktemp("serve")
     import_papers([write_source(folder / "source", papers())], folder / "corpus")
     model = save_bert(folder / "model")
@@ -86,7 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     save_heads(model, AspectHeads(("method",), {"method": (layer,)}))
     options = IndexOptions(device="cpu", sentences=True)
     build_index(Corpus.open(folder / "corpus"), model, folder / "index", options)
-    return Place(folder, folder / "corpus", model, folder / "index")
+    return SimpleNamespace(folder=folder, corpus=folder / "corpus", model=model, index=folder / "index")
 
 
 PATIENT = {"device": "cpu", "time_limit": 600.0}
@@ -106,7 +82,7 @@ def wait_for_model(client: TestClient) -> None:
 
 
 @pytest.fixture(scope="session")
-def serve(place: Place) -> Callable[..., TestClient]:
+def serve(place: Any) -> Callable[..., TestClient]:
     """A client of an application with options of its own; it does not wait for the model."""
 
     def make(index: Path | None = None, **options: Any) -> TestClient:
@@ -116,7 +92,7 @@ def serve(place: Place) -> Callable[..., TestClient]:
 
 
 @pytest.fixture(scope="session")
-def app(place: Place) -> FastAPI:
+def app(place: Any) -> FastAPI:
     return create_app({"main": place.index, "other": place.index}, ServeOptions(**PATIENT))
 
 

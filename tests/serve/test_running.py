@@ -1,7 +1,5 @@
 """The server as it is started: over a socket, from the command line, by several processes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -16,13 +14,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 
+from citeweave.cli import main
 from citeweave.core.randomness import stream
 from citeweave.serve.app import app_from_environment, create_app, create_server
 from citeweave.serve.limits import PromptProtocol
@@ -30,6 +28,10 @@ from citeweave.serve.options import ServeOptions
 
 PATIENCE = 300.0
 """Seconds after which a server is taken for hung."""
+
+HOST = b"Host: localhost\r\n"
+LAST = HOST + b"Connection: close\r\n"
+JSON = b"Content-Type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -67,43 +69,39 @@ def get(port: int, path: str) -> Any:
         return json.load(answer)
 
 
-def test_an_id_with_a_percent_sign_is_decoded_once(port: int) -> None:
+def test_an_id_with_a_percent_sign_is_decoded_once_and_no_answer_names_the_server(port):
     assert get(port, "/papers/a%252Fb")["id"] == "a%2Fb"
     assert get(port, "/papers/..%2F..%2Fetc%2Fpasswd")["id"] == "../../etc/passwd"
-
-
-def test_answers_do_not_name_the_server(port: int) -> None:
-    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    head = talk(port, request, timeout=PATIENCE).partition(b"\r\n\r\n")[0]
-    assert head.startswith(b"HTTP/1.1 200") and b"\r\nserver:" not in head.lower() and b"uvicorn" not in head.lower()
-    assert b"content-security-policy" in head.lower()
+    found = talk(port, b"GET /health HTTP/1.1\r\n" + LAST + b"\r\n", timeout=PATIENCE)
+    head = found.partition(b"\r\n\r\n")[0].lower()
+    assert head.startswith(b"http/1.1 200") and b"\r\nserver:" not in head and b"uvicorn" not in head
+    assert b"content-security-policy" in head
 
 
 HOSTILE = [
     b"GET / HTTP/1.1\r\n\r\n",
-    b"GET /papers/a\r\nSet-Cookie: x=y HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET /papers/%0d%0aSet-Cookie:%20x=y HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    b"GET /../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    b"GET http://169.254.169.254/latest HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    b"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    b"GET /papers/a\r\nSet-Cookie: x=y HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /papers/%0d%0aSet-Cookie:%20x=y HTTP/1.1\r\n" + LAST + b"\r\n",
+    b"GET /../../../../etc/passwd HTTP/1.1\r\n" + LAST + b"\r\n",
+    b"GET http://169.254.169.254/latest HTTP/1.1\r\n" + LAST + b"\r\n",
+    b"CONNECT evil.example:443 HTTP/1.1\r\n" + LAST + b"\r\n",
+    b"GET / HTTP/9.9\r\n" + HOST + b"\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 50,
     b"\x00" * 1000,
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-    b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n",
-    b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n"
-    b"Connection: close\r\n\r\n{}",
-    b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
-    b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nzz\r\n",
-    b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
-    b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+    b"POST /search HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: -5\r\n\r\n",
+    b"POST /search HTTP/1.1\r\n" + LAST + JSON + b"Content-Length: 99999999999\r\n\r\n{}",
+    b"POST /search HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+    b"POST /search HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nzz\r\n",
+    b"POST /search HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
+    b"GET /health HTTP/1.1\r\n" + HOST + b"Host: evil.example\r\n\r\n",
     b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n",
     b"GET /health HTTP/1.1\nHost: localhost\nConnection: close\n\n",
 ]
 
 
-def test_what_is_not_quite_http(port: int) -> None:
+def test_what_is_not_quite_http_is_refused(port):
     with ThreadPoolExecutor(8) as pool:  # some wait for more that never comes
         answers = list(pool.map(lambda data: talk(port, data), HOSTILE))
     for data, found in zip(HOSTILE, answers, strict=True):
@@ -115,12 +113,11 @@ def test_what_is_not_quite_http(port: int) -> None:
 
 
 SEEDS = [
-    b"GET /search?q=models&by=words HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n",
-    b'POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 34\r\nConnection: close\r\n\r\n'
-    b'{"text": "models", "by": "words"} ',
-    b"POST /export HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
+    b"GET /search?q=models&by=words HTTP/1.1\r\n" + LAST + b"Accept: */*\r\n\r\n",
+    b"POST /search HTTP/1.1\r\n" + LAST + JSON + b'Content-Length: 34\r\n\r\n{"text": "models", "by": "words"} ',
+    b"POST /export HTTP/1.1\r\n" + LAST + JSON + b"Transfer-Encoding: chunked\r\n"
     b'\r\n20\r\n{"format": "csv", "ids": ["p:1"]}\r\n0\r\n\r\n',
-]  # fmt: skip
+]
 
 
 def spoiled(number: int) -> bytes:
@@ -142,7 +139,7 @@ def spoiled(number: int) -> bytes:
     return bytes(data)
 
 
-def test_a_thousand_malformed_requests_leave_it_serving(port: int) -> None:
+def test_a_thousand_malformed_requests_leave_it_serving(port):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda number: talk(port, spoiled(number), end=True), range(1000)))
     statuses = [int(found[9:12]) if found.startswith(b"HTTP/1.1 ") else 0 for found in answers]
@@ -151,9 +148,9 @@ def test_a_thousand_malformed_requests_leave_it_serving(port: int) -> None:
     assert get(port, "/search?q=models&by=words")["hits"]
 
 
-def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_say_nothing_are_closed(port, monkeypatch):
     """Else a few hundred of them would be all that the server can have."""
-    whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    whole = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as first:
         first.sendall(whole)
         assert first.recv(65_536).startswith(b"HTTP/1.1 200")
@@ -170,12 +167,12 @@ def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.
     assert get(port, "/health")["status"] == "ok"
 
 
-def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_do_not_read_are_cut(port, monkeypatch):
     monkeypatch.setattr(PromptProtocol, "read_seconds", 0.3)
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.connect(("127.0.0.1", port))
-        one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+        one.sendall((b"GET /openapi.json HTTP/1.1\r\n" + HOST + b"\r\n") * 400)
         one.settimeout(PATIENCE)
         cut = select.poll()
         cut.register(one, 0)  # whatever there is to read, it waits for the end of the connection
@@ -186,12 +183,10 @@ def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyP
     assert get(port, "/health")["status"] == "ok"
 
 
-def test_a_body_that_was_refused_is_not_waited_for(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_was_refused_is_not_waited_for(port, monkeypatch):
     monkeypatch.setattr(PromptProtocol, "head_seconds", 0.3)
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
-        one.sendall(
-            b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 9999\r\n\r\n"
-        )
+        one.sendall(b"POST /search HTTP/1.1\r\n" + HOST + b"Content-Type: text/plain\r\nContent-Length: 9999\r\n\r\n")
         assert one.recv(65_536).startswith(b"HTTP/1.1 415")
         end = time.monotonic() + PATIENCE
         with contextlib.suppress(ConnectionError):
@@ -202,29 +197,22 @@ def test_a_body_that_was_refused_is_not_waited_for(port: int, monkeypatch: pytes
 
 
 def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
+    """A server that answers; started again where another process took the port that was free."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = int(free.getsockname()[1])
         command = [sys.executable, "-m", "citeweave", "serve", str(place.index), "--port", str(port), "--device", "cpu"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment, end = {**os.environ, "OMP_NUM_THREADS": "1"}, time.monotonic() + PATIENCE
         process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, env=environment)
-        if answers(process, port):
-            return process, port
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                if get(port, "/health")["status"] == "ok":
+                    return process, port
+            assert time.monotonic() < end, "it neither answers nor ends"
+            time.sleep(0.1)
         assert process.stderr is not None
-        told = process.stderr.read()
-        assert "in use" in told, told  # another process took the port that was free
-
-
-def answers(process: subprocess.Popen[str], port: int) -> bool:
-    """Whether the server begins to answer; False where it ended instead."""
-    end = time.monotonic() + PATIENCE
-    while process.poll() is None:
-        with contextlib.suppress(OSError):
-            if get(port, "/health")["status"] == "ok":
-                return True
-        assert time.monotonic() < end, "it neither answers nor ends"
-        time.sleep(0.1)
-    return False
+        said = process.stderr.read()
+        assert "in use" in said, said
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
@@ -237,7 +225,7 @@ def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
     return told
 
 
-def test_serve_ends_well_while_it_loads_a_model(place: Any) -> None:
+def test_serve_ends_well_while_it_loads_a_model(place):
     process, port = start(place, "--compare", f"other={place.index}")
     try:
         assert get(port, "/health")["indexes"] == ["main", "other"]
@@ -247,7 +235,7 @@ def test_serve_ends_well_while_it_loads_a_model(place: Any) -> None:
     assert told.splitlines()[-1] == "stopped" and "Traceback" not in told and "terminate called" not in told
 
 
-def test_serve_by_several_processes(place: Any) -> None:
+def test_serve_by_several_processes(place):
     # words need no model, and loading it in each process costs seconds
     process, port = start(place, "--workers", "2", "--log", "json", "--model", "nowhere")
     try:
@@ -260,7 +248,7 @@ def test_serve_by_several_processes(place: Any) -> None:
     assert "Traceback" not in told and "serving" in told
 
 
-def test_a_worker_without_settings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_settings_says_so(monkeypatch):
     monkeypatch.delenv("CITEWEAVE_SERVE", raising=False)
     with pytest.raises(Exception, match="citeweave serve"):
         app_from_environment()
@@ -275,53 +263,20 @@ def test_a_worker_without_settings_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         (["--compare", "x"], "--compare is 'x'"),
         (["--time-limit", "0"], "--time-limit is 0"),
         (["--samples", "nowhere"], "--corpus"),
+        (["--host", "127.0.0.1", "--port", "TAKEN"], "in use"),
+        (["--host", "no.such.host.example", "--port", "TAKEN"], "no.such.host"),
+        (["--host", "0.0.0.0", "--port", "TAKEN", "--device", "cpu"], "can be reached from other machines"),
+        ([], "INDEX"),
     ],
 )
-def test_wrong_options(place: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
-    from citeweave.cli import main
-
-    with pytest.raises(SystemExit) as caught:
-        main(["serve", str(place.index), *arguments])
-    assert caught.value.code == 2 and words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("host", "words"), [("127.0.0.1", "in use"), ("no.such.host.example", "no.such.host")])
-def test_where_nobody_can_listen(place: Any, capsys: pytest.CaptureFixture[str], host: str, words: str) -> None:
-    from citeweave.cli import main
-
+def test_what_cannot_be_served_ends_in_one_line(place, tmp_path, capsys, arguments, words):
+    index = str(place.index if arguments else tmp_path)  # the other is none
     with socket.socket() as taken, pytest.raises(SystemExit) as caught:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("0.0.0.0" if "0.0.0.0" in arguments else "127.0.0.1", 0))
         taken.listen()
-        main(["serve", str(place.index), "--host", host, "--port", str(taken.getsockname()[1])])
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert caught.value.code == 2 and told.startswith("error: ") and words in told
-
-
-def test_what_is_no_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from citeweave.cli import main
-
-    with pytest.raises(SystemExit) as caught:
-        main(["serve", str(tmp_path)])
-    assert caught.value.code == 2 and str(tmp_path) in capsys.readouterr().err
-
-
-def test_other_machines_are_warned_of(place: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    from citeweave.cli import main
-
-    with socket.socket() as taken:  # the port is taken, so the command ends by itself
-        taken.bind(("0.0.0.0", 0))
-        taken.listen()
-        with pytest.raises(SystemExit):
-            main(
-                [
-                    "serve",
-                    str(place.index),
-                    "--host",
-                    "0.0.0.0",
-                    "--port",
-                    str(taken.getsockname()[1]),
-                    "--device",
-                    "cpu",
-                ]
-            )
-    assert "can be reached from other machines" in capsys.readouterr().err
+        port = str(taken.getsockname()[1])
+        main(["serve", index, *(port if one == "TAKEN" else one for one in arguments)])
+    said = capsys.readouterr().err
+    last = said.splitlines()[-1]
+    assert caught.value.code == 2 and last.startswith("error: ")
+    assert words.replace("INDEX", index) in (said if "other machines" in words else last)

@@ -1,7 +1,5 @@
 """Maps of an index: what they hold, that they stay in place, and few or no papers."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys
@@ -11,12 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
 from citeweave.search.map import MapFrame, PaperMap, find_map, make_map
@@ -31,36 +26,29 @@ from citeweave.search.map_layout import (
 )
 from citeweave.search.update import add_papers, delete_papers
 
-KNOWN = ["cell", "graphs", "models", "learn", "data", "paper", "shows", "citations"]
+from .conftest import CPU, corpus_of
+
+TERMS = ["cell", "graphs", "models", "learn", "data", "paper", "shows", "citations"]
 TOPICS = ["cell grows", "graphs of citations", "models learn from data"]
 
 
-def write_corpus(folder: Path, papers: range) -> Corpus:
+def numbered(folder: Path, numbers: range) -> Corpus:
     rng = np.random.default_rng(2)
-    words = [rng.choice(KNOWN, 9) for _ in range(100)]
-    (folder / "source").mkdir(parents=True)
-    lines = [
-        json.dumps(
-            {
-                "id": f"p:{n}",
-                "title": f"{TOPICS[n % 3]} {words[n][0]}",
-                "abstract": " ".join(words[n]),
-                "year": 2000 + n % 5,
-                "fields": [f"f{n % 30}"],
-            }
-        )
-        for n in papers
-    ]
-    (folder / "source" / "papers.jsonl").write_text("\n".join(lines))
-    import_papers([folder / "source"], folder / "corpus")
-    return Corpus.open(folder / "corpus")
+    texts = [rng.choice(TERMS, 9) for _ in range(100)]
+    papers = [{"id": f"p:{n}", "title": f"{TOPICS[n % 3]} {texts[n][0]}", "year": 2000 + n % 5} for n in numbers]
+    return corpus_of(
+        folder,
+        [
+            {**one, "abstract": " ".join(texts[n]), "fields": [f"f{n % 30}"]}
+            for one, n in zip(papers, numbers, strict=True)
+        ],
+    )
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
     place = tmp_path_factory.mktemp("mapped")
-    corpus = write_corpus(place / "first", range(50))
-    build_index(corpus, save_bert(place / "model"), place / "index", IndexOptions(device="cpu"))
+    build_index(numbered(place / "first", range(50)), save_bert(place / "model"), place / "index", CPU)
     return place
 
 
@@ -91,7 +79,7 @@ def test_a_map_is_kept_and_grows_in_place(place):
     assert again.as_json() == first.as_json()
 
     delete_papers(index.folder, ["p:3", "p:40"])
-    add_papers(index.folder, write_corpus(place / "second", range(50, 60)))
+    add_papers(index.folder, numbered(place / "second", range(50, 60)))
     newer = index.fresh()
     assert find_map(newer, max_landmarks=30) is None
     second = make_map(newer, max_landmarks=30)
@@ -100,7 +88,7 @@ def test_a_map_is_kept_and_grows_in_place(place):
     assert np.array_equal(first.xy[left], second.xy[right]) and first.frame == second.frame
     assert [path.name[:6] for path in (index.folder / "maps").iterdir()] == [f"{newer.number:06}"]
 
-    add_papers(index.folder, write_corpus(place / "third", range(60, 90)))
+    add_papers(index.folder, numbered(place / "third", range(60, 90)))
     third = make_map(newer.fresh(), max_landmarks=30)
     assert third.laid_out == 88 > 1.5 * second.laid_out and third.frame != second.frame
 
@@ -109,8 +97,7 @@ def test_a_damaged_map_is_made_again(place):
     index = Index.open(place / "index")
     made = make_map(index)
     folder = next((index.folder / "maps").iterdir())
-    recipe = read_manifest(folder, "paper_map", 1).recipe
-    assert recipe["state"] == index.number
+    assert read_manifest(folder, "paper_map", 1).recipe["state"] == index.number
     (folder / "xy.npy").write_bytes(b"x")
     with pytest.raises(ArtifactError):
         PaperMap.open(folder)
@@ -120,8 +107,8 @@ def test_a_damaged_map_is_made_again(place):
 
 def test_an_index_without_vectors_or_with_few(tmp_path, place):
     for count in (1, 2, 5):
-        corpus = write_corpus(tmp_path / str(count), range(count))
-        index = build_index(corpus, place / "model", tmp_path / f"i{count}", IndexOptions(device="cpu"))
+        corpus = numbered(tmp_path / str(count), range(count))
+        index = build_index(corpus, place / "model", tmp_path / f"i{count}", CPU)
         made = make_map(index)
         assert len(made) == count and len(made.groups) == 1 and "principal components" in made.note
         assert find_map(index) is not None
@@ -132,9 +119,17 @@ def test_an_index_without_vectors_or_with_few(tmp_path, place):
 
 def clouds(rng: np.random.Generator, each: int = 20) -> tuple[np.ndarray, np.ndarray]:
     """Three clouds of vectors of length 1, far apart."""
-    middles = np.eye(8)[:3]
     owners = np.repeat(np.arange(3), each)
-    return unit(middles[owners] + 0.05 * rng.normal(size=(3 * each, 8))), owners
+    return unit(np.eye(8)[owners] + 0.05 * rng.normal(size=(3 * each, 8))), owners
+
+
+def middles(xy: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    return np.stack([xy[owners == group].mean(axis=0) for group in range(3)])
+
+
+def closest(xy: np.ndarray, places: np.ndarray) -> list[int]:
+    """The closest of some places to each point."""
+    return np.linalg.norm(xy[:, None] - places, axis=2).argmin(axis=1).tolist()
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -147,22 +142,19 @@ def test_t_sne_keeps_clouds_apart_and_others_beside_their_like(monkeypatch, inst
     vectors, owners = clouds(rng)
     xy, note = lay_out(vectors, seed=0)
     assert "t-SNE" in note and np.array_equal(xy, lay_out(vectors, seed=0).xy)
-    middles = np.stack([xy[owners == group].mean(axis=0) for group in range(3)])
-    near = np.linalg.norm(xy[:, None] - middles, axis=2).argmin(axis=1)
-    assert np.array_equal(near, owners)
+    clusters = middles(xy, owners)
+    assert closest(xy, clusters) == owners.tolist()
     others, whose = clouds(rng, each=10)
     keys = rng.integers(1, 1 << 60, len(others)).astype(np.uint64)
     placed = place_others(others, vectors, xy, keys)
-    assert np.array_equal(np.linalg.norm(placed[:, None] - middles, axis=2).argmin(axis=1), whose)
+    assert closest(placed, clusters) == whose.tolist()
     np.testing.assert_allclose(placed[5:9], place_others(others[5:9], vectors, xy, keys[5:9]), rtol=1e-9)
-    zeros = place_others(np.zeros((2, 8), np.float32), vectors, xy, keys[:2])
-    assert np.isfinite(zeros).all()
+    assert np.isfinite(place_others(np.zeros((2, 8), np.float32), vectors, xy, keys[:2])).all()
     moved = lay_out(vectors, seed=0, start=xy).xy
-    kept = np.stack([moved[owners == group].mean(axis=0) for group in range(3)])
-    assert np.array_equal(np.linalg.norm(kept[:, None] - middles, axis=2).argmin(axis=1), [0, 1, 2])
+    assert closest(middles(moved, owners), clusters) == [0, 1, 2]
 
 
-def test_groups_are_the_clouds():
+def test_groups_are_the_clouds_and_named_by_what_sets_them_apart():
     vectors, owners = clouds(np.random.default_rng(3))
     centers = find_centers(vectors, 3, seed=0)
     found = assign_groups(vectors, centers)
@@ -172,9 +164,6 @@ def test_groups_are_the_clouds():
     assert find_centers(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
     assert assign_groups(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
     assert max(count_groups(papers) for papers in range(0, 10**6, 997)) == 40
-
-
-def test_names_are_what_sets_a_group_apart():
     titles = ["Protein folding in cells", "Folding of a protein", "Graph networks for learning", "A graph network"]
     assert name_groups(titles, np.array([0, 0, 1, 1]), 3) == ["folding, protein, cells", "graph, learning, network", ""]
     assert name_groups([], np.empty(0, np.uint8), 1) == [""]

@@ -1,11 +1,11 @@
-"""Recommending what to cite: the formula against a plain loop, intents, drafts, and sentences that say nothing."""
-
-from __future__ import annotations
+"""Recommending what to cite: the formula against a plain loop, intents, drafts, and citation marks that are left out."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
@@ -15,12 +15,21 @@ from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_from_mask
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, DraftScores, recommend
+from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
 from citeweave.search.index import Index
 from citeweave.search.index_model import open_query_encoder
 
-from .conftest import random_heads
+from .conftest import CPU, random_heads
 
-SAID = "we find how models learn from data (?)"
+TEXT = "we find how models learn from data"
+SAID = f"{TEXT} (?)"
+CONTEXTS = IndexOptions(contexts=10, device="cpu")
+
+
+@pytest.fixture
+def cite(made):
+    """What to cite in a draft."""
+    return lambda *draft, count=100, **parts: recommend(made.index, made.reader, Draft(*draft, **parts), count=count)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -38,8 +47,7 @@ def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
     query = index.heads.project(about[None], intent)[0] if intent else about
     table, scores = index.segments[0].citing_sentences, {}
     for row in range(len(index)):
-        p = cosine(index.take(np.array([row]), intent)[0], query)
-        best = p
+        best = p = cosine(index.take(np.array([row]), intent)[0], query)
         for paper, at, mask in zip(table.paper, table.sentence, table.intents, strict=True):
             if paper == row:
                 less = OTHER_INTENT if intent and not mask & INTENTS[intent] else 0
@@ -49,100 +57,83 @@ def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("intent", "context"), [("", ""), ("method", ""), ("result", "graphs of the cell")])
-def test_scores_are_the_formula(made, intent, context):
-    found = recommend(made.index, made.reader, Draft(SAID, intent, context), count=100)
-    wanted = expected(made, "we find how models learn from data", intent, context)
-    assert len(found) == len(wanted)
-    for one in found:
-        assert one.hit.score == pytest.approx(wanted[one.hit.id], abs=2e-5)
-    scores = [one.hit.score for one in found]
-    assert scores == sorted(scores, reverse=True)
+def test_scores_are_the_formula(made, cite, intent, context):
+    scores = {one.hit.id: one.hit.score for one in cite(SAID, intent, context)}
+    assert scores == pytest.approx(expected(made, TEXT, intent, context), abs=2e-5)
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
 
 
 @pytest.mark.parametrize("intent", ["", "method"])
-def test_bounds_leave_out_nothing(made, intent, monkeypatch):
+def test_bounds_leave_out_nothing(cite, intent, monkeypatch):
     """Papers that are left out by their bounds would not have been among the best."""
-    left_out, likely = [], DraftScores.candidates
+    left_out, candidates = [], DraftScores.candidates
+
+    def counted(self, known, count):
+        found = candidates(self, known, count)
+        left_out.append(int(known.sum()) - len(found))
+        return found
+
     for sentence in ("cell grows", SAID, "graphs of citations", "models"):
-        draft = Draft(sentence, intent)
-        with monkeypatch.context() as patch:
-            patch.setattr(DraftScores, "candidates", lambda self, counted, count: np.flatnonzero(counted))
-            every = recommend(made.index, made.reader, draft, count=19)
-        monkeypatch.setattr(
-            DraftScores,
-            "candidates",
-            lambda *given: left_out.append(int(given[1].sum()) - len(likely(*given))) or likely(*given),
-        )
+        monkeypatch.setattr(DraftScores, "candidates", lambda self, known, count: np.flatnonzero(known))
+        every = cite(sentence, intent, count=19)
+        monkeypatch.setattr(DraftScores, "candidates", counted)
         for count in (1, 3, 19):
-            assert recommend(made.index, made.reader, draft, count=count) == every[:count]
-        monkeypatch.undo()
+            assert cite(sentence, intent, count=count) == every[:count]
     assert sum(left_out) > 50
 
 
-def test_a_draft_about_the_sentence_itself_changes_nothing(made):
+@pytest.mark.parametrize("intent", ["", "method"])
+def test_a_draft_about_the_sentence_itself_changes_nothing(cite, intent):
     """Heads have a bias: a vector of another length would lie elsewhere in their spaces."""
-    for intent in ("", "method"):
-        plain, turned = (
-            {one.hit.id: one.hit.score for one in recommend(made.index, made.reader, draft, count=100)}
-            for draft in (Draft(SAID, intent), Draft(SAID, intent, "we find how models learn from data"))
-        )
-        assert turned == pytest.approx(plain, abs=1e-5)
+    plain, turned = ({one.hit.id: one.hit.score for one in cite(SAID, intent, about)} for about in ("", TEXT))
+    assert turned == pytest.approx(plain, abs=1e-5)
 
 
 def place(found, paper: str) -> int:
     return [one.hit.id for one in found].index(paper)
 
 
-def test_the_wanted_intent_comes_first(made):
+def test_the_wanted_intent_comes_first(cite):
     """p:7 and p:8 have one text and are cited in one sentence, one as a method, the other as background."""
-    method = recommend(made.index, made.reader, Draft(SAID, "method"), count=19)
-    background = recommend(made.index, made.reader, Draft(SAID, "background"), count=19)
+    method, background = cite(SAID, "method"), cite(SAID, "background")
     assert place(method, "p:7") < place(method, "p:8") and place(background, "p:8") < place(background, "p:7")
     first = method[place(method, "p:7")]
     assert first.share == 1 and first.evidence.citing == "p:0" and first.evidence.intents == ("method",)
     assert first.evidence.text.endswith("[CIT]") and first.evidence.score == pytest.approx(1, abs=1e-3)
     assert method[place(method, "p:8")].share == 0
-    assert {one.hit.id for one in recommend(made.index, made.reader, Draft(SAID, "method", min_share=0.5))} == {"p:7"}
+    assert {one.hit.id for one in cite(SAID, "method", min_share=0.5)} == {"p:7"}
 
 
 def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
     """Other intents than the corpus has: method where it says background and the other way round."""
-    swap = np.array([0, 2, 1, 0, 4], np.uint8)
     table, counts = corpus.contexts, np.diff(corpus.contexts.cited_offsets)
-    told = swap[np.asarray(table.intents)]
-    citing, cited, bits = np.repeat(table.citing, counts), table.cited, np.repeat(told, counts)
-    masks = np.array(
-        [
-            np.bitwise_or.reduce(bits[(citing == a) & (cited == b)], initial=0)
-            for a, b in zip(corpus.citing, corpus.cited, strict=True)
-        ],
-        np.uint8,
-    )
+    swapped = np.array([0, 2, 1, 0, 4], np.uint8)[np.asarray(table.intents)]
+    citing, cited, bits = np.repeat(table.citing, counts), table.cited, np.repeat(swapped, counts)
+    pairs = zip(corpus.citing, corpus.cited, strict=True)
+    masks = np.array([np.bitwise_or.reduce(bits[(citing == a) & (cited == b)], initial=0) for a, b in pairs], np.uint8)
     with new_artifact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"flipped": corpus.hash}) as artifact:
         writer = OverlayWriter(artifact)
-        writer.append_contexts(told, confidence_from_mask(told))
+        writer.append_contexts(swapped, confidence_from_mask(swapped))
         writer.close()
         writer.write_citations(masks, confidence_from_mask(masks), np.ones(len(masks)), np.zeros(len(masks), bool))
         artifact.facts |= {"corpus": corpus.hash, "least": 0.5}
-        artifact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(told)}}
+        artifact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(swapped)}}
         artifact.finish()
     return IntentOverlay.open(folder)
 
 
 def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):
     overlay = flipped(made.corpus, tmp_path / "intents")
-    options = IndexOptions(contexts=10, device="cpu")
-    index = build_index(made.corpus, made.model, tmp_path / "i", options, overlay=overlay)
+    index = build_index(made.corpus, made.model, tmp_path / "i", CONTEXTS, overlay=overlay)
     found = recommend(index, open_query_encoder(index, device="cpu"), Draft(SAID, "method"), count=19)
     assert place(found, "p:8") < place(found, "p:7")
     overlay.corpus = "0" * 64
     with pytest.raises(UserError, match="intents of corpus 000000000000"):
-        build_index(made.corpus, made.model, tmp_path / "j", options, overlay=overlay)
+        build_index(made.corpus, made.model, tmp_path / "j", CONTEXTS, overlay=overlay)
 
 
 def test_without_sentences_and_heads(made, save_bert, tmp_path):
-    plain = save_bert(tmp_path / "plain")
-    index = build_index(made.corpus, plain, tmp_path / "i", IndexOptions(device="cpu"))
+    index = build_index(made.corpus, save_bert(tmp_path / "plain"), tmp_path / "i", CPU)
     reader = open_query_encoder(index, device="cpu")
     assert index.segments[0].citing_sentences is None and index.heads is None
     found = recommend(index, reader, Draft(SAID, "method"), count=19)  # the corpus's own intents are known
@@ -159,25 +150,55 @@ def test_without_sentences_and_heads(made, save_bert, tmp_path):
 def test_an_aspect_that_is_no_intent(made, save_bert, tmp_path):
     model = save_bert(tmp_path / "venues")
     save_heads(model, random_heads(("venue", "author")))
-    index = build_index(made.corpus, model, tmp_path / "i", IndexOptions(contexts=10, device="cpu"))
+    index = build_index(made.corpus, model, tmp_path / "i", CONTEXTS)
     reader = open_query_encoder(index, device="cpu")
     assert all(one.share is None for one in recommend(index, reader, Draft(SAID, "venue")))
     with pytest.raises(UserError, match="'venue' is an aspect of the model but no intent"):
         recommend(index, reader, Draft(SAID, "venue", min_share=0.5))
 
 
-def test_mistakes(made):
-    ask = lambda **draft: recommend(made.index, made.reader, Draft(**draft))  # noqa: E731
-    with pytest.raises(UserError, match="--intent is 'methud'; .*Did you mean 'method'"):
-        ask(sentence=SAID, intent="methud")
-    with pytest.raises(UserError, match=r"--cite is '\[CIT\] \(\?\)': without its citation marks nothing is left"):
-        ask(sentence="[CIT] (?)")
-    with pytest.raises(UserError, match="--min-share is 2"):
-        ask(sentence=SAID, intent="method", min_share=2)
-    with pytest.raises(UserError, match="give --intent"):
-        ask(sentence=SAID, min_share=0.5)
+@pytest.mark.parametrize(
+    ("draft", "said"),
+    [
+        ({"intent": "methud"}, "--intent is 'methud'; .*Did you mean 'method'"),
+        ({"sentence": "[CIT] (?)"}, r"--cite is '\[CIT\] \(\?\)': without its citation marks nothing is left"),
+        ({"intent": "method", "min_share": 2}, "--min-share is 2"),
+        ({"min_share": 0.5}, "give --intent"),
+        ({"intent": "future"}, "no citation of .* is known to have it; it knows "),
+    ],
+)
+def test_bad_drafts_are_refused(cite, draft, said):
+    with pytest.raises(UserError, match=said):
+        cite(**{"sentence": SAID, **draft})
 
 
-def test_an_intent_that_no_citation_has_is_refused(made):
-    with pytest.raises(UserError, match="no citation of .* is known to have it; it knows "):
-        recommend(made.index, made.reader, Draft(SAID, intent="future"))
+@pytest.mark.parametrize(
+    ("sentence", "left"),
+    [
+        ("We use the parser of [CIT] here.", "We use the parser of here."),
+        ("As known [], (?), [?] and (CITE).", "As known,, and."),
+        ("Known since long [3, 5-7].", "Known since long."),
+        ("Known since long (Chen and Dyer, 2014b; see Li et al., 2015).", "Known since long."),
+        ("Chen and Dyer (2014) parse, as O'Neil et al. [1999] do.", "parse, as do."),
+        (r"Trees \citep[see][p. 3]{a,b} grow~\cite{c}.", "Trees grow."),
+        ("An array x[i] of (small) size (n = 20)", "An array x[i] of (small) size (n = 20)"),
+        ("Five of 2014 texts", "Five of 2014 texts"),
+        ("Grown for ~ 60 days~[CIT].", "Grown for ~ 60 days."),
+        ("Known since long (12, 14).", "Known since long."),
+        ("By equation (3), found in 2014 (in spring 2014)", "By equation (3), found in 2014 (in spring 2014)"),
+        ("the citation of CITATION", "the citation of"),
+    ],
+)
+def test_citation_marks_go_and_all_else_stays(sentence, left):
+    assert without_marks(sentence) == left
+
+
+@given(st.text(max_size=300), st.lists(st.text("abcdefgh", min_size=1), min_size=1).map(" ".join))
+def test_any_text_is_read_and_words_stay(text, words):
+    assert len(without_marks(text)) <= len(text)
+    assert without_marks(words) == without_marks(f"{words} [CIT]") == words
+
+
+@pytest.mark.parametrize("piece", ["(", "[1,", "(2010 ", "\\cite[", "A", "Aa and ", "Aa et al. ", "[ "])
+def test_a_hostile_sentence_takes_no_time(piece):
+    assert len(without_marks(piece * 100_000)) <= MAX_SENTENCE

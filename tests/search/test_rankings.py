@@ -1,0 +1,71 @@
+"""Reciprocal rank fusion, Rocchio and diversity against their formulas; equal scores stand by id."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citeweave.core.errors import UserError
+from citeweave.search.rankings import K, diverse_order, fuse_rankings, pool_size, rank_rows, rocchio_vector
+
+RANKINGS = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=8), min_size=1, max_size=3)
+
+
+@given(RANKINGS, st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=3, max_size=3))
+def test_fused_scores_follow_the_formula(rankings, weights):
+    weights, name, expected = weights[: len(rankings)], lambda row: f"{99 - row}", {}
+    for row in range(13):
+        parts = [w / (60 + r.index(row) + 1) for r, w in zip(rankings, weights, strict=True) if row in r]
+        if sum(parts) > 0:
+            expected[row] = sum(parts)
+    found = fuse_rankings([np.array(ranking, np.int64) for ranking in rankings], 50, weights, name=name)
+    assert {one.item: one.score for one in found} == pytest.approx(expected)
+    assert [(-one.score, -one.item) for one in found] == sorted((-one.score, -one.item) for one in found)
+    few = fuse_rankings(rankings, 3, weights, name=name)
+    assert [one.item for one in few] == [one.item for one in found[:3]]
+
+
+def test_equal_scores_are_ordered_by_id_also_at_the_end():
+    found = fuse_rankings([[1, 2], [2, 1], [3]], 3, name={1: "z", 2: "a", 3: "b"}.__getitem__)
+    assert [one.item for one in found] == [2, 1, 3] and found[0].score == found[1].score
+    assert found[2].ranks == (None, None, 1) and found[2].score == 1 / (K + 1)
+    rows, scores, name = np.arange(6), np.array([1.0, 2.0, 1.0, 1.0, 3.0, 1.0]), "zyxwvu".__getitem__
+    best = rank_rows(rows, scores, 4, name=name)
+    assert best.rows.tolist() == [4, 1, 5, 3] and best.scores.tolist() == [3, 2, 1, 1]
+    assert rank_rows(rows, scores, 9, name=name).rows.tolist() == [4, 1, 5, 3, 2, 0]
+
+
+def test_rankings_that_name_an_item_twice_or_none():
+    assert fuse_rankings([["a", "b", "a"]], 5)[0].ranks == (1,)
+    nothing = [([], 5), ([[], []], 5), ([["a"]], 0), ([["a"]], 5, [0.0])]
+    assert [fuse_rankings(*given) for given in nothing] == [[]] * 4
+    for weights, match in (([1.0], "1 weights for 2"), ([1, -1], "negative"), ([1, np.nan], "nega")):
+        with pytest.raises(UserError, match=match):
+            fuse_rankings([["a"], ["b"]], 1, weights)
+
+
+def test_disliked_papers_turn_the_query_away():
+    axes = np.eye(3, dtype=np.float32)
+    found = rocchio_vector(axes[:1], 7 * (axes[:1] + axes[1:2]))
+    assert found[0] > 0 > found[1] and found[2] == 0
+    with pytest.raises(UserError, match="cancel each other out"):
+        rocchio_vector(np.array([[1, 0], [-2, 0]], np.float32), np.empty((0, 2), np.float32))
+
+
+def test_diversity_is_that_of_a_slow_loop():
+    rng = np.random.default_rng(3)
+    scores, vectors = np.sort(rng.random(12))[::-1], rng.normal(size=(12, 4)).astype(np.float32)
+    relevance = (scores - scores.min()) / (scores.max() - scores.min())
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for diversity in (0.0, 0.3, 0.8, 1.0):
+        order: list[int] = []
+        while len(order) < 12:
+            left = [at for at in range(12) if at not in order]
+            near = [max((float(unit[at] @ unit[one]) for one in order), default=0) for at in left]
+            gains = [(1 - diversity) * relevance[at] - diversity * n for at, n in zip(left, near, strict=True)]
+            order.append(left[int(np.argmax(gains))])
+        assert diverse_order(scores, vectors, diversity).tolist() == order
+        assert diverse_order(scores, vectors, diversity, 5).tolist() == order[:5]
+    vectors[4] = 0  # a paper without vector is neither first nor last for that
+    assert sorted(diverse_order(scores, vectors, 0.5).tolist()) == list(range(12))
+    assert pool_size(3) == 50 and pool_size(20) == 100
