@@ -43,8 +43,8 @@ oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest depend
 
 # compiled code has a cache of its own, since either numba throws the other's away; docs/cli.md is as the newest typer words it
 OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/vectors/test_bm25.py tests/vectors/test_formats.py \
-	tests/search/test_index.py tests/search/test_words.py tests/cli/test_search.py tests/cli/test_commands.py \
-	--deselect tests/cli/test_commands.py::test_cli_page_is_up_to_date
+	tests/search/test_index.py tests/search/test_words.py tests/cli/test_index.py tests/cli/test_corpus.py \
+	--deselect tests/cli/test_corpus.py::test_cli_page_is_up_to_date
 
 $(OLDEST)/.installed: pyproject.toml constraints/oldest.txt
 	$(PYTHON) -m venv $(OLDEST)

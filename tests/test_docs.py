@@ -6,6 +6,7 @@ behind a dollar sign and compares what it prints, ```python runs as a doctest wh
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib.util
@@ -205,3 +206,27 @@ def test_the_page_of_trust_tells_its_counts_and_all_held() -> None:
     counts = json.loads((DOCS / "trust.json").read_bytes())
     assert (DOCS / "trust.md").read_text() == generate.page(counts), "run python docs/generate_trust.py"
     assert all(count["held"] == count["tried"] > 0 for count in counts.values())
+
+
+REMOVERS = {"unlink", "rmtree", "rmdir", "rename", "renames", "truncate", "removedirs", "delete_file", "delete_dir"}
+REMOVERS |= {"delete_dir_contents", "delete_objects", "rm", "rm_file", "move_object", "remove_object"}
+
+
+def removers(path: Path) -> list[int]:
+    """Lines of a module that remove, rename or truncate something; `replace` counts where it has one argument."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            has_one_name = len(node.args) == 1 and isinstance(node.args[0], ast.Name) and not node.keywords
+            is_call = isinstance(node.func, ast.Attribute) or name in ("move_object", "remove_object", "rmtree")
+            if (name in REMOVERS and is_call) or (name == "replace" and has_one_name):
+                found.append(node.lineno)
+    return found
+
+
+def test_every_module_that_removes_something_is_on_the_page_of_trust() -> None:
+    listed = {name for _, _, names in load_generator("generate_trust").REMOVALS for name in names.split(", ")}
+    found = {path.relative_to(SOURCE).as_posix(): lines for path in SOURCE.rglob("*.py") if (lines := removers(path))}
+    assert found.keys() <= listed, {name: found[name] for name in found.keys() - listed}
+    assert all((SOURCE / name).is_file() for name in listed)

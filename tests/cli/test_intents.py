@@ -1,64 +1,78 @@
-"""citeweave intents train and evaluate, from files to figures."""
+"""annotate, and intents train and evaluate, as they are typed; and info of what annotate makes."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from citeweave.cli import main
+from citeweave import Corpus
+from citeweave.graph.intent_overlay import IntentOverlay
+
+from .conftest import write_jsonl
 
 WORDS = {"background": "shows", "method": "learn", "result": "find"}
 
 
-def call(*arguments: str) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["intents", *arguments])
-    assert exit_.value.code == 0
+def test_annotate_and_info(literature, tmp_path, cli):
+    """The contexts of a synthetic literature come with intents."""
+    folder, intents = literature(200), tmp_path / "intents"
+    command = f"annotate {folder} -o {intents} --classifier none"
+    facts = cli.json(command)
+    corpus, overlay = Corpus.open(folder), IntentOverlay.open(intents)
+    assert facts["corpus"] == overlay.corpus == corpus.hash
+    assert facts["citations"]["with_intent"] == int((overlay.mask > 0).sum()) > 0
+    assert (overlay.mask[overlay.given] & corpus.intents[overlay.given] == corpus.intents[overlay.given]).all()
+    out = cli.text(command)
+    assert "intents of citations, as in the source" in out and "background, of those with an intent" in out
+    assert cli.text("info", intents, "--verify") == out
+    assert cli.json("info", intents)["kind"] == "intents"
+    assert "references per paper" in cli.text("info", folder)
+    for words, message in [
+        (f"{folder} --min-confidence 7", "--min-confidence is 7.0; it must be a confidence"),
+        (f"{folder} --classifier nowhere --no-keep-given", "nowhere does not exist"),
+        (str(intents), "holds intents, not corpus"),
+    ]:
+        cli.fails(message, f"annotate {words} -o {tmp_path}/x")
+        assert not (tmp_path / "x").exists()
+
+
+def test_a_corpus_without_contexts(tmp_path, cli):
+    papers = [{"id": "a", "title": "One", "references": ["b"]}, {"id": "b", "title": "Two"}]
+    cli.text("import", write_jsonl(tmp_path / "papers.jsonl", papers), "-o", tmp_path / "corpus", "--quiet")
+    code, _, err = cli("annotate", tmp_path / "corpus", "-o", tmp_path / "intents")
+    assert code == 2 and all(words in err for words in ("no citing sentences", "import contexts", "specter_cl"))
 
 
 @pytest.fixture(scope="module")
-def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "contexts.jsonl"
+def sentences(tmp_path_factory):
+    pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
     lines = [
         {"text": f"paper {number % 7} data {WORDS[intent]} [3]", "intent": intent, "split": split, "section": "Data"}
         for split, count in (("train", 12), ("dev", 4))
         for number in range(count)
         for intent in WORDS
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("data") / "contexts.jsonl", lines)
 
 
-def test_train_and_evaluate(sentences: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-    asked = ["--base", str(bert), "--rank", "4", "--epochs", "1", "--batch", "8", "--max-tokens", "32"]
-    call("train", str(sentences), "-o", str(tmp_path / "c"), *asked, "--set", "smoothing=0.1", "--json")
-    trained = json.loads(capsys.readouterr().out)
+def test_train_and_evaluate(sentences, bert, tmp_path, cli):
+    words = f"--base {bert} --rank 4 --epochs 1 --batch 8 --max-tokens 32 --set smoothing=0.1"
+    trained = cli.json(f"intents train {sentences} -o {tmp_path}/c {words}")
     assert trained["options"]["smoothing"] == 0.1 and trained["dev"]["sentences"] == 12
-    call("evaluate", str(tmp_path / "c"), "--data", str(sentences), "--json")
-    assert json.loads(capsys.readouterr().out)["macro_f1"] == trained["dev"]["macro_f1"]
-    call("evaluate", str(tmp_path / "c"), "--data", str(sentences))
-    assert "macro-F1" in capsys.readouterr().out
+    command = f"intents evaluate {tmp_path}/c --data {sentences}"
+    assert cli.json(command)["macro_f1"] == trained["dev"]["macro_f1"]
+    assert "macro-F1" in cli.text(command)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("words", "message"),
     [
-        (["--task", "scycite"], "--task is 'scycite'; it must be one of"),
-        (["--set", "smoothing"], "--set is 'smoothing'; it must be KEY=VALUE"),
-        (["--set", "rank=x"], "--set rank is 'x'; it must be of type int"),
-        (["--unlabeled", "x"], "add --teachers 5"),
-        (["--auxiliary", "section"], "--auxiliary is 'section'; it must be NAME=PATH"),
-        (["--dev", "test"], "no labeled sentence of split 'test' (it has dev, train)"),
+        ("--task scycite", "--task is 'scycite'; it must be one of"),
+        ("--set smoothing", "--set is 'smoothing'; it must be KEY=VALUE"),
+        ("--set rank=x", "--set rank is 'x'; it must be of type int"),
+        ("--unlabeled x", "add --teachers 5"),
+        ("--auxiliary section", "--auxiliary is 'section'; it must be NAME=PATH"),
+        ("--dev test", "no labeled sentence of split 'test' (it has dev, train)"),
     ],
 )
-def test_errors_name_the_thing(
-    arguments: list[str], words: str, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-    with pytest.raises(SystemExit) as exit_:
-        main(["intents", "train", str(sentences), "-o", str(tmp_path / "c"), *arguments])
-    assert exit_.value.code == 2
-    assert words in capsys.readouterr().err
+def test_mistakes_of_train_are_one_line(words, message, sentences, tmp_path, cli):
+    cli.fails(message, f"intents train {sentences} -o {tmp_path}/c {words}")

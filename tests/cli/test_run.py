@@ -1,74 +1,105 @@
-"""run and recipes as they are typed; mistakes are one line with exit code 2."""
+"""run, sweep, recipes and estimate as they are typed; mistakes are one line with exit code 2."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from citeweave import synthesize
-from citeweave.corpus.synthetic.literature import SyntheticOptions
-
-from .conftest import run
-
-SMALL = [
-    *("--set", "training.steps=2", "--set", "training.batch=4", "--set", "encoder.max_tokens=24"),
-    *("--set", "mining.anchors=40", "--task", "cite", "--queries", "12", "--device", "cpu"),
-]
+SMALL = (
+    "--set training.steps=2 --set training.batch=4 --set encoder.max_tokens=24 --set mining.anchors=40 --task cite "
+    "--queries 12 --device cpu"
+)
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run") / "corpus"
-    synthesize(folder, SyntheticOptions(papers=200))
-    return folder
-
-
-def test_run_and_run_again(corpus: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["tiny", "--corpus", corpus, "--init", bert, "-o", tmp_path / "run", "--cache", tmp_path / "cache", *SMALL]
-    code, out, err = run(capsys, "run", *words, "--dry-run")
-    assert code == 0 and "2 steps of 4 triplets" in out and not (tmp_path / "run").exists()
-    code, out, err = run(capsys, "run", *words)
+def test_run_and_run_again(literature, bert, tmp_path, cli):
+    command = f"run tiny --corpus {literature(200)} --init {bert} -o {tmp_path}/run --cache {tmp_path}/cache {SMALL}"
+    assert "2 steps of 4 triplets" in cli.text(command, "--dry-run") and not (tmp_path / "run").exists()
+    code, out, err = cli(command)
     assert code == 0, err
     assert "| start |" in out and "## corpus" in out and "stages that ran: corpus, graph" in err
-    code, out, err = run(capsys, "run", *words)
+    code, out, err = cli(command)
     assert code == 0 and "all stages were already done" in out and "nothing to do" in err
-    code, out, _ = run(capsys, "run", *words, "--json")
-    found = json.loads(out)
-    assert code == 0 and found["made"] == [] and found["models"] == [str(tmp_path / "run" / "model")]
+    found = cli.json(command)
+    assert found["made"] == [] and found["models"] == [str(tmp_path / "run" / "model")]
     assert found["metrics"]["start"]["corpus"].keys() == found["metrics"]["trained"]["corpus"][0].keys()
-    code, _, err = run(capsys, "run", *words, "--set", "training.batch=5")
+    code, _, err = cli(command, "--set training.batch=5")
     assert code == 2 and "holds another run (recipe.training.batch is 4 there and 5 here)" in err
-    code, out, _ = run(capsys, "run", *words, "--dry-run", "--json")
-    assert code == 0 and all(stage["is_there"] for stage in json.loads(out)["stages"])
+    assert all(stage["is_there"] for stage in cli.json(command, "--dry-run")["stages"])
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["scinkl"], "Did you mean 'scincl'"),
-        (["aspire"], "recipe aspire has no [training] table; mine its samples"),
-        (["tiny", "--set", "training.bacth=3"], "Did you mean 'batch'"),
-        (["tiny", "--bands", "atuo"], "--bands is 'atuo'"),
-        (["tiny", "--suite", "csfcube"], "--suite is 'csfcube'; it must be NAME=PATH"),
-        (["tiny", "--suite", "csfcube=nowhere"], "no such folder"),
-        (["tiny", "--held-out", "none"], "leaves nothing to evaluate on"),
-        (["tiny", "--seeds", "-1"], "--seeds is -1"),
-        (["tiny", "--init", "no/where/at/all"], "not a known name"),
+        ("scinkl", "Did you mean 'scincl'"),
+        ("aspire", "recipe aspire has no [training] table; mine its samples"),
+        ("tiny --set training.bacth=3", "Did you mean 'batch'"),
+        ("tiny --bands atuo", "--bands is 'atuo'"),
+        ("tiny --suite csfcube", "--suite is 'csfcube'; it must be NAME=PATH"),
+        ("tiny --suite csfcube=nowhere", "no such folder"),
+        ("tiny --held-out none", "leaves nothing to evaluate on"),
+        ("tiny --seeds -1", "--seeds is -1"),
+        ("tiny --init no/where/at/all", "not a known name"),
     ],
 )
-def test_mistakes_are_one_line(
-    words: list[str], message: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = run(capsys, "run", *words, "--corpus", corpus, "-o", tmp_path / "run", "--dry-run")
+def test_mistakes_are_one_line(words, message, literature, tmp_path, cli):
+    code, _, err = cli("run", words, "--corpus", literature(200), "-o", tmp_path / "run", "--dry-run")
     assert code == 2 and message in err and err.count("\n") == 1
 
 
-def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "recipes")
-    assert code == 0 and "cocite_25_1000" in out and "(mining only)" in out
-    code, out, _ = run(capsys, "recipes", "--json")
-    found = json.loads(out)
+def test_recipes_are_listed(cli):
+    out = cli.text("recipes")
+    assert "cocite_25_1000" in out and "(mining only)" in out
+    found = cli.json("recipes")
     assert found["specter"]["trains"] and not found["aspire"]["trains"]
     assert "ACL 2020" in found["specter"]["source"]
+
+
+def test_sweep(literature, bert, tmp_path, cli):
+    pytest.importorskip("matplotlib", reason="pip install 'citeweave[plots]'")
+    command = (
+        f"sweep tiny --corpus {literature(200)} --init {bert} -o {tmp_path}/sweep --cache {tmp_path}/cache {SMALL}"
+    )
+    out = cli.text(command, "--set training.steps=1 --over encoder.pooling=cls,mean")
+    assert out.startswith("| encoder.pooling | corpus.cite.map |")
+    assert "| cls |" in out and "| start model, mean |" in out
+    assert (tmp_path / "sweep" / "curves" / "corpus.cite.map.png").is_file()
+    found = cli.json(command, "--set training.steps=1 --over encoder.pooling=cls,mean")
+    assert found["values"] == ["cls", "mean"]
+    for over, message in (("training.bacth=1,2", "Did you mean 'batch'"), ("batch=1", "--over is 'batch=1'")):
+        code, _, err = cli(command, "--over", over)
+        assert code == 2 and message in err
+
+
+def test_estimate_from_numbers(literature, cli):
+    command = "estimate scincl --papers 52e6 --citations 463M --texts 680_967 --machine h200"
+    out = cli.text(command)
+    assert out.startswith("scincl of 52,000,000 papers and 463,000,000 citations, on h200: 16 cores, 128 GB, 1 x h200")
+    assert "680,967 papers" in out and "training (GPU)" in out and "  fastrp.gather.far: " in out
+    assert "fastrp.gather" not in cli.text(command, "--quiet")
+    found = cli.json(command, "--edges --cores 2 --memory 4GB --gpus 0")
+    assert found["machine"]["cores"] == 2 and found["machine"]["gpus"] == 0
+    assert found["total"]["seconds"] == pytest.approx(sum(stage["seconds"] for stage in found["stages"]))
+    assert found["stages"][0]["constants"] == ["import.edge", "import.disk.edge"] and found["warnings"]
+    # or from a corpus, which is counted
+    stages = cli.json("estimate tiny --corpus", literature(100))["stages"]
+    assert stages[0]["size"].endswith("100 papers, 99 with text")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "the size of the literature is unknown"),
+        ("--papers -1", "--papers is '-1'"),
+        ("--papers 2.5", "--papers is '2.5'"),
+        ("--papers 9 --machine latop", "Did you mean 'laptop'"),
+        ("--papers 9 --cores 0", "--cores is '0'"),
+        ("--papers 9 --memory much", "--memory is 'much'"),
+        ("--papers 9 --gpu h900", "--gpu is 'h900'"),
+        ("--papers 9 --citations 1e6", "have at most 72"),
+        ("--papers 9 --texts 10", "--texts is 10"),
+        ("--papers 9 --tokens 0", "--tokens is 0"),
+        ("--papers 9 --init nothing", "--init is 'nothing'"),
+        ("--papers 9 --corpus x", "a corpus is counted"),
+    ],
+)
+def test_mistakes_of_estimate_are_one_line(words, message, cli):
+    cli.fails(message, "estimate scincl", words)

@@ -1,178 +1,142 @@
-"""index and search as they are typed: what is printed, hostile titles, and mistakes in one line with exit code 2."""
+"""search as it is typed for everything beyond a text and a paper: sentences, likes, filters, reasons, exports."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.cli import main
-from citeweave.core.artifact import MANIFEST, Manifest, seal_payload
-from citeweave.core.files import hash_file, write_json
+from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
-from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.search.state import STATE
+from citeweave.search.build import IndexOptions, build_index
 
-from .conftest import run
+from .conftest import write_jsonl
 
 PAPERS = [
-    {"id": "a", "title": "we find how models learn", "year": 2001},
-    {"id": "b", "title": "the cell \u001b[31mgrows\u202e<b>\r\nin data", "year": 2002},
-    {"id": "c", "title": "graphs of citations"},
+    {
+        "id": f"p:{at}",
+        "title": f"=we find {word}\u202e",
+        "abstract": f"The {word} grows \u001b[31m. We learn from {word}.",
+        "year": 2010 + at,
+        "venue": "Cell" if at % 2 else "Maps",
+        "fields": ["graphs"],
+    }
+    for at, word in enumerate(["cell", "data", "graphs", "citations", "models"])
 ]
-SENTENCE = {"citing": "a", "cited": ["b"], "text": "from data we learn \u001b[2J[CIT].", "intents": ["method"]}
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
-    place = tmp_path_factory.mktemp("search-cli")
-    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in PAPERS))
-    (place / "citations.tsv").write_text("a\tb\n")
-    (place / "contexts.jsonl").write_text(json.dumps(SENTENCE) + "\n")
-    model = save_bert(place / "tiny")
-    head = (np.eye(32, dtype=np.float32)[::2], np.zeros(16, np.float32))
-    save_heads(model, AspectHeads(("method",), {"method": (head,)}))
-    import_papers([place / name for name in ("papers.jsonl", "citations.tsv", "contexts.jsonl")], place / "corpus")
-    command = ["index", str(place / "corpus"), "--model", str(model), "--contexts", "--device", "cpu", "--quiet"]
-    with pytest.raises(SystemExit, match="^0$"):
-        main([*command, "-o", str(place / "index")])
-    return place / "index"
+def place(tmp_path_factory, save_bert):
+    """An index with vectors, and one of words only."""
+    place = tmp_path_factory.mktemp("queries-cli")
+    (place / "citations.tsv").write_text("p:0\tp:1\np:0\tp:2\np:3\tp:1\np:3\tp:2\np:4\tp:0\np:4\tp:3\n")
+    import_papers([write_jsonl(place / "papers.jsonl", PAPERS), place / "citations.tsv"], place / "corpus")
+    corpus, model = Corpus.open(place / "corpus"), save_bert(place / "tiny")
+    build_index(corpus, model, place / "index", IndexOptions(sentences=True, device="cpu"))
+    build_index(corpus, model, place / "words", IndexOptions(vectors=False, device="cpu"))
+    return place
 
 
-def test_what_is_printed(index, capsys):
-    code, out, _ = run(capsys, "search", index, "--paper", "a", "--aspect", "method")
-    assert code == 0
-    shown = sorted(line.split("  ", 2)[2] for line in out.splitlines())
-    assert shown == ["----  graphs of citations  c", "2002  the cell [31mgrows<b> in data  b"]
-    code, out, _ = run(capsys, "search", index, "how models learn", "--count", 1, "--device", "cpu", "--json")
-    found = json.loads(out)
-    assert code == 0 and found["query"] == {"text": "how models learn"} and found["aspect"] == ""
-    assert found["hits"][0].keys() == {"id", "title", "year", "score", "row", "matches"} and len(found["hits"]) == 1
+@pytest.fixture
+def text(place, cli):
+    return lambda words: cli.text("search", place / "index", words, "--device cpu")
 
 
-def seal_again(path: Path) -> None:
-    """Make the manifest of a segment and the state of the index fit a changed file, as one who means harm would."""
-    folder = path.parent.parent
-    told = json.loads((folder / MANIFEST).read_bytes())
-    told["files"][path.relative_to(folder).as_posix()]["sha256"] = hash_file(path)
-    manifest = Manifest(*(told[key] for key in ("kind", "version", "recipe", "facts", "files", "made")))
-    write_json(folder / MANIFEST, manifest.as_json())
-    state = json.loads((folder.parent.parent / STATE).read_bytes())
-    state["segments"][0]["hash"] = manifest.hash
-    state.pop("seal")
-    write_json(folder.parent.parent / STATE, seal_payload(state))
+@pytest.fixture
+def found(place, cli):
+    return lambda words: cli.json("search", place / "index", words, "--device cpu")
 
 
-def test_an_index_of_a_stranger(index, capsys, tmp_path):
-    """Titles that import would have cleaned, in a folder that somebody else made."""
-    folder = Path(shutil.copytree(index, tmp_path / "index"))
-    (titles,) = folder.glob("segments/*/papers/title.utf8")
-    titles.write_bytes(titles.read_bytes().replace(b"graphs", b"\x1b[2J\r\n"))
-    code, _, err = run(capsys, "search", folder, "--paper", "a")
-    assert code == 2 and "has changed since it was written" in err
-    seal_again(titles)
-    code, out, _ = run(capsys, "search", folder, "--paper", "a")
-    assert code == 0 and len(out.splitlines()) == 2 and all(sign.isprintable() for sign in out.replace("\n", ""))
-    titles.write_bytes(titles.read_bytes().replace(b"cell", b"\xff\xfe\xff\xfe"))
-    seal_again(titles)
-    code, _, err = run(capsys, "search", folder, "--paper", "a")
-    assert code == 2 and "the file is damaged" in err
+def ids(found):
+    return [hit["id"] for hit in found["hits"]]
 
 
-def test_what_to_cite(index, capsys):
-    ask = ("search", index, "--cite", "from data we learn (?).", "--intent", "method", "--device", "cpu")
-    code, out, _ = run(capsys, *ask)
+def test_ways_of_comparing(place, cli, found):
+    result = found("'cell data'")
+    assert result["by"] == "hybrid" and result["query"] == {"text": "cell data"} and result["exact"]
+    assert len(ids(result)) == 5
+    assert found("'cell data' --by words")["by"] == "words"
+    result = cli.json("search", place / "words", "'cell data'")
+    assert result["by"] == "words" and result["model"] == "" and "no vectors yet" in result["note"]
+    assert cli.text("search", place / "words", "cell").splitlines()[-1].startswith("by words alone")
+
+
+def test_likes_filters_pages(text, found):
+    result = found("--like p:0 --like p:1 --unlike p:2")
+    assert sorted(ids(result)) == ["p:3", "p:4"]
+    assert result["query"] == {"liked": ["p:0", "p:1"], "disliked": ["p:2"]}
+    assert sorted(ids(found("--paper p:0 --year 2011-2013 --venue cell"))) == ["p:1", "p:3"]
+    assert ids(found("cell --field none")) == []
+    assert ids(found("--paper p:0 --offset 2")) == ids(found("--paper p:0"))[2:]
+    assert text("--paper p:0 --offset 2 --count 1").startswith("  3. ")
+    assert len(ids(found("cell --diversity 0.5 --approximate"))) == 5
+
+
+def test_sentences(text, found):
+    out = text("--sentences p:0:1 --count 2")
     lines = out.splitlines()
-    (at,) = [number for number, line in enumerate(lines) if line.endswith("  b")]
-    assert code == 0 and lines[at + 1].endswith("  a (method): from data we learn [2J[CIT].") and "\u001b" not in out
-    code, out, _ = run(capsys, *ask, "--draft", "graphs of citations", "--json")
-    (hit,) = [hit for hit in json.loads(out)["hits"] if hit["id"] == "b"]
-    assert hit["share"] == 1 and hit["evidence"]["citing"] == "a" and hit["evidence"]["intents"] == ["method"]
-    assert json.loads(out)["aspect"] == "method" and json.loads(out)["sentences"] == 1
+    assert len(lines) == 4 and all(character.isprintable() for character in out.replace("\n", ""))
+    assert " 1 ~ 1  We learn from " in lines[1] or " 1 ~ 0  The " in lines[1]
+    result = found("--sentence 'we learn from data' --sentence 'the cell grows'")
+    assert result["by"] == "sentences"
+    assert result["query"] == {"sentences": {"texts": ["we learn from data", "the cell grows"]}}
+    assert [match["query"] for match in result["hits"][0]["matches"]] == [0, 1]
+
+
+def test_reasons(text, found):
+    why = {hit["id"]: hit["why"] for hit in found("--paper p:0 --explain")["hits"]}
+    assert why["p:1"]["cites"] == "left" and why["p:4"]["cites"] == "right"
+    assert why["p:3"]["shared_references"] == 2 and why["p:3"]["co_cited_by"] == 1 and why["p:3"]["of"] == "p:0"
+    out = text("--paper p:0 --explain")
+    assert "p:0 cites it" in out and "2 shared references; cited together by 1" in out
+    assert "  The cell grows [31m ." in out or "  The cell grows [31m." in out
+    assert " cite" in text("--like p:0 --like p:3 --explain --count 1")
+    assert len(text("cell --explain --count 1").splitlines()) == 2
+    assert found("cell --explain")["hits"][0]["why"] is None
+
+
+def test_cite_each(text, found):
+    passage = "We find a cell [CIT]. Models grow. Data learn (?)."
+    lines = text(f"--cite '{passage}' --each-sentence --count 1").splitlines()
+    assert lines[0] == "We find a cell [CIT]." and lines[2] == "Data learn (?)."
+    assert lines[1].startswith("  1. ") and lines[3].startswith("  1. ")
+    result = found(f"--cite '{passage}' --each-sentence")
+    assert {hit["passage"] for hit in result["hits"]} == {0, 2} and result["query"]["cite"] == passage
+    assert result["sentences"] == 0 and result["passage"][1] == "Models grow."
+
+
+def test_exports(place, cli, text, tmp_path):
+    for name in ("out.bib", "out.csv", "out.json"):
+        assert len(text(f"--paper p:0 --count 2 --export {tmp_path}/{name}").splitlines()) == 2
+    assert (tmp_path / "out.bib").read_text().count("@article{") == 2
+    assert ",'=we find " in (tmp_path / "out.csv").read_text()
+    assert len(json.loads((tmp_path / "out.json").read_text())) == 2
+    import_papers([tmp_path / "out.bib"], tmp_path / "back")
+    assert len(Corpus.open(tmp_path / "back")) == 2
+    before = (tmp_path / "out.bib").read_bytes()
+    cli.fails("already exists", f"search {place}/index --paper p:1 --export {tmp_path}/out.bib")
+    assert (tmp_path / "out.bib").read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("words", "message"),
     [
-        ([], "say what to search for"),
-        (["words", "--paper", "a"], "say what to search for"),
-        (["--paper", "aa"], "paper 'aa' is not in"),
-        (["--paper", "a", "--aspect", "methods"], "Did you mean 'method'?"),
-        (["--paper", "a", "--intent", "method"], "go with --cite; did you mean --aspect?"),
-        (["--cite", "words", "--aspect", "method"], "the space is that of --intent"),
-        (["--paper", "a", "--count", "0"], "--count is 0"),
+        ("--unlike p:0", "at least one that is liked"),
+        ("words --like p:0", "say what to search for"),
+        ("--sentences p:0", ""),
+        ("--sentences p", "--sentences is 'p'; it must be a paper's id and numbers"),
+        ("--sentences p:0:9", "sentence 9 of paper 'p:0' has no vector"),
+        ("words --year 20-15-3", "--year is '20-15-3'"),
+        ("words --year 2020-2015", "the first must not be later"),
+        ("words --by word", "Did you mean 'words'?"),
+        ("--like p:0 --by words", "liked needs vectors"),
+        ("words --diversity 2", "--diversity is 2"),
+        ("words --each-sentence", "go with --cite"),
+        ("words --export x.xlsx", "must end in .bib, .csv, .json"),
+        ("--paper p:0 --count 1001", "--count is 1001"),
     ],
 )
-def test_mistakes_of_search(index, capsys, arguments, said):
-    code, out, err = run(capsys, "search", index, *arguments)
-    assert code == 2 and not out and said in err and len(err.splitlines()) == 1
-
-
-def test_mistakes_of_index(index, capsys, tmp_path):
-    corpus, model = index.parent / "corpus", index.parent / "tiny"
-    code, _, err = run(capsys, "index", corpus, "--model", model, "-o", index, "--device", "cpu")
-    assert code == 2 and "other inputs or options" in err
-    code, _, err = run(capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--intents", tmp_path)
-    assert code == 2 and "is not an artifact of citeweave" in err
-    code, _, err = run(
-        capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--contexts", "--max-contexts", 0
-    )
-    assert code == 2 and "--max-contexts is 0" in err
-    code, _, err = run(capsys, "search", corpus, "words")
-    assert code == 2 and "holds corpus, not index" in err
-
-
-def test_change(index, capsys, tmp_path):
-    """A newer corpus is brought in by `index` itself; `change` deletes, adds and compacts."""
-    folder, model = Path(shutil.copytree(index, tmp_path / "index")), index.parent / "tiny"
-    newer = [*PAPERS[:1], {"id": "d", "title": "data of citations"}, {**PAPERS[2], "year": 2003}]
-    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in newer))
-    import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
-    ask = ("--model", model, "-o", folder, "--contexts", "--device", "cpu", "--json")
-    code, out, _ = run(capsys, "index", tmp_path / "corpus", *ask)
-    # a no longer cites b, and c has a year
-    assert code == 0 and json.loads(out)["changed"] == {"added": 1, "updated": 2, "deleted": 1, "unchanged": 0}
-    code, out, _ = run(capsys, "index", tmp_path / "corpus", *ask)
-    assert code == 0 and json.loads(out)["changed"] == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 3}
-    (tmp_path / "ids").write_text("d\n\nnobody\n")
-    code, out, _ = run(capsys, "change", folder, "--delete", tmp_path / "ids", "--device", "cpu", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["changed"] == {"deleted": 1, "not_found": 1} and told["papers"] == 2
-    code, out, _ = run(
-        capsys,
-        "change",
-        folder,
-        "--add",
-        index.parent / "corpus",
-        "--words-only",
-        "--fill",
-        "--compact",
-        "--device",
-        "cpu",
-    )
-    assert code == 0 and out.startswith(
-        f"{folder}: 32 dimensions (float16) of tiny, aspects method, computed by torch\npapers"
-    )
-    assert "no vector" not in out
-    code, out, _ = run(capsys, "search", folder, "--paper", "b", "--count", 2, "--json")
-    assert code == 0 and {hit["id"] for hit in json.loads(out)["hits"]} == {"a", "c"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "say what to change"),
-        (["--words-only", "--fill"], "go with --add"),
-        (["--delete", "nowhere"], "nowhere cannot be read"),
-        (["--add", "nowhere"], "nowhere does not exist"),
-    ],
-)
-def test_mistakes_of_change(index, capsys, arguments, said):
-    code, out, err = run(capsys, "change", index, *arguments)
-    assert code == 2 and not out and said in err and len(err.splitlines()) == 1
+def test_mistakes_are_one_line(place, cli, words, message):
+    cli.fails(message, "search", place / "index", words)

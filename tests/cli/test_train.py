@@ -1,96 +1,64 @@
-"""citeweave train and bundle through the real command line."""
+"""train and bundle as they are typed."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from citeweave.cli import main
+from .conftest import prepare
 
-SMALL = "--set training.steps=2 --set training.batch=4 --set training.validation=0.2 --device cpu"
-
-
-def run(text: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main(text.split())
-    except SystemExit as end:
-        code = int(end.code or 0)
-    told = capsys.readouterr()
-    return code, told.out, told.err
+SMALL = "--set training.steps=2 --set training.batch=4 --set training.validation=0.2"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("train")
-    for command in (
-        f"synthesize -o {folder}/corpus --papers 120 --workers 1 --quiet",
-        f"graph {folder}/corpus -o {folder}/graph --quiet",
-        f"mine {folder}/corpus --recipe specter --graph {folder}/graph -o {folder}/samples --quiet",
-    ):
-        with pytest.raises(SystemExit) as end:
-            main(command.split())
-        assert not end.value.code
+    prepare(
+        f"synthesize -o {folder}/corpus --papers 120 --workers 1",
+        f"graph {folder}/corpus -o {folder}/graph",
+        f"mine {folder}/corpus --recipe specter --graph {folder}/graph -o {folder}/samples",
+    )
     return folder
 
 
-def test_training_tells_before_and_after(
-    made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = f"train {made}/corpus --samples {made}/samples --recipe specter --init {bert} {SMALL}"
-    code, out, _ = run(f"{given} -o {tmp_path}/model", capsys)
-    assert code == 0
+def test_training_reports_before_and_after(made, bert, tmp_path, cli):
+    command = f"train {made}/corpus --samples {made}/samples --recipe specter --init {bert} {SMALL} --device cpu"
+    out = cli.text(f"{command} -o {tmp_path}/model")
     assert "accuracy" in out and "->" in out
-    code, out, _ = run(f"{given} --seeds 2 -o {tmp_path}/models --json", capsys)
-    told = json.loads(out)
-    assert [entry["seed"] for entry in told["runs"]] == [0, 1]
+    found = cli.json(f"{command} --seeds 2 -o {tmp_path}/models")
+    assert [entry["seed"] for entry in found["runs"]] == [0, 1]
     assert (tmp_path / "models" / "seed-1" / "modules.json").is_file()
 
 
-def test_a_bundle_travels(made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = SMALL.removesuffix(" --device cpu")
-    given = f"bundle {made}/corpus --samples {made}/samples --recipe specter --init {bert} {small}"
-    code, out, _ = run(f"{given} --held-out share:0.2 -o {tmp_path}/bundle --json", capsys)
-    assert code == 0 and json.loads(out)["bytes"] > 0
-    code, out, _ = run(f"train --bundle {tmp_path}/bundle --device cpu -o {tmp_path}/model --json", capsys)
-    assert code == 0
-    assert "cite.map" in json.loads(out)["runs"][0]["after"]
+def test_a_bundle_travels(made, bert, tmp_path, cli):
+    given = f"{made}/corpus --samples {made}/samples --recipe specter --init {bert} {SMALL} --held-out share:0.2"
+    assert cli.json(f"bundle {given} -o {tmp_path}/bundle")["bytes"] > 0
+    found = cli.json(f"train --bundle {tmp_path}/bundle --device cpu -o {tmp_path}/model")
+    assert "cite.map" in found["runs"][0]["after"]
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("words", "message"),
     [
         ("", "train needs a corpus and --samples"),
-        ("{made}/corpus", "train needs a corpus and --samples"),
-        ("--bundle {made}/corpus --recipe specter", "--bundle holds corpus, samples and start model"),
-        ("{made}/corpus --samples {made}/samples --recipe spectre", "Did you mean 'specter'"),
-        ("{made}/corpus --samples {made}/samples --set training.bach=4", "Did you mean 'batch'"),
-        ("{made}/corpus --samples {made}/samples --set trainin.batch=4", "Did you mean 'training'"),
-        ("{made}/corpus --samples {made}/graph", "holds graph"),
-        ("{made}/corpus --samples {made}/samples --init no/such/model/here", "is not a folder"),
-        ("{made}/corpus --samples {made}/samples --set training.losses.in_batch.weight=1", "give --graph"),
-        ("{made}/corpus --samples {made}/samples --set training.losses.student_teacher.weight=1", "--teacher"),
+        ("@corpus", "train needs a corpus and --samples"),
+        ("--bundle @corpus --recipe specter", "--bundle holds corpus, samples and start model"),
+        ("@corpus --samples @samples --recipe spectre", "Did you mean 'specter'"),
+        ("@corpus --samples @samples --set training.bach=4", "Did you mean 'batch'"),
+        ("@corpus --samples @samples --set trainin.batch=4", "Did you mean 'training'"),
+        ("@corpus --samples @graph", "holds graph"),
+        ("@corpus --samples @samples --init no/such/model/here", "is not a folder"),
+        ("@corpus --samples @samples --set training.losses.in_batch.weight=1", "give --graph"),
+        ("@corpus --samples @samples --set training.losses.student_teacher.weight=1", "--teacher"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
-    made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, message: str
-) -> None:
-    init = "" if "--init" in more or "--bundle" in more else f"--init {bert}"
-    code, out, err = run(f"train {more.format(made=made)} {init} -o {tmp_path}/model --device cpu --quiet", capsys)
-    assert code == 2
-    assert not out
-    assert message in err and err.count("\n") == 1
+def test_mistakes_are_one_line(made, bert, tmp_path, cli, words, message):
+    init = "" if "--init" in words or "--bundle" in words else f"--init {bert}"
+    cli.fails(message, "train", words.replace("@", f"{made}/"), f"{init} -o {tmp_path}/model --device cpu --quiet")
     assert not (tmp_path / "model").exists()
 
 
-def test_a_start_model_replaces_the_recipe_that_would_run_first(
-    made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = f"train {made}/corpus --samples {made}/samples --recipe specter_cocite {SMALL} -o {tmp_path}/m --json"
-    code, _, err = run(given, capsys)
+def test_a_start_model_replaces_the_recipe_that_would_run_first(made, bert, tmp_path, cli):
+    given = f"--samples {made}/samples --recipe specter_cocite {SMALL} --device cpu -o {tmp_path}/m --json"
+    code, _, err = cli(f"train {made}/corpus {given}")
     assert code == 2 and "recipe:specter" in err and "--init" in err
-    code, out, err = run(f"{given} --init {bert}", capsys)
-    assert code == 0, err
-    assert json.loads(out)["runs"]
+    assert cli.json(f"train {made}/corpus {given} --init {bert}")["runs"]

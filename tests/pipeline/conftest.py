@@ -1,17 +1,21 @@
-"""What whole runs share: a small made-up literature, a tiny start model, recipes made small."""
+"""What whole runs share: a small synthetic literature, a tiny start model, recipes made small."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from citeweave import Corpus, Samples, synthesize
-from citeweave.core.progress import QUIET
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.corpus.paper import Paper
 from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.intents.citances import Citance
 from citeweave.pipeline.recipe import Recipe, load_recipe
 from citeweave.pipeline.run import RunResult, prepare_recipe, run_identity, run_recipe
 from citeweave.pipeline.run_folder import RunFolder, RunOptions
@@ -19,14 +23,8 @@ from citeweave.pipeline.stages import DataStages
 from citeweave.pipeline.suites import Suites
 
 TINY = [
-    "training.steps=2",
-    "training.batch=4",
-    "training.warmup=0",
-    "training.validation=0.02",
-    "encoder.max_tokens=24",
-    "graph.dimension=16",
-    "graph.edges.epochs=1",
-    "mining.anchors=60",
+    *("training.steps=2", "training.batch=4", "training.warmup=0", "training.validation=0.02"),
+    *("encoder.max_tokens=24", "graph.dimension=16", "graph.edges.epochs=1", "mining.anchors=60"),
 ]
 
 
@@ -84,3 +82,26 @@ def long_bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def ran(place: Place) -> RunResult:
     return run_recipe(tiny("scincl"), place.corpus.folder, place.folder / "ran", replace(place.options, shared=None))
+
+
+class ByWord:
+    """Predicts the intent from the first word of a sentence."""
+
+    name, hash = "by word", "1"
+
+    def __init__(self, *labels: str) -> None:
+        self.labels = labels
+
+    def predict(self, citances: Sequence[Citance], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        words = [citance.text.split()[0] for citance in citances]
+        return np.array([[word == label for label in self.labels] for word in words], np.float32)
+
+
+def write_beir(folder: Path, papers: Mapping[str, Paper]) -> Path:
+    """A suite as others publish it: these papers, with ids of its own, and one query that the first one answers."""
+    (folder / "qrels").mkdir(parents=True)
+    lines = [json.dumps({"_id": id, "title": each.title, "text": each.abstract}) for id, each in papers.items()]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "error variance"}))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{next(iter(papers))}\t1\n")
+    return folder

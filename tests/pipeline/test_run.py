@@ -1,66 +1,165 @@
-"""Runs that are done make nothing again; what cannot run is told before anything is made."""
+"""Whole runs: plans, what is done already, folders that moved, every shipped recipe, sweeps."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from citeweave import Corpus
+from citeweave.core.artifact import seal_payload
 from citeweave.core.errors import UserError
-from citeweave.pipeline.recipe import load_recipe
-from citeweave.pipeline.run import RunResult, run_recipe
-from citeweave.pipeline.run_folder import RunOptions
-from citeweave.pipeline.suites import Suites
+from citeweave.encoders.aspects import open_heads
+from citeweave.pipeline.cost import count_picks, count_triplets
+from citeweave.pipeline.plan import plan_run
+from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
+from citeweave.pipeline.run import SweptKey, parse_swept_key, run_recipe, sweep_recipe
+from citeweave.pipeline.run_folder import RunOptions, check_identity
 
-from .conftest import Place, mined, tiny
+from .conftest import TINY, options_for, tiny
+
+TRAINING = [name for name in shipped_recipes() if load_recipe(name).table("training")]
+"""Recipes without [training] are for mining only: tests/mining/test_mine.py runs them."""
 
 
-def test_the_same_run_again_makes_nothing(place: Place, ran: RunResult) -> None:
+@pytest.fixture
+def own(place):
+    """Options of a run that shares no stage with others."""
+    return replace(place.options, shared=None)
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_every_recipe_runs(name, place, bert, long_bert, tmp_path):
+    recipe = tiny(name)
+    read = read_recipe(recipe)
+    assert read.training is not None
+    if read.training.reads_sentences:
+        bert, recipe = long_bert, tiny(name, f"encoder.init={long_bert}", "encoder.max_tokens=200")
+    elif read.encoder.init.startswith("recipe:"):
+        recipe = tiny(name, f"encoder.init={bert}")  # chains run in tests of their own
+    options = replace(options_for(place, recipe), init=str(bert))
+    result = run_recipe(recipe, place.corpus.folder, tmp_path / "run", options)
+    assert [path.name for path in result.models] == ["model"]
+    assert set(result.reports) == set(result.start) == {"corpus"}
+    assert "cite.map" in result.reports["corpus"][0].metrics
+    assert load_recipe(str(tmp_path / "run" / "recipe.toml")).tables == result.recipe.tables
+    assert "| start |" in (tmp_path / "run" / "comparison.md").read_text()
+    before, after = (load_file(folder / "model.safetensors") for folder in (bert, result.models[0]))
+    moved = any((after[key] != before[key]).any() for key in after if key in before)
+    if read.training.parts == "heads":
+        heads = open_heads(result.models[0])  # they begin at the identity
+        assert not moved, "the encoder stays as it is"
+        moved = all((heads.layers[name][0][0] != np.eye(heads.inputs)).any() for name in heads.names)
+    kept = json.loads((result.models[0] / "manifest.json").read_text())["facts"]["kept step"]
+    assert moved == (kept > 0), "it has learned nothing"
+
+
+def test_a_plan_makes_nothing(place, ran, own, tmp_path):
+    plan = plan_run(tiny("specter"), place.corpus.folder, tmp_path / "run", place.options)
+    assert not (tmp_path / "run").exists()
+    names = [stage.name for stage in plan.stages]
+    assert names == ["corpus", "graph", "samples", "model", "report-start/corpus", "report/corpus"]
+    assert plan.seconds > 0 and plan.memory > 0 and "2 steps of 4 triplets" in str(plan)
+    assert all(stage.is_there for stage in plan_run(tiny("scincl"), place.corpus.folder, ran.folder, own).stages)
+    chained = plan_run(load_recipe("specter_cocite"), place.corpus.folder, tmp_path / "run", place.options)
+    assert chained.stages[0].name == "init-specter"
+    rules = read_recipe(load_recipe("specter")).rules
+    assert (count_picks(rules), count_triplets(rules)) == (10, 5)
+
+
+def test_the_same_run_again_makes_nothing_and_a_moved_one_what_is_missing(place, ran, own, tmp_path):
+    def written():
+        return {path: path.stat().st_mtime_ns for path in ran.folder.rglob("manifest.json")}
+
     assert set(ran.executed) == {"corpus", "graph", "samples", "model", "report-start/corpus", "report/corpus"}
-    before = {path: path.stat().st_mtime_ns for path in ran.folder.rglob("manifest.json")}
-    again = run_recipe(tiny("scincl"), place.corpus.folder, ran.folder, replace(place.options, shared=None))
-    assert again.executed == () and set(again.skipped) == set(ran.executed)
-    assert {path: path.stat().st_mtime_ns for path in ran.folder.rglob("manifest.json")} == before
+    before = written()
+    again = run_recipe(tiny("scincl"), place.corpus.folder, ran.folder, own)
+    assert again.executed == () and set(again.skipped) == set(ran.executed) and written() == before
     assert again.record["metrics"] == ran.record["metrics"]
+    shutil.copytree(ran.folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "report")
+    result = run_recipe(tiny("scincl"), place.corpus.folder, tmp_path / "run", own)
+    assert result.executed == ("report/corpus",)
+    result = run_recipe(tiny("scincl"), place.corpus.folder, tmp_path / "run", replace(own, seeds=2))
+    assert result.executed == ("model-1", "report-1/corpus") and len(result.reports["corpus"]) == 2
 
 
-def test_several_processes_are_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_run_in_the_folder_is_refused(place, ran, own, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{")
+    for folder, message in [
+        (ran.folder, "holds another run .recipe.training.learning_rate is 2e-05 there and 0.001"),
+        (tmp_path, "exists and is not a run of citeweave"),
+        (tmp_path / "run", "is damaged"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run_recipe(tiny("scincl", "training.learning_rate=1e-3"), place.corpus.folder, folder, own)
+
+
+def test_a_run_that_made_no_model_gives_its_folder_free(tmp_path):
+    def write(stage):
+        value = seal_payload({"version": 1, "identity": {"init": "a"}, "stages": {stage: {}}})
+        (tmp_path / "run.json").write_text(json.dumps(value))
+
+    write("graph")
+    check_identity(tmp_path, {"init": "b"}, overwrite=False)
+    write("model")
+    with pytest.raises(UserError, match="holds another run"):
+        check_identity(tmp_path, {"init": "b"}, overwrite=False)
+
+
+def test_bad_options_are_refused_before_anything_is_made(place, tmp_path, monkeypatch):
+    mining_only = tmp_path / "mining_only.toml"
+    mining_only.write_text('[recipe]\nbase = "specter"\nremove = ["training"]\n')
+    table = {"coviews": tmp_path / "no.tsv"}
+    for name, changes, message in [
+        (str(mining_only), {}, "has no .training. table"),
+        ("specter", {"tasks": ("cote",)}, "--task is 'cote'.*Did you mean 'c"),
+        ("specter", {"suites": {"csfcub": tmp_path}}, "--suite is 'csfcub'.*Did you mean 'csfcube'"),
+        ("specter", {"init": "no/such/model/here"}, "not a known name"),
+        ("signal_table", {"tables": table}, "no such file"),
+        ("signal_table", {}, "table 'coviews', which is not given"),
+    ]:
+        recipe = load_recipe(name) if "/" in name else tiny(name)
+        with pytest.raises(UserError, match=message):
+            run_recipe(recipe, place.corpus.folder, tmp_path / message[:9], replace(place.options, **changes))
+        assert not (tmp_path / message[:9] / "samples").exists()
+    with pytest.raises(UserError, match="leaves nothing to evaluate on"):
+        RunOptions(held_out="none")
+    with pytest.raises(UserError, match="--suite corpus="):
+        RunOptions(suites={"corpus": tmp_path})
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="a run is one process"):
         run_recipe(tiny("specter"), place.corpus.folder, tmp_path / "run", place.options)
 
 
-def test_bad_options_are_told_first(place: Place, tmp_path: Path) -> None:
-    folder, out, mining_only = place.corpus.folder, tmp_path / "run", tmp_path / "mining_only.toml"
-    mining_only.write_text('[recipe]\nbase = "specter"\nremove = ["training"]\n')
-    with pytest.raises(UserError, match="has no .training. table"):
-        run_recipe(load_recipe(str(mining_only)), folder, out, place.options)
-    with pytest.raises(UserError, match="--task is 'cote'.*Did you mean 'c"):
-        run_recipe(tiny("specter"), folder, out, replace(place.options, tasks=("cote",)))
-    with pytest.raises(UserError, match="--suite is 'csfcub'.*Did you mean 'csfcube'"):
-        run_recipe(tiny("specter"), folder, out, replace(place.options, suites={"csfcub": tmp_path}))
-    with pytest.raises(UserError, match="not a known name"):
-        run_recipe(tiny("specter"), folder, tmp_path / "run3", replace(place.options, init="no/such/model/here"))
-    assert not (tmp_path / "run3" / "samples").exists()
-    with pytest.raises(UserError, match="leaves nothing to evaluate on"):
-        RunOptions(held_out="none")
-    with pytest.raises(UserError, match="--suite corpus="):
-        RunOptions(suites={"corpus": tmp_path})
-    with pytest.raises(UserError, match="no such file"):
-        run_recipe(tiny("signal_table"), folder, out, replace(place.options, tables={"coviews": tmp_path / "no.tsv"}))
-    with pytest.raises(UserError, match="table 'coviews', which is not given"):
-        run_recipe(tiny("signal_table"), folder, tmp_path / "run2", place.options)
+# --- sweeps ------------------------------------------------------------------------------------------
 
 
-def test_titles_that_the_suite_asks_with_are_not_learned_from(place: Place, tmp_path: Path) -> None:
-    asked = Suites(place.corpus, place.options).queried_titles()
-    assert len(asked) == place.options.queries and (place.corpus.rows(asked) >= 0).all()
-    own = replace(place.options, shared=None)
-    _, run = mined(place, tiny("weave"), tmp_path / "run", own)
-    texts = Corpus.open(tmp_path / "run" / "texts")
-    told = {json.loads(texts.extras[row])["paper"] for row in range(len(texts)) if texts.ids[row].startswith("title:")}
-    assert told and not told & set(asked)
-    assert run.stage_metadata("texts")["rejected"]["title: a question of a suite"] == len(asked)
+def test_a_sweep_shares_stages_and_draws(place, own, tmp_path):
+    pytest.importorskip("matplotlib", reason="pip install 'citeweave[plots]'")
+    over = parse_swept_key("mining.positives.band=6,20")
+    arguments = ("scincl", over, place.corpus.folder, tmp_path / "sweep", own)
+    result = sweep_recipe(*arguments, overrides=TINY)
+    assert [run.record["bands"]["bands"]["positives"] for run in result.runs] == [6, 20]
+    assert [run.folder.name for run in result.runs] == ["band-6", "band-20"]
+    assert len({run.record["stages"]["graph"]["folder"] for run in result.runs}) == 1
+    assert "graph" in result.runs[1].skipped and "samples" in result.runs[1].executed
+    assert result.values["corpus.cite.map"].shape == (2, 3)
+    found = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert found["values"] == ["6", "20"] and len(found["metrics"]["corpus.cite.map"]) == 2
+    assert {path.suffix for path in result.figures if path.is_file()} == {".png", ".svg"}
+    assert all(path.is_file() for path in result.figures)
+    assert all(not run.executed for run in sweep_recipe(*arguments, overrides=TINY).runs)
+
+
+def test_what_is_swept_must_be_clear():
+    for text in ("a.b", "ab=1,2", "a.b=1,,2", "a.b=1,1", "a.b="):
+        with pytest.raises(UserError, match="--over is"):
+            parse_swept_key(text)
+    assert SweptKey("a.b", ("1%", "5%")).numbers == [1.0, 5.0]
+    assert SweptKey("a.b", ("cls", "mean")).numbers is None

@@ -1,0 +1,123 @@
+"""The front door takes what its names suggest, or refuses it by name."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import citeweave
+from citeweave.core.arguments import ARGUMENT_TYPES, Argument, as_texts, parts_of
+from citeweave.core.errors import CiteweaveError, UserError
+from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.encoders.encoder import load_encoder
+from citeweave.search.build import IndexOptions
+
+FUNCTIONS = [name for name in dir(citeweave) if inspect.isfunction(getattr(citeweave, name))]
+NOT_MEANT = (7, 2.5, b"bytes", object())
+"""What no argument of ours is, unless it is a number."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> citeweave.Corpus:
+    return citeweave.synthesize(tmp_path_factory.mktemp("front") / "corpus", SyntheticOptions(papers=40), workers=1)
+
+
+@pytest.fixture(scope="module")
+def index(corpus: citeweave.Corpus, bert: Path) -> citeweave.Index:
+    folder = corpus.folder.parent / "index"
+    return citeweave.build_index(str(corpus.folder), bert, folder, IndexOptions(device="cpu", runtime="torch"))
+
+
+def test_one_text_is_one_text(bert):
+    encoder = load_encoder(bert, device="cpu")
+    one = encoder.encode("hello world")
+    assert one.shape == (1, encoder.dimension) and np.array_equal(one, encoder.encode(["hello world"]))
+    for wrong in ([b"bytes"], ["a", 7], [None]):
+        with pytest.raises(UserError, match="they must be texts"):
+            encoder.encode(wrong)
+
+
+@pytest.mark.parametrize("name", ["random", "tfidf"])
+def test_one_text_is_one_text_to_baselines(corpus, name):
+    assert len(citeweave.fit_baseline(name, str(corpus.folder)).encode("hello world")) == 1
+
+
+def test_a_paper_by_its_row_or_its_id(corpus):
+    first = corpus.ids[0]
+    assert corpus.paper(first) == corpus.paper(0) == corpus.paper(np.int64(0))
+    with pytest.raises(UserError, match="paper 'bert' is not in"):
+        corpus.paper("bert")
+    for row in (-1, 40, 10**12):
+        with pytest.raises(UserError, match=f"row {row} is not in .*it has rows 0 to 39"):
+            corpus.paper(row)
+    assert corpus.rows(first).tolist() == [0]
+    with pytest.raises(UserError, match="ids hold 0 .int.; they must be texts"):
+        corpus.rows([0])
+
+
+def test_folders_and_names_are_opened(corpus, bert, tmp_path):
+    made = citeweave.embed_papers(str(corpus.folder), str(bert), tmp_path / "vectors")
+    assert len(made) == len(citeweave.embed_papers(corpus, [load_encoder(bert)], tmp_path / "vectors"))
+    assert made.take(corpus.ids[3]).shape == (1, made.matrix.shape[1])
+    graph = citeweave.make_graph(corpus.folder, str(tmp_path / "graph"))
+    assert citeweave.related(str(tmp_path / "graph"), "cited", np.arange(3)).offsets[-1] >= 0
+    assert graph.nodes == len(corpus)
+
+
+def test_an_index_answers_a_text(index, corpus):
+    text = corpus.titles[5]
+    found = citeweave.answer(index, text)
+    assert found.hits and found.by == "hybrid"
+    again = citeweave.answer(str(index.folder), citeweave.Query(text=text))
+    assert [hit.id for hit in again.hits] == [hit.id for hit in found.hits]
+    assert citeweave.answer(index, citeweave.Query(paper=corpus.ids[5])).hits
+    assert citeweave.answer(index, None, citeweave.Query(text=text, by="words")).by == "words"
+    for wrong in ((index, None), (index, citeweave.Query(text="a"), citeweave.Query(text="b"))):
+        with pytest.raises(UserError, match="answer takes an index"):
+            citeweave.answer(*wrong)
+
+
+def test_rows_and_ids_of_an_index(index, corpus):
+    one, other = corpus.ids[1], corpus.ids[2]
+    by_id, by_row = (citeweave.explain(index, *pair) for pair in ((one, other), (index.row(one), index.row(other))))
+    assert by_id == by_row
+    with pytest.raises(UserError, match=r"search_paper: paper is 3 \(int\); it must be a text"):
+        citeweave.search_paper(index, 3)
+    with pytest.raises(UserError, match=r"search_paper: count is '3' \(str\); it must be a whole number"):
+        citeweave.search_paper(index, one, count="3")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_refuses_what_is_not_meant_by_name(name):
+    """Every argument that takes an artifact, a model, a text or an id: none of them lets a number or bytes pass."""
+    function = getattr(citeweave, name)
+    for parameter in inspect.signature(function).parameters.values():
+        annotation = str(parameter.annotation)
+        if not {*parts_of(annotation)} & {*ARGUMENT_TYPES, "str", "Sequence[str]"}:
+            continue
+        argument = Argument(f"{name}: {parameter.name}", annotation, function.__wrapped__.__globals__)
+        for value in NOT_MEANT:
+            with pytest.raises(UserError, match=rf"^{name}: {parameter.name} is .*; it must be "):
+                argument.convert(value)
+
+
+def test_refusals_come_before_any_work(tmp_path):
+    for call, message in (
+        (lambda: citeweave.make_graph(7, tmp_path / "g"), "make_graph: corpus is 7 .int.; it must be a Corpus or its"),
+        (lambda: citeweave.embed_papers(tmp_path, 7, tmp_path / "v"), "is not an artifact|no manifest|is missing"),
+        (lambda: citeweave.compare(7), "compare: systems is 7 .int.; it must be a mapping of names"),
+        (lambda: citeweave.compare({"a": 7}), r"compare: systems\['a'\] is 7 .int.; it must be a list"),
+        (lambda: citeweave.evaluate(None, 7, tmp_path / "r"), "evaluate: system is None"),
+        (lambda: citeweave.import_papers(7, tmp_path / "c"), "import_papers: paths is 7"),
+        (lambda: citeweave.mine_samples("nowhere", 7, tmp_path / "s"), "nowhere"),
+    ):
+        with pytest.raises(CiteweaveError, match=message):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_are_texts():
+    assert as_texts("ab") == ["ab"] and as_texts(np.array(["a", "b"])) == ["a", "b"]
