@@ -70,7 +70,7 @@ def break_at_separator(text: str) -> str:
 
 
 def fit_terms(texts: Sequence[str], options: TermOptions, *, idf: bool, sublinear: bool, norm: str | None) -> Any:
-    """Fit scikit-learn's TfidfVectorizer to texts; its `transform(texts)` gives sparse rows, (texts, terms).
+    """Count the words of texts as terms for any baseline, by scikit-learn's TfidfVectorizer: sparse rows, (texts, terms).
 
     A count is tf, or 1 + ln tf where `sublinear`; with `idf` it is multiplied by ln((1 + n) / (1 + df)) + 1.
     """

@@ -101,7 +101,7 @@ class _Links:
         keys: Callable[[], Keys],
         attribute: Callable[[str], NDArray[Any]],
     ) -> None:
-        """Link a block of citations by row, -1 outside; `keys` returns the keys of the cited ids, `attribute` a column of the block."""
+        """Link a block of citations by row, -1 outside; `keys` returns the keys of cited ids, `attribute` a column of the block."""
         good = _count_citations(citing, cited, self.tally)
         codes = citing[good].astype(np.uint64) << np.uint64(self.bits) | cited[good].astype(np.uint64)
         if isinstance(self.inside, CitationCodes):

@@ -63,7 +63,7 @@ KINDS = ("factors", "rows")
 
 
 def row_bytes(columns: int, bits: int) -> int:
-    """Return the bytes of a row's codes, without its scale.
+    """Return the bytes of a quantized row of a compact delta, without its scale.
 
     >>> row_bytes(384, 8), row_bytes(384, 2), row_bytes(3, 3)
     (384, 96, 2)
@@ -72,7 +72,7 @@ def row_bytes(columns: int, bits: int) -> int:
 
 
 def code_rows(matrix: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Quantize a matrix (rows, columns) to codes of few bits and scales (rows,).
+    """Quantize a matrix (rows, columns) of a compact delta to codes of few bits and scales (rows,).
 
     >>> import torch
     >>> codes, scales = code_rows(torch.tensor([[-3.0, 1.0, 3.0, -1.0], [0.0, 0.0, 0.0, 0.0]]), 2)
@@ -91,7 +91,7 @@ def code_rows(matrix: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def read_rows(codes: Tensor, scales: Tensor, columns: int, bits: int) -> Tensor:
-    """Return the matrix (rows, columns) of quantized rows, in float32."""
+    """Return the matrix (rows, columns) of a compact delta's quantized rows, in float32."""
     torch = require("torch", extra="minilm")
     if bits == 8:
         return from_int8(codes, scales)
@@ -162,7 +162,7 @@ def _tensor_shapes(coding: Coding, shape: tuple[int, int]) -> dict[str, tuple[st
 
 
 def read_change(coding: Coding, tensors: Mapping[str, Tensor], shape: tuple[int, int]) -> Tensor:
-    """Decode the change of a matrix (out, in), in float32."""
+    """Decode the change of a matrix (out, in) from a compact delta, in float32."""
     torch = require("torch", extra="minilm")
     if coding.kind == "factors":
         left = read_rows(tensors["left"], tensors["left_scales"], shape[0], coding.bits)  # (rank, out)

@@ -335,7 +335,7 @@ def _hull_of(points: Iterable[Point]) -> list[Point]:
 
 
 def allocate(options: Mapping[str, Iterable[Point]], budget: int) -> dict[str, Point]:
-    """Allocate a budget of bytes: choose one point per matrix; those that begin with 0 bytes may get nothing.
+    """Allocate a compressed encoder's budget of bytes: one point per matrix; those that begin with 0 bytes may get nothing.
 
     >>> allocate({"a": [(0, 9.0), (4, 1.0), (8, 0.0)], "b": [(0, 3.0), (4, 1.0)]}, 8)
     {'a': (4, 1.0), 'b': (4, 1.0)}

@@ -111,7 +111,7 @@ def _low_rank_layers(model: Any) -> dict[str, LowRankChange]:
 
 
 def merged_weights(model: Any) -> dict[str, Tensor]:
-    """Return the weights of a model with its low-rank changes merged in, without those of its pooling."""
+    """Return the weights of a model with the low-rank changes of its delta merged in, without those of its pooling."""
     changes = _low_rank_layers(model)
     weights = {}
     for name, tensor in model.state_dict().items():

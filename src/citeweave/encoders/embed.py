@@ -121,7 +121,7 @@ class PaperTexts(Sequence[str]):
 
 
 def device_names(text: str) -> list[str]:
-    """Return the devices to embed on: `cpu`, `cuda:0,cuda:1`, or `cuda:all` for every GPU.
+    """Return the devices that papers are embedded on: `cpu`, `cuda:0,cuda:1`, or `cuda:all` for every GPU.
 
     >>> device_names("cpu,cpu")
     ['cpu', 'cpu']

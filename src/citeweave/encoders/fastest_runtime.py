@@ -114,7 +114,7 @@ class _Trial:
         self._texts: list[Tokens] = []
 
     def build(self, runtime: Runtime) -> Network | None:
-        """Convert the network to a runtime; None, with a warning, where that fails."""
+        """Convert the network to a runtime that may be the fastest; None, with a warning, where that fails."""
         try:
             return network_in(runtime, self.network, self.reader, self.name, revision=self.revision)
         except Exception as error:  # installations can be broken in any way

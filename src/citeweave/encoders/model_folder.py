@@ -86,7 +86,7 @@ _MAY_CHANGE = ("README.md", "delta.json")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings by which an encoder turns a text into one vector."""
+    """The settings in an encoder's folder, by which a text becomes one vector."""
 
     pooling: str
     """`cls`, `mean`, `layers`, `mix` or `aspect_words`; a folder may also name others, which `load_encoder` refuses."""
@@ -325,7 +325,7 @@ def _load(path: Path, max_bytes: int = _MAX_JSON) -> object:
 
 
 def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> None:
-    """Refuse a model file of another format or version."""
+    """Refuse a settings file of a model folder of another format or version."""
     if data.get("format") != name:
         raise InputError(
             f"{path} is of format {str(data.get('format'))[:40]!r}, not {name!r}; give the folder of a model that citeweave "

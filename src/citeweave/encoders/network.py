@@ -173,7 +173,7 @@ def refuse_unusable(folder: Path | str) -> Iterator[None]:
 
 
 def check_can_read(network: Network, reader: TextReader, folder: Path) -> None:
-    """Check that network and tokenizer fit, by reading a known and an unknown word before a corpus."""
+    """Check that a transformer network and its tokenizer fit, by reading a known and an unknown word before a corpus."""
     torch = require("torch", extra="minilm")
     with refuse_unusable(folder), torch.inference_mode():
         tokens = [ids for ids in reader.read(["a", "\u2603"]) if len(ids)]

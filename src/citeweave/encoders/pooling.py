@@ -73,7 +73,7 @@ _SMALLEST_SUM = 1e-6
 
 
 def add_mix(model: Any, weights: Tensor | None = None) -> None:
-    """Add a learned mix of layers to a model, with these weights (layers + 1,) or equal ones."""
+    """Add the pooling of several layers, a learned mix, to a model, with these weights (layers + 1,) or equal ones."""
     torch = require("torch", extra="minilm")
     if weights is None:
         weights = torch.ones(count_states(model))

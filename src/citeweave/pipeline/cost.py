@@ -162,7 +162,7 @@ def two_hop_signals(rules: MiningRules) -> list[str]:
 
 
 def vector_searches(rules: MiningRules) -> list[str]:
-    """List the vector searches that mining needs, each once per aspect, for a cost estimate."""
+    """List the vector searches of a recipe's rules whose cost is estimated, each once per aspect."""
     searches = set()
     for rule in _all_rules(rules):
         if rule.source in ("neighbors", "similar"):

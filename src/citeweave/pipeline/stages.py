@@ -111,7 +111,7 @@ class DataStages:
         return self.read.training.seed
 
     def audit(self, corpus: Corpus) -> Corpus:
-        """Remove the papers of the published suites from the corpus of a run."""
+        """Run the audit stage: remove the papers of the published suites from the corpus of a run."""
         self.original = corpus
         if not self.options.suites or self.is_oracle:
             return corpus

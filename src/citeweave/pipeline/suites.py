@@ -247,7 +247,7 @@ _CONTEXT_TEXTS = ("text", "section", "extra")
 
 
 def find_leaks(corpus: Corpus, suites: Mapping[str, Suite], reporter: Reporter = QUIET) -> LeakageReport:
-    """Find the papers of the corpus that are papers of the evaluation suites."""
+    """Find the papers of a run's corpus that are papers of its evaluation suites."""
     tables = {name: _suite_papers(suite) for name, suite in suites.items()}
     for name, table in tables.items():
         if not len(table.ids):

@@ -366,7 +366,7 @@ def _select(texts: TaskTexts, rows: Rows) -> TaskTexts:
 def compare_runs(
     start: Mapping[str, Report], trained: Mapping[str, Sequence[Report]], name: str, *, resamples: int
 ) -> dict[str, Comparison]:
-    """Compare the trained models of a run with its start model, suite by suite."""
+    """Run the comparison stage: the trained models of a run against its start model, suite by suite."""
     name = name if name != START else f"{name} (trained)"
     return {
         suite: compare({START: [report], name: list(trained[suite])}, resamples=resamples)
