@@ -205,8 +205,8 @@ tries something bad many times and counts how often the promise held; one failed
     make trust SECONDS=60       # all, with a minute per fuzzed parser and for the soak test
     python docs/generate_trust.py build/trust/whole    # update this page
 
-The experiments are in `tests/faults/counted`; [SECURITY.md](../SECURITY.md) lists the promises. Share: `whole` = all attempts, `part` =
-all attempts with limited time, `quick` = the share of CI.
+The experiments are in `tests/faults/counted`; [SECURITY.md](../SECURITY.md) lists the promises. Counts are
+"held of tried": all attempts, `part` with limited time, or `quick`, the share of CI.
 """
 
 REMOVALS = (
@@ -275,7 +275,7 @@ def dated(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(counts: dict[str, dict[str, Any]]) -> str:
-    """Return the page: for each chapter its promise and a table of its experiments, and what is removed or replaced."""
+    """Return the page: for each chapter its promise and its experiments, and what is removed or replaced."""
     missing = {count["chapter"] for count in counts.values()} - CHAPTERS.keys()
     assert not missing, f"no title for {sorted(missing)}: add it to CHAPTERS"
     chapters = {name: [count for count in counts.values() if count["chapter"] == name] for name in CHAPTERS}
@@ -302,24 +302,21 @@ def chapter(title: str, promise: str, counts: list[dict[str, Any]]) -> str:
     <BLANKLINE>
     Cut files are refused.
     <BLANKLINE>
-    | experiment | tried | held | share | measured |
-    |---|---|---|---|---|
-    | row counts | 1,200 | 1,200 | whole | readers: 20 |
+    - row counts: 1,200 of 1,200; readers: 20
     <BLANKLINE>
     """
-    head = ["| experiment | tried | held | share | measured |", "|---" * 5 + "|"]
-    rows = [row(count) for count in sorted(counts, key=lambda count: str(count["name"]))]
-    return "\n".join([f"## {title}", "", promise, "", *head, *rows, ""])
+    items = [item(count) for count in sorted(counts, key=lambda count: str(count["name"]))]
+    return "\n".join([f"## {title}", "", promise, "", *items, ""])
 
 
-def row(count: dict[str, Any]) -> str:
-    """Return the row of one experiment."""
+def item(count: dict[str, Any]) -> str:
+    """Return one experiment: how often its promise held, in which share, and what was measured."""
     labels = {name: LABELS.get(name, name) for name in count["facts"]}
-    measured = "; ".join(f"{label}: {number(count['facts'][name])}" for name, label in labels.items() if label)
+    measured = [f"{label}: {number(count['facts'][name])}" for name, label in labels.items() if label]
     name, _, variant = str(count["name"]).partition(", ")
     name = f"{NAMES.get(name, name)}{', ' * bool(variant)}{variant}"
-    cells = [name, f"{count['tried']:,}", f"{count['held']:,}", count["share"], measured]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    share = "" if count["share"] == "whole" else f" ({count['share']})"
+    return "; ".join([f"- {name}: {count['held']:,} of {count['tried']:,}{share}", *measured])
 
 
 def number(value: object) -> str:
