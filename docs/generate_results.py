@@ -139,12 +139,11 @@ One run each, MAP on CSFCube by `mean_best` or its best distance:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    sections = [HEAD, kept(PAGE), READING, BASELINES]
-    sections += [section(title, reports_of(folder / name), metrics) for name, (title, metrics) in SUITES.items()]
-    PAGE.write_text("\n".join(sections))
+    PAGE.write_text("\n".join([HEAD, kept(PAGE), READING]))
+    full = [section(title, reports_of(folder / name), metrics) for name, (title, metrics) in SUITES.items()]
     short = [short_section(title, reports_of(folder / name)) for name, title in HISTORY_SUITES.items()]
     lines = json.loads(LEARNING.read_text())
-    HISTORY.write_text("\n".join([HISTORY_HEAD, *short, learned(lines), TRIED, kept(HISTORY), SENTENCES]))
+    HISTORY.write_text("\n".join([HISTORY_HEAD, BASELINES, *full, *short, learned(lines), TRIED, kept(HISTORY), SENTENCES]))
 
 
 def reports_of(folder: Path) -> list[Report]:
