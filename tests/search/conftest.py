@@ -172,6 +172,7 @@ def random_paper(number: int, rng: np.random.Generator) -> dict[str, Any]:
         made |= {"title": "cell grows", "abstract": ""}
     if number % 4 == 0:
         made["ids"] = [f"doi:10.1/{number}"]
+    made |= {"venue": f"V{len(abstract) % 3}", "fields": [f"f{number % 2}", f"g{length}"]}
     if rng.random() < 0.5:
         made["year"] = int(rng.integers(1990, 2020))
     return made
