@@ -27,8 +27,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # before numpy or torch are loaded: as many threads as cores in every worker would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# time is measured in benchmarks: on a busy machine any example may take long; and what fails here fails because of a
-# change, not by luck: new examples are tried with `--hypothesis-profile=explore`, and by `make trust`
+# time is measured in benchmarks: on a busy machine any example may take long; what fails here fails because of a
+# change, not by chance: new examples are tried with `--hypothesis-profile=explore`, and by `make trust`
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("same")
@@ -70,12 +70,10 @@ def _tokenizer(sep: str | None, lower: bool, length: int) -> Any:
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     around = [("[CLS]", vocabulary["[CLS]"]), *([(sep, vocabulary[sep])] if sep else [])]
-    inner.post_processor = processors.TemplateProcessing(
-        single=f"[CLS] $A {sep}" if sep else "[CLS] $A", special_tokens=around
-    )
-    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"} | (
-        {"sep_token": sep} if sep else {}
-    )
+    single = f"[CLS] $A {sep}" if sep else "[CLS] $A"
+    inner.post_processor = processors.TemplateProcessing(single=single, special_tokens=around)
+    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+    names |= {"sep_token": sep} if sep else {}
     return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=length, **names)
 
 
@@ -86,26 +84,13 @@ def save_bert() -> Callable[..., Path]:
     transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
     transformers.utils.logging.disable_progress_bar()
 
-    def save(
-        folder: Path,
-        *,
-        sep: str | None = "[SEP]",
-        lower: bool = True,
-        seed: int = 0,
-        kind: str = "Bert",
-        length: int = 48,
-    ) -> Path:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+
+    def save(folder, *, sep="[SEP]", lower=True, seed=0, kind="Bert", length=48):
         tokenizer = _tokenizer(sep, lower, length)
-        config = getattr(transformers, f"{kind}Config")(
-            vocab_size=len(tokenizer),
-            pad_token_id=tokenizer.pad_token_id,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=48,
-            max_position_embeddings=length + 16,
-            initializer_range=0.3,
-        )
+        vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        more = {"max_position_embeddings": length + 16, "initializer_range": 0.3}
+        config = getattr(transformers, f"{kind}Config")(**vocabulary, **sizes, **more)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = getattr(transformers, f"{kind}Model")(config)

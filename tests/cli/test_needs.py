@@ -7,12 +7,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from citeweave import Corpus
 from citeweave.cli import app
 from citeweave.cli.intents import app as intents_app
 from citeweave.core.errors import EXTRAS
@@ -46,14 +44,14 @@ NOT_STARTED = ("serve", "explore page", "sweep", "annotate")
 """What is only asked for its needs: it would not end, is `run` twice, or reads as `intents evaluate` does."""
 
 
-def names() -> set[str]:
+def names():
     """All commands of the command line."""
     own = {str(command.name) for command in app.registered_commands}
     return own | {f"intents {command.name}" for command in intents_app.registered_commands}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
+def made(tmp_path_factory, bert):
     """Something for every command to read."""
     place = tmp_path_factory.mktemp("made")
     (place / "library.bib").write_text("@article{a, title={The cell grows}, year={2001}}\n")
@@ -72,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
     return place
 
 
-def commands(place: Path, bert: Path) -> dict[str, str]:
+def commands(place, bert):
     """A small use of every command; of some, several."""
     corpus, cpu, out = f"{place}/corpus", "--device cpu", f"-o {place}/out"
     training = "--set training.steps=2 --set training.batch=4"
@@ -150,38 +148,30 @@ USER_ERRORS = "match, benchmark, copy, convert, intents train, intents evaluate,
 """Uses that are refused for their inputs, here or on another machine: it counts what they ask for before that."""
 
 
-def ended(blocked: Iterable[str], lines: list[str], place: Path) -> list[tuple[int, str]]:
+def ended(blocked, lines, place):
     """Exit codes and messages of commands in a process that cannot import the modules of these extras."""
-    from citeweave import Corpus
-
     first, second = Corpus.open(place / "corpus").ids[:2]
     words = [line.replace("PAPER", first).replace("OTHER", second).split() for line in lines]
     installed = {module for extra in EXTRAS.keys() - set(blocked) for module in EXTRAS[extra]}
     modules = sorted({module for extra in blocked for module in EXTRAS[extra]} - installed)
-    ran = subprocess.run(
-        [sys.executable, "-c", RUNNER],
-        input=json.dumps([modules, words]),
-        env={**os.environ, "CITEWEAVE_CACHE": str(place / "cache")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    how = {"input": json.dumps([modules, words]), "env": {**os.environ, "CITEWEAVE_CACHE": str(place / "cache")}}
+    ran = subprocess.run([sys.executable, "-c", RUNNER], **how, capture_output=True, text=True, check=True)
     return [(int(code), str(text)) for code, text in json.loads(ran.stdout.splitlines()[-1])]
 
 
-def asked_for(text: str) -> set[str]:
+def asked_for(text):
     found = re.search(r"pip install 'citeweave\[([a-z,]+)\]'", text)
     return set(found[1].split(",")) if found else set()
 
 
-def test_every_command_has_a_use(tmp_path: Path) -> None:
+def test_every_command_has_a_use(tmp_path):
     assert {name for name in commands(tmp_path, tmp_path) if name in names()} == names()
 
 
-def test_without_extras_every_command_works_or_asks_for_all_of_them(made: Path, bert: Path) -> None:
+def test_without_extras_every_command_works_or_asks_for_all_of_them(made, bert):
     uses = commands(made, bert)
     ends = dict(zip(uses, ended(EXTRAS, list(uses.values()), made), strict=True))
-    wrong: dict[str, Any] = {}
+    wrong = {}
     for name, (code, text) in ends.items():
         is_line = code == 2 and len(text.strip().splitlines()) == 1 and "internal error" not in text
         works = code == 0 or (is_line and (name in ASKS or name in USER_ERRORS.split(", ")))
@@ -190,17 +180,15 @@ def test_without_extras_every_command_works_or_asks_for_all_of_them(made: Path, 
     assert not wrong, json.dumps(wrong, indent=1)
 
 
-def test_with_what_it_asks_for_every_command_works(made: Path, bert: Path) -> None:
+def test_with_what_it_asks_for_every_command_works(made, bert):
     """The others are still missing: nothing is asked for later."""
-    uses, wrong = commands(made, bert), dict[str, Any]()
-    groups: dict[frozenset[str], list[str]] = {}
+    uses, wrong, groups = commands(made, bert), {}, {}
     for name, extras in ASKS.items():
         if name not in NOT_STARTED:
             groups.setdefault(frozenset(extras), []).append(name)
     for extras, members in groups.items():
-        for name, (code, text) in zip(
-            members, ended(EXTRAS.keys() - extras, [uses[name] for name in members], made), strict=True
-        ):
+        ends = ended(EXTRAS.keys() - extras, [uses[name] for name in members], made)
+        for name, (code, text) in zip(members, ends, strict=True):
             if asked_for(text) or "internal error" in text or (code and name not in USER_ERRORS.split(", ")):
                 wrong[name] = (code, text)
     assert not wrong, json.dumps(wrong, indent=1)
