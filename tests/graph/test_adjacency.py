@@ -80,7 +80,7 @@ def test_rows_may_be_read_only_memory_maps(tmp_path):
     assert np.array_equal(mapped.transposed().targets, part.transposed().targets)
 
 
-def test_bfloat16_is_rounded_to_the_nearest():
+def test_bfloat16_is_rounded_to_the_nearest_and_summed_in_full():
     values = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -3.14159, 1e-30, 0.0, 65504.0], np.float32)
     halves = np.empty((1, len(values)), np.uint16)
     end_step(values[None].copy(), halves, 0.0, np.ones(1, np.float32), 0, halves)
@@ -88,9 +88,7 @@ def test_bfloat16_is_rounded_to_the_nearest():
     # exact ones stay, a tie goes to the even neighbor, the others to the nearest
     assert back[:3].tolist() == [1.0, 1.0, 1 + 2**-6] and back[5] == 0
     assert (np.abs(back - values) <= np.abs(values) * 2**-8).all()
-
-
-def test_a_block_of_bfloat16_is_summed_in_full_precision():
+    # a block is summed in full precision
     matrix = random_matrix(5, 50, 0.5)
     numbers = np.random.default_rng(0).integers(-100, 100, (50, 18)).astype(np.float32)  # exact in 8 bits
     halves = (numbers.view(np.uint32) >> 16).astype(np.uint16)
@@ -100,7 +98,11 @@ def test_a_block_of_bfloat16_is_summed_in_full_precision():
     assert np.array_equal(sums, matrix @ numbers)
 
 
-def test_symmetry_is_seen():
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_symmetry_is_seen_and_weights_are_numbers_from_0_up(weight):
+    part = Csr(np.array([0, 1, 1]), np.array([1], np.int32), np.array([weight], np.float32))
+    with pytest.raises(UserError, match="negative or not finite"):
+        Adjacency((part,)).degrees()
     matrix = np.triu(random_matrix(7, 40, 0.2), 1)
     there, weighted = csr(matrix), csr(matrix, weighted=True)
     assert Adjacency((there, there.transposed())).is_symmetric
@@ -109,10 +111,3 @@ def test_symmetry_is_seen():
     assert not Adjacency((there,)).is_symmetric
     assert not Adjacency((weighted, there.transposed())).is_symmetric
     assert not Adjacency((there, there)).is_symmetric
-
-
-@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
-def test_weights_must_be_numbers_from_0_up(weight):
-    part = Csr(np.array([0, 1, 1]), np.array([1], np.int32), np.array([weight], np.float32))
-    with pytest.raises(UserError, match="negative or not finite"):
-        Adjacency((part,)).degrees()

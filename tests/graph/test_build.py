@@ -1,4 +1,4 @@
-"""Graph folders: streamed as held in memory, the same under any memory, resumed after a kill at any point."""
+"""Folders of graphs and of related papers: as held in memory, under any memory and blocks, resumed after a kill."""
 
 import json
 from dataclasses import replace
@@ -10,11 +10,12 @@ from citeweave.core.errors import UserError
 from citeweave.core.publish import work_folder
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
-from citeweave.graph import citations, fastrp, node_vectors
-from citeweave.graph.build import graph_options, make_graph
-from citeweave.graph.citations import CitationGraph, build_graph
+from citeweave.graph import build, citations, fastrp, node_vectors
+from citeweave.graph.build import RelatedFile, graph_options, make_graph, write_related
+from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.fastrp import PanelFiles
 from citeweave.graph.node_vectors import embed_nodes
+from citeweave.graph.signals import Signal, related
 from citeweave.vectors.vectors import Vectors
 
 from .conftest import hash_of, stop_after
@@ -81,9 +82,7 @@ def test_a_killed_run_resumes(corpus, tmp_path, monkeypatch, owner, name, calls,
         with pytest.raises(Killed):
             make_graph(corpus, place, chosen)
     assert work_folder(place).is_dir() and not place.exists()
-    done = [
-        stop_after(monkeypatch, *counted, -1) for counted in ((citations, "sort_edges"), (fastrp.Projection, "add"))
-    ]
+    done = [stop_after(monkeypatch, *name, -1) for name in ((citations, "sort_edges"), (fastrp.Projection, "add"))]
     make_graph(corpus, place, chosen)
     assert hash_of(place) == hash_of(tmp_path / "whole")
     assert [len(calls) for calls in done] == [sorts, panels]
@@ -122,3 +121,59 @@ def test_older_graphs_are_found_by_their_recipe(corpus, tmp_path):
     recipe = json.loads((tmp_path / "graph" / "manifest.json").read_text())["recipe"]
     assert "dtype" not in recipe and not {"memory", "workers", "device"} & set(recipe["vectors"])
     assert make_graph(corpus, tmp_path / "graph", replace(options(), direction="both")).edges
+
+
+@pytest.fixture
+def graph():
+    random = np.random.default_rng(3)
+    return graph_from_edges(random.integers(0, 300, 2500), random.integers(0, 300, 2500), 300)
+
+
+@pytest.mark.parametrize("name", ["cocited", "coupled", "citing"])
+def test_columns_hold_what_related_finds(name, graph, tmp_path, monkeypatch):
+    rows = np.random.default_rng(4).permutation(300)[:90]
+    monkeypatch.setattr(build, "BLOCK_ROWS", 7)
+    found = write_related(graph, Signal(name), np.concatenate([rows, rows[:5]]), tmp_path / "r", workers=2)
+    expected = related(graph, Signal(name), np.sort(rows))
+    assert found.rows.tolist() == np.sort(rows).tolist()
+    for column in ("offsets", "targets", "strengths"):
+        np.testing.assert_array_equal(getattr(found.related, column), getattr(expected, column))
+    assert RelatedFile.open(tmp_path / "r").pairs == len(expected.targets) > 0
+
+
+def test_a_stopped_run_resumes_at_its_block(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "BLOCK_ROWS", 50)
+
+    def write():
+        return write_related(graph, Signal("cocited"), np.arange(300), tmp_path / "r")
+
+    for blocks in (3, 2):  # stopped, and stopped again after two blocks more
+        with monkeypatch.context() as patch:
+            stop_after(patch, build, "stream_related", blocks)
+            with pytest.raises(KeyboardInterrupt):
+                write()
+        assert not (tmp_path / "r").exists()
+    counted = stop_after(monkeypatch, build, "stream_related", -1)
+    found = write()
+    assert [len(rows) for _, _, rows in counted] == [49, 6]  # five of seven were there
+    np.testing.assert_array_equal(found.related.targets, related(graph, Signal("cocited"), np.arange(300)).targets)
+    assert not work_folder(tmp_path / "r").exists()
+
+
+def test_the_same_call_opens_and_another_graph_is_refused(graph, tmp_path):
+    write_related(graph, Signal("cocited"), np.arange(20), tmp_path / "r")
+    before = (tmp_path / "r" / "manifest.json").stat().st_mtime_ns
+    write_related(graph, Signal("cocited"), np.arange(20), tmp_path / "r")
+    assert (tmp_path / "r" / "manifest.json").stat().st_mtime_ns == before
+    sources = [[0, 0, 1, 1], [0, 0, 1, 2]]
+    one, other = (graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), 4) for citing in sources)
+    assert one.cited.targets.tolist() == other.cited.targets.tolist()
+    assert write_related(one, Signal("cocited"), np.array([2]), tmp_path / "one").related.strengths.tolist() == [2.0]
+    for asked, rows, name, message in (
+        (graph_from_edges(np.array([0, 0]), np.array([1, 2]), 300), np.arange(20), "r", "made from other inputs"),
+        (other, np.array([2]), "one", "made from other inputs"),
+        (graph, np.arange(0), "empty", "there is no query paper"),
+        (graph, np.array([300]), "outside", "row 300 is not in a graph of 300 nodes"),
+    ):
+        with pytest.raises(UserError, match=message):
+            write_related(asked, Signal("cocited"), rows, tmp_path / name)

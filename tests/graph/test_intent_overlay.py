@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 from citeweave import import_papers
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import ArtifactError, UserError
+from citeweave.graph import intent_overlay
 from citeweave.graph.citations import build_graph, graph_from_edges
-from citeweave.graph.intent_overlay import (
-    KIND,
-    VERSION,
-    CitationPlaces,
-    IntentOverlay,
-    OverlayWriter,
-    confidence_from_mask,
-    mask_from_confidence,
-)
+from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, mask_from_confidence
 
 PAPERS = 9
 EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
@@ -37,7 +30,7 @@ def write_corpus(folder, edges):
 def write_overlay(corpus, folder, confidence, own=None):
     number = len(corpus.citing)
     own = np.zeros(number, np.uint8) if own is None else own
-    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
+    with new_artifact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"corpus": corpus.hash}) as artifact:
         out = OverlayWriter(artifact)
         out.append_contexts(np.array([1], np.uint8), np.array([[1, 0, 0]], np.float16))
         out.close()
@@ -108,14 +101,12 @@ def test_masks_by_another_threshold(overlay):
 
 
 def test_places_of_pairs_that_are_no_citation(corpus):
-    places = CitationPlaces(corpus)
+    places = intent_overlay.CitationPlaces(corpus)
     found = places.find(np.array([0, 0, -1, 1, 8]), np.array([1, 5, PAPERS + 1, -1, 7]))
     assert found[[1, 2, 3]].tolist() == [-1, -1, -1]
     assert (corpus.citing[found[[0, 4]]].tolist(), corpus.cited[found[[0, 4]]].tolist()) == ([0, 8], [1, 7])
-
-
-def test_finer_intents_have_no_confidence():
-    assert confidence_from_mask(np.array([128, 4 | 16], np.uint8)).tolist() == [[0, 0, 0], [0, 0, 1]]
+    # finer intents have no confidence
+    assert intent_overlay.confidence_from_mask(np.array([128, 4 | 16], np.uint8)).tolist() == [[0, 0, 0], [0, 0, 1]]
     assert mask_from_confidence(np.zeros((2, 3), np.float16), 1e-9).tolist() == [0, 0]
 
 
@@ -131,7 +122,7 @@ def test_another_corpus_is_refused(corpus, overlay, tmp_path):
             overlay.on(asked, own)
 
 
-def test_damage_is_told(corpus, tmp_path):
+def test_damage_is_named(corpus, tmp_path):
     folder = tmp_path / "intents"
     write_overlay(corpus, folder, np.zeros((len(corpus.citing), 3), np.float16))
     manifest = json.loads((folder / "manifest.json").read_text())

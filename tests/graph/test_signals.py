@@ -10,20 +10,10 @@ from hypothesis import strategies as st
 
 from citeweave import import_papers
 from citeweave.core.errors import UserError
+from citeweave.graph import signals
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.intent_overlay import intents_from_contexts
-from citeweave.graph.signals import (
-    SIGNALS,
-    Relations,
-    Signal,
-    UnionPart,
-    count_capped_papers,
-    parse_union,
-    related,
-    stream_related,
-    symmetrize,
-    unite_signals,
-)
+from citeweave.graph.signals import Relations, Signal, UnionPart, parse_union, related, unite_signals
 
 NODES = 9
 EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=45)
@@ -62,7 +52,9 @@ def as_dict(found, number):
     return dict(zip(targets.tolist(), strengths.tolist(), strict=True))
 
 
-@given(EDGES, st.sampled_from([name for name in SIGNALS if name != "cocited_nearby"]), st.sampled_from([2, 1000]))
+@given(
+    EDGES, st.sampled_from([name for name in signals.SIGNALS if name != "cocited_nearby"]), st.sampled_from([2, 1000])
+)
 @settings(max_examples=150)
 def test_every_signal_is_its_definition(edges, name, longest):
     graph = graph_of(edges)
@@ -94,23 +86,20 @@ def test_blocks_and_workers_change_nothing():
     for name in ("cocited", "connected_of_connected", "connected"):
         whole = related(graph, Signal(name), rows)
         for workers, memory in ((1, 1000), (2, 20_000), (3, 1 << 30)):
-            blocks = list(stream_related(graph, Signal(name), rows, workers=workers, memory=memory))
+            blocks = list(signals.stream_related(graph, Signal(name), rows, workers=workers, memory=memory))
             assert [span.start for span, _ in blocks] == sorted(span.start for span, _ in blocks)
             assert np.array_equal(np.concatenate([block.targets for _, block in blocks]), whole.targets)
             assert np.array_equal(np.concatenate([block.strengths for _, block in blocks]), whole.strengths)
             assert len(blocks) > 1 or memory > 100_000
 
 
-def test_a_giant_reference_list_is_capped_and_counted():
+def test_a_giant_reference_list_is_capped_and_wrong_requests_are_refused():
     citing, cited = np.zeros(100_000, np.int64), np.arange(1, 100_001)
     graph = graph_from_edges(np.append(citing, [1, 1]), np.append(cited, [2, 3]), 100_001)
     found = related(graph, Signal("cocited"), np.array([2]))
     assert found.row(0)[0].tolist() == [3]
-    assert count_capped_papers(graph, Signal("cocited")) == 1
+    assert signals.count_capped_papers(graph, Signal("cocited")) == 1
     assert len(related(graph, Signal("cocited", longest=200_000), np.array([2])).targets) == 99_999
-
-
-def test_rows_outside_the_graph_and_unknown_signals():
     for name, row, message in (
         ("cited", 9, "row 9 is not in a graph of 9 nodes"),
         ("cocite", 0, "signal is 'cocite'.*Did you mean 'cocited'"),
@@ -133,7 +122,7 @@ def cited_nearby(tmp_path):
     return import_papers([tmp_path / "in"], tmp_path / "corpus").corpus
 
 
-def test_nearness_of_mentions(cited_nearby):
+def test_nearness_of_citations_and_intents_of_headings(cited_nearby):
     graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
     row = {name: cited_nearby.row(name) for name in "abcd"}
     found = related(Relations(graph, cited_nearby), Signal("cocited_nearby"), np.array([row["a"], row["d"]]))
@@ -141,15 +130,10 @@ def test_nearness_of_mentions(cited_nearby):
     assert as_dict(found, 1) == {row["a"]: 0.25, row["b"]: 0.125, row["c"]: 0.125}
     strong = related(Relations(graph, cited_nearby), Signal("cocited_nearby", least=0.3), np.array([row["a"]]))
     assert as_dict(strong, 0) == {row["b"]: 1.0}
-
-
-def test_intents_of_contexts_and_of_their_headings(cited_nearby):
-    graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
     assert not intents_from_contexts(cited_nearby, graph).any()
     found = intents_from_contexts(cited_nearby, graph, headings=True).tolist()
-    pairs = [
-        cited_nearby.ids[a] + cited_nearby.ids[b] for a, b in zip(graph.sources(), graph.cited.targets, strict=True)
-    ]
+    edges, ids = zip(graph.sources(), graph.cited.targets, strict=True), cited_nearby.ids
+    pairs = [ids[citing] + ids[cited] for citing, cited in edges]
     assert dict(zip(pairs, found, strict=True)) == {"pa": 2, "pb": 2, "pc": 2, "pd": 4, "qa": 0, "qd": 0}
 
 
@@ -160,6 +144,10 @@ def test_union_adds_weighted_cosines():
     assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
     plain = unite_signals(Relations(graph), [UnionPart(Signal("cocited"))], normalize=False)
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
+    with pytest.raises(UserError, match="no two papers are related by cocited"):
+        unite_signals(Relations(graph_of([(0, 1)])), parse_union("cocited"))
+    with pytest.raises(UserError, match="a weight is a number over 0"):
+        parse_union("cocited:none")
 
 
 def test_union_in_blocks_and_files_is_the_same(corpus, tmp_path):
@@ -169,15 +157,8 @@ def test_union_in_blocks_and_files_is_the_same(corpus, tmp_path):
     small = unite_signals(Relations(graph, corpus), parts, memory=2000, folder=tmp_path / "union", workers=2)
     for column in ("offsets", "targets", "weights"):
         assert np.array_equal(getattr(whole, column), getattr(small, column))
-    both = symmetrize(whole)
+    both = signals.symmetrize(whole)
     dense = np.zeros((2, len(corpus), len(corpus)), np.float32)
     for number, part in enumerate(both.parts):
         dense[number][np.repeat(np.arange(len(corpus)), np.diff(part.offsets)), part.targets] = part.weights
     assert np.array_equal(dense[0].T, dense[1])
-
-
-def test_a_union_without_edges_is_refused():
-    with pytest.raises(UserError, match="no two papers are related by cocited"):
-        unite_signals(Relations(graph_of([(0, 1)])), parse_union("cocited"))
-    with pytest.raises(UserError, match="a weight is a number over 0"):
-        parse_union("cocited:none")
