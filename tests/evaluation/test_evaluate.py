@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,19 @@ import pytest
 
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
+from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.bootstrap import derive_metric
-from citeweave.evaluation.encoder_systems import Bm25System
+from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.report import Report, file_names
+from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
 from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.systems import PaperVectors
 from citeweave.evaluation.tasks import Pools, Suite, TaskTexts
+
+from .conftest import write_files
 
 Vectors = dict[str, list[float]]
 ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "reviewers")
@@ -31,12 +35,13 @@ ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "
 class Counting(VectorSystem):
     """Vectors that count how often a task asks, and stop everything at the n-th time."""
 
-    def __init__(self, vectors: Vectors, *, stop_at: int = 0, name: str = "toy", revision: str = "1") -> None:
-        super().__init__(list(vectors), np.array(list(vectors.values())), name=name, revision=revision)
+    def __init__(self, vectors: Vectors, *, stop_at: int = 0, revision: str = "1") -> None:
+        super().__init__(list(vectors), np.array(list(vectors.values())), name="toy", revision=revision)
         self.asked, self._stop_at, self._inside = 0, stop_at, False
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
-        self._count()
+        if not self._inside:
+            self._count()
         return super().vectors(texts)
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Any:
@@ -48,8 +53,6 @@ class Counting(VectorSystem):
             self._inside = False
 
     def _count(self) -> None:
-        if self._inside:
-            return
         self.asked += 1
         if self.asked == self._stop_at:
             raise KeyboardInterrupt
@@ -57,11 +60,7 @@ class Counting(VectorSystem):
 
 def strict(path: Path) -> dict[str, Any]:
     """JSON as the standard has it, without Python's NaN."""
-
-    def refuse(word: str) -> None:
-        raise AssertionError(f"{path} holds {word}")
-
-    return dict(json.loads(path.read_text(), parse_constant=refuse))
+    return dict(json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{path} holds {word}")))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -75,17 +74,14 @@ def scidocs(folders: dict[str, Path]) -> Suite:
 
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
-def test_a_report_holds_everything_and_its_metrics_follow_from_its_rows(
-    folders: dict[str, Path], vectors: Vectors, tmp_path: Path, name: str, missing: str
-) -> None:
-    system = Counting(vectors)
-    report = evaluate(
-        system, read_suite(name, folders[name]), tmp_path / "r", options=EvaluationOptions(missing=missing)
-    )
+def test_a_report_holds_everything_and_its_metrics_follow_from_its_rows(folders, vectors, tmp_path, name, missing):
+    options = EvaluationOptions(missing=missing)
+    report = evaluate(Counting(vectors), read_suite(name, folders[name]), tmp_path / "r", options=options)
     value = strict(tmp_path / "r/report.json")
-    for part in ("suite", "metrics", "intervals", "per_query", "coverage", "model", "data", "options", "notes"):
-        assert part in value
-    assert {"not_evaluated", "headline", "versions", "averages", "tasks"} <= value.keys() and "map" not in value
+    parts = (
+        "suite metrics intervals per_query coverage model data options notes not_evaluated headline versions averages"
+    )
+    assert {*parts.split(), "tasks"} <= value.keys() and "map" not in value
     assert value["model"]["name"] == "toy" and value["model"]["dimension"] == 6
     assert value["suite"] == name and value["options"]["missing"] == missing
     assert value["data"]["files"] and value["versions"]["citeweave"]
@@ -103,65 +99,46 @@ def test_a_report_holds_everything_and_its_metrics_follow_from_its_rows(
     assert not work_folder(tmp_path / "r").exists()
 
 
-def test_what_is_finished_is_not_judged_again(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
-    first, second = Counting(vectors), Counting(vectors)
-    made = evaluate(first, scidocs, tmp_path / "r")
-    assert first.asked >= 3
-    again = evaluate(second, scidocs, tmp_path / "r")
-    assert second.asked == 0
-    assert again.value == made.value
-
-
-def test_more_tasks_cost_only_those_and_no_task_is_lost(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
-    alone = Counting(vectors)
+def test_more_tasks_cost_only_those_and_nothing_is_evaluated_twice(scidocs, vectors, tmp_path):
+    alone, more, whole, again, fewer = (Counting(vectors) for _ in range(5))
     evaluate(alone, scidocs, tmp_path / "alone", tasks=["co-cite"])
     evaluate(Counting(vectors), scidocs, tmp_path / "r", tasks=["cite"])
-    more = Counting(vectors)
     report = evaluate(more, scidocs, tmp_path / "r", tasks=["co-cite"])
-    assert more.asked == alone.asked
-    assert list(report.value["tasks"]) == ["cite", "co-cite"]
-    whole = evaluate(Counting(vectors), scidocs, tmp_path / "whole")
-    assert evaluate(Counting(vectors), scidocs, tmp_path / "r").value == whole.value
-    fewer = Counting(vectors)
-    assert evaluate(fewer, scidocs, tmp_path / "r", tasks=["cite"]).value == whole.value and fewer.asked == 0
+    assert more.asked == alone.asked and list(report.value["tasks"]) == ["cite", "co-cite"]
+    made = evaluate(whole, scidocs, tmp_path / "whole")
+    assert whole.asked >= 3
+    assert evaluate(again, scidocs, tmp_path / "whole").value == made.value and again.asked == 0
+    assert evaluate(Counting(vectors), scidocs, tmp_path / "r").value == made.value
+    assert evaluate(fewer, scidocs, tmp_path / "r", tasks=["cite"]).value == made.value and fewer.asked == 0
     assert files_of(tmp_path / "r/runs") == files_of(tmp_path / "whole/runs")
     assert set(files_of(tmp_path / "r/runs")) == {"cite.run", "co-cite.run"}
 
 
-def test_another_model_option_or_data_is_refused(
-    scidocs: Suite, folders: dict[str, Path], vectors: Vectors, tmp_path: Path
-) -> None:
+def test_another_model_option_or_data_is_refused(scidocs, folders, vectors, tmp_path):
     evaluate(Counting(vectors), scidocs, tmp_path / "r")
     data = shutil.copytree(folders["scidocs"], tmp_path / "data")
     (data / "cite/test.qrel").write_text("p00 0 p05 1\np00 0 p06 0\n")
-    other: list[Callable[..., Report]] = [
-        lambda **more: evaluate(Counting(vectors, revision="2"), scidocs, tmp_path / "r", **more),
-        lambda **more: evaluate(
-            Counting(vectors), scidocs, tmp_path / "r", options=EvaluationOptions(missing="peers"), **more
-        ),
-        lambda **more: evaluate(Counting(vectors), read_suite("scidocs", data), tmp_path / "r", **more),
-    ]
-    for ask in other:
+    peers = {"options": EvaluationOptions(missing="peers")}
+    for system, suite, more in (
+        (Counting(vectors, revision="2"), scidocs, {}),
+        (Counting(vectors), scidocs, peers),
+        (Counting(vectors), read_suite("scidocs", data), {}),
+    ):
         with pytest.raises(UserError, match="made from other inputs or options; choose another -o or --overwrite"):
-            ask()
+            evaluate(system, suite, tmp_path / "r", **more)
     assert Report.open(tmp_path / "r").value["options"]["missing"] == "wrong"
-    assert other[1](overwrite=True).value["options"]["missing"] == "peers"
+    made = evaluate(Counting(vectors), scidocs, tmp_path / "r", overwrite=True, **peers)
+    assert made.value["options"]["missing"] == "peers"
     with pytest.raises(UserError, match="--missing is 'pears'"):
         EvaluationOptions(missing="pears")
-
-
-def test_a_folder_of_something_else_is_not_touched(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").write_text("years of work")
+    write_files(tmp_path, {"mine/thesis.tex": "years of work"})
     with pytest.raises(UserError, match="is not an artifact of citeweave; choose another -o"):
         evaluate(Counting(vectors), scidocs, tmp_path / "mine", overwrite=True)
     assert files_of(tmp_path / "mine") == {"thesis.tex": b"years of work"}
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 4])
-def test_an_interrupted_evaluation_goes_on_where_it_stopped(
-    scidocs: Suite, vectors: Vectors, tmp_path: Path, stop_at: int
-) -> None:
+def test_an_interrupted_evaluation_resumes_where_it_stopped(scidocs, vectors, tmp_path, stop_at):
     whole = Counting(vectors)
     expected = evaluate(whole, scidocs, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -173,7 +150,52 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(
     assert (resumed.asked < whole.asked) == bool(kept) == (stop_at > 1)
 
 
-def test_a_damaged_report_is_made_again(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
+class Interrupted:
+    """A network that counts its batches; the user interrupts it in one of them."""
+
+    def __init__(self, inner: Any, at: int) -> None:
+        self.inner, self.at, self.batches = inner, at, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+
+        def read(*batch: Any, **options: Any) -> Any:
+            self.batches += 1
+            if self.batches == self.at:
+                raise KeyboardInterrupt
+            return found(*batch, **options)
+
+        return read if name in ("states", "token_states") else found
+
+
+SYSTEMS = {
+    "cosine": EncoderSystem,
+    "mean_best": SentenceSystem,
+    "cosine+mean_best": lambda encoder: CombinedSystem(EncoderSystem(encoder), SentenceSystem(encoder)),
+}
+
+
+@pytest.mark.parametrize("distance", SYSTEMS)
+def test_vectors_are_saved_while_they_are_made(bert, folders, tmp_path, distance):
+    encoder, suite = load_encoder(bert, device="cpu", batch_tokens=40), read_suite("csfcube", folders["csfcube"])
+
+    def run(name: str, at: int = -1) -> tuple[Any, int]:
+        network = Interrupted(encoder.network, at)
+        system = SYSTEMS[distance](replace(encoder, network=network))
+        report = evaluate(system, suite, tmp_path / name, options=EvaluationOptions(distance=distance))
+        return json.loads((report.folder / "report.json").read_bytes()), network.batches
+
+    whole, batches = run("whole")
+    assert batches > 3
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", at=batches - 1)
+    assert list(work_folder(tmp_path / "broken").rglob("*.part-*.npz"))
+    resumed, rest = run("broken")
+    assert resumed == whole and rest == 2
+    assert not list(tmp_path.rglob("*.part-*")), "nothing is left in or beside the report"
+
+
+def test_a_damaged_report_is_made_again(scidocs, vectors, tmp_path):
     made = evaluate(Counting(vectors), scidocs, tmp_path / "r")
     for text in ('{"suite": "sci', "[]", "{}"):
         (tmp_path / "r/report.json").write_text(text)
@@ -183,9 +205,7 @@ def test_a_damaged_report_is_made_again(scidocs: Suite, vectors: Vectors, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["scidocs", "mdcr", "csfcube", "relish", "reviewers"])
-def test_a_run_that_is_read_back_gives_the_same_numbers(
-    folders: dict[str, Path], vectors: Vectors, tmp_path: Path, name: str
-) -> None:
+def test_a_run_that_is_read_back_gives_the_same_numbers(folders, vectors, tmp_path, name):
     vectors = {paper: vector for paper, vector in vectors.items() if paper != "p07"}  # a gap stays a gap
     suite = read_suite(name, folders[name])
     report = evaluate(Counting(vectors), suite, tmp_path / "r")
@@ -197,38 +217,26 @@ def test_a_run_that_is_read_back_gives_the_same_numbers(
     assert {(row[1], row[5]) for row in rows} == {("Q0", "toy")} and "p07" not in {row[2] for row in rows}
 
 
-def test_a_run_of_a_search_is_read_back_even_where_questions_have_ids_of_papers(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_run_of_a_search_is_read_back_even_where_questions_have_ids_of_papers(folders, tmp_path):
     data = shutil.copytree(folders["beir"], tmp_path / "data")
-    for name in ("queries.jsonl", "qrels/test.tsv"):
-        (data / name).write_text((data / name).read_text().replace("q1", "p05"))
-    suite = read_suite("beir", data)
+    suite = read_suite("beir", write_files(data, dict.fromkeys(("queries.jsonl", "qrels/test.tsv"), ("q1", "p05"))))
     report = evaluate(Bm25System(), suite, tmp_path / "r")
     run = tmp_path / "r/runs/search.run"
     assert run.read_text().splitlines()[0].split()[:4] == ["q0", "Q0", "p00", "1"]
     again = evaluate(open_system(str(run)), suite, tmp_path / "again")
     assert again.value["per_query"] == report.value["per_query"] and again.metrics["search.ndcg_cut_10"] == 100
-
-
-def test_numbers_in_the_form_of_mteb(folders: dict[str, Path], tmp_path: Path) -> None:
-    report = evaluate(Bm25System(), read_suite("beir", folders["beir"]), tmp_path / "r")
-    found = strict(tmp_path / "r/mteb/search.json")
+    found = strict(tmp_path / "r/mteb/search.json")  # the numbers in the form of MTEB
     (scores,) = found["scores"]["test"]
-    assert found["task_name"] == "beir.search"
+    assert found["task_name"] == "beir.search" and scores["hf_subset"] == "default"
     assert scores["main_score"] == scores["ndcg_at_10"] == report.metrics["search.ndcg_cut_10"] / 100
     assert scores["recall_at_100"] == report.metrics["search.recall_100"] / 100
-    assert scores["hf_subset"] == "default"
 
 
 def test_names_of_files_do_not_collide() -> None:
     assert file_names(["a b", "a/b", "..", "a_b-2"]) == {"a b": "a_b", "a/b": "a_b-2", "..": "task", "a_b-2": "a_b-2-2"}
 
 
-# --- what cannot be evaluated ---------------------------------------------------------------------------
-
-
-def test_tasks_without_an_answer_are_told(folders: dict[str, Path], scidocs: Suite, tmp_path: Path) -> None:
+def test_tasks_without_an_answer_are_told(folders, scidocs, vectors, tmp_path):
     report = evaluate(Bm25System(), scidocs, tmp_path / "r")
     assert "bm25 has no vectors" in report.value["not_evaluated"]["mag"]
     assert "co-view/test.qrel" not in report.value["not_evaluated"]["mag"]
@@ -239,25 +247,19 @@ def test_tasks_without_an_answer_are_told(folders: dict[str, Path], scidocs: Sui
         evaluate(Bm25System(), read_suite("scirepeval", folders["scirepeval"]), tmp_path / "none")
     assert str(error.value).count("no vectors") == 1
     assert not (tmp_path / "none").exists() and not work_folder(tmp_path / "none").exists()
-
-
-def test_tasks_without_texts_are_told(folders: dict[str, Path], tmp_path: Path) -> None:
     data = shutil.copytree(folders["scidocs"], tmp_path / "data")
     (data / "paper_metadata_view_cite_read.json").unlink()
     with pytest.raises(EmptyResultError, match="paper_metadata_view_cite_read.json does not exist; add it"):
-        evaluate(Bm25System(), read_suite("scidocs", data), tmp_path / "r")
-
-
-def test_vectors_of_some_tasks_alone(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
+        evaluate(Bm25System(), read_suite("scidocs", data), tmp_path / "none")
     ranked = {paper: vectors[paper] for paper in list(vectors)[:12]}  # the test papers of mag have none
-    report = evaluate(Counting(ranked), scidocs, tmp_path / "r")
+    report = evaluate(Counting(ranked), scidocs, tmp_path / "some")
     assert "12 training and 0 test papers have vectors" in report.value["not_evaluated"]["mag"]
     assert set(report.value["tasks"]) == {"cite", "co-cite"}
 
 
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
 @pytest.mark.parametrize("name", SUITES)
-def test_ids_that_are_not_the_suites(folders: dict[str, Path], tmp_path: Path, name: str, missing: str) -> None:
+def test_ids_that_are_not_the_suites(folders, tmp_path, name, missing):
     strange = VectorSystem(["10.1000/a", "10.1000/b"], np.eye(2), name="strange")
     with pytest.raises(UserError, match=r"such as '(p\d\d|q0)'|the original script stops") as error:
         evaluate(strange, read_suite(name, folders[name]), tmp_path / "r", options=EvaluationOptions(missing=missing))
@@ -265,61 +267,46 @@ def test_ids_that_are_not_the_suites(folders: dict[str, Path], tmp_path: Path, n
     assert not (tmp_path / "r").exists()
 
 
-def test_vectors_cannot_read_questions(folders: dict[str, Path], vectors: Vectors, tmp_path: Path) -> None:
-    with pytest.raises(
-        EmptyResultError, match="no question has a hit; both papers and questions need vectors, .* ids such as 'q0'"
-    ):
-        evaluate(Counting(vectors), read_suite("beir", folders["beir"]), tmp_path / "r")
+def test_vectors_cannot_read_questions(folders, vectors, tmp_path):
+    beir, wanted = read_suite("beir", folders["beir"]), "both papers and questions need vectors, .* ids such as 'q0'"
+    with pytest.raises(EmptyResultError, match=f"no question has a hit; {wanted}"):
+        evaluate(Counting(vectors), beir, tmp_path / "r")
     asked = {**vectors, **{f"q{number}": vectors[f"p{number:02d}"] for number in range(3)}}
-    report = evaluate(Counting(asked), read_suite("beir", folders["beir"]), tmp_path / "r")
+    report = evaluate(Counting(asked), beir, tmp_path / "r")
     assert report.metrics["search.recip_rank"] == 75  # q3 has no vector: a wrong answer, and counted
     assert report.value["coverage"]["search"]["queries without answer"] == 1
 
 
-def test_equal_vectors_tie_and_are_counted(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
-    report = evaluate(Counting({paper: [1.0, 2.0] for paper in vectors}), scidocs, tmp_path / "r", tasks=["cite"])
+def test_ties_zeros_and_queries_without_relevant_papers_are_counted(folders, scidocs, vectors, tmp_path):
+    report = evaluate(Counting({paper: [1.0, 2.0] for paper in vectors}), scidocs, tmp_path / "tied", tasks=["cite"])
     assert report.value["coverage"]["cite"]["queries whose answers all tie"] == 3
     # ties are ordered by descending id, as trec_eval's: of p11 ... p06 those of the query's topic are relevant
     assert report.value["per_query"]["cite"]["p00"]["map"] == pytest.approx((1 / 2 + 2 / 4 + 3 / 6) / 3)
     assert report.value["per_query"]["cite"]["p01"]["map"] == pytest.approx((1 + 2 / 3 + 3 / 5) / 3)
-    usual = evaluate(Counting(vectors), scidocs, tmp_path / "usual", tasks=["cite"])
-    assert usual.value["coverage"]["cite"]["queries whose answers all tie"] == 0
-
-
-def test_vectors_of_zeros_are_counted(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
     some = {**vectors, "p00": [0.0] * 6, "p07": [0.0] * 6}
-    coverage = evaluate(Counting(some), scidocs, tmp_path / "r").value["coverage"]
+    coverage = evaluate(Counting(some), scidocs, tmp_path / "some").value["coverage"]
     assert coverage["cite"]["vectors of zeros"] == 2 and coverage["mag"]["vectors of zeros"] == 2
     every = evaluate(Counting({paper: [0.0] * 6 for paper in vectors}), scidocs, tmp_path / "every")
     assert every.value["coverage"]["cite"]["vectors of zeros"] == 9
     assert "vectors of zeros" in (tmp_path / "every/report.html").read_text()
-
-
-def test_queries_without_relevant_papers_are_counted(
-    folders: dict[str, Path], vectors: Vectors, tmp_path: Path
-) -> None:
-    data = shutil.copytree(folders["scidocs"], tmp_path / "data")
-    (data / "cite/test.qrel").write_text("p00 0 p06 1\np00 0 p07 0\np01 0 p06 0\np01 0 p07 0\n")
-    report = evaluate(Counting(vectors), read_suite("scidocs", data), tmp_path / "r", tasks=["cite"])
-    assert report.value["coverage"]["cite"]["queries without relevant papers"] == 1
-    assert report.metrics["cite.map"] == 50
-
-
-# --- bad data ----------------------------------------------------------------------------------------
+    qrel = "p00 0 p06 1\np00 0 p07 0\np01 0 p06 0\np01 0 p07 0\n"
+    data = write_files(shutil.copytree(folders["scidocs"], tmp_path / "data"), {"cite/test.qrel": qrel})
+    usual = evaluate(Counting(vectors), read_suite("scidocs", data), tmp_path / "usual", tasks=["cite"])
+    coverage = usual.value["coverage"]["cite"]
+    assert coverage["queries without relevant papers"] == 1 and usual.metrics["cite.map"] == 50
+    assert coverage["queries whose answers all tie"] == 0
 
 
 @pytest.mark.parametrize("asked", SUITES)
-def test_the_folder_of_another_suite_is_named(folders: dict[str, Path], asked: str) -> None:
-    for other in SUITES:
-        if other != asked:
-            with pytest.raises(
-                InputError, match=f"is not a folder of {asked}: .* belongs to {other}; use --suite {other}"
-            ):
-                read_suite(asked, folders[other])
+def test_the_folder_of_another_suite_is_named(folders, asked):
+    for other in set(SUITES) - {asked}:
+        message = f"is not a folder of {asked}: .* belongs to {other}; use --suite {other}"
+        with pytest.raises(InputError, match=message):
+            read_suite(asked, folders[other])
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_half_downloaded_files_are_named(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_half_downloaded_files_are_named(folders, tmp_path, name):
     for number, path in enumerate(sorted(path for path in folders[name].rglob("*") if path.is_file())):
         data = shutil.copytree(folders[name], tmp_path / str(number))
         broken = data / path.relative_to(folders[name])
@@ -330,13 +317,10 @@ def test_half_downloaded_files_are_named(folders: dict[str, Path], tmp_path: Pat
             assert "\n" not in str(error.value)
 
 
-# --- the map -----------------------------------------------------------------------------------------
-
-
-def test_a_map_is_drawn_without_judging_again(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
+def test_a_map_is_drawn_without_evaluating_again(scidocs, vectors, tmp_path):
     plain = evaluate(Counting(vectors), scidocs, tmp_path / "r")
     assert not (tmp_path / "r/map.html").exists()
-    system = Counting(vectors)
+    system, again = Counting(vectors), Counting(vectors)
     report = evaluate(system, scidocs, tmp_path / "r", with_map=True)
     assert system.asked == 1  # the vectors, for the map
     about = strict(tmp_path / "r/report.json")["map"]
@@ -346,18 +330,14 @@ def test_a_map_is_drawn_without_judging_again(scidocs: Suite, vectors: Vectors, 
     assert "Title of p07" in page and "report.html" in page
     assert "map.html" in (tmp_path / "r/report.html").read_text()
     assert {key: value for key, value in report.value.items() if key != "map"} == plain.value
-    again = Counting(vectors)
     assert evaluate(again, scidocs, tmp_path / "r").value["map"] == about and again.asked == 0
-
-
-def test_only_papers_with_vectors_are_on_the_map(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
     some = {paper: vector for paper, vector in vectors.items() if paper not in ("p03", "p15")}
-    report = evaluate(Counting(some), scidocs, tmp_path / "r", tasks=["cite"], with_map=True)
+    report = evaluate(Counting(some), scidocs, tmp_path / "some", tasks=["cite"], with_map=True)
     assert report.value["map"]["papers"] == 18 and list(report.value["tasks"]) == ["cite"]
-    assert "Title of p03" not in (tmp_path / "r/map.html").read_text()
+    assert "Title of p03" not in (tmp_path / "some/map.html").read_text()
 
 
-def test_maps_that_cannot_be_drawn(folders: dict[str, Path], scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
+def test_maps_that_cannot_be_drawn(folders, scidocs, vectors, tmp_path):
     with pytest.raises(UserError, match="mdcr has no classes of papers to color a map by; leave out --map"):
         evaluate(Counting(vectors), read_suite("mdcr", folders["mdcr"]), tmp_path / "r", with_map=True)
     for system in (Bm25System(), PrecomputedScores({"p00": {"p06": 1.0}}, name="run")):

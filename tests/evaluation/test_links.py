@@ -62,11 +62,9 @@ def test_ranks_are_those_of_brute_force(seed, nodes, edges, degree):
     def draw(rng, count):
         return rng.choice(nodes, count, p=degrees / degrees.sum()) if degree else rng.integers(nodes, size=count)
 
-    kind = "degree" if degree else "uniform"
-    scores = evaluate_links(
-        vectors, sources, targets, known=csr(nodes, known), degrees=degrees, negatives=kind, count=30, seed=seed
-    )
-    ranks, compared = (np.array(column) for column in zip(*brute_ranks(vectors, sources, targets, known, 30, seed, draw), strict=True))  # fmt: skip
+    how = {"degrees": degrees, "negatives": "degree" if degree else "uniform", "count": 30, "seed": seed}
+    scores = evaluate_links(vectors, sources, targets, known=csr(nodes, known), **how)
+    ranks, compared = np.array(brute_ranks(vectors, sources, targets, known, 30, seed, draw)).T
     assert scores.edges == len(held) and scores.negatives == pytest.approx(compared.mean())
     assert scores.mrr == pytest.approx((1 / ranks).mean()) and scores.mean_rank == pytest.approx(ranks.mean())
     for limit, value in ((1, scores.hits_1), (10, scores.hits_10), (50, scores.hits_50)):
@@ -93,16 +91,14 @@ def test_cosine_leaves_lengths_out():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(200, 8)).astype(np.float32)
     stretched = vectors * rng.integers(1, 9, (200, 1)).astype(np.float32)
-    sources, targets = rng.integers(0, 100, 50), rng.integers(100, 200, 50)
-    one, two = (evaluate_links(v, sources, targets, score="cosine", count=100) for v in (vectors, stretched))
+    ends = rng.integers(0, 100, 50), rng.integers(100, 200, 50)
+    one, two = (evaluate_links(each, *ends, score="cosine", count=100) for each in (vectors, stretched))
     assert one.mrr == pytest.approx(two.mrr) and one.auc == pytest.approx(two.auc)
-    assert (
-        evaluate_links(vectors, sources, targets, count=100).auc
-        != evaluate_links(stretched, sources, targets, count=100).auc
-    )
+    one, two = (evaluate_links(each, *ends, count=100) for each in (vectors, stretched))
+    assert one.auc != two.auc
 
 
-def test_blind_vectors_get_what_chance_gives():
+def test_vectors_that_know_nothing_get_what_chance_gives():
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(5000, 16)).astype(np.float32)
     sources, targets = rng.integers(0, 5000, 600), rng.integers(0, 5000, 600)
@@ -110,35 +106,27 @@ def test_blind_vectors_get_what_chance_gives():
     harmonic = (1 / np.arange(1, 202)).sum() / 201  # the mean of 1 / rank over ranks 1 to 201
     assert scores.auc == pytest.approx(0.5, abs=0.04) and scores.mrr == pytest.approx(harmonic, abs=0.012)
     assert scores.hits_50 == pytest.approx(50 / 201, abs=0.05)
-
-
-def test_vectors_that_are_all_alike_are_no_better_than_chance():
     sources, targets = np.arange(50), np.arange(50, 100)
     for vectors in (np.zeros((100, 4), np.float32), np.random.default_rng(0).normal(size=(1, 33)).repeat(100, 0)):
-        for score in ("dot", "cosine"):
+        for score in ("dot", "cosine"):  # of vectors that are all alike
             scores = evaluate_links(vectors, sources, targets, count=101, score=score)
             assert scores.auc == 0.5 and 45 < scores.mean_rank <= 51.5 and scores.hits_10 == 0
 
 
 def test_true_edges_are_no_negatives():
     # node 0 cites everybody: nothing is left to be a wrong target
-    known = {(0, node) for node in range(1, 20)}
+    known = csr(20, {(0, node) for node in range(1, 20)})
     vectors = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    scores = evaluate_links(vectors, np.array([0]), np.array([1]), known=csr(20, known), count=500)
-    unfiltered = evaluate_links(vectors, np.array([0]), np.array([1]), count=500)
-    assert scores.negatives < unfiltered.negatives and scores.negatives < 500
-    ranks = [
-        evaluate_links(vectors, np.array([0]), np.array([t]), known=csr(20, known), count=500) for t in range(1, 20)
-    ]
-    assert all(score.mean_rank >= 1 and score.hits_1 >= 0.5 for score in ranks)
+    source = np.array([0])
+    scores = [evaluate_links(vectors, source, np.array([t]), known=known, count=500) for t in range(1, 20)]
+    unfiltered = evaluate_links(vectors, source, np.array([1]), count=500)
+    assert scores[0].negatives < unfiltered.negatives and scores[0].negatives < 500
+    assert all(score.mean_rank >= 1 and score.hits_1 >= 0.5 for score in scores)
+    nothing = evaluate_links(np.eye(2, dtype=np.float32), source, np.array([1]), count=5)
+    assert nothing.negatives == 0 and nothing.mrr == 1 and np.isnan(nothing.auc)
 
 
-def test_nothing_left_to_rank_against_is_said():
-    scores = evaluate_links(np.eye(2, dtype=np.float32), np.array([0]), np.array([1]), count=5)
-    assert scores.negatives == 0 and scores.mrr == 1 and np.isnan(scores.auc)
-
-
-def test_memory_maps_and_half_precision_are_judged_too(tmp_path):
+def test_memory_maps_and_half_precision_are_evaluated_too(tmp_path):
     vectors = np.random.default_rng(0).integers(-3, 4, (300, 5)).astype(np.float16)
     np.save(tmp_path / "v.npy", vectors)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r", allow_pickle=False)
@@ -169,19 +157,16 @@ def test_the_share_is_held_out_and_mutual_edges_together(share):
     assert not np.array_equal(hold_out(citing, cited, share, seed=4), held)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 0.0001, 0.9999])
-def test_a_share_that_leaves_nothing_is_refused(share):
-    with pytest.raises(UserError, match="cannot be held out"):
-        hold_out(np.arange(10), np.arange(10) + 10, share, seed=0)
-
-
 def test_wrong_options_are_refused():
-    vectors = np.eye(3, dtype=np.float32)
+    for share in (0.0, 1.0, -0.1, 0.0001, 0.9999):
+        with pytest.raises(UserError, match="cannot be held out"):
+            hold_out(np.arange(10), np.arange(10) + 10, share, seed=0)
+    given = np.eye(3, dtype=np.float32), np.array([0]), np.array([1])
     with pytest.raises(UserError, match="Did you mean 'cosine'"):
-        evaluate_links(vectors, np.array([0]), np.array([1]), score="cosin")
+        evaluate_links(*given, score="cosin")
     with pytest.raises(UserError, match="one of degree, uniform"):
-        evaluate_links(vectors, np.array([0]), np.array([1]), negatives="hard")
+        evaluate_links(*given, negatives="hard")
     with pytest.raises(ValueError, match="degrees"):
-        evaluate_links(vectors, np.array([0]), np.array([1]), negatives="degree")
+        evaluate_links(*given, negatives="degree")
     with pytest.raises(UserError, match="at least one of each"):
-        evaluate_links(vectors, np.array([], int), np.array([], int))
+        evaluate_links(given[0], np.array([], int), np.array([], int))

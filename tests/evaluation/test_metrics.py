@@ -1,4 +1,4 @@
-"""Metrics of ranked lists against brute force, and against trec_eval where it is installed."""
+"""Metrics of rankings, clicks, classes, numbers and maps against brute force, trec_eval, scikit-learn and SciPy."""
 
 from __future__ import annotations
 
@@ -10,23 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.metrics import RANKING_METRICS, RelevanceRule, check_metric_names, ranking_metrics
+from citeweave.evaluation.clicks import CLICK_METRICS, ClickRanks, click_metrics, click_parts, rank_clicks
+from citeweave.evaluation.metrics import (
+    CLASSIFICATION_METRICS,
+    RANKING_METRICS,
+    RelevanceRule,
+    check_metric_names,
+    classification_metrics,
+    confusion,
+    count_classes,
+    count_label_sets,
+    f1_macro,
+    from_confusion,
+    kendall_tau,
+    map_quality,
+    pearson,
+    ranking_metrics,
+)
 from citeweave.evaluation.ranking_metrics import id_order, rank_as_given, rank_as_trec
 
 TREC = ["map", "map_cut_3", "ndcg", "ndcg_cut_1", "ndcg_cut_3", "Rprec", "recip_rank", "P_5", "recall_2", "success_2"]
+
+
 CSFCUBE = [
-    "csfcube:ndcg",
-    "csfcube:ndcg@3",
-    "csfcube:ndcg%25",
-    "csfcube:av_precision",
-    "csfcube:reciprocal_rank",
-    "csfcube:precision@2",
-    "csfcube:recall@2",
-    "csfcube:f1@2",
-    "csfcube:r_precision",
+    *("csfcube:ndcg", "csfcube:ndcg@3", "csfcube:ndcg%25", "csfcube:av_precision", "csfcube:reciprocal_rank"),
+    *("csfcube:precision@2", "csfcube:recall@2", "csfcube:f1@2", "csfcube:r_precision"),
     "csfcube:precision_at_last_relevant",
 ]
-
 Query = list[tuple[str, int, float]]
 """(id, grade, score) of every candidate."""
 
@@ -102,15 +112,11 @@ def test_a_perfect_ranking_gets_1_and_a_worse_one_less(grades):
     best = sorted(grades, reverse=True)
     names = ["map", "ndcg", "ndcg_cut_2", "Rprec", "recip_rank", "csfcube:ndcg", "csfcube:ndcg%50"]
     scores, offsets = -np.arange(len(best)), np.array([0, len(best)])
-    found = ranking_metrics(rank_as_given(scores, np.array(best), offsets), names)
-    assert {name: values[0] for name, values in found.items()} == pytest.approx(
-        dict.fromkeys(names, float(best[0] > 0))
-    )
-    worst = ranking_metrics(rank_as_given(scores, np.array(best[::-1]), offsets), names)
-    for name in names:
-        assert worst[name][0] <= found[name][0] + 1e-12
-    if best[0] > best[-1]:
-        assert worst["ndcg"][0] < 1
+    ordered = (rank_as_given(scores, np.array(each), offsets) for each in (best, best[::-1]))
+    found, worst = ({n: values[0] for n, values in ranking_metrics(each, names).items()} for each in ordered)
+    assert found == pytest.approx(dict.fromkeys(names, float(best[0] > 0)))
+    assert all(worst[name] <= found[name] + 1e-12 for name in names)
+    assert best[0] == best[-1] or worst["ndcg"] < 1
 
 
 def plain_csfcube(ranked: list[int], length: int, best: list[int], relevant: int) -> dict[str, float]:
@@ -139,14 +145,11 @@ def plain_csfcube(ranked: list[int], length: int, best: list[int], relevant: int
     }
 
 
+SCORED = st.tuples(st.integers(0, 3), st.sampled_from([1.0, 1.0 + 1e-9, 2.0, math.nan]))
+
+
 @settings(max_examples=100)
-@given(
-    lists=st.lists(
-        st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1.0, 1.0 + 1e-9, 2.0, math.nan])), max_size=14),
-        min_size=1,
-        max_size=4,
-    )
-)
+@given(lists=st.lists(st.lists(SCORED, max_size=14), min_size=1, max_size=4))
 def test_csfcube_metrics_are_those_of_plain_python(lists):
     grades = np.array([grade for pairs in lists for grade, _ in pairs], int)
     distances = np.array([distance for pairs in lists for _, distance in pairs], float)
@@ -178,13 +181,10 @@ def test_trec_eval_itself():
         assert found[name] == pytest.approx([expected[f"q{i}"][name] for i in range(100)], abs=1e-9)
 
 
-def test_true_r_precision_is_not_the_peers_one():
+def test_queries_without_candidates_get_0_and_true_r_precision_is_not_the_peers_one():
     ranked = rank_as_given(np.array([3.0, 2, 1]), np.array([0, 0, 2]), np.array([0, 3]))
     found = ranking_metrics(ranked, ["csfcube:r_precision", "csfcube:precision_at_last_relevant"])
     assert [values[0] for values in found.values()] == [0, pytest.approx(1 / 3)]
-
-
-def test_queries_without_candidates_get_0():
     ranked = rank_as_trec(np.array([1.0]), np.array([1]), np.array([0, 0, 1, 1]), np.array([0]))
     for name, values in ranking_metrics(ranked, TREC).items():
         assert values[[0, 2]].tolist() == [0, 0] and values[1] == pytest.approx(0.2 if name == "P_5" else 1)
@@ -192,36 +192,172 @@ def test_queries_without_candidates_get_0():
     assert ranking_metrics(nothing, ["map", "csfcube:ndcg%20"])["map"].shape == (0,)
 
 
-def test_arrays_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="2 grades for 1 scores"):
-        rank_as_given(np.zeros(1), np.zeros(2), np.array([0, 1]))
-    with pytest.raises(ValueError, match="grow from 0 to the number of pairs, 2"):
-        rank_as_given(np.zeros(2), np.zeros(2), np.array([0, 1]))
-    with pytest.raises(ValueError, match="whole numbers"):
-        rank_as_given(np.zeros(1), np.array([0.5]), np.array([0, 1]))
-    with pytest.raises(ValueError, match="1 places of ids for 2 pairs"):
-        rank_as_trec(np.zeros(2), np.zeros(2), np.array([0, 2]), np.zeros(1, int))
+ONE, TWO = np.zeros(1), np.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("measure", "arguments", "error", "message"),
+    [
+        (rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
+        (rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
+        (rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
+        (rank_as_trec, (TWO, TWO, np.array([0, 2]), np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
+        (rank_clicks, (TWO, np.array([0, 2]), np.array([2])), ValueError, "inside it"),
+        (
+            rank_clicks,
+            (TWO, np.array([0, 2]), np.array([1]), ONE + 0.5),
+            UserError,
+            "place 2 has no propensity: only 1",
+        ),
+        (rank_clicks, (TWO, np.array([0, 2]), np.array([1]), np.array([0.5, 0.0])), UserError, "above 0"),
+        (click_parts, (ClickRanks(ONE, ONE, ONE + 1), "adj-NDCG"), UserError, "one of P@1, accuracy, adj-P@1"),
+        (count_classes, ([0], [0, 1]), ValueError, "1 true labels for 2 predicted"),
+        (classification_metrics, (count_classes([0, 1, 2], [0, 1, 2]), ["f1"]), UserError, "use f1_macro"),
+        (classification_metrics, (count_classes([0, 1], [0, 1]), ["f1_marco"]), UserError, "Did you mean 'f1_macro'"),
+        (pearson, ([1, 2], [1, math.nan]), ValueError, "not finite"),
+        (kendall_tau, ([1, 2], [1]), ValueError, "shape"),
+        (map_quality, (np.zeros((3, 2)), [0, 1, 2]), UserError, "the map has 3 points"),
+        (map_quality, (np.full((30, 2), np.nan), np.zeros(30)), UserError, "finite"),
+        (lambda ideal: RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
+        *(
+            (check_metric_names, ([wrong],), UserError, hint)
+            for wrong, hint in {
+                "recal_5": "'recall_5'",
+                "ndcg_10": "'ndcg_cut_10'",
+                "recall": "'recall_10'",
+                "recall_k": "'recall_10'",
+                "ndcg%20": "write 'csfcube:ndcg%20'",
+                "av_precision": "write 'csfcube:av_precision'",
+                "MAP": "must be one of",
+                "csfcube:av_precison": "'csfcube:av_precision'",
+                "": "must be one of",
+                "csfcube:ndcg%101": "from 1 to 100",
+                "P_0": "from 1 to",
+            }.items()
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(measure, arguments, error, message):
+    with pytest.raises(error, match=message):
+        measure(*arguments)
 
 
 def test_names():
     check_metric_names([*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
     assert all(":" in name or "csfcube" not in name for name in RANKING_METRICS)
-    for wrong, hint in [
-        ("recal_5", "'recall_5'"),
-        ("ndcg_10", "'ndcg_cut_10'"),
-        ("recall", "'recall_10'"),
-        ("recall_k", "'recall_10'"),
-        ("ndcg%20", "write 'csfcube:ndcg%20'"),
-        ("av_precision", "write 'csfcube:av_precision'"),
-        ("MAP", "must be one of"),
-        ("csfcube:av_precison", "'csfcube:av_precision'"),
-        ("", "must be one of"),
-    ]:
-        with pytest.raises(UserError, match=hint):
-            check_metric_names([wrong])
-    with pytest.raises(UserError, match="from 1 to 100"):
-        check_metric_names(["csfcube:ndcg%101"])
-    with pytest.raises(UserError, match="from 1 to"):
-        check_metric_names(["P_0"])
-    with pytest.raises(UserError, match="Did you mean 'submitted'"):
-        RelevanceRule(ideal="submited")
+
+
+LISTS = st.tuples(st.lists(st.sampled_from([0.1, 0.2, 0.3, math.nan]), min_size=1, max_size=6), st.integers(0, 5))
+
+
+@settings(max_examples=80)
+@given(lists=st.lists(LISTS, min_size=1, max_size=6))
+def test_clicks_are_those_of_plain_python(lists):
+    lists = [(scores, place % len(scores)) for scores, place in lists]
+    chances = np.array([0.5, 0.3, 0.2, 0.1, 0.1, 0.05])
+    flat, offsets = [s for scores, _ in lists for s in scores], np.cumsum([0, *(len(scores) for scores, _ in lists)])
+    clicks = rank_clicks(np.array(flat), offsets, np.array([place for _, place in lists]), chances)
+    sums, wholes = dict.fromkeys(CLICK_METRICS, 0.0), dict.fromkeys(CLICK_METRICS, 0.0)
+    for scores, place in lists:
+        numbers = [-1.0 if math.isnan(score) else score for score in scores]
+        rivals = numbers[:place] + numbers[place + 1 :]
+        above = sum(1 if rival > numbers[place] else 0.5 * (rival == numbers[place]) for rival in rivals)
+        values = {"ndcg": 1 / math.log2(2 + above), "mrr": 1 / (1 + above), "P@1": float(above == 0)}
+        for prefix, weight in (("", 1.0), ("adj-", chances.mean() / chances[place])):
+            for name, value in values.items():
+                sums[prefix + name] += weight * value
+                wholes[prefix + name] += weight
+            sums[f"{prefix}accuracy"] += weight * (len(rivals) - above)
+            wholes[f"{prefix}accuracy"] += weight * len(rivals)
+    expected = {name: sums[name] / wholes[name] if wholes[name] else math.nan for name in CLICK_METRICS}
+    assert {name: click_metrics(clicks)[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+
+
+SKLEARN = {
+    **{f"f1_{average}": ("f1_score", average) for average in ("macro", "micro", "weighted")},
+    "precision_macro": ("precision_score", "macro"),
+    "recall_macro": ("recall_score", "macro"),
+    **{name: (f"{name}_score", "binary") for name in ("f1", "precision", "recall")},
+}
+
+
+def sklearn_value(name: str, truth: np.ndarray, predicted: np.ndarray) -> float:
+    metrics = pytest.importorskip("sklearn.metrics")
+    if name == "accuracy":
+        return float(metrics.accuracy_score(truth, predicted))
+    function, average = SKLEARN[name]
+    return float(getattr(metrics, function)(truth, predicted, average=average, zero_division=0))
+
+
+BINARY = ("f1", "precision", "recall")
+
+
+@settings(max_examples=50)
+@given(classes=st.sampled_from([1, 4]), data=st.data())
+def test_classes_are_those_of_sklearn(classes, data):
+    label = st.integers(0, classes)
+    truth, predicted = np.array(data.draw(st.lists(st.tuples(label, label), min_size=1, max_size=40))).T
+    names = [name for name in CLASSIFICATION_METRICS if classes == 1 or name not in BINARY]
+    found = classification_metrics(count_classes(truth, predicted), names)
+    assert found == pytest.approx({name: sklearn_value(name, truth, predicted) for name in names})
+    texts = [np.array([f"class {label}" for label in labels]) for labels in (truth, predicted)]
+    if classes > 1:
+        assert classification_metrics(count_classes(*texts), names) == found
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 9999), papers=st.integers(1, 20), labels=st.integers(1, 5))
+def test_label_sets_are_those_of_sklearn(seed, papers, labels):
+    truth, predicted = (np.random.default_rng(seed).random((2, papers, labels)) < 0.3).astype(int)
+    if labels == 1:
+        truth, predicted = (np.hstack([side, side]) for side in (truth, predicted))
+    names = ["f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "accuracy"]
+    found = classification_metrics(count_label_sets(truth, predicted), names)
+    assert found == pytest.approx({name: sklearn_value(name, truth, predicted) for name in names})
+
+
+def test_a_bootstrap_is_one_call():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 4, 300)
+    predicted = np.where(rng.random(300) < 0.7, truth, rng.integers(0, 4, 300))
+    resamples = rng.integers(0, 300, (50, 300))
+    matrices = np.stack([confusion(truth[rows], predicted[rows], np.arange(4)) for rows in resamples])
+    values = f1_macro(from_confusion(matrices))  # (50,)
+    assert values == pytest.approx([sklearn_value("f1_macro", truth[rows], predicted[rows]) for rows in resamples])
+    cells = confusion(truth, predicted)
+    drawn = rng.multinomial(300, cells.ravel() / 300, size=4000).reshape(-1, 4, 4)
+    many = f1_macro(from_confusion(drawn))
+    assert many.mean() == pytest.approx(values.mean(), abs=0.02) and many.std() == pytest.approx(values.std(), rel=0.4)
+
+
+def test_the_positive_class_may_be_named():
+    counts = count_classes(["no", "yes"], ["yes", "yes"], positive="yes")
+    assert classification_metrics(counts, ["recall"]) == {"recall": 1}
+
+
+def test_correlations_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    for ties in (3, 1000):
+        truth, predicted = rng.integers(0, ties, (2, 200)).astype(float)
+        predicted += truth
+        assert kendall_tau(truth, predicted) == pytest.approx(stats.kendalltau(truth, predicted).statistic)
+        assert pearson(truth, predicted) == pytest.approx(stats.pearsonr(truth, predicted).statistic)
+    assert (kendall_tau([1, 2], [3, 3]), pearson([1, 2], [3, 3]), pearson([1], [2]), kendall_tau([1], [2])) == (0,) * 4
+
+
+def test_a_map_that_shows_its_topics_is_told_from_one_that_does_not():
+    rng = np.random.default_rng(0)
+    topics = rng.integers(0, 6, 600)
+    centers = 10 * np.stack([np.arange(6) % 3, np.arange(6) // 3], axis=1)
+    xy = centers[topics] + rng.normal(size=(600, 2))
+    good, bad, stretched = (
+        map_quality(xy, topics),
+        map_quality(xy, rng.permutation(topics)),
+        map_quality(1000 * xy, topics),
+    )
+    assert good.homogeneity > 0.8 and good.completeness > 0.7 and 0 < good.noise < 0.3 and good.clusters >= 6
+    assert bad.homogeneity < 0.1
+    assert stretched.homogeneity == pytest.approx(good.homogeneity) and stretched.eps == pytest.approx(1000 * good.eps)
+    one_spot = map_quality(np.zeros((20, 2)), topics[:20])
+    assert (one_spot.clusters, one_spot.homogeneity, one_spot.completeness) == (1, 0, 1)

@@ -59,18 +59,16 @@ class Scripts(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.found: dict[str, str] = {}
-        self.tags: list[str] = []
-        self._open: str | None = None
+        self.found, self.tags, self._open = dict[str, str](), list[str](), ""
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self._open = dict(attrs).get("id") or "code" if tag == "script" else None
+        self._open = dict(attrs).get("id") or "code" if tag == "script" else ""
 
     def handle_endtag(self, tag: str) -> None:
-        self._open = None
+        self._open = ""
 
     def handle_data(self, data: str) -> None:
         if self._open:
@@ -104,20 +102,13 @@ def made(engine: None) -> MapData:
 
 
 def test_papers_of_a_topic_lie_together(made: MapData) -> None:
-    assert made.xy.shape == (90, 2) and made.xy.dtype == np.float32
+    """Clusters of one topic alone, and at most a quarter of the papers in none, which `map_quality` sets: 0.75 or more."""
+    assert made.xy.shape == (90, 2) and made.xy.dtype == np.float32 and "t-SNE" in made.note
     distances = np.linalg.norm(made.xy[:, None] - made.xy[None], axis=-1) + 1e9 * np.eye(90)  # (n, n)
     assert all(made.labels[row] == made.labels[near] for row, near in enumerate(distances.argmin(axis=1)))
-    assert "t-SNE" in made.note
-
-
-def test_topics_of_a_map_are_told_apart(made: MapData) -> None:
-    """Clusters of one topic alone, and at most a quarter of the papers in none, which `map_quality` sets: 0.75 or more."""
     assert made.homogeneity > 0.74 and 0 <= made.completeness <= 1
     shuffled = stream(0, "shuffled topics").permutation(made.labels)
     assert map_quality(made.xy, shuffled).homogeneity < 0.2
-
-
-def test_the_same_seed_gives_the_same_map(made: MapData) -> None:
     matrix, labels = clusters()
     again = project_papers(4 * matrix, labels, labels, seed=1)  # lengths do not matter to a cosine
     assert np.array_equal(again.xy, made.xy)
@@ -128,13 +119,13 @@ def test_the_same_seed_gives_the_same_map(made: MapData) -> None:
 @pytest.mark.parametrize("dimension", [1, 2, 12])
 def test_few_papers_are_placed_by_principal_components(papers: int, dimension: int) -> None:
     matrix = stream(0, "few", papers).normal(size=(papers, dimension))
-    labels = [("a", "b")[row % 2] for row in range(papers)]
-    found = project_papers(matrix, labels, ["t"] * papers)
-    assert found.xy.shape == (papers, 2) and np.isfinite(found.xy).all()
-    assert "principal" in found.note
-    assert math.isnan(found.homogeneity) == (papers < 5)
+    found = project_papers(matrix, [("a", "b")[row % 2] for row in range(papers)], ["t"] * papers)
+    assert found.xy.shape == (papers, 2) and np.isfinite(found.xy).all() and "principal" in found.note
+    assert math.isnan(found.homogeneity) == (papers < 5) and paper_map.MIN_MEASURED_POINTS == 5
     map_as_page(found)
     draw_preview(found)
+    one, none = (project_papers(matrix, [label] * papers, ["t"] * papers, reporter=QUIET) for label in ("one", ""))
+    assert math.isnan(one.homogeneity) and math.isnan(none.completeness)  # measured only where there are two topics
 
 
 def test_the_smallest_map_by_t_sne_is_finite(engine: None) -> None:
@@ -145,44 +136,32 @@ def test_the_smallest_map_by_t_sne_is_finite(engine: None) -> None:
     assert np.isfinite(found.xy).all() and "1 papers have a vector of zeros" in found.note
 
 
-def test_large_maps_need_opentsne(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openTSNE", None)
-    monkeypatch.setattr(paper_map, "_MAX_WITHOUT_OPENTSNE", 89)
-    matrix, labels = clusters()
-    with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[maps\]'"):
-        project_papers(matrix, labels, labels)
-
-
 def test_a_sample_keeps_papers_with_their_titles() -> None:
     matrix, labels = clusters(60)
     titles = [f"{label} paper {row}" for row, label in enumerate(labels)]
-    found = project_papers(matrix, labels, titles, max_papers=15, seed=3)
+    found, again, other = (project_papers(matrix, labels, titles, max_papers=15, seed=seed) for seed in (3, 3, 4))
     assert len(found.titles) == len(found.xy) == 15 and "sample of 15 of 60" in found.note
     assert all(title.startswith(label) for title, label in zip(found.titles, found.labels, strict=True))
     rows = [int(title.split()[-1]) for title in found.titles]
     assert rows == sorted(set(rows)) and rows != list(range(15))
-    assert list(project_papers(matrix, labels, titles, max_papers=15, seed=3).titles) == list(found.titles)
-    assert list(project_papers(matrix, labels, titles, max_papers=15, seed=4).titles) != list(found.titles)
+    assert list(again.titles) == list(found.titles) != list(other.titles)
 
 
-def test_bad_input_is_told() -> None:
+def test_bad_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, labels = clusters(30)
-    matrix[4, 2] = np.nan
-    with pytest.raises(UserError, match="1 vectors hold NaN or infinity, such as row 4"):
-        project_papers(matrix, labels, labels)
     with pytest.raises(UserError, match="30 vectors, 29 topics"):
         project_papers(matrix, labels[1:], labels)
     with pytest.raises(UserError, match="shape"):
         project_papers(np.zeros((0, 3)), [], [])
     with pytest.raises(UserError, match="at most 0"):
         project_papers(matrix, labels, labels, max_papers=0)
-
-
-def test_topics_are_judged_only_where_there_are_two() -> None:
-    matrix, _ = clusters(12)
-    assert math.isnan(project_papers(matrix, ["one"] * 12, ["t"] * 12).homogeneity)
-    assert math.isnan(project_papers(matrix, [""] * 12, ["t"] * 12, reporter=QUIET).completeness)
-    assert paper_map.MIN_MEASURED_POINTS == 5
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    monkeypatch.setattr(paper_map, "_MAX_WITHOUT_OPENTSNE", 29)
+    with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[maps\]'"):
+        project_papers(matrix, labels, labels)
+    matrix[4, 2] = np.nan
+    with pytest.raises(UserError, match="1 vectors hold NaN or infinity, such as row 4"):
+        project_papers(matrix, labels, labels)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2), min_size=1, max_size=40))
@@ -195,11 +174,10 @@ def test_packing_keeps_places(points: list[tuple[float, float]]) -> None:
 
 
 def test_a_page_holds_every_point_with_its_title_and_topic() -> None:
-    rng = stream(0, "page of a map")
     labels = [("physics", "biology", "")[row % 3] for row in range(300)]
-    titles = [f"paper {row}" for row in range(300)]
-    xy = rng.normal(size=(300, 2)).astype(np.float32)
-    data, places, topics, found = unpacked(map_as_page(MapData(xy, labels, titles, 0.4, 0.7), back="report.html"))
+    xy = stream(0, "page of a map").normal(size=(300, 2)).astype(np.float32)
+    made = MapData(xy, labels, [f"paper {row}" for row in range(300)], 0.4, 0.7)
+    data, places, topics, found = unpacked(map_as_page(made, back="report.html"))
     row = np.array([int(title.split()[1]) for title in found])
     assert sorted(row.tolist()) == list(range(300))
     assert np.array_equal(places, pack_points(xy)[row])
@@ -211,23 +189,20 @@ def test_a_page_holds_every_point_with_its_title_and_topic() -> None:
 def test_hostile_titles_and_topics_stay_text() -> None:
     plain = MapData(np.eye(5, 2, dtype=np.float32), ["a"] * 5, ["t"] * 5, math.nan, math.nan)
     hostile = MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
-    page = map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1])
+    page, usual = map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1]), map_as_page(plain, back="x")
     page.encode()
-    assert Scripts(page).tags == [*Scripts(map_as_page(plain, back="x")).tags]
+    assert Scripts(page).tags == Scripts(usual).tags
     _, _, topics, titles = unpacked(page)
     assert sorted(titles) == sorted(one_line(title, 80) for title in HOSTILE)
     assert set(topics) == {one_line(title, 80) for title in HOSTILE}
     assert "<!--" not in page.replace("<!DOCTYPE", "")
-
-
-def test_a_page_loads_nothing_and_runs_only_its_own_script() -> None:
-    page = map_as_page(MapData(np.zeros((3, 2), np.float32), ["a"] * 3, ["t"] * 3, 0.5, 0.5))
-    assert not re.search(r"https?://|url\(|@import|\bsrc=", page)
-    assert "default-src 'none'" in page and "unsafe" not in page and "<noscript>" in page
-    assert Scripts(page).found["code"] == map_script()
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", map_script()
-    )
+    # a page loads nothing and runs only its own script
+    usual = map_as_page(MapData(plain.xy, plain.labels, plain.titles, 0.5, 0.5))
+    assert not re.search(r"https?://|url\(|@import|\bsrc=", usual)
+    assert "default-src 'none'" in usual and "unsafe" not in usual and "<noscript>" in usual
+    code = Scripts(usual).found["code"]
+    assert code == map_script()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", code)
 
 
 def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
@@ -242,8 +217,7 @@ def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
 
 
 def test_many_topics_share_the_last_entry() -> None:
-    labels = [f"topic {row % 400:03d}" for row in range(4000)] + [""]
-    names, colors, topics = number_topics(labels)
+    names, colors, topics = number_topics([f"topic {row % 400:03d}" for row in range(4000)] + [""])
     assert len(names) == len(colors) == MAX_TOPICS + 2 and names[-1] == NO_TOPIC
     assert names[-2] == "150 smaller topics" and (topics == MAX_TOPICS).sum() == 1500
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 
@@ -12,19 +11,9 @@ import numpy as np
 import pytest
 
 from citeweave.core.randomness import stream
+from citeweave.evaluation import html
 from citeweave.evaluation.bootstrap import Outcome, intervals_of
 from citeweave.evaluation.compare import Comparison, Difference
-from citeweave.evaluation.html import (
-    choose_ticks,
-    draw_bar,
-    draw_curves,
-    draw_dots,
-    draw_histogram,
-    escape,
-    escape_json,
-    one_line,
-    percent_span,
-)
 from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_page
 from citeweave.evaluation.paper_map import MapData
 from citeweave.evaluation.report_charts import choose_shades
@@ -47,25 +36,20 @@ class Checked(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
+        self.open, self.tags, self.texts = list[str](), list[str](), list[str]()
         self.attributes: list[tuple[str, str, str]] = []
-        self.texts: list[str] = []
-        self.ids: list[str] = []
         self.feed(page)
         self.close()
         assert not self.open, self.open
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        if tag not in VOID:
-            self.open.append(tag)
-
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
@@ -79,12 +63,12 @@ def check(page: str) -> Checked:
     found = Checked(page)
     page.encode()
     for tag, name, value in found.attributes:
-        assert not name.startswith("on"), f"{tag} {name}"
-        assert name != "style"
+        assert not name.startswith("on") and name != "style", f"{tag} {name}"
         if name in ("src", "href", "action", "data", "xlink:href"):
             assert re.fullmatch(r"#[\w-]+|[\w.-]+\.html", value), f"{tag} {name}={value}"
     assert not re.search(r"url\(|@import", page)
-    assert len(set(found.ids)) == len(found.ids)
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(set(ids)) == len(ids)
     policy = next(value for tag, name, value in found.attributes if tag == "meta" and value.startswith("default-src"))
     assert "default-src 'none'" in policy and "unsafe" not in policy
     return found
@@ -101,53 +85,41 @@ def report_value(names: list[str] | None = None, queries: int = 60) -> dict[str,
     }
     other = {name: {"map": float(rng.random()), "ndcg": float(rng.random())} for name in names}
     probe = {name: {"answer": float(at), "told": float(-at)} for at, name in enumerate(names)}
+    means = {"map": "mean", "ndcg": "mean"}
     outcomes = [
-        Outcome("cite", "ranking", {"map": "mean", "ndcg": "mean"}, ranking, {"queries": len(names), "papers": 0}),
-        Outcome("co-cite", "ranking", {"map": "mean", "ndcg": "mean"}, other, {"candidates without vector": 7}),
+        Outcome("cite", "ranking", means, ranking, {"queries": len(names), "papers": 0}),
+        Outcome("co-cite", "ranking", means, other, {"candidates without vector": 7}),
         Outcome("co-read", "ranking", {"map": "mean"}, other, {}, ("values move with the seed",)),
         Outcome("year", "numbers", {"kendalltau": "kendalltau"}, probe, chosen={"C": 0.1, "folds": [1, 2]}),
     ]
     metrics = {f"{each.task}.{name}": value for each in outcomes for name, value in each.metrics.items()}
+    tasks = {
+        each.task: {"kind": each.kind, "how": dict(each.how), "notes": list(each.notes), "chosen": dict(each.chosen)}
+        for each in outcomes
+    }
     return {
-        "suite": "scidocs",
-        "model": {"name": "specter", "dimension": 768},
-        "metrics": {**metrics, "average": 71.25},
-        "intervals": intervals_of(outcomes, resamples=20),
+        **{"suite": "scidocs", "model": {"name": "specter", "dimension": 768}},
+        **{"metrics": {**metrics, "average": 71.25}, "intervals": intervals_of(outcomes, resamples=20)},
         "headline": ["cite.map", "cite.ndcg", "year.kendalltau"],
         "averages": {"average": "mean of three numbers"},
         "coverage": {each.task: dict(each.coverage) for each in outcomes},
-        "not_evaluated": {"mag": "mag/train.csv is missing"},
-        "notes": ["a careful remark"],
+        **{"not_evaluated": {"mag": "mag/train.csv is missing"}, "notes": ["a careful remark"]},
         "options": {"distance": "", "missing": "wrong", "intercept": True, "seed": 0},
         "data": {"folder": "data", "files": {"test.qrel": "12ab"}, "papers": 123456},
-        "tasks": {
-            each.task: {
-                "kind": each.kind,
-                "how": dict(each.how),
-                "notes": list(each.notes),
-                "chosen": dict(each.chosen),
-            }
-            for each in outcomes
-        },
-        "per_query": {each.task: each.rows for each in outcomes},
+        **{"tasks": tasks, "per_query": {each.task: each.rows for each in outcomes}},
         "versions": {"citeweave": "0.1.0"},
     }
 
 
 def comparison(systems: tuple[str, ...] = ("minilm", "specter")) -> Comparison:
     metrics = ("overall", "cite.map")
-    return Comparison(
-        systems,
-        metrics,
-        {system: dict.fromkeys(metrics, 61.5 + at) for at, system in enumerate(systems)},
-        {system: dict.fromkeys(metrics, (58.25, 64.75)) for system in systems},
-        (
-            Difference(*systems[:2], "overall", -1.0, -2.5, 0.5, 0.2, 0.2),
-            Difference(*systems[:2], "cite.map", -1.0, -1.75, -0.25, 0.0004, 0.0008),
-        ),
-        {"cite.map": 1000},
-        ("One report of minilm.",),
+    differences = (
+        Difference(*systems[:2], "overall", -1.0, -2.5, 0.5, 0.2, 0.2),
+        Difference(*systems[:2], "cite.map", -1.0, -1.75, -0.25, 0.0004, 0.0008),
     )
+    values = {system: dict.fromkeys(metrics, 61.5 + at) for at, system in enumerate(systems)}
+    intervals = {system: dict.fromkeys(metrics, (58.25, 64.75)) for system in systems}
+    return Comparison(systems, metrics, values, intervals, differences, {"cite.map": 1000}, ("One report of minilm.",))
 
 
 def small_map(points: int = 200) -> MapData:
@@ -158,16 +130,14 @@ def small_map(points: int = 200) -> MapData:
 
 
 def test_every_number_of_the_report_is_on_the_page() -> None:
-    value = report_value()
-    page = report_as_page(
-        value, curves={"loss/train": [(1, 0.9), (2, 0.5)], "loss/dev": [(1, 1.0)]}, map_data=small_map()
-    )
-    texts = " ".join(check(page).texts)
+    value, curves = report_value(), {"loss/train": [(1, 0.9), (2, 0.5)], "loss/dev": [(1, 1.0)]}
+    found = check(report_as_page(value, curves=curves, map_data=small_map())).texts
+    texts = " ".join(found)
     for name, number in value["metrics"].items():
         assert f"{number:.2f}".replace("-", "−") in texts, name
     for low, high in value["intervals"].values():
         assert f"{low:.2f} to {high:.2f}".replace("-", "−") in texts
-    for fact in (
+    for part in (
         "mag/train.csv is missing",
         "a careful remark",
         "values move with the seed",
@@ -175,73 +145,55 @@ def test_every_number_of_the_report_is_on_the_page() -> None:
         "12ab",
         "0.1.0",
     ):
-        assert fact in texts
+        assert part in texts
     assert "candidates without vector" in texts and "loss/train" in texts and "homogeneity 0.41" in texts
-
-
-def test_bars_stand_where_their_numbers_say() -> None:
-    drawn = draw_bar(50.0, 40.0, 60.0, (0.0, 100.0))
-    assert 'x="0.00" y="1.5" width="50.00"' in drawn and "M40.00 6H60.00" in drawn
-    assert 'x="0.00" y="1.5" width="20.00"' in draw_bar(-25.0, None, None, percent_span([-25.0]))
-    assert draw_bar(math.nan, 1.0, 2.0, (0.0, 100.0)) == ""
-
-
-def test_fields_are_means_of_their_queries() -> None:
-    value = report_value()
-    rows = [row for row in value["per_query"]["cite"].values() if row["field"] == "Art"]
-    texts = check(report_as_page(value)).texts
-    place = texts.index("Art")
-    assert texts[place + 1] == str(len(rows))
-    assert texts[place + 2] == f"{100 * np.mean([row['map'] for row in rows]):.2f}"
-
-
-def test_lowest_and_highest_queries_are_named() -> None:
-    value = report_value()
     rows = value["per_query"]["cite"]
+    art = [row["map"] for row in rows.values() if row["field"] == "Art"]  # fields are means of their queries
+    place = found.index("Art")
+    assert found[place + 1 : place + 3] == [str(len(art)), f"{100 * np.mean(art):.2f}"]
     order = sorted(rows, key=lambda name: rows[name]["map"])
-    texts = check(report_as_page(value)).texts
-    start = texts.index("lowest")
-    assert order[0] in texts[start : start + 8] and order[-1] in texts[texts.index("highest") :][:8]
+    assert order[0] in found[found.index("lowest") :][:8] and order[-1] in found[found.index("highest") :][:8]
+
+
+def test_pictures_stand_where_their_numbers_say() -> None:
+    drawn = html.draw_bar(50.0, 40.0, 60.0, (0.0, 100.0))
+    assert 'x="0.00" y="1.5" width="50.00"' in drawn and "M40.00 6H60.00" in drawn
+    assert 'x="0.00" y="1.5" width="20.00"' in html.draw_bar(-25.0, None, None, html.percent_span([-25.0]))
+    assert html.draw_bar(math.nan, 1.0, 2.0, (0.0, 100.0)) == ""
+    assert html.draw_histogram([]) == "" and html.draw_curves({}) == "" and html.draw_curves({"a": []}) == ""
+    assert "NaN" not in html.draw_curves({"flat": [(1, 2), (2, 2)], "gap": [(1, math.nan), (3, 4)]})
+    assert html.draw_curves({"long": [(at, at * at) for at in range(10_000)]}).count(" ") < 1200
+    assert html.draw_dots(np.zeros((3, 2), np.float32), np.array([0, 0, 1]), 2).count("<path") == 2
+    assert html.choose_ticks(-1e-7, 1e-7) and html.choose_ticks(0, 1e12)
+    assert choose_shades([1.0, 1.0, None]) == [5, 5, None]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_stays_text(hostile: str) -> None:
     plain = check(report_as_page(report_value(), map_data=small_map()))
     value = report_value([f"{hostile} {at}" for at in range(60)])
-    value = {**value, "suite": hostile, "model": {"name": hostile, hostile: hostile}, "notes": [hostile]}
+    value |= {"suite": hostile, "model": {"name": hostile, hostile: hostile}, "notes": [hostile]}
     value["not_evaluated"] = {hostile: hostile}
     value["per_query"]["cite"] = {name: {**row, "field": hostile} for name, row in value["per_query"]["cite"].items()}
     labels = [hostile, "b"] * 100
-    made = small_map()
-    page = report_as_page(
-        value, curves={hostile: [(0, 1), (1, 2)]}, map_data=MapData(made.xy, labels, labels, 0.1, 0.2, hostile)
-    )
-    found = check(page)
-    assert set(found.tags) == set(plain.tags)
-    assert one_line(hostile, 30).rstrip("…")[:20] in " ".join(found.texts)
-    assert "script" not in found.tags
+    drawn = MapData(small_map().xy, labels, labels, 0.1, 0.2, hostile)
+    found = check(report_as_page(value, curves={hostile: [(0, 1), (1, 2)]}, map_data=drawn))
+    assert set(found.tags) == set(plain.tags) and "script" not in found.tags
+    assert html.one_line(hostile, 30).rstrip("…")[:20] in " ".join(found.texts)
     check(comparison_as_page(comparison((hostile, "b"))))
 
 
-def test_a_page_of_many_queries_is_small() -> None:
-    value = report_value(queries=5_000)
-    assert len(report_as_page(value).encode()) < 100_000
-
-
-def test_missing_numbers_leave_gaps_and_no_error() -> None:
-    value = report_value()
+def test_odd_reports_are_pages() -> None:
+    assert len(report_as_page(report_value(queries=5_000)).encode()) < 100_000
+    value = report_value()  # missing numbers leave gaps and no error
     value["metrics"]["cite.map"] = math.nan
-    value["intervals"]["cite.map"] = [math.nan, math.nan]
-    value["intervals"]["cite.ndcg"] = None
+    value["intervals"] |= {"cite.map": [math.nan, math.nan], "cite.ndcg": None}
     value["per_query"]["cite"]["query 0"]["map"] = None
     page = report_as_page(value)
     check(page)
     assert "nan" not in page.lower().replace("covariance", "")
-
-
-def test_a_report_of_one_task_and_no_rows_is_a_page() -> None:
     about = {"kind": "ranking", "how": {"map": "mean"}, "notes": [], "chosen": {}}
-    value: Mapping[str, Any] = {
+    value = {
         **report_value(),
         **{"metrics": {"a.map": 1.0}, "intervals": {}, "headline": [], "averages": {}, "not_evaluated": {}},
         **{"tasks": {"a": about}, "per_query": {"a": {}}, "coverage": {"a": {}}, "notes": []},
@@ -251,30 +203,16 @@ def test_a_report_of_one_task_and_no_rows_is_a_page() -> None:
 
 
 def test_a_comparison_names_systems_differences_and_verdicts() -> None:
-    found = check(comparison_as_page(comparison()))
-    texts = " ".join(found.texts)
+    texts = " ".join(check(comparison_as_page(comparison())).texts)
     for part in ("minilm", "specter", "61.50", "58.25 to 64.75", "−1.00", "−1.75 to −0.25", "✓ 0.0008", "1,000"):
         assert part in texts
     assert "is better than" in texts and "no difference" in texts
     assert texts.count("✓ 0.") == 1
 
 
-def test_pictures_of_odd_numbers() -> None:
-    assert draw_histogram([]) == "" and draw_curves({}) == "" and draw_curves({"a": []}) == ""
-    assert "NaN" not in draw_curves({"flat": [(1, 2), (2, 2)], "gap": [(1, math.nan), (3, 4)]})
-    assert draw_curves({"long": [(at, at * at) for at in range(10_000)]}).count(" ") < 1200
-    assert draw_dots(np.zeros((3, 2), np.float32), np.array([0, 0, 1]), 2).count("<path") == 2
-    assert choose_ticks(-1e-7, 1e-7) and choose_ticks(0, 1e12)
-    assert choose_shades([1.0, 1.0, None]) == [5, 5, None]
-
-
 def test_json_in_a_script_cannot_end_it() -> None:
-    escaped = escape_json(HOSTILE[:4])
-    assert not re.search("[<>&\u2028\u2029]", escaped)
-    assert escape(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
-
-
-# --- matching sentences --------------------------------------------------------------------------------
+    assert not re.search("[<>&\u2028\u2029]", html.escape_json(HOSTILE[:4]))
+    assert html.escape(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (60, 2), (3, 60)])
@@ -288,8 +226,5 @@ def test_sentences_of_others_stay_text(left: int, right: int) -> None:
         assert found.tags.count("foreignobject") == left + right + 2
         assert any("alert(1)" in words for words in found.texts)
         assert found.tags.count("td") == left * right + 3 * min(12, left * right)
-
-
-def test_a_plan_without_mass_is_drawn() -> None:
-    nothing = SentenceAlignment(np.arange(2), np.arange(1), np.zeros((2, 1)), np.zeros((2, 1)), 0.0)
+    nothing = SentenceAlignment(np.arange(2), np.arange(1), np.zeros((2, 1)), np.zeros((2, 1)), 0.0)  # no mass
     check(explanation_as_page(nothing, PairTexts("", "", [], []), DocumentDistance("single")))

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from citeweave import Corpus, synthesize
 from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
-from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import open_truth
@@ -25,14 +25,15 @@ from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, A
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
+from ..conftest import grades_of, import_records
+
 OPTIONS = AspectSuiteOptions(papers=60, queries=20)
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(
-        tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=80, sharers=8, bare=0.1), workers=1
-    )
+    options = SyntheticOptions(papers=80, sharers=8, bare=0.1)
+    return synthesize(tmp_path_factory.mktemp("made") / "corpus", options, workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -59,41 +60,34 @@ def test_pools_hold_who_shares_the_aspect_among_others(corpus: Corpus, suite: Su
     truth = open_truth(corpus)
     assert [task.name for task in suite.tasks] == [*TASKS, "all", *(f"{name}_space" for name in TASKS)]
     for task in suite.tasks[:3]:
-        assert isinstance(task, RankingTask)
-        codes = getattr(truth, task.name)[corpus.rows(list(task.texts.ids))]
-        others = [getattr(truth, name)[corpus.rows(list(task.texts.ids))] for name in TASKS if name != task.name]
-        pools = task.pools
+        assert isinstance(task, RankingTask) and task.texts.labels is not None and task.pools.sentences is not None
+        rows, pools = corpus.rows(list(task.texts.ids)), task.pools
+        codes, *others = (getattr(truth, name)[rows] for name in sorted(TASKS, key=lambda name: name != task.name))
         for number, query in enumerate(pools.queries.tolist()):
             span = slice(pools.offsets[number], pools.offsets[number + 1])
             pool, grades = pools.candidates[span], pools.grades[span]
             assert query not in pool and len(set(pool.tolist())) == len(pool)
             assert ((codes[pool] == codes[query]) == (grades == 1)).all()
             assert 1 <= grades.sum() <= RELEVANT and (grades == 0).any()
-            near = np.any([part[pool] == part[query] for part in others], axis=0) & (grades == 0)
+            shares = np.any([part == part[query] for part in others], axis=0)
+            near = shares[pool] & (grades == 0)
             assert near.sum() <= 2 * NEAR and ((grades == 0) & ~near).sum() <= RANDOM
             # all papers fit into these pools: none that shares another aspect may be missing
-            assert (
-                near.sum() == (np.any([part == part[query] for part in others], axis=0) & (codes != codes[query])).sum()
-            )
-            assert task.texts.labels is not None and pools.sentences is not None
+            assert near.sum() == (shares & (codes != codes[query])).sum()
             assert {task.texts.labels[query][at] for at in pools.sentences[number].tolist()} == {task.name}  # type: ignore[union-attr]
 
 
-def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(
-    corpus: Corpus, suite: Suite, knowing: Path
-) -> None:
+def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(corpus, suite, knowing) -> None:
     opened = SentenceVectors.open(knowing)
     sums = np.stack([opened.sentences(row).sum(axis=0) for row in range(len(opened))])
     whole = VectorSystem(list(opened.ids), sums, name="their sums")
     chance = VectorSystem(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
     for task in suite.tasks[:4]:
         assert isinstance(task, RankingTask)
-        by_aspect = {
-            distance: run_ranking(task, SentenceSystem(opened, temperature=0.01), distance, "wrong").metrics["map"]
-            for distance in ("single", "mean_best", "attention", "transport")
-        }
-        assert by_aspect == {name: pytest.approx(100) for name in by_aspect}
-        mixed, lowest = (run_ranking(task, judged, "cosine", "wrong").metrics["map"] for judged in (whole, chance))
+        for distance in ("single", "mean_best", "attention", "transport"):
+            found = run_ranking(task, SentenceSystem(opened, temperature=0.01), distance, "wrong")
+            assert found.metrics["map"] == pytest.approx(100), distance
+        mixed, lowest = (run_ranking(task, system, "cosine", "wrong").metrics["map"] for system in (whole, chance))
         assert lowest + 10 < mixed < 95
         assert run_ranking(task, Bm25System(), "", "wrong").metrics["map"] > lowest
 
@@ -125,11 +119,8 @@ def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite)
 
 
 def test_draws_depend_on_the_seed_and_fewer_queries_are_the_first(corpus: Corpus, suite: Suite) -> None:
-    def plain(made: Suite) -> list[tuple[str, list[int]]]:
-        task = made.tasks[1]
-        assert isinstance(task, RankingTask)
-        pools = np.split(task.pools.candidates, task.pools.offsets[1:-1])
-        return [(name, pool.tolist()) for name, pool in zip(task.pools.names, pools, strict=True)]
+    def plain(made: Suite) -> list[tuple[str, list[str]]]:
+        return [(name, list(pool)) for name, pool in grades_of(made.tasks[1]).items()]
 
     assert plain(make_suite(corpus, OPTIONS)) == plain(suite)
     assert plain(make_suite(corpus, replace(OPTIONS, queries=7))) == plain(suite)[:7]
@@ -152,8 +143,7 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tm
 
 
 def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
-    (tmp_path / "papers.jsonl").write_text(json.dumps({"id": "a", "title": "A title", "abstract": "One. Two."}) + "\n")
-    real = import_papers(tmp_path / "papers.jsonl", tmp_path / "real").corpus
+    real = import_records(tmp_path, [{"id": "a", "title": "A title", "abstract": "One. Two."}])
     with pytest.raises(ArtifactError, match="is not a synthetic corpus: .* make one with `citeweave synthesize`"):
         make_suite(real)
     with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
@@ -162,23 +152,18 @@ def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
         AspectSuiteOptions(papers=0)
 
 
-def test_the_command(
-    corpus: Corpus, knowing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(corpus: Corpus, knowing: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
-    def judge(judged: str, *more: str) -> dict[str, float]:
+    def run(system: str, *more: str) -> dict[str, float]:
         asked = ["--suite", "aspects", "--data", str(corpus.folder), "--papers", "60", "--queries", "20", "--json"]
         with pytest.raises(SystemExit) as stop:
-            main(["evaluate", judged, *asked, *more, "-o", str(tmp_path / Path(judged).name)])
+            main(["evaluate", system, *asked, *more, "-o", str(tmp_path / Path(system).name)])
         assert stop.value.code in (0, None)
         metrics: dict[str, float] = json.loads(capsys.readouterr().out)["metrics"]
         return metrics
 
-    assert judge(str(knowing), "--distance", "single")["all.map"] == pytest.approx(100)
-    assert list(judge("bm25")) == [
-        *(f"{task}.{metric}" for task in (*TASKS, "all") for metric in ("map", "ndcg%20")),
-        *(f"{task}_space.P_cap_10" for task in TASKS),
-        "spaces.P_cap_10",
-    ]
-    assert list(judge("baseline:tfidf", "--task", "method")) == ["method.map", "method.ndcg%20"]
+    assert run(str(knowing), "--distance", "single")["all.map"] == pytest.approx(100)
+    pools = [f"{task}.{metric}" for task in (*TASKS, "all") for metric in ("map", "ndcg%20")]
+    assert list(run("bm25")) == [*pools, *(f"{task}_space.P_cap_10" for task in TASKS), "spaces.P_cap_10"]
+    assert list(run("baseline:tfidf", "--task", "method")) == ["method.map", "method.ndcg%20"]

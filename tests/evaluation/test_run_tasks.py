@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,13 @@ from ..conftest import Told, content
 EMBED, EVALUATE = "citeweave.evaluation.run_tasks:texts_maker", "citeweave.evaluation.run_tasks:evaluation_maker"
 
 
-def evaluated(
-    name: object, asked: SuiteSpec, output: Path, executor: Told | None = None, **opening: Any
-) -> dict[str, Any]:
+def evaluated(name: object, asked: SuiteSpec, output: Path, executor: Told | None = None, **opening: Any) -> Any:
     """The content of the report."""
     options = OpeningOptions(**{"device": "cpu", **opening})
-    opened = open_system(str(name), options)
-    evaluate(
-        opened if executor is None else SharedSystem(opened, executor, asked, str(name), options), asked.read(), output
-    )
+    system: Any = open_system(str(name), options)
+    if executor is not None:
+        system = SharedSystem(system, executor, asked, str(name), options)
+    evaluate(system, asked.read(), output)
     return content(output)
 
 
@@ -45,59 +44,49 @@ def file(vectors: dict[str, list[float]], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("suite", ["scidocs", "scirepeval", "csfcube", "reviewers"])
-def test_given_vectors(suite: str, folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
+def test_precomputed_vectors(suite, folders, file, tmp_path):
     asked, executor = SuiteSpec(suite, folders[suite]), Told()
     assert evaluated(file, asked, tmp_path / "executor", executor) == evaluated(file, asked, tmp_path / "here")
     assert [work.maker for work in executor.works] == [EVALUATE]
     assert len(executor.made) == len(asked.read().choose(()).tasks)  # few-shot ones too
 
 
-def test_what_cannot_be_answered_is_told_in_the_order_of_tasks(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_what_cannot_be_answered_is_told_in_the_order_of_tasks(folders, tmp_path):
     asked = SuiteSpec("scidocs", folders["scidocs"])  # bm25 cannot classify
     report = evaluated("bm25", asked, tmp_path / "executor", Told())
     assert report == evaluated("bm25", asked, tmp_path / "here")
     assert "bm25 has no vectors" in report["report.json"].decode()
 
 
-def test_an_encoder_reads_papers_shard_by_shard(
-    bert: Path, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embed.EmbeddingOptions.__init__, "__defaults__", _with_shard(6))
+def test_an_encoder_reads_papers_shard_by_shard(bert, folders, tmp_path, monkeypatch):
+    defaults = embed.EmbeddingOptions.__init__.__defaults__
+    small = tuple(6 if value == embed.SHARD else value for value in defaults or ())
+    monkeypatch.setattr(embed.EmbeddingOptions.__init__, "__defaults__", small)
     monkeypatch.setattr("citeweave.evaluation.encoder_systems.SHARD", 6)
     asked, executor = SuiteSpec("scidocs", folders["scidocs"]), Told()
     here = evaluated(bert, asked, tmp_path / "here", cache=tmp_path / "1")
     assert evaluated(bert, asked, tmp_path / "executor", executor, cache=tmp_path / "2") == here
     assert [work.maker for work in executor.works] == [EMBED, EMBED, EVALUATE]
     assert executor.made[:8].count(2) == 2 and max(executor.made) >= 2  # two lists of papers, each of several shards
-    here, there = (
-        {folder.name: content(folder) for folder in (tmp_path / place / "vectors").iterdir()} for place in ("1", "2")
-    )
+    caches = [(tmp_path / place / "vectors").iterdir() for place in ("1", "2")]
+    here, there = ({folder.name: content(folder) for folder in folders} for folders in caches)
     assert there == here and len(here) == 2
 
 
-def _with_shard(size: int) -> tuple[Any, ...]:
-    defaults = embed.EmbeddingOptions.__init__.__defaults__
-    assert defaults is not None
-    return tuple(size if value == embed.SHARD else value for value in defaults)
-
-
-def test_an_encoder_without_a_cache(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_an_encoder_without_a_cache(bert, folders, tmp_path):
     asked, executor = SuiteSpec("mdcr", folders["mdcr"]), Told()
     assert evaluated(bert, asked, tmp_path / "executor", executor) == evaluated(bert, asked, tmp_path / "here")
     assert [work.maker for work in executor.works] == [EVALUATE]
-
-
-def test_sentences_are_counted_where_they_were_read(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
-    asked = SuiteSpec("csfcube", folders["csfcube"])
-    how: dict[str, Any] = {"distance": "single", "max_tokens": 12}
-    report = evaluated(bert, asked, tmp_path / "executor", Told(), **how)
-    assert report == evaluated(bert, asked, tmp_path / "here", **how)
+    # sentences are counted where they were read
+    asked, how = SuiteSpec("csfcube", folders["csfcube"]), {"distance": "single", "max_tokens": 12}
+    report = evaluated(bert, asked, tmp_path / "sentences", Told(), **how)
+    assert report == evaluated(bert, asked, tmp_path / "sentences here", **how)
     assert json.loads(report["report.json"])["model"]["sentences cut away"] > 0
 
 
-def test_every_space_of_a_model(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
-    model = shutil.copytree(bert, tmp_path / "model")
-    rng, names = np.random.default_rng(0), ("background", "method", "result")
+def test_every_space_of_a_model(bert, folders, tmp_path):
+    model, names = shutil.copytree(bert, tmp_path / "model"), ("background", "method", "result")
+    rng = np.random.default_rng(0)
     layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in names}
     save_heads(model, AspectHeads(names, layers))
     asked, executor = SuiteSpec("csfcube", folders["csfcube"]), Told()
@@ -106,12 +95,8 @@ def test_every_space_of_a_model(bert: Path, folders: dict[str, Path], tmp_path: 
         spaces: dict[str, Any] = dict(open_spaces(str(model), opening))
         if place == "executor":
             shared = {"executor": executor, "suite": asked, "name": str(model)}
-            spaces = {
-                name: SharedSystem(
-                    each, opening=OpeningOptions(device="cpu", cache=opening.cache, aspect=name), **shared
-                )
-                for name, each in spaces.items()
-            }
+            for name, each in spaces.items():
+                spaces[name] = SharedSystem(each, opening=replace(opening, aspect=name), **shared)
         evaluate_spaces(spaces, asked.read(), tmp_path / place)
     for name in ("encoder", *names, "all", "matching"):
         assert content(tmp_path / "executor" / name) == content(tmp_path / "here" / name)
@@ -130,20 +115,14 @@ def test_a_suite_made_from_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert evaluated("bm25", asked, tmp_path / "executor", Told()) == evaluated("bm25", asked, tmp_path / "here")
 
 
-def test_failed_tasks_are_judged_by_the_next_run(folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    asked, executor = SuiteSpec("scidocs", folders["scidocs"]), Told(failing=(1,))
+def test_failed_tasks_are_evaluated_by_the_next_run_and_other_data_is_refused(folders, file, tmp_path):
+    asked, executor, again = SuiteSpec("scidocs", folders["scidocs"]), Told(failing=(1,)), Told()
     with pytest.raises(ShardError, match=r"evaluating: 1 of 3 shards"):
         evaluated(file, asked, tmp_path / "r", executor)
     assert not (tmp_path / "r").exists()
-    again = Told()
     assert evaluated(file, asked, tmp_path / "r", again) == evaluated(file, asked, tmp_path / "here")
     assert again.made == [0]  # the one that was missing
     assert len(again.works[0].arguments["tasks"]) == 1
-
-
-def test_other_data_or_another_model_is_refused(folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    executor = Told()
-    evaluated(file, SuiteSpec("scidocs", folders["scidocs"]), tmp_path / "r", executor)
     work = executor.works[0]
     marks = dict.fromkeys(work.arguments["tasks"], "0")
     with pytest.raises(UserError, match="differs here from where the evaluation started"):
@@ -151,26 +130,6 @@ def test_other_data_or_another_model_is_refused(folders: dict[str, Path], file: 
     other = {**work.arguments["system"], "revision": "0"}
     with pytest.raises(UserError, match=r"toy.jsonl has revision"):
         next(LocalExecutor().make(ShardTask(work.maker, {**work.arguments, "system": other}), [0]))
-
-
-@pytest.mark.parametrize(
-    ("opening", "embeds", "evaluates"),
-    [({}, "auto", "cpu"), ({"device": "cuda"}, "cuda", "cpu"), ({"device": "cpu"}, "cpu", "cpu")],
-)
-def test_whoever_only_judges_asks_for_no_card(
-    bert: Path, folders: dict[str, Path], tmp_path: Path, opening: dict[str, str], embeds: str, evaluates: str
-) -> None:
-    """Its vectors lie in the cache; a worker without a card could not open the model on one."""
-    asked, options = SuiteSpec("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
-    encoder = open_system(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
-    executor, suite = Asked(), asked.read()
-    shared = SharedSystem(encoder, executor, asked, str(bert), options)
-    with pytest.raises(StopAsking):
-        shared.embed(suite.tasks)
-    with pytest.raises(StopAsking):
-        next(shared.evaluate(suite.tasks, {task.name: "0" for task in suite.tasks}, {}))
-    assert [work.arguments["system"]["opening"]["device"] for work in executor.works] == [embeds, evaluates]
-    assert [work.gpu for work in executor.works] == [embeds != "cpu", False]
 
 
 class StopAsking(Exception):
@@ -186,3 +145,19 @@ class Asked:
     def make(self, work: ShardTask, numbers: Any) -> Any:
         self.works.append(work)
         raise StopAsking
+
+
+@pytest.mark.parametrize(("device", "embeds"), [("", "auto"), ("cuda", "cuda"), ("cpu", "cpu")])
+def test_whoever_only_evaluates_asks_for_no_card(bert, folders, tmp_path, device, embeds):
+    """Its vectors lie in the cache; a worker without a card could not open the model on one."""
+    opening = {"device": device} if device else {}
+    asked, options = SuiteSpec("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
+    encoder = open_system(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
+    executor, suite = Asked(), asked.read()
+    shared = SharedSystem(encoder, executor, asked, str(bert), options)
+    with pytest.raises(StopAsking):
+        shared.embed(suite.tasks)
+    with pytest.raises(StopAsking):
+        next(shared.evaluate(suite.tasks, {task.name: "0" for task in suite.tasks}, {}))
+    assert [work.arguments["system"]["opening"]["device"] for work in executor.works] == [embeds, "cpu"]
+    assert [work.gpu for work in executor.works] == [embeds != "cpu", False]

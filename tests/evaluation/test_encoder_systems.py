@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
+
+from .conftest import grades_of, lines
 
 VOCABULARY = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
 NAMES = ("background", "method", "result")
@@ -49,8 +52,11 @@ class Counting:
         return self.matrix[[int(text) for text in texts]]
 
 
+Papers = tuple[TaskTexts, NDArray[np.int64], Counting]
+
+
 @pytest.fixture
-def papers() -> tuple[TaskTexts, NDArray[np.int64], Counting]:
+def papers() -> Papers:
     """Twelve papers of two backgrounds, three methods and two results, each told by a direction of its own pair."""
     codes = np.array([(at % 2, at % 3, (at // 2) % 2) for at in range(12)])  # (papers, 3)
     angles = codes * (2 * np.pi / 3)
@@ -61,45 +67,32 @@ def papers() -> tuple[TaskTexts, NDArray[np.int64], Counting]:
 
 def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -> RankingTask:
     """Every paper asks about one facet in turn; relevant is who shares it."""
-    asked = [facets[at % 3] for at in range(12)]
-    others = np.array([[row for row in range(12) if row != at] for at in range(12)])  # (queries, 11)
-    column = np.array([at % 3 for at in range(12)])
-    grades = np.array([codes[others[at], column[at]] == codes[at, column[at]] for at in range(12)])
-    pools = Pools(
-        np.arange(12), np.arange(13) * 11, others.ravel(), grades.ravel().astype(np.int64), texts.ids, groups=asked
-    )
+    graded = {
+        f"p{at}": {f"p{row}": int(codes[row, at % 3] == codes[at, at % 3]) for row in range(12) if row != at}
+        for at in range(12)
+    }
+    pools = replace(Pools.of(texts, graded), groups=[facets[at % 3] for at in range(12)])
     return RankingTask("faceted", texts, pools, RULE)
 
 
-def test_every_query_is_answered_in_its_own_space(papers: tuple[TaskTexts, NDArray[np.int64], Counting]) -> None:
+def test_every_query_is_answered_in_its_own_space(papers: Papers) -> None:
     texts, codes, encoder = papers
-    whole = EncoderSystem(encoder)
-    spaces = aspect_spaces(whole, picking(6))
+    spaces = aspect_spaces(EncoderSystem(encoder), picking(6))
     for facets in (NAMES, ("problem", "method", "finding")):
         task = faceted(texts, codes, facets)
         found = {name: run_ranking(task, system, "", "wrong").metrics["map"] for name, system in spaces.items()}
         assert found["matching"] == pytest.approx(100)
         assert all(found[name] < 99 for name in spaces if name != "matching")
         assert found["all"] == pytest.approx(found["encoder"])  # the pairs have length 1 already
-        search = SearchTask(
-            "search",
-            texts,
-            task.pools.queries,
-            np.arange(12),
-            replace(
-                task.pools,
-                candidates=task.pools.candidates[task.pools.grades == 1],
-                grades=np.ones(sum(task.pools.grades), np.int64),
-                offsets=np.cumsum([0, *np.add.reduceat(task.pools.grades, task.pools.offsets[:-1])]),
-            ),
-            RULE,
-            depth=12,
-        )
+        relevant = {
+            name: {paper: grade for paper, grade in grades.items() if grade} for name, grades in grades_of(task).items()
+        }
+        judgments = replace(Pools.of(texts, relevant), groups=task.pools.groups)
+        search = SearchTask("search", texts, task.pools.queries, np.arange(12), judgments, RULE, depth=12)
         assert run_search(search, spaces["matching"], "", "wrong").metrics["map"] == pytest.approx(100)
         assert run_search(search, spaces["method"], "", "wrong").metrics["map"] == pytest.approx(found["method"])
     assert encoder.read == 12
-    own = spaces["method"].vectors(texts).matrix
-    np.testing.assert_array_equal(own, encoder.matrix[:, 2:4])
+    np.testing.assert_array_equal(spaces["method"].vectors(texts).matrix, encoder.matrix[:, 2:4])
     assert len({system.revision for system in spaces.values()}) == len(spaces)
     assert spaces["method"].name == "counting (method)" and spaces["method"].metadata()["dimension"] == 2
 
@@ -114,26 +107,21 @@ def test_papers_without_vectors_stay_so_in_a_space() -> None:
     assert not nobody.vectors(TaskTexts(["b"], [""], [""])).present.any()
 
 
-def test_matching_says_what_it_lacks(papers: tuple[TaskTexts, NDArray[np.int64], Counting]) -> None:
+def test_matching_says_what_it_lacks(papers: Papers) -> None:
     texts, codes, encoder = papers
     task = faceted(texts, codes, NAMES)
     system = MatchingSpace(EncoderSystem(encoder), picking(6, ("background", "method")))
     with pytest.raises(UserError, match="ask about 'result', but counting has the spaces background, method"):
         run_ranking(task, system, "", "wrong")
     plain = replace(task, pools=replace(task.pools, groups=None))
-    with pytest.raises(
-        UserError, match="the queries of this task ask about none; evaluate one space, such as --aspect back"
-    ):
+    with pytest.raises(UserError, match="task ask about none; evaluate one space, such as --aspect back"):
         run_ranking(plain, system, "", "wrong")
 
 
 @pytest.fixture(scope="module")
 def model(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = shutil.copytree(bert, tmp_path_factory.mktemp("aspects") / "model")
-    rng = np.random.default_rng(0)
-    layers = {
-        name: ((rng.normal(size=(8, 32)).astype(np.float32), rng.normal(size=8).astype(np.float32)),) for name in NAMES
-    }
+    folder, rng = shutil.copytree(bert, tmp_path_factory.mktemp("aspects") / "model"), np.random.default_rng(0)
+    layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in NAMES}
     save_heads(folder, AspectHeads(NAMES, layers))
     return folder
 
@@ -142,12 +130,9 @@ def model(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def csfcube(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With abstracts that the small model can tell apart."""
     folder = shutil.copytree(folders["csfcube"], tmp_path_factory.mktemp("csfcube") / "csfcube")
-    path, words = folder / "abstracts-csfcube-preds.jsonl", VOCABULARY.split()
-    rng = np.random.default_rng(1)
+    path, words, rng = folder / "abstracts-csfcube-preds.jsonl", VOCABULARY.split(), np.random.default_rng(1)
     papers = [json.loads(line) for line in path.read_text().splitlines()]
-    for paper in papers:
-        paper["abstract"] = [" ".join(rng.choice(words, 6)) for _ in range(3)]
-    path.write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    path.write_text(lines({**p, "abstract": [" ".join(rng.choice(words, 6)) for _ in range(3)]} for p in papers))
     return folder
 
 
@@ -173,14 +158,7 @@ def test_every_space_of_a_model_in_one_go(model: Path, csfcube: Path, folders: d
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
 
 
-def test_the_command(
-    model: Path,
-    bert: Path,
-    csfcube: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_command(model: Path, bert: Path, csfcube: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
     def run(system: str | Path, *more: str) -> str:

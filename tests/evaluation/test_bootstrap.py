@@ -25,32 +25,20 @@ from citeweave.evaluation.bootstrap import (
 )
 
 
-def written_out(rows: dict, weights: np.ndarray) -> dict:
-    """Every row as often as it was drawn."""
-    return {
-        f"{name} {copy}": row
-        for (name, row), count in zip(rows.items(), weights.tolist(), strict=True)
-        for copy in range(count)
-    }
+def row_of(rng: np.random.Generator, at: int) -> dict:
+    labels = {"answer": int(rng.integers(3)), "told": int(rng.integers(3))}
+    return {"m": rng.random(), "fold": at % 2, "weight": rng.random() + 0.1, **labels}
 
 
 @pytest.mark.parametrize("way", ["mean", "folds", "weighted", "f1_macro", "f1_weighted", "accuracy", "kendalltau"])
 def test_a_resample_is_the_rows_written_out(way: str) -> None:
     rng = np.random.default_rng(0)
-    rows = {
-        f"r{at}": {
-            "m": rng.random(),
-            "fold": at % 2,
-            "weight": rng.random() + 0.1,
-            "answer": int(rng.integers(3)),
-            "told": int(rng.integers(3)),
-        }
-        for at in range(40)
-    }
+    rows = {f"r{at}": row_of(rng, at) for at in range(40)}
     weights = draw_resamples(list(rows), 5, seed=3, purpose="test")
     found = derive_resamples(way, columns_of(way, rows, "m"), weights)
-    expected = [derive_metric(way, written_out(rows, row), "m") for row in weights]
-    assert found == pytest.approx(expected)
+    for value, counts in zip(found, weights, strict=True):
+        drawn = [row for row, count in zip(rows.values(), counts.tolist(), strict=True) for _ in range(count)]
+        assert value == pytest.approx(derive_metric(way, {str(at): row for at, row in enumerate(drawn)}, "m"))
 
 
 @pytest.mark.parametrize("distinct", [2, 5, 1000])
@@ -80,21 +68,17 @@ def test_macro_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
     assert derive_metric("f1_macro", rows, "f1") == pytest.approx(expected)
 
 
-def test_what_was_not_told_is_wrong_and_no_class() -> None:
-    rows = {"1": {"answer": "a", "told": "a"}, "2": {"answer": "a", "told": None}, "3": {"answer": "b", "told": "b"}}
-    assert derive_metric("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
-    assert derive_metric("accuracy", rows, "accuracy") == pytest.approx(2 / 3)
-
-
-def test_labels_are_sets() -> None:
-    rows = {"1": {"answer": [1, 0], "told": [1, 0]}, "2": {"answer": [1, 1], "told": [0, 1]}}
-    assert derive_metric("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
-    assert derive_metric("accuracy", rows, "accuracy") == 0.5
-
-
-def test_binary_f1_is_of_the_class_one() -> None:
-    rows = {"1": {"answer": 1, "told": 1}, "2": {"answer": 0, "told": 1}, "3": {"answer": 0, "told": 0}}
-    assert derive_metric("f1", rows, "f1") == pytest.approx(2 / 3)
+@pytest.mark.parametrize(
+    ("answers", "told", "metrics"),
+    [  # what was not predicted is wrong, and no class
+        (["a", "a", "b"], ["a", None, "b"], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 2 / 3}),
+        ([[1, 0], [1, 1]], [[1, 0], [0, 1]], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 0.5}),  # sets of labels
+        ([1, 0, 0], [1, 1, 0], {"f1": 2 / 3}),  # of the class one
+    ],
+)
+def test_metrics_of_classes(answers, told, metrics) -> None:
+    rows = {str(at): {"answer": a, "told": b} for at, (a, b) in enumerate(zip(answers, told, strict=True))}
+    assert {name: derive_metric(name, rows, name) for name in metrics} == pytest.approx(metrics)
 
 
 def test_outcomes_derive_their_metrics_and_survive_json() -> None:
@@ -111,13 +95,15 @@ def test_rows_of_one_paper_are_drawn_together() -> None:
     assert set(weights.sum(axis=1).tolist()) == {2, 3, 4}  # q twice, one of each, p twice
 
 
-def test_a_seed_draws_the_same_rows() -> None:
+def test_a_seed_draws_the_same_rows_and_intervals_hold_the_value() -> None:
     assert sum(resample_blocks(10, 1234)) == 1234
-    rows = {str(at): {"map": at / 50} for at in range(50)}
-    outcome = Outcome("t", "ranking", {"map": "mean"}, rows)
+    rows = {str(at): {"map": (at % 10) / 10, "answer": at % 3, "told": at % 2} for at in range(100)}
+    outcome = Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
     first = resample_metric(outcome, "map", 300, seed=5)
     assert (first == resample_metric(outcome, "map", 300, seed=5)).all()
     assert (first != resample_metric(outcome, "map", 300, seed=6)).any()
+    for name, (low, high) in intervals_of([outcome]).items():
+        assert low < outcome.metrics[name.removeprefix("t.")] < high
 
 
 def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -131,30 +117,14 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 0.88 <= held / 200 <= 0.99
 
 
-def test_intervals_hold_the_value() -> None:
-    rows = {str(at): {"map": (at % 10) / 10, "answer": at % 3, "told": at % 2} for at in range(100)}
-    outcome = Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
-    for name, (low, high) in intervals_of([outcome]).items():
-        assert low < outcome.metrics[name.removeprefix("t.")] < high
-
-
 @pytest.mark.parametrize("way", ["mean", "folds", "f1_macro", "kendalltau"])
 def test_systems_together_are_systems_one_by_one(way: str) -> None:
     rng = np.random.default_rng(4)
-    answers = rng.integers(3, size=60).tolist()
-    systems = [
-        columns_of(
-            way,
-            {
-                f"r{at}": {"m": rng.random(), "fold": at % 2, "answer": answers[at], "told": int(rng.integers(3))}
-                for at in range(60)
-            },
-            "m",
-        )
-        for _ in range(7)
-    ]
-    systems.append(systems[0])
-    weights = draw_resamples([f"r{at}" for at in range(60)], 50, seed=3, purpose="test").astype(float)
+    names = [f"r{at}" for at in range(60)]
+    answers = {name: {"answer": int(rng.integers(3))} for name in names}
+    tables = [{name: row_of(rng, at) | answers[name] for at, name in enumerate(names)} for _ in range(7)]
+    systems = [columns_of(way, rows, "m") for rows in [*tables, tables[0]]]
+    weights = draw_resamples(names, 50, seed=3, purpose="test").astype(float)
     found = derive_resamples_of_systems(way, systems, weights)
     assert found == pytest.approx(np.stack([derive_resamples(way, own, weights) for own in systems]), abs=1e-12)
-    assert (found[0] == found[-1]).all(), "who answers alike must not differ"
+    assert (found[0] == found[-1]).all(), "who predicts alike must not differ"

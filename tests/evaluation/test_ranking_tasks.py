@@ -48,45 +48,39 @@ def test_the_user_may_choose_another_distance() -> None:
         run_ranking(task(), far, "transport", "wrong")
 
 
-def test_a_query_without_vector_is_wrong_or_left_out() -> None:
-    wrong = run_ranking(task(), vectors(q2=None), "", "wrong")
-    assert wrong.rows["q2"] == {"map": 0, "ndcg": 0}
-    assert wrong.metrics["map"] == 50
+def run(missing: str, rule: RankingRule | None = None, **changed: list[float] | None):
+    return run_ranking(task(rule), vectors(**changed), "", missing)
+
+
+def test_what_has_no_vector_is_wrong_or_left_out() -> None:
+    wrong, peers = run("wrong", q2=None), run("peers", q2=None)
+    assert wrong.rows["q2"] == {"map": 0, "ndcg": 0} and wrong.metrics["map"] == 50
     assert wrong.coverage["queries without answer"] == 1
-    peers = run_ranking(task(), vectors(q2=None), "", "peers")
-    assert list(peers.rows) == ["q1"]
-    assert peers.metrics["map"] == 100
+    assert list(peers.rows) == ["q1"] and peers.metrics["map"] == 100
     assert peers.coverage["queries left out of the mean"] == 1
-
-
-def test_a_candidate_without_vector_is_never_found() -> None:
-    wrong = run_ranking(task(), vectors(a=None), "", "wrong")
-    assert wrong.rows["q1"]["map"] == 0
-    assert wrong.coverage["pairs without answer"] == 1
-    peers = run_ranking(task(), vectors(a=None), "", "peers")
-    assert peers.rows["q1"]["map"] == 0  # still in the mean, no longer ranked
-
-
-def test_an_empty_candidate_is_ranked_last_by_the_peers_and_no_answer_by_us() -> None:
-    assert run_ranking(task(), vectors(a=[]), "", "wrong").rows["q1"]["map"] == 0
-    assert run_ranking(task(), vectors(a=[]), "", "peers").rows["q1"]["map"] == pytest.approx(1 / 3)
-    assert "q1" not in run_ranking(task(), vectors(q1=[]), "", "peers").rows
-
-
-def test_a_peer_that_stops_is_a_clear_error() -> None:
-    strict = task(RankingRule(("map",), distance="cosine", peers="stop"))
+    wrong = run("wrong", a=None)  # a candidate is never found
+    assert wrong.rows["q1"]["map"] == 0 and wrong.coverage["pairs without answer"] == 1
+    assert run("peers", a=None).rows["q1"]["map"] == 0  # still in the mean, no longer ranked
+    # an empty candidate is ranked last by the peers and is no answer by our rule
+    assert run("wrong", a=[]).rows["q1"]["map"] == 0
+    assert run("peers", a=[]).rows["q1"]["map"] == pytest.approx(1 / 3)
+    assert "q1" not in run("peers", q1=[]).rows
+    stopping = RankingRule(("map",), distance="cosine", peers="stop")
     with pytest.raises(UserError, match="no score for 1 pairs, such as query 'q1' with 'a'"):
-        run_ranking(strict, vectors(a=None), "", "peers")
-    assert run_ranking(strict, vectors(a=None), "", "wrong").rows["q1"]["map"] == 0
+        run("peers", stopping, a=None)
+    assert run("wrong", stopping, a=None).rows["q1"]["map"] == 0
+    with pytest.raises(UserError, match="check that the ids of the vectors are the suite's ids"):
+        run_ranking(task(), VectorSystem(["x"], np.eye(1), name="toy"), "", "peers")
 
 
 def test_scores_are_rounded_before_ties_are_broken_by_id() -> None:
     near = PrecomputedScores({"q1": {"a": 0.500001, "b": 0.500002, "c": 0.1}, "q2": {"b": 1.0}}, name="run")
     assert run_ranking(task(), near, "", "wrong").rows["q1"]["map"] == pytest.approx(1 / 2)
-    grades = {"q1": {"a": 0, "b": 1, "c": 0}}
-    rounded = RankingRule(("map",), decimals=5)
-    tied = RankingTask("toy", TEXTS, Pools.of(TEXTS, grades), rounded)
+    pools = Pools.of(TEXTS, {"q1": {"a": 0, "b": 1, "c": 0}})
+    tied = RankingTask("toy", TEXTS, pools, RankingRule(("map",), decimals=5))
     assert run_ranking(tied, near, "", "wrong").rows["q1"]["map"] == 1  # "b" beats "a" at a tie
+    with pytest.raises(NoAnswerError, match="can rank but not classify"):
+        near.vectors(TEXTS)
 
 
 def test_folds_average_means() -> None:
@@ -97,22 +91,12 @@ def test_folds_average_means() -> None:
     assert list(some.rows) == ["q2"]
 
 
-def test_no_answer_at_all_is_an_error_of_ids() -> None:
-    with pytest.raises(UserError, match="check that the ids of the vectors are the suite's ids"):
-        run_ranking(task(), VectorSystem(["x"], np.eye(1), name="toy"), "", "peers")
-
-
 def test_reviewers_are_scored_by_their_best_papers() -> None:
     texts = TaskTexts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
     given = VectorSystem(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
-    pools = Pools.of(texts, {"s": {"ann": 1, "bob": 0}})
+    pools, rule = Pools.of(texts, {"s": {"ann": 1, "bob": 0}}), RankingRule(("P_1",), distance="cosine")
     people = Reviewers(np.array([0, 0, 0, 0, 0, 2, 3]), np.array([1, 2, 3]), top=1)
-    outcome = run_ranking(
-        RankingTask("hard", texts, pools, RankingRule(("P_1",), distance="cosine"), reviewers=people),
-        given,
-        "",
-        "wrong",
-    )
+    outcome = run_ranking(RankingTask("hard", texts, pools, rule, reviewers=people), given, "", "wrong")
     assert outcome.ranked["s"] == [("ann", pytest.approx(1)), ("bob", pytest.approx(0))]
     assert best_mean(np.array([np.nan]), 3) != best_mean(np.array([np.nan]), 3)
 
@@ -120,20 +104,8 @@ def test_reviewers_are_scored_by_their_best_papers() -> None:
 def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
     texts = TaskTexts.of_ids(["q", "a", "b", "c"], lacking="x")
     given = VectorSystem(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
-    search = SearchTask(
-        "find",
-        texts,
-        np.array([0]),
-        np.array([1, 2, 3]),
-        Pools.of(texts, {"q": {"a": 1, "c": 1}}),
-        RankingRule(("map", "recall_2"), distance="cosine"),
-        depth=2,
-    )
+    judgments, rule = Pools.of(texts, {"q": {"a": 1, "c": 1}}), RankingRule(("map", "recall_2"), distance="cosine")
+    search = SearchTask("find", texts, np.array([0]), np.array([1, 2, 3]), judgments, rule, depth=2)
     outcome = run_search(search, given, "", "wrong")
     assert outcome.rows["q"] == {"map": pytest.approx(0.5), "recall_2": pytest.approx(0.5)}
     assert [paper for paper, _ in outcome.ranked["q"]] == ["a", "b"]
-
-
-def test_scores_have_no_vectors() -> None:
-    with pytest.raises(NoAnswerError, match="can rank but not classify"):
-        PrecomputedScores({}, name="run").vectors(TEXTS)
