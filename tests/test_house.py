@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,18 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 HEAVY = ["torch", "transformers", "faiss", "ray", "sentence_transformers", "numba", "pyarrow", "polars"]
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> set[str]:
     """The rooms of citeweave that a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = (
-                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "citeweave" else [node.module]
-            )
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = inside if node.module == "citeweave" else [node.module]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
@@ -67,7 +72,7 @@ def test_no_files_import_each_other() -> None:
     modules = {module_of(path): path for path in SOURCE.rglob("*.py")}
     arrows = {}
     for name, path in modules.items():
-        imports = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+        imports = [node for node in tree(path).body if isinstance(node, ast.ImportFrom)]
         inside = [(node.module or "", alias.name) for node in imports for alias in node.names]
         named = {f"{module}.{each}" if f"{module}.{each}" in modules else module for module, each in inside}
         arrows[name] = {each for each in named if each in modules and each != name}
@@ -102,7 +107,7 @@ def test_files_are_chapters() -> None:
 def test_one_name_means_one_class() -> None:
     owners: dict[str, list[str]] = {}
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 owners.setdefault(node.name, []).append(path.name)
     assert not {name: files for name, files in owners.items() if len(files) > 1}
@@ -111,7 +116,7 @@ def test_one_name_means_one_class() -> None:
 def test_nothing_unsafe_is_loaded() -> None:
     """No pickle, eval, exec or torch.load anywhere; arrays are read by `citeweave.core.columns`, never by numpy.load."""
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
                 assert not {"pickle", "marshal", "shelve", "dill"} & set(names), path
@@ -146,6 +151,6 @@ def test_nothing_else_opens_files_for_reading() -> None:
     others = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
-        if path != SOURCE / "core/files.py" and any(map(opens_for_reading, ast.walk(ast.parse(path.read_text()))))
+        if path != SOURCE / "core/files.py" and any(map(opens_for_reading, ast.walk(tree(path))))
     }
     assert others <= WORK_FILES, sorted(others - WORK_FILES)
