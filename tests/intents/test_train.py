@@ -1,7 +1,6 @@
 """Training on a small BERT: it learns a rule that needs the mark, the same twice, and survives its folder."""
 
-import dataclasses
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,23 +12,18 @@ from citeweave.intents.options import ClassifierOptions
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+from citeweave.intents.network import load_delta, save_delta  # noqa: E402
 from citeweave.intents.train import ClassifierCardNotes, hold_out_dev, train_classifier  # noqa: E402
 
-Planted = Callable[[int, int], LabeledSet]
+
+def changed(labeled, change):
+    return replace(labeled, examples=tuple(map(change, labeled.examples)))
 
 
 @pytest.fixture(scope="module")
 def options(marked_bert):
-    return ClassifierOptions(
-        base=str(marked_bert),
-        rank=8,
-        epochs=6,
-        batch=16,
-        learning_rate=1e-2,
-        span_dropout=0.0,
-        max_tokens=32,
-        dropout=0.0,
-    )
+    training = {"epochs": 6, "batch": 16, "learning_rate": 1e-2, "span_dropout": 0.0, "dropout": 0.0}
+    return ClassifierOptions(base=str(marked_bert), rank=8, max_tokens=32, **training)
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +32,11 @@ def trained(options, planted, tmp_path_factory):
     return train_classifier(TrainingSets(planted(300, 1), planted(90, 2)), folder, options)
 
 
-def test_it_learns_a_rule_that_needs_the_mark(trained, planted):
-    unseen = planted(120, 3)
-    found = evaluate_classifier(trained.open(), unseen)
-    assert found["macro_f1"] > 90
-    blind = dataclasses.replace(
-        unseen, examples=tuple(dataclasses.replace(row, citance=Citance(row.citance.text)) for row in unseen.examples)
-    )
-    assert evaluate_classifier(trained.open(), blind)["macro_f1"] < 80  # which citation is asked about is not known
-
-
-def test_the_folder_gives_what_the_report_says(trained, planted):
-    classifier = trained.open()
+def test_it_learns_a_rule_that_needs_the_mark_and_reports_what_the_folder_gives(trained, planted):
+    unseen, classifier = planted(120, 3), trained.open()
+    assert evaluate_classifier(classifier, unseen)["macro_f1"] > 90
+    blind = changed(unseen, lambda row: replace(row, citance=Citance(row.citance.text)))
+    assert evaluate_classifier(classifier, blind)["macro_f1"] < 80  # which citation is asked about is not known
     dev = planted(90, 2)
     found = evaluate_classifier(classifier, dev)
     assert found["macro_f1"] == trained.report["dev"]["macro_f1"]
@@ -74,8 +61,6 @@ def test_predictions_do_not_depend_on_batches_or_order(trained, planted):
 
 
 def test_int8_and_float16_files_agree(trained, options, planted, tmp_path):
-    from citeweave.intents.network import load_delta, save_delta
-
     delta = load_delta(trained.folder / DELTA)
     save_delta(tmp_path / "int8", delta, "int8")
     again = load_delta(tmp_path / "int8")
@@ -84,39 +69,33 @@ def test_int8_and_float16_files_agree(trained, options, planted, tmp_path):
         steps = value.abs().amax(dim=-1, keepdim=True) / 127
         assert ((again[name] - value).abs() <= steps * 0.51 + 1e-6).all(), name
     assert (tmp_path / "int8").stat().st_size < (trained.folder / DELTA).stat().st_size
-    short = dataclasses.replace(options, epochs=0.2)
+    short = replace(options, epochs=0.2)
     sets = TrainingSets(planted(40, 1), planted(20, 2))
     citances = [row.citance for row in planted(30, 5).examples]
-    half, small = (
-        train_classifier(sets, tmp_path / f"as-{name}", short, about=ClassifierCardNotes(precision=name))
-        .open()
-        .predict(citances)
-        for name in ("float16", "int8")
-    )
-    np.testing.assert_allclose(half, small, atol=0.05)
+    notes = {name: ClassifierCardNotes(precision=name) for name in ("float16", "int8")}
+    made = [train_classifier(sets, tmp_path / f"as-{name}", short, about=about) for name, about in notes.items()]
+    np.testing.assert_allclose(*(one.open().predict(citances) for one in made), atol=0.05)
 
 
 def test_training_is_the_same_twice(options, planted, tmp_path):
-    short = dataclasses.replace(options, epochs=1, dropout=0.1, section_dropout=0.5, span_dropout=0.5)
+    short = replace(options, epochs=1, dropout=0.1, section_dropout=0.5, span_dropout=0.5)
     sets = TrainingSets(planted(48, 1), planted(24, 2))
     first, second = (train_classifier(sets, tmp_path / name, short).open() for name in ("a", "b"))
     assert first.hash == second.hash
-    other = train_classifier(sets, tmp_path / "c", dataclasses.replace(short, seed=1)).open()
+    other = train_classifier(sets, tmp_path / "c", replace(short, seed=1)).open()
     assert other.hash != first.hash
 
 
 def test_teachers_unlabeled_and_auxiliary_sentences(options, planted, tmp_path):
     train = planted(60, 1)
     citances = [row.citance for row in planted(40, 6).examples]
-    arc = LabeledSet(
-        "acl_arc", ("uses", "other"), tuple(dataclasses.replace(r, label=r.label % 2) for r in train.examples)
-    )
+    halves = changed(train, lambda row: replace(row, label=row.label % 2)).examples
+    arc = LabeledSet("acl_arc", ("uses", "other"), halves)
     worth = LabeledSet("worthiness", ("none", "cited"), arc.examples)
     sets = TrainingSets(train, None, (section_examples(citances), arc, worth), tuple(citances))
-    asked = dataclasses.replace(
-        options, epochs=1, teachers=2, teacher_epochs=1, agreement=0.5, balanced=True, keep="best"
-    )
-    made = train_classifier(sets, tmp_path / "taught", asked)
+    teachers = {"teachers": 2, "teacher_epochs": 1, "agreement": 0.5}
+    taught = replace(options, epochs=1, balanced=True, keep="best", **teachers)
+    made = train_classifier(sets, tmp_path / "taught", taught)
     assert made.report["unlabeled"] == 40 and len(made.report["teacher_dev_macro_f1"]) == 2
     classifier = made.open()
     assert classifier.tasks == ("scicite", "acl_arc")  # scaffolds are not kept
@@ -127,7 +106,7 @@ def test_teachers_unlabeled_and_auxiliary_sentences(options, planted, tmp_path):
 
 @pytest.mark.parametrize("parts", ["all", "head"])
 def test_other_parts_survive_their_folder(parts, options, planted, tmp_path):
-    short = dataclasses.replace(options, epochs=1, parts=parts, pooling="mark" if parts == "all" else "cls")
+    short = replace(options, epochs=1, parts=parts, pooling="mark" if parts == "all" else "cls")
     made = train_classifier(TrainingSets(planted(48, 1), planted(40, 2)), tmp_path / "made", short)
     assert evaluate_classifier(made.open(), planted(40, 2))["macro_f1"] == made.report["dev"]["macro_f1"]
 
@@ -140,25 +119,23 @@ def test_a_tenth_of_each_label_is_held_back(planted):
     assert not {id(row) for row in sets.train.examples} & {id(row) for row in sets.dev.examples}
 
 
-def test_another_encoder_is_refused(trained, save_bert, options, tmp_path):
+def test_another_encoder_and_bad_input_are_refused(trained, save_bert, options, planted, tmp_path):
     classifier = trained.open()
     other = save_bert(tmp_path / "other", seed=7)
-    classifier.config = dataclasses.replace(classifier.config, base=str(other))
+    classifier.config = replace(classifier.config, base=str(other))
     with pytest.raises(ArtifactError, match="was trained on .* of revision"):
         classifier.predict([Citance("a paper [3]")])
-
-
-def test_bad_input_is_named(options, planted, trained, tmp_path):
-    one = planted(30, 1)
-    one = dataclasses.replace(one, examples=tuple(dataclasses.replace(row, label=1) for row in one.examples))
+    one = changed(planted(30, 1), lambda row: replace(row, label=1))
     with pytest.raises(UserError, match="all 30 labeled sentences are 'method'; training needs at least two labels"):
         train_classifier(TrainingSets(one), tmp_path / "one", options)
     with pytest.raises(UserError, match="--rank is 99; the layers of this encoder allow 1 to 32"):
-        train_classifier(TrainingSets(planted(30, 1)), tmp_path / "rank", dataclasses.replace(options, rank=99))
-    with pytest.raises(UserError, match="--pooling is 'men'"):
-        dataclasses.replace(options, pooling="men")
-    with pytest.raises(UserError, match="--section-dropout is 2; it must be from 0 to 1"):
-        dataclasses.replace(options, section_dropout=2)
+        train_classifier(TrainingSets(planted(30, 1)), tmp_path / "rank", replace(options, rank=99))
+    for wrong, message in (
+        ({"pooling": "men"}, "--pooling is 'men'"),
+        ({"section_dropout": 2}, "--section-dropout is 2; it must be from 0 to 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            replace(options, **wrong)
     path = trained.folder / DELTA
     saved = path.read_bytes()
     try:

@@ -20,23 +20,15 @@ def test_any_text_is_cut_without_loss(text, start, end):
     kept = "".join(part for part in parts if part not in (TARGET, OTHER))
     rest = iter(text)
     assert all(character in rest for character in kept)  # in order, nothing added
-    assert "".join(split_at_marks(text, None, remove=True)) == "".join(
-        part for part in split_at_marks(text, None) if part != TARGET
-    )
+    unmarked = [part for part in split_at_marks(text, None) if part != TARGET]
+    assert "".join(split_at_marks(text, None, remove=True)) == "".join(unmarked)
 
 
 def test_the_span_among_others():
     text = "Growth (Li, 2001; Wu, 2002; Xu, 2003) and [4] use Ruffus here."
     start = text.index("Wu")
-    assert split_at_marks(text, (start, start + 8)) == [
-        "Growth ",
-        OTHER,
-        TARGET,
-        OTHER,
-        " and ",
-        OTHER,
-        " use Ruffus here.",
-    ]
+    parts = ["Growth ", OTHER, TARGET, OTHER, " and ", OTHER, " use Ruffus here."]
+    assert split_at_marks(text, (start, start + 8)) == parts
     start = text.index("Ruffus")
     assert split_at_marks(text, (start, start + 6))[-2:] == [TARGET, " here."]
     assert "Ruffus" in split_at_marks(text, (start, start + 6))[-3]
@@ -85,7 +77,7 @@ def test_a_long_sentence_is_cut_around_its_mark(reader, place):
         assert words(reader, found.ids)[:3] == ["[CLS]", "models", "[SEP]"]
 
 
-def test_short_and_empty_sentences(reader):
+def test_short_empty_and_huge_sentences(reader):
     one, mark, empty, blank, odd = reader.read([Citance(text) for text in ("cell", "[3]", "", " \n", "\ud800 cell")])
     assert words(reader, one.ids) == ["[CLS]", "cell", "[SEP]"] and not len(one.marks)
     assert mark.marks.tolist() == [1] and len(mark.ids) == 3
@@ -93,9 +85,7 @@ def test_short_and_empty_sentences(reader):
     assert len(odd.ids) > 2
     titled = reader.read([Citance("a cell", None, "data " * 400)])[0]
     assert len(titled.ids) <= 32 and words(reader, titled.ids)[-3:] == ["a", "cell", "[SEP]"]
-
-
-def test_a_page_taken_for_a_sentence(reader):
+    # a page taken for a sentence
     text = "data " * 200_000 + "[3] cell"
     found = reader.read([Citance(text, (1_000_000, 1_000_003))])[0]
     assert words(reader, found.ids)[found.marks[0]] == TARGET

@@ -6,21 +6,9 @@ import json
 import pytest
 
 from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.intents import examples
 from citeweave.intents.citances import Citance
-from citeweave.intents.examples import (
-    ACL_ARC,
-    SCICITE,
-    THREE_OF_SIX,
-    Example,
-    LabeledSet,
-    SetFiles,
-    drop_dev_sentences,
-    parse_auxiliary,
-    read_labeled,
-    read_sets,
-    read_unlabeled,
-    section_examples,
-)
+from citeweave.intents.examples import SCICITE, Example, LabeledSet, SetFiles, read_labeled, read_sets
 
 
 def write(path, *records):
@@ -39,7 +27,7 @@ def test_three_spellings(tmp_path):
         {"text": "  ", "intent": "background"},
         {"text": "d", "intent": "background", "split": "test"},
     )
-    found = read_labeled([path], SCICITE, split="train", label_map=THREE_OF_SIX)
+    found = read_labeled([path], SCICITE, split="train", label_map=examples.THREE_OF_SIX)
     assert [row.citance for row in found.examples] == [
         Citance("a [3]", (2, 5), "Methods"),
         Citance("b [4]", (2, 5), ""),
@@ -47,13 +35,11 @@ def test_three_spellings(tmp_path):
     ]
     assert [found.labels[row.label] for row in found.examples] == ["method", "result", "method"]
     assert [row.confidence for row in found.examples] == [0.7, 1.0, 1.0]
-    assert found.counts() == {
-        "read": 5,
-        "kept": 3,
-        "rejected": {"another split": 1, "no text": 1},
-        "labels": {"background": 0, "method": 2, "result": 1},
-    }
-    assert len(read_unlabeled(path)) == 4 and len(read_unlabeled(path, limit=2)) == 2
+    labels, rejected = {"background": 0, "method": 2, "result": 1}, {"another split": 1, "no text": 1}
+    assert found.counts() == {"read": 5, "kept": 3, "rejected": rejected, "labels": labels}
+    assert len(examples.read_unlabeled(path)) == 4 and len(examples.read_unlabeled(path, limit=2)) == 2
+    far = {"string": "We use [1].", "label": "method", "citeStart": 7, "citeEnd": 10**400}
+    assert [row.citance.span for row in read_labeled([write(tmp_path / "far.jsonl", far)]).examples] == [None]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +51,7 @@ def test_three_spellings(tmp_path):
         (["[1]"], "line 1 is not a JSON object"),
     ],
 )
-def test_what_is_refused(tmp_path, lines, words):
+def test_wrong_lines_are_refused(tmp_path, lines, words):
     with pytest.raises(InputError, match=words):
         read_labeled([write(tmp_path / "c.jsonl", *lines)])
 
@@ -100,23 +86,21 @@ def test_dev_sentences_in_another_spelling_are_left_out():
     def made(*texts):
         return LabeledSet("scicite", SCICITE, tuple(Example(Citance(text), 0) for text in texts))
 
-    train = made(
-        "The cells have grown 4–7 times as told [3].", "The cells have grown in vitro as told [3].", "[3]", "[4]"
-    )
-    left = drop_dev_sentences(train, made("The cells have grown 4‚Äì7 times as told [3].", "[4]"))
+    train = made("The cells have grown 4–7 times as said [3].", "The cells have grown anew as said [3].", "[3]", "[4]")
+    left = examples.drop_dev_sentences(train, made("The cells have grown 4‚Äì7 times as said [3].", "[4]"))
     assert left.examples == train.examples[1:3]
     assert left.rejected == {"also a dev sentence": 2}
-    assert drop_dev_sentences(train, made("Something else altogether is said here.")) is train
+    assert examples.drop_dev_sentences(train, made("Something else altogether is said here.")) is train
 
 
 def test_auxiliary_tasks(tmp_path):
-    found = section_examples([Citance("a", None, "3 Methods"), Citance("b"), Citance("c", None, "4. Results")])
+    found = examples.section_examples([Citance("a", None, "3 Methods"), Citance("b"), Citance("c", None, "4. Results")])
     assert [found.labels[row.label] for row in found.examples] == ["method", "results"]
     assert all(row.citance.section == "" for row in found.examples)
     with pytest.raises(UserError, match="the task of --auxiliary is 'sektion'"):
-        parse_auxiliary(["sektion=x"])
+        examples.parse_auxiliary(["sektion=x"])
     with pytest.raises(UserError, match="it must be TASK=FILE"):
-        parse_auxiliary(["section"])
+        examples.parse_auxiliary(["section"])
     worth = write(tmp_path / "w.jsonl", {"text": "a", "is_citation": True}, {"text": "b", "label": "none"})
     read = read_labeled([worth], ("none", "cited"), task="worthiness")
     assert [row.label for row in read.examples] == [1, 0]
@@ -125,11 +109,5 @@ def test_auxiliary_tasks(tmp_path):
 def test_real_files(shared):
     three = read_labeled([shared / "data" / "scicite" / "contexts.jsonl.gz"], split="dev")
     assert three.counts()["labels"] == {"background": 538, "method": 255, "result": 123}
-    six = read_labeled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], ACL_ARC, task="acl_arc")
+    six = read_labeled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], examples.ACL_ARC, task="acl_arc")
     assert len(six.examples) == 1941
-
-
-def test_places_of_hundreds_of_digits_are_none(tmp_path):
-    record = {"string": "We use [1].", "label": "method", "citeStart": 7, "citeEnd": 10**400}
-    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
-    assert len(read_labeled([tmp_path / "a.jsonl"]).examples) == 1
