@@ -1,7 +1,5 @@
 """Sorting through files gives what sorting in memory gives."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Splits: nothing moves when the corpus grows, citations follow the citing paper, errors say what to do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,37 +11,27 @@ from citeweave.corpus.split import SplitPart, hash_ids, split_by_share, split_by
 IDS = [f"s2:{number}" for number in range(5000)]
 
 
-def test_years_cut_where_asked() -> None:
-    split = split_by_year([2010, 2015, 2016, 2017, 2020], validation_from=2016, test_from=2017)
-    assert split.codes.tolist() == [
-        SplitPart.TRAIN,
-        SplitPart.TRAIN,
-        SplitPart.VALIDATION,
-        SplitPart.TEST,
-        SplitPart.TEST,
-    ]
-    assert split.as_json() == {"train": 2, "validation": 1, "test": 2, "unknown_years": 0}
+TRAIN, VALIDATION, TEST = SplitPart.TRAIN, SplitPart.VALIDATION, SplitPart.TEST
 
 
-def test_unknown_years_train_and_are_counted() -> None:
-    split = split_by_year([0, 2015, 2016, 2017, 0], validation_from=2016, test_from=2017)
-    assert split.train.tolist() == [0, 1, 4]
-    assert split.unknown_years == 2
-
-
-def test_equal_years_leave_validation_out() -> None:
-    assert split_by_year([2015, 2016], validation_from=2016, test_from=2016).as_json()["validation"] == 0
-
-
-def test_citations_follow_the_citing_paper() -> None:
-    split = split_by_year([2015, 2016, 2017], validation_from=2016, test_from=2017)
-    citing = np.array([2, 2, 0, 1])
-    assert split.of_citations(citing).tolist() == [
-        SplitPart.TEST,
-        SplitPart.TEST,
-        SplitPart.TRAIN,
-        SplitPart.VALIDATION,
-    ]
+@pytest.mark.parametrize(
+    ("years", "validation_from", "codes", "unknown_years"),
+    [
+        ([2010, 2015, 2016, 2017, 2020], 2016, [TRAIN, TRAIN, VALIDATION, TEST, TEST], 0),
+        ([0, 2015, 2016, 2017, 0], 2016, [TRAIN, TRAIN, VALIDATION, TEST, TRAIN], 2),  # unknown years train
+        ([2015, 2017], 2017, [TRAIN, TEST], 0),  # equal years leave validation out
+    ],
+)
+def test_years_cut_papers_and_citations_follow_the_citing_paper(
+    years: list[int], validation_from: int, codes: list[int], unknown_years: int
+) -> None:
+    split = split_by_year(years, validation_from=validation_from, test_from=2017)
+    assert split.codes.tolist() == codes and split.unknown_years == unknown_years
+    assert split.train.tolist() == [row for row, code in enumerate(codes) if code == TRAIN]
+    counts = {name: codes.count(part) for name, part in (("train", TRAIN), ("validation", VALIDATION), ("test", TEST))}
+    assert split.as_json() == {**counts, "unknown_years": unknown_years}
+    citing = np.array([1, 1, 0])
+    assert split.of_citations(citing).tolist() == [codes[1], codes[1], codes[0]]
 
 
 def test_wrong_years_are_refused() -> None:
@@ -55,21 +43,18 @@ def test_wrong_years_are_refused() -> None:
         split_by_year([0, 0], validation_from=2016, test_from=2017)
 
 
-def test_shares_are_about_what_was_asked() -> None:
+def test_shares_are_about_what_was_requested_and_seeds_draw_apart() -> None:
     counts = split_by_share(IDS, validation=0.1, test=0.2, seed=3).as_json()
     assert abs(counts["validation"] - 500) < 85  # four standard deviations
     assert abs(counts["test"] - 1000) < 115
-
-
-def test_seeds_draw_apart() -> None:
     first, second = (split_by_share(IDS, validation=0.1, test=0.1, seed=seed) for seed in (1, 2))
-    both = np.intersect1d(first.test, second.test)
-    assert 20 < len(both) < 85  # about a tenth of a tenth
+    assert 20 < len(np.intersect1d(first.test, second.test)) < 85  # about a tenth of a tenth
 
 
 def test_hashes_are_pinned() -> None:
     """The same on every machine and in every version: splits in published results stay what they are."""
-    assert hash_ids(["s2:1", "doi:10.1000/ü", ""], seed=1).tolist() == PINNED
+    pinned = [14091426604737907990, 9136903942087014420, 561324649295477674]
+    assert hash_ids(["s2:1", "doi:10.1000/ü", ""], seed=1).tolist() == pinned
 
 
 @given(st.permutations(range(40)), st.integers(20, 40))
@@ -104,12 +89,9 @@ def test_wrong_shares_are_refused(validation: float, test: float, message: str) 
         split_by_share(IDS, validation=validation, test=test, seed=1)
 
 
-def test_an_empty_part_is_an_error_unless_nobody_asked_for_it() -> None:
+def test_an_empty_part_is_an_error_unless_its_share_is_0() -> None:
     with pytest.raises(EmptyResultError, match="only 2 papers"):
         split_by_share(IDS[:2], validation=0.01, test=0.01, seed=1)
     with pytest.raises(EmptyResultError):
         split_by_share([], validation=0.1, test=0.1, seed=1)
     assert split_by_share(IDS[:2], validation=0.0, test=0.0, seed=1).as_json()["train"] == 2
-
-
-PINNED = [14091426604737907990, 9136903942087014420, 561324649295477674]

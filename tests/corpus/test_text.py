@@ -1,7 +1,5 @@
 """What an encoder reads, and sentence boundaries: the traps of scientific prose, any text at all, real abstracts."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time
@@ -19,40 +17,28 @@ from citeweave.corpus.text import SEPARATOR, TextRecipe, paper_text, sentence_te
 # --- the recipe ------------------------------------------------------------------------------------
 
 
-def test_a_missing_part_takes_its_separator_with_it() -> None:
+def test_parts_are_joined_as_the_recipe_has_them() -> None:
     assert paper_text("Title", "Abstract.") == "Title[SEP]Abstract."
-    assert paper_text("Title", "") == "Title"
-    assert paper_text(" \n", "Abstract.") == "Abstract."
-    assert paper_text("", "") == ""
-
-
-def test_order_and_optional_parts_follow_the_recipe() -> None:
+    assert paper_text("Title", "") == "Title"  # a missing part takes its separator with it
+    assert paper_text(" \n", "Abstract.") == "Abstract." and paper_text("", "") == ""
     recipe = TextRecipe(parts=("authors", "abstract", "venue", "title"), separator=" | ")
     assert paper_text("T", "A", recipe, venue="V", authors=("Ada", "Bo")) == "Ada, Bo | A | V | T"
     assert paper_text("T", "A", recipe) == "A | T"
     assert paper_text("T", "A", venue="V", authors=("Ada",)) == "T[SEP]A"
-
-
-def test_a_text_cannot_fake_the_separator() -> None:
+    assert paper_text(" Deep\n learning ", "We\t do.") == "Deep learning[SEP]We do."
+    # a text cannot fake the separator
     assert paper_text("On [SEP] tokens", "We study [SEP].").count(SEPARATOR) == 1
     assert paper_text("On [SEP] tokens", "") == "On [sep] tokens"
 
 
-def test_white_space_does_not_change_the_text() -> None:
-    assert paper_text(" Deep\n learning ", "We\t do.") == "Deep learning[SEP]We do."
-
-
-def test_the_hash_is_stable_and_tells_recipes_apart() -> None:
+def test_the_hash_is_stable_and_recipes_must_make_sense() -> None:
     assert TextRecipe().hash == "92eb0cdf42e5"  # a change of this value makes every stored vector stale
     assert TextRecipe(parts=json.loads('["title", "abstract"]')) == TextRecipe()
     others = [TextRecipe(parts=("abstract", "title")), TextRecipe(parts=("title",)), TextRecipe(separator=" ")]
     assert len({recipe.hash for recipe in [TextRecipe(), *others]}) == 4
-
-
-@pytest.mark.parametrize("parts", [(), ("title", "title"), ("titel",)])
-def test_a_recipe_that_makes_no_sense_is_refused(parts: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match="text recipe part"):
-        TextRecipe(parts=parts)
+    for parts in ((), ("title", "title"), ("titel",)):
+        with pytest.raises(UserError, match="text recipe part"):
+            TextRecipe(parts=parts)
 
 
 # --- traps: | marks where a new sentence starts ----------------------------------------------------
@@ -95,7 +81,7 @@ TRAPS = [
 
 
 @pytest.mark.parametrize("marked", TRAPS)
-def test_traps(marked: str) -> None:
+def test_sentences_end_where_a_reader_would_end_them(marked: str) -> None:
     text = marked.replace("|", "")
     assert "|".join(text[start:end] for start, end in sentences(text)) == marked
 
@@ -107,25 +93,10 @@ def test_sentence_texts_are_stripped_and_never_empty() -> None:
 
 # --- any text --------------------------------------------------------------------------------------
 
-_PIECES = [
-    "et al.",
-    "Fig.",
-    "RESULTS",
-    "RESULTS:",
-    "e.g.",
-    "A.",
-    ". ",
-    "\n\n",
-    "(",
-    ")",
-    "«",
-    "'",
-    '"',
-    "。",
-    "We",
-    "0.05.",
-]
-_ANY_TEXT = st.text(st.characters(codec=None)) | st.lists(st.sampled_from(_PIECES) | st.text(max_size=3)).map("".join)
+_PIECES = ["et al.", "Fig.", "RESULTS", "RESULTS:", "e.g.", "A.", ". ", "\n\n", "(", ")", "«", "'", '"', "。", "0.05."]
+_ANY_TEXT = st.text(st.characters(codec=None)) | st.lists(st.sampled_from([*_PIECES, "We"]) | st.text(max_size=3)).map(
+    "".join
+)
 
 
 def _covers(text: str, found: list[tuple[int, int]]) -> bool:
@@ -162,7 +133,7 @@ def test_time_grows_with_the_length_only(unit: str) -> None:
 
 
 def _inner_ends(text: str, spans: list[tuple[int, int]]) -> set[int]:
-    """Ends of all sentences but the last, counted in signs other than white space."""
+    """Ends of all sentences but the last, counted in characters other than white space."""
     total = len("".join(text.split()))
     return {len("".join(text[:end].split())) for _, end in spans} - {0, total}
 

@@ -1,7 +1,5 @@
 """The fixture `read_all`: the records that a reader yields for a file, and its counts."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

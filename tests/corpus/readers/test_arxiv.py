@@ -1,7 +1,5 @@
 """arXiv: Atom feeds with their disguised errors, and the snapshot's JSON lines."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -79,31 +77,3 @@ def test_a_wrong_value_in_any_field_is_read_or_counted(read_all, wrong):
 def test_authors_year_and_withdrawal_have_fallbacks(read_all, changes, authors, year, withdrawn):
     (paper,) = read_all(arxiv, [RECORD | changes]).papers
     assert (paper.authors, paper.year, paper.extra.get("withdrawn", False)) == (authors, year, withdrawn)
-
-
-@pytest.mark.parametrize(
-    ("name", "papers", "errors"),
-    [
-        ("atom_search_10.xml", 10, {}),
-        ("atom_old_id.xml", 1, {}),
-        ("atom_two_ids.xml", 1, {}),
-        ("atom_empty.xml", 0, {}),
-        ("atom_error_400.xml", 0, {"error message of the arXiv API": 1}),
-        ("arxiv-metadata-oai-snapshot.200.jsonl", 200, {}),
-    ],
-)
-def test_real_files_are_counted(read_all, shared, name, papers, errors):
-    found = read_all(arxiv, shared / "samples/arxiv" / name)
-    assert (len(found.papers), found.rejected("papers")) == (papers, errors)
-
-
-def test_real_values_are_read(read_all, shared):
-    folder = shared / "samples/arxiv"
-    papers = read_all(arxiv, folder / "arxiv-metadata-oai-snapshot.200.jsonl").papers
-    assert papers[0].title == "Calculation of prompt diphoton production cross sections at Tevatron and LHC energies"
-    assert (papers[0].authors[0], papers[1].fields) == ("C. Balázs", ("math.CO", "cs.CG"))
-    assert sum(not p.ids for p in papers) == 83
-    assert sum("journal_ref" not in p.extra for p in papers) == 91
-    assert [p.id for p in papers if p.extra.get("withdrawn")] == ["arxiv:0704.0156"]
-    (old,) = read_all(arxiv, folder / "atom_old_id.xml").papers
-    assert (old.id, old.year, old.fields) == ("arxiv:astro-ph/0601001", 2006, ("astro-ph",))

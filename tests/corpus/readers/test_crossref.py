@@ -1,7 +1,5 @@
 """Crossref: envelopes, tagged abstracts, null dates, and references with and without a DOI."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -63,41 +61,3 @@ def test_lists_dumps_and_lines_are_read(read_all):
     found = read_all(reader, [api, dump, {"DOI": "10.1000/d", "title": "D"}])
     assert found.papers == [Paper(f"doi:10.1000/{name}", name.upper()) for name in "abd"]
     assert found.rejected("papers") == {"no DOI": 1, "no title and no abstract": 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "works", "references", "unusable"),
-    [
-        ("work_10.1136_jclinpath-2020-206745.json", 1, 36, 1),
-        ("work_10.1038_srep16696.json", 1, 62, 0),
-        ("work_10.1016_j.softx.2022.101207.json", 1, 38, 13),
-        ("work_10.2139_ssrn.4079400.json", 1, 0, 0),
-        ("works_query_ecology_2.json", 2, 0, 0),
-        ("works_cursor_widget_20.json", 20, 64, 25),
-        ("works_sample_10.json", 10, 189, 49),
-        ("works_publisher_santa_maria_20.json", 20, 193, 117),
-        ("works_types_report_20.json", 20, 0, 0),
-    ],
-)
-def test_real_files_are_counted(shared, read_all, name, works, references, unusable):
-    found = read_all(reader, shared / "samples/crossref" / name)
-    assert len(found.full) == works and found.rejected("papers") == {}
-    assert len(found.citations) + unusable == references
-    assert sum(found.rejected("citations").values()) == unusable
-    assert not any("<jats" in p.abstract or "</" in p.title + p.abstract for p in found.full)
-
-
-def test_real_values_are_read(shared, read_all):
-    folder = shared / "samples/crossref"
-    clinical = read_all(reader, folder / "work_10.1136_jclinpath-2020-206745.json").papers[0]
-    start = "Construction of a reference material panel for detecting KRAS / NRAS / EGFR / BRAF / MET mutations"
-    assert clinical.title == start + " in plasma ctDNA"
-    assert clinical.abstract.startswith("Background The absence of high-quality next-generation sequencing (NGS)")
-    assert (clinical.year, clinical.updated) == (2020, 20251121)
-    assert (len(clinical.authors), clinical.authors[0]) == (15, "Jun Xu")
-    widget = read_all(reader, folder / "works_cursor_widget_20.json").full
-    assert sum(p.year is None for p in widget) == 2 and sum(not p.authors for p in widget) == 4
-    litstudy = read_all(reader, folder / "work_10.1016_j.softx.2022.101207.json")
-    assert litstudy.papers[0].fields == ("Computer Science Applications", "Software")
-    jupyter = "title:jupyter notebooks a publishing format for reproducible computational workflows|2016"
-    assert Citation("doi:10.1016/j.softx.2022.101207", jupyter) in litstudy.citations

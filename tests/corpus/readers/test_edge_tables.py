@@ -1,7 +1,5 @@
 """Rows of broken CSV files: none lost, in linear time and bounded memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,10 +3,10 @@
 Counted are the calls that reading makes, of Python and of C, and the characters that pass through `clean_text`.
 """
 
-from __future__ import annotations
-
+import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus import plain_text
 from citeweave.corpus.paper import Context
-from citeweave.corpus.readers import bibtex, jats, plain, s2orc, xml_records
+from citeweave.corpus.readers import bibtex, jats, plain, ris, s2orc, xml_records
 
 SMALL = 20_000
 HEAD = (
@@ -36,12 +37,16 @@ def nested_citing(size: int) -> str:
     return f"{HEAD}<body>{one * (size // len(one))}</body><back>{REFERENCES}</back></article>"
 
 
-def full_text(text: str, every: int) -> str:
+def full_text(text: str, every: int, **more: object) -> str:
     marks = [{"start": at, "end": at + 1, "attributes": {"ref_id": "b0"}} for at in range(0, len(text), every)]
     entry = [{"start": 0, "end": 5, "attributes": {"id": "b0", "matched_paper_id": 5}}]
-    annotations = {"bibref": json.dumps(marks), "bibentry": json.dumps(entry)}
-    annotations["paragraph"] = json.dumps([{"start": 0, "end": len(text)}])
-    return json.dumps({"corpusid": 1, "title": "T", "content": {"text": text, "annotations": annotations}}) + "\n"
+    annotations = {"bibref": marks, "bibentry": entry, **more}
+    content = {"text": text, "annotations": {name: json.dumps(spans) for name, spans in annotations.items()}}
+    return json.dumps({"corpusid": 1, "title": "T", "content": content}) + "\n"
+
+
+def one_paragraph(text: str) -> str:
+    return full_text(text, 40, paragraph=[{"start": 0, "end": len(text)}])
 
 
 def children(size: int) -> str:
@@ -56,8 +61,8 @@ def chain(size: int) -> str:
 SHAPES: dict[str, tuple[ModuleType, Callable[[int], str]]] = {
     "nested paragraphs": (jats, nested),
     "nested paragraphs that cite": (jats, nested_citing),
-    "empty lines": (s2orc, lambda size: full_text("\n\n" * (size // 5), 40)),
-    "short lines": (s2orc, lambda size: full_text("a\n\n" * (size // 6), 40)),
+    "empty lines": (s2orc, lambda size: one_paragraph("\n\n" * (size // 5))),
+    "short lines": (s2orc, lambda size: one_paragraph("a\n\n" * (size // 6))),
     "children of volumes": (bibtex, children),
     "a chain of volumes": (bibtex, chain),
     "entries without an end": (bibtex, lambda size: "crossref " + "@a{v, crossref={v} " * (size // 19)),
@@ -116,11 +121,31 @@ def test_lines_that_cite_nothing_cost_no_objects(tmp_path: Path, monkeypatch: py
             super().__init__(*arguments)
 
     monkeypatch.setattr(s2orc, "_Span", Counted)
-    text = "a\n\n" * 10_000
-    marks = [{"start": 3 * at, "end": 3 * at + 1, "attributes": {"ref_id": "b0"}} for at in range(0, 10_000, 1000)]
-    entry = [{"start": 0, "end": 1, "attributes": {"id": "b0", "matched_paper_id": 5}}]
-    annotations = {"bibref": json.dumps(marks), "bibentry": json.dumps(entry)}
-    record = {"corpusid": 1, "title": "T", "content": {"text": text, "annotations": annotations}}
-    (tmp_path / "file").write_text(json.dumps(record) + "\n")
+    (tmp_path / "file").write_text(full_text("a\n\n" * 10_000, 3000))
     contexts = [one for one in s2orc.read(Source(tmp_path / "file"), Tally()) if isinstance(one, Context)]
     assert len(contexts) == 10 and made < 100
+
+
+BIBTEX = [
+    *["{", "@", "@a{", "@a{x,", ",", "%", "}", "a=", "#", "\\", "@comment("],
+    "\n@a{",
+    '"',
+    "@string{a=a#a}\n",
+    " ",
+    "and ",
+]
+RIS = ["\n", "\r", "TY  - J\n", "AU  - A, B\n", "x\n", " ", ",", "TI  - T\n", "ER  -\n", "TY  - J"]
+OPENINGS = {
+    bibtex: ["@article{k, author = ", "@article{k, title = {T}, author = {", ""],
+    ris: ["TY  - JOUR\nTI  - T\n"],
+}
+
+
+@pytest.mark.parametrize(("reader", "unit"), [*((bibtex, unit) for unit in BIBTEX), *((ris, unit) for unit in RIS)])
+def test_one_piece_repeated_takes_no_quadratic_time(reader: ModuleType, unit: str, tmp_path: Path) -> None:
+    for opening in OPENINGS[reader]:
+        (tmp_path / "file").write_text(opening + unit * (500_000 // len(unit)))
+        begin = time.process_time()
+        with contextlib.suppress(InputError):
+            list(reader.read(Source(tmp_path / "file"), Tally()))
+        assert time.process_time() - begin < 10  # takes about a second; quadratic behavior takes minutes

@@ -1,9 +1,5 @@
 """PubMed XML and MEDLINE text: hand-made records for the traps, real ones for the truth."""
 
-from __future__ import annotations
-
-import pytest
-
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import pubmed
 
@@ -69,46 +65,3 @@ def test_medline_text_joins_lines_and_ends_records_at_the_next_pmid(read_all):
     assert found.papers == [Paper("pmid:12", *front, ("Iron", "Humans"), ids, updated=20041117)]
     assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
     assert found.notes == {"line is not UTF-8, read as Latin-1": 1, "line without a tag": 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "papers", "citations"),
-    [
-        ("entrez_pubmed1.xml", 2, 0),
-        ("entrez_pubmed4.xml", 1, 48),  # the 49th link is a comment on the paper
-        ("entrez_pubmed6.xml", 1, 53),
-        ("entrez_pubmed7.xml", 1, 49),
-        ("pubmed-29768149.xml", 1, 0),
-        ("MedlineImporterTestArticleItalics.xml", 1, 43),
-        ("MedlineImporterTestMathML.xml", 1, 0),
-        ("MedlineImporterTestPubmedBook.xml", 1, 0),
-        ("medline_pubmed_result1.txt", 1, 0),
-        ("medline_pubmed_result2.txt", 4, 0),
-        ("medline_pubmed_result3.txt", 1, 0),
-    ],
-)
-def test_real_files_are_counted(read_all, shared, name, papers, citations):
-    found = read_all(pubmed, shared / "samples/pubmed" / name)
-    assert (len(found.papers), len(found.citations)) == (papers, citations)
-    assert found.rejected("papers") == found.rejected("citations") == {}
-
-
-def test_real_values_are_read(read_all, shared):
-    folder = shared / "samples/pubmed"
-    first, second = read_all(pubmed, folder / "entrez_pubmed1.xml").papers
-    assert (first.id, first.abstract, first.year) == ("pmid:12091962", "", 1990)
-    assert first.fields[0] == "Acquired Immunodeficiency Syndrome"
-    assert (second.id, second.ids) == ("pmid:9997", ("doi:10.1016/0005-2795(76)90109-4",))
-    (lung,) = read_all(pubmed, folder / "entrez_pubmed7.xml").papers
-    assert "(1) inhaled He3/Xe129 MRI ventilation and" in lung.abstract
-    assert lung.authors[-1] == "Canadian Respiratory Research Network"
-    (telomere,) = read_all(pubmed, folder / "entrez_pubmed4.xml").papers
-    assert "genetic variants at the TERT gene region" in telomere.title
-    assert telomere.abstract.startswith("OBJECTIVE: Telomere shortening")
-    assert " DESIGN: We measured" in telomere.abstract
-    (book,) = read_all(pubmed, folder / "MedlineImporterTestPubmedBook.xml").papers
-    assert book.title.startswith("Rheumatoid Arthritis: National Clinical Guideline")
-    assert (book.year, book.abstract, len(book.authors)) == (2009, "just a dummy.", 2)
-    scop, diagram, *_ = read_all(pubmed, folder / "medline_pubmed_result2.txt").papers
-    assert scop.ids == ("doi:10.1186/1471-2105-7-10", "pmcid:1373603")
-    assert diagram.title == "GenomeDiagram: a python package for the visualization of large-scale genomic data."

@@ -1,7 +1,5 @@
 """RIS and Web of Science records: the dialects of the databases, and damage."""
 
-from __future__ import annotations
-
 import pytest
 
 from citeweave.core.errors import InputError
@@ -76,35 +74,3 @@ def test_web_of_science_is_read_with_its_references(read_all):
 def test_another_format_is_refused(read_all):
     with pytest.raises(InputError, match=r"made\.ris holds no RIS record"):
         read_all(ris, "PMID- 123\nTI  - A MEDLINE record\n", "made.ris")
-
-
-@pytest.mark.parametrize(
-    ("name", "papers", "abstracts", "dois"),
-    [
-        ("embase.ris", 6, 6, 6),
-        ("example_wos.ris", 2, 2, 2),
-        ("litstudy_example.ris", 25, 25, 24),
-        ("ovid_psycinfo.ris", 6, 6, 6),
-        ("proquest.ris", 6, 6, 6),
-        ("pubmed_zotero.ris", 6, 6, 6),
-        ("scopus.first30.ris", 30, 29, 29),
-        ("zotero.first30.ris", 30, 30, 30),
-    ],
-)
-def test_real_files_are_counted(shared, read_all, name, papers, abstracts, dois):
-    found = read_all(ris, shared / "samples/ris" / name)
-    assert len(found.papers) == papers and found.rejected("papers") == {}
-    assert sum(bool(paper.abstract) for paper in found.papers) == abstracts
-    assert sum(any(one.startswith("doi:") for one in (paper.id, *paper.ids)) for paper in found.papers) == dois
-    assert all(paper.title and paper.year and paper.authors and paper.venue for paper in found.papers)
-
-
-def test_real_values_are_read(shared, read_all):
-    folder = shared / "samples/ris"
-    ovid = read_all(ris, folder / "ovid_psycinfo.ris").papers[0]
-    assert (ovid.id, ovid.ids, ovid.authors[0]) == ("2019-65183-001", ("doi:10.1002/cpp.2398",), "Ines A Trindade")
-    twice = read_all(ris, folder / "litstudy_example.ris").papers[:2]
-    assert twice[0].authors == ("G. Kalbe",) and twice[1].authors[0] == "M. Bobák"
-    wos = read_all(ris, folder / "example_wos.ris")  # the records say NR 59 and NR 86
-    assert len(wos.citations) + wos.rejected("citations")["reference without usable id"] == 59 + 86
-    assert wos.citations[0] == Citation("doi:10.1021/bi049798f", "doi:10.1073/pnas.83.22.8589")

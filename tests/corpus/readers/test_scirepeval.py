@@ -1,10 +1,6 @@
 """SciRepEval: three kinds of rows in two outer shapes."""
 
-from __future__ import annotations
-
 import json
-
-import pytest
 
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import scirepeval as reader
@@ -45,29 +41,3 @@ def test_labels_become_extra(read_all):
     found = read_all(reader, json.dumps([{"corpus_id": 4, "mag_id": 40, "title": "T", "abstract": "A.", **raw}, 3]))
     assert found.papers == [Paper("s2:4", "T", "A.", fields=("Mathematics",), ids=("mag:40",), extra=extra)]
     assert found.rejected("papers") == {"not a JSON object": 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "papers", "without_abstract"),
-    [
-        ("specter_small.first20.json", 60, 1),
-        ("fos_small.first25.json", 25, 5),
-        ("mesh_small.first40.json", 40, 0),
-        ("s2and_small.first6.json", 66, None),
-        ("search_small.first4.jsonl", 40, 4),
-    ],
-)
-def test_real_files_are_counted(shared, read_all, name, papers, without_abstract):
-    found = read_all(reader, shared / "samples/scirepeval" / name)
-    assert len(found.papers) == papers and found.rejected("papers") == {}
-    assert without_abstract is None or sum(not p.abstract for p in found.papers) == without_abstract
-    assert len(found.citations) == (20 if name.startswith("specter") else 0)
-
-
-def test_real_values_are_read(shared, read_all):
-    folder = shared / "samples/scirepeval"
-    triplets = read_all(reader, folder / "specter_small.first20.json")
-    assert triplets.citations[0] == Citation("s2:12871252", "s2:207211621")
-    mesh = read_all(reader, folder / "mesh_small.first40.json").papers[0]
-    assert (mesh.id, mesh.ids) == ("s2:7571069", ("mag:2469651880",))
-    assert mesh.extra == {"descriptor": "Liver Neoplasms", "qualifier": "surgery"}

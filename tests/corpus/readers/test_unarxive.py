@@ -1,7 +1,5 @@
 """unarXive: markers in the text, references with and without resolved ids, the layouts of 2022 and 2024."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -75,17 +73,9 @@ def test_old_ids_are_read_and_unusable_records_counted(read_all):
     assert found.citations == [Citation("arxiv:2105.00002", "doi:10.1000/one")]
 
 
-def test_a_real_sample_is_read(shared, read_all):
-    found = read_all(reader, shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl")
-    numbers = ("11791", "11825", "11739", "11813", "11802", "11827")
-    assert [p.id for p in found.papers] == [f"arxiv:2212.{number}" for number in numbers]
-    assert found.papers[0].authors[1] == "Eyyüb Sari" and found.papers[5].updated == 20221226
-    # bib_entries of the six records: 0, 9, 0, 30, 1, 10
-    assert len(found.citations) == 37 and found.rejected("citations") == {"reference without usable id": 13}
-    assert len({c.citing for c in found.citations}) == 4
+def test_real_citing_sentences_are_read(shared, read_all):
+    contexts = read_all(reader, shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").contexts
     text = "Thirty years ago it was pointed out in our paper [CIT] that these observations have nothing to do with "
     cited = ("arxiv:hep-ph/9204236",)
-    assert found.contexts[1] == Context("arxiv:2212.11825", text + "deconfinement.", cited, "Introduction")
-    assert Citation("arxiv:2212.11802", "arxiv:2211.16294") in found.citations
-    assert len(found.contexts) == 36 and found.rejected("contexts") == {"no cited paper": 6}
-    assert not any("{{" in c.text for c in found.contexts)
+    assert contexts[1] == Context("arxiv:2212.11825", text + "deconfinement.", cited, "Introduction")
+    assert not any("{{" in context.text for context in contexts)

@@ -1,7 +1,5 @@
 """Streaming XML: bounded, without namespaces, without network, and one error for any damage."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest
@@ -12,11 +10,14 @@ from citeweave.corpus.readers import xml_records
 from citeweave.corpus.readers.xml_records import element_text, outermost_elements, root_name
 
 
+def records(tmp_path, content: bytes):
+    (tmp_path / "set.xml").write_bytes(content)
+    source = Source(tmp_path / "set.xml")
+    return xml_records.xml_records(source, roots={"set", "paper"}, records={"paper"}, what="a set")
+
+
 def titles(tmp_path, content: bytes) -> list[str]:
-    path = tmp_path / "set.xml"
-    path.write_bytes(content)
-    found = xml_records.xml_records(Source(path), roots={"set", "paper"}, records={"paper"}, what="a set")
-    return [element_text(paper.find("title"), {"fn"}) for paper in found]
+    return [element_text(paper.find("title"), {"fn"}) for paper in records(tmp_path, content)]
 
 
 @pytest.mark.parametrize(
@@ -28,18 +29,23 @@ def titles(tmp_path, content: bytes) -> list[str]:
         (b"<s:set xmlns:s='urn:x'><s:paper><s:title>spaced</s:title></s:paper></s:set>", ["spaced"]),
         (b"<set><paper><paper><title>inner</title></paper></paper></set>", [""]),
         (
-            b"<!DOCTYPE set SYSTEM 'http://nowhere.invalid/x.dtd'><set><paper><title>a&nbsp;&alpha;</title></paper></set>",
+            b"<!DOCTYPE paper SYSTEM 'http://nowhere.invalid/x.dtd'><paper><title>a&nbsp;&alpha;</title></paper>",
             ["a α"],
+        ),
+        (
+            b'<!DOCTYPE set [<!ENTITY a "Al&b;"><!ENTITY b "pha"><!ATTLIST title lang CDATA "en">]>'
+            b"<set><paper><title>&a; &amp; &b;</title></paper></set>",
+            ["Alpha & pha"],
         ),
         (b"<paper><title>kept<fn>gone</fn> tail</title></paper>", ["kept tail"]),
         ("<?xml version='1.0' encoding='iso-8859-1'?><paper><title>é</title></paper>".encode("latin-1"), ["é"]),
     ],
 )
-def test_records_and_their_text(tmp_path, content, expected):
+def test_records_are_yielded_with_their_text(tmp_path, content, expected):
     assert titles(tmp_path, content) == expected
 
 
-def test_more_records_than_the_parser_reads_ahead(tmp_path):
+def test_there_may_be_more_records_than_the_parser_reads_ahead(tmp_path):
     content = b"<set>" + b"".join(b"<y/><paper><title>%d</title></paper>" % n for n in range(30_000)) + b"</set>"
     assert titles(tmp_path, content) == [str(n) for n in range(30_000)]
 
@@ -95,19 +101,13 @@ def test_what_grows_inside_the_parser_is_refused(tmp_path, declared, inside, pro
 
 
 def test_a_long_namespace_takes_no_memory(tmp_path):
-    path = tmp_path / "set.xml"
     names = b"".join(b"<p:a%d p:b%d=''/>" % (n, n) for n in range(2000))
-    path.write_bytes(b"<set><paper xmlns:p='" + b"u" * 300_000 + b"'>" + names + b"</paper></set>")
+    content = b"<set><paper xmlns:p='" + b"u" * 300_000 + b"'>" + names + b"</paper></set>"
     tracemalloc.start()
-    (paper,) = xml_records.xml_records(Source(path), roots={"set"}, records={"paper"}, what="a set")
+    (paper,) = records(tmp_path, content)
     assert len(paper) == 2000 and paper[7].attrib == {"b7": ""} and paper.attrib == {}
     assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
     tracemalloc.stop()
-
-
-def test_small_entities_are_read(tmp_path):
-    head = b'<!DOCTYPE set [<!ENTITY a "Al&b;"><!ENTITY b "pha"><!ATTLIST title lang CDATA "en">]>'
-    assert titles(tmp_path, head + b"<set><paper><title>&a; &amp; &b;</title></paper></set>") == ["Alpha & pha"]
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,11 @@ def test_small_entities_are_read(tmp_path):
         (b"", ""),
     ],
 )
-def test_root_name(data, name):
+def test_the_root_is_found_in_the_head(data, name):
     assert root_name(FileHead("x", data)) == name
 
 
-def test_depth_and_nesting(tmp_path):
-    path = tmp_path / "deep.xml"
-    path.write_bytes(b"<set><paper>" + b"<a>x" * 100_000 + b"</a>" * 100_000 + b"</paper></set>")
-    for paper in xml_records.xml_records(Source(path), roots={"set"}, records={"paper"}, what="a set"):
+def test_deep_elements_are_read(tmp_path):
+    for paper in records(tmp_path, b"<set><paper>" + b"<a>x" * 100_000 + b"</a>" * 100_000 + b"</paper></set>"):
         assert element_text(paper) == "x" * 100_000
         assert len(list(outermost_elements(paper, "a"))) == 1

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +44,13 @@ def openalex_answers(server: Any, works: list[Any]) -> Any:
     citing = server.work(90, "A review of insects and lamps", 2022, "10.1000/review", (1, 2, 3, 4), "We review.")
     lacking = {n: server.work(n, f"A classic of the field number {n}", 1990, abstract="A classic.") for n in (50, 60)}
 
-    def answer(asked: Any) -> Any:
-        kind, _, value = asked.query["filter"].partition(":")
+    def answer(request: Any) -> Any:
+        kind, _, value = request.query["filter"].partition(":")
         if kind == "doi":
             found = [one for one in works if one["doi"].lower().removeprefix("https://doi.org/") in value.split("|")]
         elif kind == "title.search":
-            found = [
-                one
-                for one in works
-                if set(value.split())
-                & {"streets", "bear", "identifier"}
-                & set(one["title"].lower().replace(",", "").split())
-            ]
+            words = set(value.split()) & {"streets", "bear", "identifier"}
+            found = [one for one in works if words & set(one["title"].lower().replace(",", "").split())]
         elif kind == "cites":
             found = [citing]
         else:
@@ -71,9 +64,9 @@ def test_openalex_fills_a_library(server: Any, library: Corpus, tmp_path: Path) 
     assert len(incomplete_rows(library)) == 7
     server.answer = openalex_answers(server, records(server.work))
     service = OpenAlex(Client(server.openalex(), tmp_path / "cache", pause=lambda seconds: None))
-    told = enrich_library(library, service, tmp_path / "fetched")
-    assert (told.asked, told.found, told.ambiguous, told.not_found) == (7, 3, 1, 3)
-    assert (told.citing, told.lacking, told.stopped) == (1, 2, "")
+    report = enrich_library(library, service, tmp_path / "fetched")
+    assert (report.asked, report.found, report.ambiguous, report.not_found) == (7, 3, 1, 3)
+    assert (report.citing, report.lacking, report.stopped) == (1, 2, "")
     richer = join_fetched(library, tmp_path / "fetched", tmp_path / "richer")
     assert len(richer) == 7 + 1 + 2  # every record joined its paper; the review and the two classics are new
     assert [richer.ids[row] for row in range(7)] == [library.ids[row] for row in range(7)]
@@ -86,58 +79,57 @@ def test_openalex_fills_a_library(server: Any, library: Corpus, tmp_path: Path) 
     assert len(incomplete_rows(richer)) < 10
     assert [bool(richer.flags[row] & STUB) for row in range(10)] == [False] * 7 + [True] * 3
     again = enrich_library(library, OpenAlex(Client(server.openalex(), tmp_path / "cache")), tmp_path / "fetched")
-    assert again == told and len(server.asked) == service.client.requests  # all out of the cache
+    assert again == report and len(server.requests) == service.client.requests  # all out of the cache
 
 
 def test_only_ids_and_titles_are_sent(server: Any, library: Corpus, tmp_path: Path) -> None:
     enrich_library(library, OpenAlex(Client(server.openalex(), pause=lambda seconds: None)), tmp_path / "fetched")
-    assert {frozenset(asked.query) for asked in server.asked} == {frozenset({"filter", "select", "per_page", "cursor"})}
-    titles = [asked.query["filter"] for asked in server.asked if asked.query["filter"].startswith("title")]
-    assert "title.search:lamps streets and the insects they kill" in titles and not any(
-        one.endswith(":moths") for one in titles
-    )
+    assert {frozenset(request.query) for request in server.requests} == {
+        frozenset({"filter", "select", "per_page", "cursor"})
+    }
+    titles = [request.query["filter"] for request in server.requests if request.query["filter"].startswith("title")]
+    assert "title.search:lamps streets and the insects they kill" in titles
+    assert not any(title.endswith(":moths") for title in titles)
 
 
 def test_semantic_scholar_fills_a_library(server: Any, library: Corpus, tmp_path: Path) -> None:
     papers = records(server.paper)
     papers[1]["externalIds"] = {"ArXiv": "2001.00001"}
 
-    def answer(asked: Any) -> Any:
-        if asked.path == "/paper/batch":
-            known = {f"DOI:{one['externalIds'].get('DOI', '')}": one for one in papers} | {
-                "ARXIV:2001.00001": papers[1]
-            }
-            return server.reply(
-                [known.get(id) or next((p for p in papers if p["paperId"] == id), None) for id in asked.body["ids"]]
-            )
-        if asked.path == "/paper/search/match":
-            found = papers[2] if "streets" in asked.query["query"] else None
-            return server.reply({"data": [found]}) if found else server.reply({"error": "Title match not found"}, 404)
-        return server.reply(
-            {"data": [{"contexts": [], "citingPaper": server.paper(90, "A review of insects and lamps", 2022)}]}
-        )
+    known = {f"DOI:{one['externalIds'].get('DOI', '')}": one for one in papers} | {
+        one["paperId"]: one for one in papers
+    }
+    known["ARXIV:2001.00001"] = papers[1]
+    review = {"data": [{"contexts": [], "citingPaper": server.paper(90, "A review of insects and lamps", 2022)}]}
+
+    def answer(request: Any) -> Any:
+        if request.path == "/paper/batch":
+            return server.reply([known.get(id) for id in request.body["ids"]])
+        if request.path == "/paper/search/match":
+            is_known = "streets" in request.query["query"]
+            return server.reply({"data": [papers[2]]}) if is_known else server.reply({"error": "no match"}, 404)
+        return server.reply(review)
 
     server.answer = answer
-    told = enrich_library(
-        library, SemanticScholar(Client(server.s2(), pause=lambda seconds: None)), tmp_path / "fetched"
-    )
-    assert (told.found, told.ambiguous, told.not_found, told.citing) == (3, 0, 4, 3)
+    service = SemanticScholar(Client(server.s2(), pause=lambda seconds: None))
+    report = enrich_library(library, service, tmp_path / "fetched")
+    assert (report.found, report.ambiguous, report.not_found, report.citing) == (3, 0, 4, 3)
     richer = join_fetched(library, tmp_path / "fetched", tmp_path / "richer")
     assert len(richer) == 8 and richer.abstracts[richer.row("title")] == "Lamps kill."
 
 
-def test_a_stop_keeps_what_came(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_a_stop_keeps_what_was_received(server: Any, library: Corpus, tmp_path: Path) -> None:
     answers = openalex_answers(server, records(server.work))
     stop = server.reply({}, 429, {"X-RateLimit-Remaining": "0"})
-    server.answer = lambda asked: stop if asked.query["filter"].startswith("title") else answers(asked)
-    told = enrich_library(library, OpenAlex(Client(server.openalex())), tmp_path / "fetched")
-    assert (told.found, told.not_found, told.citing) == (2, 0, 0) and "renewed" in told.stopped
+    server.answer = lambda request: stop if request.query["filter"].startswith("title") else answers(request)
+    report = enrich_library(library, OpenAlex(Client(server.openalex())), tmp_path / "fetched")
+    assert (report.found, report.not_found, report.citing) == (2, 0, 0) and "renewed" in report.stopped
     assert (tmp_path / "fetched" / "openalex_papers.jsonl").read_text().count("\n") == 2
 
 
-def test_limits(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_requests_stay_within_their_limits(server: Any, library: Corpus, tmp_path: Path) -> None:
     service = OpenAlex(Client(server.openalex(), options=HttpOptions(tries=1)))
     enrich_library(library, service, tmp_path / "fetched", EnrichOptions(titles=1, citing=0, lacking=0))
-    assert sum(asked.query["filter"].startswith("title") for asked in server.asked) == 1
+    assert sum(request.query["filter"].startswith("title") for request in server.requests) == 1
     with pytest.raises(UserError, match="titles of the enrichment is -1"):
         EnrichOptions(titles=-1)

@@ -1,6 +1,4 @@
-"""A real HTTP server on this machine whose answers the tests script, and made-up records in the services' formats."""
-
-from __future__ import annotations
+"""A real HTTP server on this machine whose responses the tests script, and invented records in the services' formats."""
 
 import json
 import threading
@@ -16,7 +14,7 @@ from citeweave.corpus.services.service import OPENALEX, S2, Service
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One request as the server saw it."""
 
     path: str
@@ -33,50 +31,37 @@ class Reply:
     raw: bytes | None = None
 
 
-def _work(
-    number: int, title: str, year: int = 2020, doi: str = "", cites: tuple[int, ...] = (), abstract: str = ""
-) -> Any:
+Numbers = tuple[int, ...]
+
+
+def _work(number: int, title: str, year: int = 2020, doi: str = "", cites: Numbers = (), abstract: str = "") -> Any:
     """A work of OpenAlex."""
-    return {
-        "id": f"https://openalex.org/W{number}",
-        "doi": f"https://doi.org/{doi}" if doi else None,
-        "title": title,
-        "publication_year": year,
-        "ids": {"openalex": f"https://openalex.org/W{number}"},
-        "abstract_inverted_index": {word: [place] for place, word in enumerate(abstract.split())} if abstract else None,
-        "referenced_works": [f"https://openalex.org/W{cited}" for cited in cites],
-        "locations": [],
-    }
+    index = {word: [place] for place, word in enumerate(abstract.split())} if abstract else None
+    own = {"id": f"https://openalex.org/W{number}", "doi": f"https://doi.org/{doi}" if doi else None, "title": title}
+    own |= {"ids": {"openalex": f"https://openalex.org/W{number}"}, "publication_year": year, "locations": []}
+    references = [f"https://openalex.org/W{cited}" for cited in cites]
+    return {**own, "abstract_inverted_index": index, "referenced_works": references}
 
 
-def _paper(
-    number: int, title: str, year: int = 2020, doi: str = "", cites: tuple[int, ...] = (), abstract: str = ""
-) -> Any:
+def _paper(number: int, title: str, year: int = 2020, doi: str = "", cites: Numbers = (), abstract: str = "") -> Any:
     """A paper of Semantic Scholar."""
-    return {
-        "paperId": f"{number:040x}",
-        "corpusId": number,
-        "externalIds": {"CorpusId": number, **({"DOI": doi} if doi else {})},
-        "title": title,
-        "year": year,
-        "abstract": abstract or None,
-        "references": [
-            {"paperId": f"{cited:040x}", "title": f"Cited paper number {cited}", "year": 2001} for cited in cites
-        ],
-    }
+    ids = {"CorpusId": number, **({"DOI": doi} if doi else {})}
+    cited = [{"paperId": f"{n:040x}", "title": f"Cited paper number {n}", "year": 2001} for n in cites]
+    own = {"paperId": f"{number:040x}", "corpusId": number, "externalIds": ids, "title": title, "year": year}
+    return {**own, "abstract": abstract or None, "references": cited}
 
 
 class ScriptedServer:
-    """Answers with the replies that were scripted, then with what `answer` makes of the request."""
+    """Sends the replies of its script, then what `answer` returns for the request."""
 
     reply = Reply
     work = staticmethod(_work)
     paper = staticmethod(_paper)
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[Request] = []
         self.script: list[Reply] = []
-        self.answer: Callable[[Asked], Reply] = lambda asked: Reply({"meta": {}, "results": []})
+        self.answer: Callable[[Request], Reply] = lambda request: Reply({"meta": {}, "results": []})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.base = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -103,9 +88,9 @@ class ScriptedServer:
 
             def _reply(self, body: Any) -> None:
                 address = urlsplit(self.path)
-                asked = Asked(address.path, dict(parse_qsl(address.query)), dict(self.headers.items()), body)
-                server.asked.append(asked)
-                reply = server.script.pop(0) if server.script else server.answer(asked)
+                request = Request(address.path, dict(parse_qsl(address.query)), dict(self.headers.items()), body)
+                server.requests.append(request)
+                reply = server.script.pop(0) if server.script else server.answer(request)
                 data = json.dumps(reply.value).encode() if reply.raw is None else reply.raw
                 self.send_response(reply.status)
                 for name, value in {"Content-Length": str(len(data)), **reply.headers}.items():

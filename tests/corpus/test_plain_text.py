@@ -1,6 +1,4 @@
-"""LaTeX to text: what bibliographies really contain, and any text at all."""
-
-from __future__ import annotations
+"""Plain text from LaTeX: what bibliographies really contain, and any text at all."""
 
 import time
 
