@@ -1,102 +1,50 @@
-"""kill -9 at any moment: the next run completes with the same bytes, nothing is lost or doubled."""
+"""kill -9: the next run completes with the same bytes; what was finished is not made again.
+
+`counted/test_kills.py` kills every stage at random moments; here each run dies at a step of its own (`killing.py`).
+"""
 
 from __future__ import annotations
 
 import json
-import random
+import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from citeweave import Corpus
 from citeweave.core.publish import create_work_folder, work_folder
+from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, TaskTexts
+from citeweave.vectors.vectors import Vectors
 
+from .counted.stages import write_benchmark, write_shards
 from .killing import killed_before
 
-KILLS = 2
-"""Of a command; `counted/test_kills.py` has more, of all stages."""
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+"""Every run in a process of its own with one thread: what other tests left behind in this one would round differently."""
 
 
-def command_line(*words: object) -> list[str]:
-    return [sys.executable, "-m", "citeweave", *map(str, words), "--quiet"]
+def run(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", "citeweave", *map(str, words), "--quiet"], env=ALONE, check=True)
 
 
-def run(*words: object) -> int:
-    return subprocess.run(command_line(*words)).returncode
+def killed(pattern: str, count: int, *words: object) -> None:
+    assert killed_before(pattern, count, *words, "--quiet", env=ALONE), (
+        "the run was not killed: the test proves nothing"
+    )
 
 
-def time_of_writing(*words: object, out: Path) -> float:
-    """Run to the end; the seconds for which its unfinished folder was there."""
-    process = subprocess.Popen(command_line(*words, "-o", out))
-    await_writing(process, out)
-    start = time.monotonic()
-    assert process.wait() == 0
-    return time.monotonic() - start
-
-
-def await_writing(process: subprocess.Popen[bytes], out: Path) -> None:
-    while process.poll() is None and not work_folder(out).exists():
-        time.sleep(0.001)
-
-
-def killed_while_writing(*words: object, out: Path, after: float) -> bool:
-    """Start it, and kill it `after` seconds from the moment it began to write (or, resuming, found what was begun)."""
-    process = subprocess.Popen(command_line(*words, "-o", out), start_new_session=True)
-    await_writing(process, out)
-    try:
-        return process.wait(after) == -signal.SIGKILL
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        return process.wait() == -signal.SIGKILL
-
-
-def killings(*words: object, out: Path, seconds: float, draw: random.Random) -> int:
-    """How many of KILLS runs were killed: the first at once, the others anywhere in the time that writing takes.
-
-    A resuming run finds its unfinished folder at the start, so its delays count from the start of Python, too.
-    """
-    start = time.monotonic()
-    run("--help")
-    starting = time.monotonic() - start
-    delays = [0.0, *(draw.uniform(0, starting + seconds) for _ in range(KILLS - 1))]
-    return sum(killed_while_writing(*words, out=out, after=after) for after in delays)
-
-
-def write_shards(folder: Path) -> None:
-    draw = random.Random(0)
-    folder.mkdir()
-    for shard in range(4):
-        rows = [
-            {"corpusid": shard * 1000 + i, "title": f"A made-up title of number {shard} {i}", "year": 2001}
-            for i in range(1000)
-        ]
-        (folder / f"papers{shard}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        edges = [
-            {
-                "citingcorpusid": draw.randrange(4000),
-                "citedcorpusid": draw.randrange(4000),
-                "isinfluential": False,
-                "contexts": [f"See {i}."],
-                "intents": None,
-            }
-            for i in range(20_000)
-        ]
-        (folder / f"citations{shard}.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges))
-
-
-COMMANDS = {
+COMMANDS: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "import outside": lambda folder: ("import", folder / "shards", "--outside", "keep"),
     "synthesize": lambda _: ("synthesize", "--papers", 45_000, "--references", 3, "--contexts", 0.1, "--workers", 1),
 }
@@ -105,44 +53,43 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> None:
     write_shards(tmp_path / "shards")
-    command = COMMANDS[name](tmp_path)
-    seconds = time_of_writing(*command, out=tmp_path / "whole")
-    killed = killings(*command, out=tmp_path / "broken", seconds=seconds, draw=random.Random(name))
-    assert run(*command, "-o", tmp_path / "broken") == 0
-    assert killed > 0, "no run was killed: the test proved nothing"
-    whole, resumed = Corpus.open(tmp_path / "whole"), Corpus.open(tmp_path / "broken")
-    assert whole.hash == resumed.hash
-    assert whole.manifest.facts == resumed.manifest.facts
-    assert not work_folder(tmp_path / "broken").exists()
+    command, out = COMMANDS[name](tmp_path), tmp_path / "broken"
+    run(*command, "-o", tmp_path / "whole")
+    for pattern, count in (("*", 2), ("*", 5), (str(out), 1)):  # begun, resumed, and just before it appears
+        killed(pattern, count, *command, "-o", out)
+    run(*command, "-o", out)
+    whole, resumed = Corpus.open(tmp_path / "whole"), Corpus.open(out)
+    assert (whole.hash, whole.manifest.facts) == (resumed.hash, resumed.manifest.facts)
+    assert not work_folder(out).exists()
 
 
-# --- evaluations -------------------------------------------------------------------------------------
+SHARD, SHARDS = 25, 12
+
+
+def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Path) -> None:
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=SHARD * SHARDS))
+    out = tmp_path / "broken"
+    how = ("--model", bert, "--shard", SHARD, "--text", "title", "--device", "cpu")
+
+    def words(out: Path) -> tuple[object, ...]:
+        return "embed", tmp_path / "corpus", *how, "-o", out, "--tokens", f"{out}-tokens"
+
+    run(*words(tmp_path / "whole"))
+    seen = dict[str, int]()
+    for count, finished in ((4, 3), (SHARDS // 2, SHARDS // 2 + 2)):  # the one that it died of is made again
+        killed("*/shards*/*.npz", count, *words(out))
+        kept = {path.name: path.stat().st_mtime_ns for path in work_folder(out).glob("kept/*/shards*/*.npz")}
+        assert seen.items() <= kept.items(), "a finished shard was read again"
+        assert len(kept) == finished
+        seen = kept
+    run(*words(out))
+    whole, resumed = Vectors.open(tmp_path / "whole"), Vectors.open(out)
+    assert len(whole) == len(Corpus.open(tmp_path / "corpus"))
+    assert (whole.manifest.hash, whole.manifest.facts) == (resumed.manifest.hash, resumed.manifest.facts)
+    assert not work_folder(out).exists()
+
 
 FIELDS = 30
-
-
-def write_benchmark(folder: Path) -> None:
-    """MDCR with a task for each of many fields, and vectors of its papers."""
-    draw, rng = random.Random(0), np.random.default_rng(0)
-    papers = [f"p{number}" for number in range(600)]
-    folder.mkdir()
-    fields = {
-        f"field {number}": {
-            query: {"bm25": draw.sample(papers, 20), "true": draw.sample(papers, 5)}
-            for query in draw.sample(papers, 20)
-        }
-        for number in range(FIELDS)
-    }
-    (folder / "mdcr_test.json").write_text(json.dumps(fields))
-    rows = zip(papers, rng.normal(size=(len(papers), 16)).tolist(), strict=True)
-    lines = (json.dumps({"paper_id": paper, "embedding": row}) for paper, row in rows)
-    (folder / "vectors.jsonl").write_text("\n".join(lines) + "\n")
-
-
-def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
-    """When each task that an unfinished evaluation keeps was written, and what."""
-    files = work_folder(out).glob("kept/tasks/*/*.json")
-    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
 class Counted:
@@ -159,9 +106,9 @@ class Counted:
         return self._vectors.scores(texts, pools, distance)
 
 
-def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None:
+def test_killed_evaluations_score_no_finished_task_again(tmp_path: Path) -> None:
     data, out, copied = tmp_path / "data", tmp_path / "broken", tmp_path / "copied"
-    write_benchmark(data)
+    write_benchmark(data, fields=FIELDS)
     command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
     suite = read_suite("mdcr", data)
     expected = evaluate(open_system(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
@@ -169,9 +116,10 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
     seen: dict[str, tuple[int, bytes]] = {}
     # the second task, the next one after half of them, the whole report
     for pattern, count, expected_tasks in ((task, 2, 1), (task, half, half), (str(out), 1, FIELDS)):
-        assert killed_before(pattern, count, *command, "-o", out, "--quiet"), "the run was not killed"
-        kept = finished_tasks(out)
-        assert seen.items() <= kept.items(), "a finished task was judged again"
+        killed(pattern, count, *command, "-o", out)
+        files = work_folder(out).glob("kept/tasks/*/*.json")
+        kept = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+        assert seen.items() <= kept.items(), "a finished task was scored again"
         assert len(kept) == expected_tasks
         seen = kept
         if expected_tasks == half:

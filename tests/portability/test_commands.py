@@ -28,14 +28,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables for processes that are as on Windows; the plain encoding of texts knows no letter beyond ASCII."""
     place = tmp_path_factory.mktemp("like_windows")
     (place / "sitecustomize.py").write_text("import like_windows\nlike_windows.narrow()\n")
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, (place, HERE, SOURCE))),
-        "CITEWEAVE_CACHE": str(place / "cache"),
-        "LC_ALL": "C",
-        "PYTHONCOERCECLOCALE": "0",
-        "PYTHONUTF8": "0",
-    }
+    own = {"PYTHONPATH": os.pathsep.join(map(str, (place, HERE, SOURCE))), "CITEWEAVE_CACHE": str(place / "cache")}
+    return {**os.environ, **own, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
 @pytest.fixture
@@ -75,25 +69,24 @@ def command(python: Command) -> Command:
     return lambda *arguments: python("-m", "citeweave", *arguments, "--debug")
 
 
-def paper(row: int) -> dict[str, Any]:
-    cited = [f"p:{other}" for other in (row - 1, row - 2, row - 5) if other >= 0]
-    return {
-        "id": f"p:{row}",
-        "title": f"How α-cells {'grow' if row % 2 else 'learn'} from data → {row}",
-        "abstract": f"We find that the cell grows {row}. Models learn from data. Graphs of a paper.",
-        "year": 2000 + row,
-        "references": cited,
-    }
-
-
 @pytest.fixture
 def papers(tmp_path: Path) -> Path:
     """Two files, so that two processes read them."""
+
+    def line(row: int) -> str:
+        told = {
+            "id": f"p:{row}",
+            "title": f"How α-cells {'grow' if row % 2 else 'learn'} from data → {row}",
+            "year": 2000 + row,
+        }
+        told["abstract"] = f"We find that the cell grows {row}. Models learn from data. Graphs of a paper."
+        told["references"] = [f"p:{other}" for other in (row - 1, row - 2, row - 5) if other >= 0]
+        return json.dumps(told, ensure_ascii=False) + "\n"
+
     folder = tmp_path / "papers"
     folder.mkdir()
     for number, rows in enumerate((range(20), range(20, 40))):
-        text = "".join(json.dumps(paper(row), ensure_ascii=False) + "\n" for row in rows)
-        (folder / f"{number}.jsonl").write_text(text, encoding="utf-8")
+        (folder / f"{number}.jsonl").write_text("".join(map(line, rows)), encoding="utf-8")
     return folder
 
 
@@ -119,10 +112,10 @@ def test_the_system_is_as_narrow_as_windows(python: Command) -> None:
 
 POOL = """
 from pathlib import Path
-from citeweave.corpus import importing
+from citeweave.corpus import ingest
 
-importing._ONE_PROCESS_BELOW = 0
-print(len(importing.import_papers([Path("papers")], "pooled", importing.ImportOptions(workers=2)).corpus))
+ingest._ONE_PROCESS_BELOW = 0
+print(len(ingest.import_papers([Path("papers")], "pooled", ingest.ImportOptions(workers=2)).corpus))
 """
 
 BIBTEX = """
@@ -173,13 +166,8 @@ def test_a_library_is_served_while_its_vectors_are_made_and_follows_its_source(
     pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
     (tmp_path / "my.bib").write_text(BIBTEX, encoding="utf-8")
     explore = ["explore", "my.bib", "--folder", "library", "--model", str(bert), "--runtime", "torch"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "citeweave", *explore, "--no-browser"],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    ) as server:
+    started = [sys.executable, "-m", "citeweave", *explore, "--no-browser"]
+    with subprocess.Popen(started, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, encoding="utf-8") as server:
         assert server.stderr is not None
         told = iter(server.stderr.readline, "")
         line = next((line for line in told if " is at http://" in line), "")
@@ -199,6 +187,4 @@ def test_a_library_is_served_while_its_vectors_are_made_and_follows_its_source(
 
 def ask(address: str) -> dict[str, Any]:
     with urllib.request.urlopen(address, timeout=60) as answer:
-        value = json.load(answer)
-    assert isinstance(value, dict)
-    return value
+        return dict(json.load(answer))

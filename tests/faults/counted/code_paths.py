@@ -56,7 +56,8 @@ def _meanings(tree: ast.AST) -> dict[str, str]:
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            known |= {alias.asname or alias.name.split(".")[0]: _whole(alias) for alias in node.names}
+            firsts = {alias: alias.name.split(".")[0] for alias in node.names}
+            known |= {alias.asname or first: alias.name if alias.asname else first for alias, first in firsts.items()}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Assign):
@@ -64,10 +65,6 @@ def _meanings(tree: ast.AST) -> dict[str, str]:
                 if (package := _required(value)) and isinstance(target, ast.Name):
                     known[target.id] = package
     return known
-
-
-def _whole(alias: ast.alias) -> str:
-    return alias.name if alias.asname else alias.name.split(".")[0]
 
 
 def _assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -132,14 +129,9 @@ def _of_name(name: str) -> Iterator[str]:
 def _of_call(node: ast.Call, known: dict[str, str]) -> Iterator[str]:
     called, given = _dotted(node.func, known), {word.arg: word.value for word in node.keywords if word.arg}
     name = called.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
-    if not _is(given.get("shell"), False, missing=True):
-        yield "shell"
-    if not _is(given.get("allow_pickle"), False, missing=True):
-        yield "allow_pickle"
-    if not _is(given.get("trust_remote_code"), False, missing=True):
-        yield "trust_remote_code"
-    if not _is(given.get("weights_only"), True, missing=True):
-        yield "weights_only"
+    for word, safe in (("shell", False), ("allow_pickle", False), ("trust_remote_code", False), ("weights_only", True)):
+        if not _is(given.get(word), safe, missing=True):
+            yield word
     if name == "from_pretrained":
         is_model = "Tokenizer" not in called and "Config" not in called
         safe = _is(given.get("trust_remote_code"), False) and _is(given.get("local_files_only"), True)
@@ -150,14 +142,11 @@ def _of_call(node: ast.Call, known: dict[str, str]) -> Iterator[str]:
     if name in ("import_module", "require") and node.args:
         yield from _of_named_import(node.args[0])
     if called == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant):
-        yield from _of_part(node.args[0], known)
+        whole = node.args[0]
+        if _dotted(whole, known).split(".")[0] in _PARTS_OF_PACKAGES or _is_import(whole):
+            yield "part by a name"
     if name in ("njit", "jit") and _is(given.get("cache"), True):
         yield "compiled code kept"
-
-
-def _of_part(whole: ast.expr, known: dict[str, str]) -> Iterator[str]:
-    if _dotted(whole, known).split(".")[0] in _PARTS_OF_PACKAGES or _is_import(whole):
-        yield "part by a name"
 
 
 def _of_named_import(name: ast.expr) -> Iterator[str]:

@@ -9,14 +9,17 @@ CITEWEAVE_TRUST=whole pytest tests/faults/counted/test_kills.py       one experi
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .counting import Trial, read_records
+from .services import RedirectingService
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARE = os.environ.get("CITEWEAVE_TRUST", "quick")
@@ -34,6 +37,43 @@ def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
     own = Trial(name, SHARE == "whole", chapter, _promise(request), most_seconds=SECONDS)
     yield own
     own.finish(RECORDS)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[RedirectingService]:
+    made = RedirectingService()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def index_of(save_bert: Callable[..., Path]) -> Callable[..., Path]:
+    """An index of these papers, or of a synthetic literature, in a folder; corpus and model lie beside it."""
+
+    def make(folder: Path, papers: list[dict[str, Any]] | int, model: str = "", **options: Any) -> Path:
+        from citeweave import Corpus
+        from citeweave.corpus.ingest import import_papers
+        from citeweave.corpus.synthetic.literature import SyntheticOptions
+        from citeweave.corpus.synthetic.synthesize import synthesize
+        from citeweave.search.build import IndexOptions, build_index
+
+        if isinstance(papers, int):
+            synthesize(folder / "corpus", SyntheticOptions(papers=papers), workers=1)
+        else:
+            (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+            import_papers([folder / "papers.jsonl"], folder / "corpus")
+        model = model or str(save_bert(folder / "model"))
+        build_index(Corpus.open(folder / "corpus"), model, folder / "index", IndexOptions(device="cpu", **options))
+        return folder / "index"
+
+    return make
 
 
 def _promise(request: pytest.FixtureRequest) -> str:

@@ -7,15 +7,6 @@
 
 An attempt that fails is counted and told, and the next one goes on; the test fails at its end. `make trust` tries the whole
 number and keeps the counts for docs/trust.md, CI a quick share of it.
-
->>> trial = Trial("an example", is_whole=False)
->>> for number in trial.numbers(quick=3, whole=100):
-...     with trial.attempt(f"number {number}"):
-...         assert number != 1
->>> trial.line()
-'an example: 3 tried / 2 held'
->>> trial.failures
-['number 1: AssertionError: ']
 """
 
 from __future__ import annotations
@@ -64,12 +55,7 @@ class Trial:
         return range(whole if self.is_whole else quick)
 
     def seconds(self, *, quick: float, whole: float) -> float:
-        """As long as is to be tried; less, and told so, where less is allowed.
-
-        >>> trial = Trial("an example", is_whole=True, most_seconds=60)
-        >>> trial.seconds(quick=10, whole=600), trial.share
-        (60, 'part')
-        """
+        """As long as is to be tried; less, and told so, where less is allowed."""
         self.is_part = self.is_whole and whole > self.most_seconds
         return min(whole if self.is_whole else quick, self.most_seconds)
 
@@ -95,17 +81,10 @@ class Trial:
         """Write the count; fail where something did not hold, or nothing was tried."""
         folder.mkdir(parents=True, exist_ok=True)
         record = {
-            "name": self.name,
-            "chapter": self.chapter,
-            "promise": self.promise,
-            "share": self.share,
-            "tried": self.tried,
-            "held": self.held,
-            "seconds": round(time.monotonic() - self.begun, 1),
-            "ended": time.time(),
-            "facts": self.facts,
-            "failures": self.failures[:MOST_TOLD],
+            name: getattr(self, name) for name in ("name", "chapter", "promise", "share", "tried", "held", "facts")
         }
+        record |= {"seconds": round(time.monotonic() - self.begun, 1), "ended": time.time()}
+        record["failures"] = self.failures[:MOST_TOLD]
         path = folder / f"{self.name.replace(' ', '-').replace('/', '-')}.json"
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         assert self.tried, f"{self.name}: nothing was tried"

@@ -10,13 +10,11 @@ input that takes more than 5 seconds; it is told with the input.
 
 from __future__ import annotations
 
-import importlib
-import json
+import importlib.util
 import mmap
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,8 +28,8 @@ from typing import Any
 
 import citeweave
 
-from .fuzz_target import Target
-from .trying import SECONDS
+from .fuzz_targets import Target, remove_fuzz_files
+from .trying import SECONDS, in_child
 
 SOURCE = str(Path(citeweave.__file__).parent)
 LONGEST = 4096
@@ -54,17 +52,9 @@ class Fuzzed:
 
 def fuzz(target: Target, group: str, *, seconds: float, seed: int, most: int = 0) -> Fuzzed:
     """Fuzz one target for so many seconds, with so many inputs at most where `most` is given, or until it fails."""
-    if not most and _has_atheris():
+    if not most and importlib.util.find_spec("atheris"):
         return _by_atheris(target, group, seconds, seed)
     return _by_own_engine(target, seconds, seed, most or sys.maxsize)
-
-
-def _has_atheris() -> bool:
-    try:
-        importlib.import_module("atheris")
-    except ImportError:
-        return False
-    return True
 
 
 # --- our own engine ---------------------------------------------------------------------------------------
@@ -76,13 +66,7 @@ class Lines:
     def __init__(self) -> None:
         self.seen: set[tuple[Any, int]] = set()
 
-    def begin(self) -> None:
-        sys.settrace(self._call)
-
-    def end(self) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def call(self, frame: FrameType, event: str, argument: Any) -> Any:
         return self._line if frame.f_code.co_filename.startswith(SOURCE) else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -133,73 +117,52 @@ _TOKENS = (
 def _by_own_engine(target: Target, seconds: float, seed: int, most: int) -> Fuzzed:
     """In a child, which tells the input it is at through shared memory, so that it is known where it dies of one."""
     shared = mmap.mmap(-1, LONGEST + 64)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
+
+    def work() -> tuple[int, int, str]:
+        for one in (signal.SIGPROF, signal.SIGALRM):
+            signal.signal(one, signal.SIG_DFL)
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the child ends with it
         try:
-            for one in (signal.SIGPROF, signal.SIGALRM):
-                signal.signal(one, signal.SIG_DFL)
-            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the child ends with it
-            found = _loop(target, Bounds(seconds, most), random.Random(seed), shared)
-            os.write(writing, json.dumps(found).encode())
+            return _loop(target, seconds, most, random.Random(seed), shared)
         finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        text = told.read()
-    status = os.waitpid(child, 0)[1]
-    _remove_files(child)
-    if text:
-        executions, lines, failure = json.loads(text)
-        return Fuzzed(executions, lines, "own", failure)
-    why = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status}"
-    size = int.from_bytes(shared[:8], "little")
-    executions = int.from_bytes(shared[8:16], "little")
-    return Fuzzed(executions, 0, "own", f"{target.name}: {why} at the input {bytes(shared[64 : 64 + size])!r}")
+            remove_fuzz_files()
+
+    try:
+        executions, lines, failure = in_child(work)
+    except AssertionError as error:
+        size, executions, lines = int.from_bytes(shared[:8], "little"), int.from_bytes(shared[8:16], "little"), 0
+        failure = f"{target.name}: {error} at the input {bytes(shared[64 : 64 + size])!r}"
+    return Fuzzed(executions, lines, "own", failure)
 
 
 _IMPORTING = 60.0
 """Seconds that a seed may take besides: what a path needs is imported, and compiled, when it is first gone."""
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Where fuzzing ends: processor seconds, inputs."""
-
-    seconds: float
-    inputs: int
-
-
-def _loop(target: Target, bounds: Bounds, rng: random.Random, shared: mmap.mmap) -> tuple[int, int, str]:
+def _loop(target: Target, seconds: float, most: int, rng: random.Random, shared: mmap.mmap) -> tuple[int, int, str]:
     lines, kept, executions = Lines(), [seed[:LONGEST] for seed in target.seeds], 0
-    waiting, end = list(kept), time.process_time() + bounds.seconds
-    while executions < bounds.inputs and time.process_time() < end:
+    waiting, end = list(kept), time.process_time() + seconds
+    while executions < most and time.process_time() < end:
         data = waiting.pop() if waiting else mutate(rng.choice(kept), kept, target.words, rng)
         shared[:16] = len(data).to_bytes(8, "little") + executions.to_bytes(8, "little")
         shared[64 : 64 + len(data)] = data
         known = len(lines.seen)
         signal.setitimer(signal.ITIMER_PROF, SECONDS if executions >= len(target.seeds) else SECONDS + _IMPORTING)
-        lines.begin()
+        sys.settrace(lines.call)
         try:
             target.run(data)
         except BaseException as error:
-            lines.end()
+            sys.settrace(None)
             place = traceback.extract_tb(error.__traceback__)[-1]
             why = f"{type(error).__name__}: {str(error)[:200]} ({Path(place.filename).name}:{place.lineno})"
             return executions, len(lines.seen), f"{target.name}: {why} at the input {data!r}"
         finally:
-            lines.end()
+            sys.settrace(None)
         executions += 1
         if len(lines.seen) > known and len(kept) < _MOST_KEPT:
             kept.append(data)
     signal.setitimer(signal.ITIMER_PROF, 0)
     return executions, len(lines.seen), ""
-
-
-def _remove_files(pid: int) -> None:
-    for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
-        shutil.rmtree(place / f"citeweave-fuzz-{pid}", ignore_errors=True)
 
 
 # --- atheris ----------------------------------------------------------------------------------------------
@@ -220,15 +183,8 @@ def _by_atheris(target: Target, group: str, seconds: float, seed: int) -> Fuzzed
         options += [f"-dict={place}/words"] if words else []
         here = Path(__file__).resolve()
         paths = [str(here.parents[1]), str(Path(SOURCE).parent), os.environ.get("PYTHONPATH", "")]
-        command = [
-            sys.executable,
-            "-m",
-            f"{here.parent.name}.fuzz_by_atheris",
-            group,
-            target.name,
-            *options,
-            str(corpus),
-        ]
+        module = f"{here.parent.name}.fuzz_by_atheris"
+        command = [sys.executable, "-m", module, group, target.name, *options, str(corpus)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         run = subprocess.run(command, capture_output=True, env=environment, text=True, errors="replace", check=False)
         told = run.stderr
@@ -236,9 +192,8 @@ def _by_atheris(target: Target, group: str, seconds: float, seed: int) -> Fuzzed
         edges = [int(number) for number in re.findall(r"\bcov: (\d+)", told)]
         failure = ""
         if run.returncode:
-            inputs = [
-                path.read_bytes() for path in Path(place).iterdir() if re.match("crash-|timeout-|oom-", path.name)
-            ]
+            named = [path for path in Path(place).iterdir() if re.match("crash-|timeout-|oom-", path.name)]
+            inputs = [path.read_bytes() for path in named]
             at = f" at the input {inputs[0]!r}" if inputs else ""
             failure = f"{target.name} ended with code {run.returncode}: {_what_went_wrong(told)}{at}"
     return Fuzzed(executions[-1] if executions else 0, edges[-1] if edges else 0, "atheris", failure)

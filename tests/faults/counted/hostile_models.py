@@ -1,6 +1,7 @@
-"""Folders of models that load or nearly do, and then hang, grow or fail: each maker spoils a sound one.
+"""Folders of models of untrusted people: sound ones that were spoiled.
 
-Code and pickles are in `trapped_models.py`; here it is sizes, patterns, pipes and settings that do not fit.
+`HOSTILE` load or nearly do, and then hang, grow or fail: sizes, patterns, pipes and settings that do not fit. `MODELS` are
+traps with code, pickles, files elsewhere and numbers that are not there; `NOT_READ` have such things beside a sound model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from .traps import change_json
+from citeweave.encoders.delta import base_revision, open_model
+from citeweave.encoders.encoder import load_encoder
+from citeweave.intents.network import load_delta
+
+from .traps import Lab, Maker, Trap, change_json, unpickle, unyaml
 
 Spoil = Callable[[Path], object]
 
@@ -28,8 +33,16 @@ def _json(name: str, **values: Any) -> Spoil:
     return spoil
 
 
+def _config(**values: Any) -> Spoil:
+    return _json("config.json", **values)
+
+
 def _tokenizer(**values: Any) -> Spoil:
     return _json("tokenizer.json", **values)
+
+
+def _texts(**values: Any) -> Spoil:
+    return _json("tokenizer_config.json", **values)
 
 
 def _split(pattern: str) -> Spoil:
@@ -43,24 +56,26 @@ def _replaced(times: int, content: str) -> Spoil:
     return _tokenizer(normalizer={"type": "Sequence", "normalizers": [step] * times})
 
 
-def _pipe(name: str) -> Spoil:
+def _instead(name: str, put: Callable[[Path], object] = lambda path: None) -> Spoil:
+    """Without a file; or with something else in its place."""
+
     def spoil(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
-        os.mkfifo(folder / name)
+        put(folder / name)
 
     return spoil
 
 
-def _link(name: str, target: str) -> Spoil:
+def _link(target: str) -> Spoil:
+    return _instead("tokenizer.json", lambda path: path.symlink_to(target))
+
+
+def _written(name: str, content: bytes | str) -> Spoil:
     def spoil(folder: Path) -> None:
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(target)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     return spoil
-
-
-def _written(name: str, content: bytes) -> Spoil:
-    return lambda folder: (folder / name).write_bytes(content)
 
 
 def _weights(change: Callable[[Any], Any]) -> Spoil:
@@ -71,25 +86,22 @@ def _weights(change: Callable[[Any], Any]) -> Spoil:
     return spoil
 
 
+def _modules(*paths_and_types: tuple[str, str]) -> Spoil:
+    listed = [{"idx": n, "name": str(n), "path": path, "type": kind} for n, (path, kind) in enumerate(paths_and_types)]
+    return _written("modules.json", json.dumps(listed))
+
+
+THEIRS = "sentence_transformers.models"
+
+
 def _sentence_transformer(**values: Any) -> Spoil:
     """A folder of sentence-transformers with these settings."""
 
     def spoil(folder: Path) -> None:
-        kinds = ("Transformer", "Pooling")
-        modules = [
-            {
-                "idx": n,
-                "name": str(n),
-                "path": "" if n == 0 else "1_Pooling",
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for n, kind in enumerate(kinds)
-        ]
-        (folder / "modules.json").write_text(json.dumps(modules))
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps(values.get("pooling", {"pooling_mode": "mean"})))
-        (folder / "sentence_bert_config.json").write_text(json.dumps(values.get("bert", {})))
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(values.get("told", {})))
+        _modules(("", f"{THEIRS}.Transformer"), ("1_Pooling", f"{THEIRS}.Pooling"))(folder)
+        _written("1_Pooling/config.json", json.dumps(values.get("pooling", {"pooling_mode": "mean"})))(folder)
+        _written("sentence_bert_config.json", json.dumps(values.get("bert", {})))(folder)
+        _written("config_sentence_transformers.json", json.dumps(values.get("told", {})))(folder)
 
     return spoil
 
@@ -122,34 +134,30 @@ HOSTILE: dict[str, Spoil] = {
     "no unknown word": _vocabulary(lambda vocab: vocab.pop("[UNK]")),
     "no words": _vocabulary(lambda vocab: vocab.clear()),
     "a tokenizer that is a list": _written("tokenizer.json", b"[]"),
-    "a tokenizer that is cut off": lambda folder: (folder / "tokenizer.json").write_bytes(
-        (folder / "tokenizer.json").read_bytes()[:500]
-    ),
+    "a tokenizer that is cut off": lambda folder: os.truncate(folder / "tokenizer.json", 500),
     "a tokenizer nested deeply": _written("tokenizer.json", b"[" * 100_000 + b"]" * 100_000),
-    "a longest text that is a word": _json("tokenizer_config.json", model_max_length="many"),
-    "a longest text of minus five": _json("tokenizer_config.json", model_max_length=-5),
-    "a longest text of 10**30": _json("tokenizer_config.json", model_max_length=10**30),
-    "padding that is not there": _json("tokenizer_config.json", pad_token="[NOBODY]"),
-    "a template for chats": _json(
-        "tokenizer_config.json", chat_template="{{ cycler.__init__.__globals__.os.system(1) }}"
-    ),
-    "no kinds of tokens": _json("config.json", type_vocab_size=0),
-    "no heads": _json("config.json", num_attention_heads=0),
-    "heads that do not divide": _json("config.json", num_attention_heads=7),
-    "a width of nothing": _json("config.json", hidden_size=0),
-    "a width below nothing": _json("config.json", hidden_size=-32),
-    "a width that is a word": _json("config.json", hidden_size="wide"),
-    "no places": _json("config.json", max_position_embeddings=0),
-    "two places": _json("config.json", max_position_embeddings=2),
-    "no layers": _json("config.json", num_hidden_layers=0),
-    "an unknown activation": _json("config.json", hidden_act="os.system"),
-    "an unknown number type": _json("config.json", dtype="float1"),
-    "an unknown kind of model": _json("config.json", model_type="nobody"),
-    "a model of pictures": _json("config.json", model_type="vit"),
-    "a decoder": _json("config.json", is_decoder=True),
-    "dropout of 5": _json("config.json", hidden_dropout_prob=5.0),
-    "an epsilon that is a word": _json("config.json", layer_norm_eps="small"),
-    "padding beyond the words": _json("config.json", pad_token_id=10**9),
+    "a longest text that is a word": _texts(model_max_length="many"),
+    "a longest text of minus five": _texts(model_max_length=-5),
+    "a longest text of 10**30": _texts(model_max_length=10**30),
+    "padding that is not there": _texts(pad_token="[NOBODY]"),
+    "a template for chats": _texts(chat_template="{{ cycler.__init__.__globals__.os.system(1) }}"),
+    "no kinds of tokens": _config(type_vocab_size=0),
+    "no heads": _config(num_attention_heads=0),
+    "heads that do not divide": _config(num_attention_heads=7),
+    "a width of nothing": _config(hidden_size=0),
+    "a width below nothing": _config(hidden_size=-32),
+    "a width that is a word": _config(hidden_size="wide"),
+    "no places": _config(max_position_embeddings=0),
+    "two places": _config(max_position_embeddings=2),
+    "no layers": _config(num_hidden_layers=0),
+    "an unknown activation": _config(hidden_act="os.system"),
+    "an unknown number type": _config(dtype="float1"),
+    "an unknown kind of model": _config(model_type="nobody"),
+    "a model of pictures": _config(model_type="vit"),
+    "a decoder": _config(is_decoder=True),
+    "dropout of 5": _config(hidden_dropout_prob=5.0),
+    "an epsilon that is a word": _config(layer_norm_eps="small"),
+    "padding beyond the words": _config(pad_token_id=10**9),
     "a config that is a list": _written("config.json", b"[]"),
     "weights that are not numbers": _weights(lambda value: value * np.float32("nan")),
     "weights that are infinite": _weights(lambda value: value + np.float32("inf")),
@@ -157,13 +165,13 @@ HOSTILE: dict[str, Spoil] = {
     "weights of half precision": _weights(lambda value: value.astype(np.float16)),
     "weights of whole numbers": _weights(lambda value: value.astype(np.int64)),
     "no weights": _weights(lambda value: value[:0]),
-    "a pipe for a tokenizer": _pipe("tokenizer.json"),
-    "a pipe for weights": _pipe("model.safetensors"),
-    "a pipe for settings": _pipe("config.json"),
-    "a pipe that nobody reads": _pipe("special_tokens_map.json"),
-    "a link to itself": _link("tokenizer.json", "tokenizer.json"),
-    "a link to a device": _link("tokenizer.json", "/dev/zero"),
-    "a link to passwords": _link("tokenizer.json", "/etc/passwd"),
+    "a pipe for a tokenizer": _instead("tokenizer.json", os.mkfifo),
+    "a pipe for weights": _instead("model.safetensors", os.mkfifo),
+    "a pipe for settings": _instead("config.json", os.mkfifo),
+    "a pipe that nobody reads": _instead("special_tokens_map.json", os.mkfifo),
+    "a link to itself": _link("tokenizer.json"),
+    "a link to a device": _link("/dev/zero"),
+    "a link to passwords": _link("/etc/passwd"),
     "a longest text of a billion": _sentence_transformer(bert={"max_seq_length": 10**9}),
     "a longest text of nothing": _sentence_transformer(bert={"max_seq_length": 0}),
     "a longest text that is true": _sentence_transformer(bert={"max_seq_length": True}),
@@ -174,4 +182,153 @@ HOSTILE: dict[str, Spoil] = {
         told={"default_prompt_name": "q", "prompts": {"q": "a" * 100_000}}
     ),
     "prompts that are a list": _sentence_transformer(told={"default_prompt_name": "q", "prompts": ["q"]}),
+}
+
+
+# --- traps ------------------------------------------------------------------------------------------------
+
+
+def _payload(lab: Lab, path: Path) -> Callable[[], object]:
+    """Put a payload there, by the kind of the file; what a careless program does with it."""
+    if path.suffix == ".py":
+        path.write_text(f"import os\nos.system({lab.command!r})\nclass Evil: pass\n")
+        return lambda: exec(path.read_text(), {})
+    if path.suffix == ".md":
+        path.write_text(f"---\ntags: {lab.yaml}\n---\n# A model\n")
+        return lambda: unyaml(path)
+    path.write_bytes(lab.pickled)
+    return unpickle(path)
+
+
+def _model(*spoils: Spoil, fires: str = "") -> Maker:
+    """A sound model, spoiled; `fires` is the file of the folder that has the payload."""
+
+    def make(lab: Lab) -> Trap:
+        folder = lab.copy("model")
+        for spoil in spoils:
+            spoil(folder)
+        return Trap(lambda: load_encoder(folder, device="cpu"), _payload(lab, folder / fires) if fires else None)
+
+    return make
+
+
+def _sharded(shard: str) -> Spoil:
+    index = {"metadata": {"total_size": 1}, "weight_map": {"embeddings.word_embeddings.weight": shard}}
+
+    def spoil(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+        _written("model.safetensors.index.json", json.dumps(index))(folder)
+
+    return spoil
+
+
+def _shard_with_an_absolute_name(lab: Lab) -> Trap:
+    path = lab.file("elsewhere.bin", lab.pickled)
+    return Trap(_model(_sharded(str(path)))(lab).open, unpickle(path))
+
+
+FLOATS = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+
+
+def _tensors(data: int = 16, *, length: int | None = None, **described: dict[str, Any]) -> bytes:
+    """A file of this header, which need not be true."""
+    text = json.dumps({name.replace("__", "."): FLOATS | told for name, told in described.items()}).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + bytes(data)
+
+
+def _delta(content: bytes | None, base: str = "") -> Maker:
+    """A delta with these numbers, or with a pickle."""
+
+    def make(lab: Lab) -> Trap:
+        told = {
+            "format": "citeweave-delta",
+            "version": 1,
+            "kind": "all",
+            "base": base or str(lab.sound / "model"),
+            "lora": None,
+        }
+        told["base_revision"] = base_revision(open_model(lab.sound / "model"))
+        told["settings"] = {"pooling": "mean", "max_tokens": 32, "normalize": False, "lower": False, "prompt": ""}
+        folder = lab.file("delta/delta.json", json.dumps(told)).parent
+        path = lab.file("delta/delta.safetensors", content or lab.pickled)
+        return Trap(lambda: load_encoder(folder, device="cpu"), None if content else unpickle(path))
+
+    return make  # fmt: skip
+
+
+def _classifier(lab: Lab) -> Trap:
+    path = lab.file("delta.safetensors", lab.pickled)
+    return Trap(lambda: load_delta(path), unpickle(path))
+
+
+EVIL = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+ADAPTER = _written("adapter_config.json", '{"peft_type": "LORA", "base_model_name_or_path": "/etc", "r": 1}')
+BIAS = "encoder__layer__0__output__dense__bias"
+SHARD = "pytorch_model-00001-of-00001.bin"
+
+
+def _numbers(content: bytes) -> Maker:
+    return _model(_written("model.safetensors", content))
+
+
+MODELS: dict[str, Maker] = {
+    "modules with a class of the folder": _model(_modules(("", "evil.Evil")), fires="evil.py"),
+    "modules with a class of Python": _model(_modules(("", f"{THEIRS}.Transformer"), ("1", "subprocess.Popen"))),
+    "modules in a folder that leads up": _model(_modules(("../elsewhere", f"{THEIRS}.Transformer"))),
+    "a config with a model of the folder": _model(
+        _config(auto_map=EVIL, model_type="evil", architectures=["Evil"]), fires="evil.py"
+    ),
+    "a tokenizer of the folder": _model(
+        _texts(auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, tokenizer_class="Evil"),
+        _instead("tokenizer.json"),
+        fires="evil.py",
+    ),
+    "a tokenizer with unknown parts": _model(_tokenizer(pre_tokenizer={"type": "Python", "code": "touch canary"})),
+    "weights as a pickle": _model(_instead("model.safetensors"), fires="pytorch_model.bin"),
+    "a pickle called safetensors": _model(fires="model.safetensors"),
+    "a shard that is a pickle": _model(_sharded(SHARD), fires=SHARD),
+    "a shard that leads up": _model(_sharded("../elsewhere.safetensors")),
+    "a shard with an absolute name": _shard_with_an_absolute_name,
+    "an adapter with a pickle": _model(ADAPTER, _instead("config.json"), fires="adapter_model.bin"),
+    "an adapter beside a whole model": _model(ADAPTER, fires="adapter_model.bin"),
+    "a config that names a pickle": _model(
+        _config(transformers_weights="adapter_model.bin"), fires="adapter_model.bin"
+    ),
+    "a config with code of the hub": _model(_config(attn_implementation="evil/kernel")),
+    "a config of a million layers": _model(_config(num_hidden_layers=1_000_000)),
+    "a config of a billion words": _model(_config(vocab_size=10**9)),
+    "a config nested deeply": _model(
+        _written("config.json", '{"model_type": "bert", "a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    ),
+    "weights with a header of 16 EiB": _numbers(_tensors(a={}, length=2**64 - 1)),
+    "weights that overlap": _numbers(_tensors(24, a={}, b={"data_offsets": [8, 24]})),
+    "weights beyond the file": _numbers(_tensors(a={"shape": [2**40], "data_offsets": [0, 2**42]})),
+    "weights of 2 to the 62 numbers": _numbers(_tensors(a={"shape": [2**31, 2**31]})),
+    "a delta of a base that leads up": _delta(_tensors(a={}), "../../elsewhere"),
+    "a delta with a pickle": _delta(None),
+    "a delta with numbers that overlap": _delta(
+        _tensors(128, **{BIAS: {"shape": [32], "data_offsets": [0, 128]}}, b={"data_offsets": [64, 80]})
+    ),
+    "a delta with a header of 8 GiB": _delta(_tensors(a={}, length=2**33)),
+    "a classifier with a pickle": _classifier,
+}
+
+
+def _onnx_with_numbers_elsewhere() -> bytes:
+    """A tensor of an ONNX graph with `location: ../../canary`; such files of a model's folder are never read."""
+    place = b"\x0a\x08location\x12\x0c../../canary"
+    tensor = b"\x08\x04\x10\x01\x42\x01w" + b"\x6a" + bytes([len(place)]) + place + b"\x70\x01"
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    return b"\x08\x08\x3a" + bytes([len(graph)]) + graph
+
+
+CODE = "raise RuntimeError('code of the folder was run')"
+NOT_READ: dict[str, Maker] = {
+    "a model card with a tag": _model(fires="README.md"),
+    "a pickle beside weights": _model(fires="pytorch_model.bin"),
+    "code of the folder for a known model": _model(_config(auto_map=EVIL), fires="evil.py"),
+    "code beside a model": _model(
+        _written("tokenizers.py", CODE), _written("modeling_bert.py", CODE), fires="torch.py"
+    ),
+    "ONNX with numbers elsewhere": _model(_written("onnx/model.onnx", _onnx_with_numbers_elsewhere())),
 }

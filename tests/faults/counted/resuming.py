@@ -105,16 +105,14 @@ def _arm(at: int, moment: str, steps: list[int]) -> None:
         setattr(owner, name, wrapped)
 
     match moment:
-        case "begin":
-            before(trainer.Batches, "at", _die)
-        case "interrupt":
-            before(trainer.Batches, "at", _interrupt)
+        case "begin" | "interrupt":
+            before(trainer.Batches, "at", _die if moment == "begin" else _interrupt)
         case "gradients":
             before(ProcessGroup, "sum_gradients", _die)
         case "log":
             before(trainer._TrainingLoop, "_log", _half_a_line, lambda *_: RANK == 0)
         case "folder":
-            before(train, "write_encoder", _half_a_model)
+            before(train, "write_encoder", lambda folder, *_: _half_a_file(folder / "model.safetensors"))
         case "state":
             before(checkpoints, "write_json", _half_a_file)
         case "old ones":
@@ -139,11 +137,6 @@ def _half_a_line(loop: Any, *_: Any) -> None:
 
 def _half_a_file(path: Path, *_: Any) -> None:
     path.write_bytes(b"\x08\0\0\0")
-    _die()
-
-
-def _half_a_model(folder: Path, *_: Any) -> None:
-    (folder / "model.safetensors").write_bytes(b"\x08\0\0\0")
     _die()
 
 
@@ -172,17 +165,13 @@ def _apart(work: Callable[[], None]) -> int:
 def _alone(job: dict[str, Any], place: Path) -> None:
     """All runs of a job; where one fails, the next job goes on."""
     try:
-        _make_runs(job, place)
+        _apart(lambda: train_job(job, place / "whole"))
+        for cut in cuts_of(job, place / "whole"):
+            if not _apart(lambda cut=cut: train_job(job, place / "cut", cut)):  # type: ignore[misc]
+                raise RuntimeError(f"nothing was cut at {cut}")
+        _apart(lambda: train_job(job, place / "cut"))
     except RuntimeError as error:
         sys.stderr.write(f"{place}: {error}\n")
-
-
-def _make_runs(job: dict[str, Any], place: Path) -> None:
-    _apart(lambda: train_job(job, place / "whole"))
-    for cut in cuts_of(job, place / "whole"):
-        if not _apart(lambda cut=cut: train_job(job, place / "cut", cut)):  # type: ignore[misc]
-            raise RuntimeError(f"{place}: nothing was cut at {cut}")
-    _apart(lambda: train_job(job, place / "cut"))
 
 
 def _as_rank(job: dict[str, Any], place: Path) -> None:

@@ -135,40 +135,23 @@ def make_stages(folder: Path, server: CommandServer, bert: Path) -> dict[str, St
         f"mine {folder}/corpus --recipe specter --graph {folder}/graph -o {folder}/samples",
     ):
         server.prepare([*words.split(), "--quiet"])
-    training = (
-        "--device cpu --set training.steps=8 --set training.batch=4 --set training.checkpoint_every=2"
-        " --set training.validation=0.1"
-    )
     bands = "--set mining.positives.band=10 --set mining.negatives.hard.band=50"
-    vectors = f"--suite mdcr --data {folder}/data"
+    mine = f"mine {folder}/corpus --recipe scincl {bands} --graph {folder}/graph --seed"
+    sets = ("steps=8", "batch=4", "checkpoint_every=2", "validation=0.1", "seed=")
+    training = " ".join(f"--set training.{value}" for value in sets)
+    train = f"train {folder}/corpus --samples {folder}/samples --init {bert} --device cpu {training}"
+    embed = f"embed {folder}/corpus --model {bert} --shard 40 --device cpu --text"
+    index = f"--model {bert} --device cpu"
+    evaluate = f"evaluate {folder}/data/vectors.jsonl --suite mdcr --data {folder}/data"
     stages = (
         Stage("import", f"import {folder}/shards", f"import {folder}/shards --outside keep"),
         Stage("graph", f"graph {folder}/corpus --method none", f"graph {folder}/other --method none"),
         Stage("node vectors", f"graph {folder}/corpus --dim 16 --held-out 0.1", f"graph {folder}/other --dim 8"),
-        Stage(
-            "mining",
-            *(f"mine {folder}/corpus --recipe scincl {bands} --graph {folder}/graph --seed {n}" for n in (0, 1)),
-        ),
-        Stage(
-            "training",
-            *(
-                f"train {folder}/corpus --samples {folder}/samples --init {bert} {training} --set training.seed={n}"
-                for n in (0, 1)
-            ),
-        ),
-        Stage(
-            "embedding",
-            *(
-                f"embed {folder}/corpus --model {bert} --shard 40 --device cpu --text {t}"
-                for t in ("title", "abstract")
-            ),
-        ),
-        Stage("indexing", *(f"index {folder}/{name} --model {bert} --device cpu" for name in ("corpus", "other"))),
-        Stage(
-            "evaluation",
-            f"evaluate {folder}/data/vectors.jsonl {vectors}",
-            f"evaluate {folder}/data/vectors.jsonl {vectors} --distance dot",
-        ),
+        Stage("mining", f"{mine} 0", f"{mine} 1"),
+        Stage("training", f"{train}0", f"{train}1"),
+        Stage("embedding", f"{embed} title", f"{embed} abstract"),
+        Stage("indexing", f"index {folder}/corpus {index}", f"index {folder}/other {index}"),
+        Stage("evaluation", evaluate, f"{evaluate} --distance dot"),
     )
     return {stage.name: stage for stage in stages}
 
@@ -178,35 +161,28 @@ def write_shards(folder: Path) -> None:
     draw = random.Random(0)
     folder.mkdir()
     for shard in range(3):
-        papers = [
-            {"corpusid": shard * 100 + i, "title": f"A made-up title of number {shard} {i}", "year": 2001}
-            for i in range(100)
-        ]
+        titles = {shard * 100 + i: f"A made-up title of number {shard} {i}" for i in range(100)}
+        papers = [{"corpusid": number, "title": title, "year": 2001} for number, title in titles.items()]
+        ends = [(draw.randrange(300), draw.randrange(330)) for _ in range(1000)]
         citations = [
-            {
-                "citingcorpusid": draw.randrange(300),
-                "citedcorpusid": draw.randrange(330),
-                "isinfluential": False,
-                "contexts": [f"See {i}."],
-                "intents": None,
-            }
-            for i in range(1000)
-        ]
+            {"citingcorpusid": citing, "citedcorpusid": cited, "isinfluential": False, "contexts": [f"See {i}."], "intents": None}
+            for i, (citing, cited) in enumerate(ends)
+        ]  # fmt: skip
         for name, rows in (("papers", papers), ("citations", citations)):
             (folder / f"{name}{shard}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_benchmark(folder: Path) -> None:
-    """MDCR with some fields, and vectors of its papers."""
+def write_benchmark(folder: Path, fields: int = 6) -> None:
+    """MDCR with a task for each of some fields, and vectors of its papers."""
     draw = random.Random(0)
     papers = [f"p{number}" for number in range(120)]
-    fields = {
-        f"field {number}": {
+
+    def task() -> dict[str, Any]:
+        return {
             query: {"bm25": draw.sample(papers, 20), "true": draw.sample(papers, 5)} for query in draw.sample(papers, 6)
         }
-        for number in range(6)
-    }
+
     folder.mkdir()
-    (folder / "mdcr_test.json").write_text(json.dumps(fields))
+    (folder / "mdcr_test.json").write_text(json.dumps({f"field {number}": task() for number in range(fields)}))
     rows = ({"paper_id": paper, "embedding": [draw.gauss(0, 1) for _ in range(16)]} for paper in papers)
     (folder / "vectors.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -11,15 +11,14 @@ import gzip
 import lzma
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import zstandard
 
 from ..test_bad_input import MEMORY, Ran, run_import
 from .counting import Trial
-from .redirecting_service import RedirectingService
+from .services import RedirectingService
 
 MB = 2**20
 SECRET = "the-secret-of-another-file"
@@ -159,14 +158,7 @@ TITLES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def listener() -> Iterator[RedirectingService]:
-    made = RedirectingService()
-    yield made
-    made.close()
-
-
-def test_xml_bombs(trial: Trial, tmp_path: Path, listener: RedirectingService) -> None:
+def test_xml_bombs(trial: Trial, tmp_path: Path, service: RedirectingService) -> None:
     """Entities, default attributes, namespaces and nesting never swell, and no entity reads another file or an address."""
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "x.dtd").write_text(f'<!ENTITY a "{SECRET}">')
@@ -181,12 +173,12 @@ def test_xml_bombs(trial: Trial, tmp_path: Path, listener: RedirectingService) -
             declared, title = bombs[name]
             document = f"<!DOCTYPE {root} [{declared}]>" if declared else ""
             document += f"{before}{title}{after}"
-            places = document.replace("{folder}", str(tmp_path)).replace("{port}", str(listener.port))
+            places = document.replace("{folder}", str(tmp_path)).replace("{port}", str(service.port))
             (tmp_path / "a.xml").write_text(places)
             ran = imported(tmp_path, "a.xml", "--format", format)
             largest = max(largest, ran.memory)
             check(ran, "a.xml")
-            assert not listener.received, "the listener was contacted"
+            assert not service.received, "the listener was contacted"
     trial.facts |= {"largest memory, MB": round(largest / MB), "kinds": len(bombs), "formats": len(XML)}
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ import pytest
 
 from .commands import CommandServer, Run
 from .counting import Trial
-from .input_changes import FILE_CHANGES, FOLDER_CHANGES, change
 from .stages import content, differences
+from .troubles import FILE_CHANGES, FOLDER_CHANGES, change
 
 LONG = 200_000
 """Random bytes of an abstract: a file of some papers is read in several pieces."""
@@ -35,37 +35,32 @@ def papers(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def _json_lines(seed: int) -> bytes:
-    return "".join(json.dumps(paper) + "\n" for paper in papers(seed)).encode()
-
-
-def _table(seed: int) -> bytes:
-    return ("id,title,abstract\n" + "".join(",".join(paper.values()) + "\n" for paper in papers(seed))).encode()
-
-
-def _bibtex(seed: int) -> bytes:
-    entry = "@article{{{id}, title={{{title}}}, abstract={{{abstract}}}, year={{2000}}}}\n"
-    return "".join(entry.format(**paper) for paper in papers(seed)).encode()
-
-
-def _ris(seed: int) -> bytes:
-    return "".join("TY  - JOUR\nID  - {id}\nTI  - {title}\nAB  - {abstract}\nER  - \n".format(**p) for p in papers(seed)).encode()  # fmt: skip
-
-
-def _pubmed(seed: int) -> bytes:
-    article = "<PubmedArticle><MedlineCitation><PMID>{}</PMID><Article><ArticleTitle>{title}</ArticleTitle><Abstract><AbstractText>{abstract}</AbstractText></Abstract></Article></MedlineCitation></PubmedArticle>"  # fmt: skip
-    records = "".join(article.format(int(paper["id"][1:]), **paper) for paper in papers(seed))
-    return f"<PubmedArticleSet>{records}</PubmedArticleSet>".encode()
-
-
-FORMATS: dict[str, tuple[str, Callable[[int], bytes]]] = {
-    "JSON lines": ("papers.jsonl", _json_lines),
-    "packed JSON lines": ("papers.jsonl.gz", lambda seed: gzip.compress(_json_lines(seed), mtime=0)),
-    "CSV": ("papers.csv", _table),
-    "BibTeX": ("papers.bib", _bibtex),
-    "RIS": ("papers.ris", _ris),
-    "PubMed": ("papers.xml", _pubmed),
+ARTICLE = (
+    "<PubmedArticle><MedlineCitation><PMID>{number}</PMID><Article><ArticleTitle>{title}</ArticleTitle><Abstract><AbstractText>{abstract}"
+    "</AbstractText></Abstract></Article></MedlineCitation></PubmedArticle>"
+)  # fmt: skip
+WRITTEN: dict[str, tuple[str, str, str, str]] = {
+    "JSON lines": ("papers.jsonl", "", '{{"id": "{id}", "title": "{title}", "abstract": "{abstract}"}}\n', ""),
+    "packed JSON lines": (
+        "papers.jsonl.gz",
+        "",
+        '{{"id": "{id}", "title": "{title}", "abstract": "{abstract}"}}\n',
+        "",
+    ),
+    "CSV": ("papers.csv", "id,title,abstract\n", "{id},{title},{abstract}\n", ""),
+    "BibTeX": ("papers.bib", "", "@article{{{id}, title={{{title}}}, abstract={{{abstract}}}, year={{2000}}}}\n", ""),
+    "RIS": ("papers.ris", "", "TY  - JOUR\nID  - {id}\nTI  - {title}\nAB  - {abstract}\nER  - \n", ""),
+    "PubMed": ("papers.xml", "<PubmedArticleSet>", ARTICLE, "</PubmedArticleSet>"),
 }
+"""Format -> a file, what stands before its papers, a paper, what stands behind them."""
+
+
+def write(name: str, seed: int, folder: Path) -> Path:
+    file, before, paper, after = WRITTEN[name]
+    text = before + "".join(paper.format(number=int(one["id"][1:]), **one) for one in papers(seed)) + after
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_bytes(gzip.compress(text.encode(), mtime=0) if file.endswith(".gz") else text.encode())
+    return folder / file
 
 
 @pytest.fixture(scope="module")
@@ -161,25 +156,19 @@ def try_all(trial: Trial, readings: dict[str, Reading], changes: tuple[str, ...]
 def test_files_that_change(trial: Trial, server: CommandServer, tmp_path: Path) -> None:
     """A file that is replaced, cut, continued or removed while it is imported is refused by name, or the corpus is of one content."""
     readings = {}
-    for name, (file, write) in FORMATS.items():
-        places = [tmp_path / str(seed) / file for seed in (1, 2)]
-        for seed, place in enumerate(places, 1):
-            place.parent.mkdir(exist_ok=True)
-            place.write_bytes(write(seed))
-        words = ["import", "{}", "--workers", "1"]
-        readings[name] = Reading(server, words, *places, tmp_path / "tried" / name)
+    for name in WRITTEN:
+        places = [write(name, seed, tmp_path / str(seed)) for seed in (1, 2)]
+        readings[name] = Reading(server, ["import", "{}", "--workers", "1"], *places, tmp_path / "tried" / name)
     try_all(trial, readings, FILE_CHANGES, quick=4, whole=600)
 
 
 def test_recorded_hashes(trial: Trial, server: CommandServer, tmp_path: Path) -> None:
     """The hash of an input in a manifest is that of the bytes which were read."""
-    for number, (name, (file, write)) in enumerate(FORMATS.items()):
+    for name in WRITTEN:
         with trial.attempt(name):
-            path = tmp_path / str(number) / file
-            path.parent.mkdir()
-            path.write_bytes(write(1))
-            server.run(["import", str(path), "-o", str(tmp_path / str(number) / "out"), "--quiet"]).expect_success()
-            manifest = json.loads((tmp_path / str(number) / "out" / "manifest.json").read_bytes())
+            path, out = write(name, 1, tmp_path / name), tmp_path / name / "out"
+            server.run(["import", str(path), "-o", str(out), "--quiet"]).expect_success()
+            manifest = json.loads((out / "manifest.json").read_bytes())
             (described,) = manifest["recipe"]["inputs"]
             assert described["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
             assert manifest["facts"]["files"]["bytes_read"] == path.stat().st_size
@@ -191,14 +180,14 @@ def test_corpora_that_change(trial: Trial, server: CommandServer, bert: Path, tm
         words = f"synthesize -o {tmp_path}/{seed}/corpus --papers {60 - 10 * seed} --seed {seed} --workers 1 --quiet"
         server.run(words.split()).expect_success()
     first, other = tmp_path / "0" / "corpus", tmp_path / "1" / "corpus"
-    commands = {
-        "graph": ["graph", "{}", "--dim", "8"],
-        "embedding": ["embed", "{}", "--model", str(bert), "--device", "cpu"],
-        "indexing": ["index", "{}", "--model", str(bert), "--device", "cpu"],
-        "deriving": ["import", str(tmp_path / "new.jsonl"), "--update", "{}"],
+    commands = {"graph": "graph {} --dim 8", "deriving": f"import {tmp_path}/new.jsonl --update {{}}"}
+    commands |= {
+        name: f"{verb} {{}} --model {bert} --device cpu"
+        for name, verb in (("embedding", "embed"), ("indexing", "index"))
     }
     (tmp_path / "new.jsonl").write_text('{"id": "new", "title": "A new paper"}\n')
     readings = {
-        name: Reading(server, words, first, other, tmp_path / "tried" / name) for name, words in commands.items()
+        name: Reading(server, commands[name].split(), first, other, tmp_path / "tried" / name)
+        for name in ("graph", "embedding", "indexing", "deriving")
     }
     try_all(trial, readings, FOLDER_CHANGES, quick=3, whole=400)

@@ -27,13 +27,12 @@ from citeweave.corpus.services.semantic_scholar import SemanticScholar
 from citeweave.corpus.services.service import OPENALEX, S2, Service
 
 from .counting import Trial
-from .fault_server import FaultService, MadeUpTime
-from .literature_service import MadeUpPaper, openalex_answer, semantic_scholar_answer
+from .services import FaultService, MadeUpPaper, MadeUpTime, openalex_answer, semantic_scholar_answer
 
 KEY = "k3y/With+signs=0123456789"
 DAY = 24 * 3600.0
 PAPERS = [MadeUpPaper(number) for number in range(1, 81)]
-CITING = [one for one in PAPERS if one.number % 3 == 0]
+CITING = [one for one in PAPERS if one.is_citing]
 ASKED = PAPERS[5:45]
 LIMITS = HttpOptions(timeout=0.45, deadline=0.45)
 
@@ -41,13 +40,6 @@ CLIENTS: dict[str, tuple[Service, Any, Any]] = {
     "openalex": (OPENALEX, OpenAlex, openalex_answer),
     "s2": (S2, SemanticScholar, semantic_scholar_answer),
 }
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
 
 
 class Fetch:
@@ -63,9 +55,8 @@ class Fetch:
     def client(self) -> Any:
         reporter = Reporter(stream=self.told)
         cache = self.folder / "fetched" / ".answers"
-        return self._make(
-            Client(self.service, cache, LIMITS, reporter=reporter, pause=self.time.pause, clock=self.time)
-        )
+        http = Client(self.service, cache, LIMITS, reporter=reporter, pause=self.time.pause, clock=self.time)
+        return self._make(http)
 
     def records(self, name: str, of: Callable[[Any], Iterator[dict[str, Any]]]) -> list[dict[str, Any]]:
         """What a fetch writes in the end, begun again as often as it was stopped."""
@@ -80,9 +71,6 @@ class Fetch:
                 self.stops.append(error)
             self.time.now += DAY
         raise AssertionError(f"{name} was stopped 60 times: {self.stops[-1]}")
-
-    def close(self) -> None:
-        self.faulty.close()
 
 
 def fetch_all(fetch: Fetch) -> None:
@@ -127,14 +115,8 @@ def check_pace(fetch: Fetch) -> None:
 def check_key(fetch: Fetch, logged: str) -> None:
     """The key, however it is spelled, stands in no file, no name of one, no message and no log."""
     escaped = "".join(f"\\u{ord(sign):04x}" for sign in KEY)
-    forms = [
-        KEY,
-        quote(KEY),
-        quote(KEY, safe=""),
-        KEY.replace("/", "\\/"),
-        escaped,
-        escaped.upper().replace("\\U", "\\u"),
-    ]
+    forms = [KEY, quote(KEY), quote(KEY, safe=""), KEY.replace("/", "\\/"), escaped]
+    forms.append(escaped.upper().replace("\\U", "\\u"))
     errors = [text for stop in fetch.stops for text in texts_of(stop)]
     shown = "\n".join([fetch.told.getvalue(), logged, *errors])
     assert not [form for form in forms if form in shown]
@@ -171,7 +153,7 @@ def test_fault_schedules(name: str, trial: Trial, tmp_path: Path) -> None:
                 check_key(fetch, log.getvalue())
                 assert not fetch.faulty.was_followed_elsewhere()
             finally:
-                fetch.close()
+                fetch.faulty.close()
                 logging.getLogger().removeHandler(handler)
                 met.update(fault for fault in fetch.faulty.met if fault)
                 stops, requests = stops + len(fetch.stops), requests + len(fetch.faulty.met)

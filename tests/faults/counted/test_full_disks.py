@@ -9,14 +9,53 @@ run that nothing disturbed and leaves nothing else.
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .commands import CommandServer, Run
 from .counting import Trial
-from .small_disk import SmallDisk, small_disk
 from .stages import STAGES, Undisturbed, content, differences, laboratory
+
+SIZE = 64 * 2**20
+
+
+class SmallDisk:
+    """A file system of its own in memory, small enough to be filled, and the file that takes what room there is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._filler = folder, folder / "filler"
+
+    def leave(self, room: int) -> None:
+        """Fill the disk up to so many bytes."""
+        self.empty()
+        about = os.statvfs(self.folder)
+        with self._filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, about.f_bavail * about.f_frsize - room))
+
+    def empty(self) -> None:
+        self._filler.unlink(missing_ok=True)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
+    """A mounted disk; None where mounting is not allowed."""
+    folder.mkdir()
+    try:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "citeweave", str(folder)]
+        is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    except OSError:
+        is_mounted = False
+    try:
+        yield SmallDisk(folder) if is_mounted else None
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+
 
 KINDS = ("full", "error", "short", "limit", "real")
 

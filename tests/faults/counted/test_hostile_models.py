@@ -15,7 +15,7 @@ from citeweave.encoders.encoder import load_encoder  # noqa: E402
 
 from .counting import Trial  # noqa: E402
 from .hostile_models import HOSTILE  # noqa: E402
-from .trying import tried  # noqa: E402
+from .trying import try_all  # noqa: E402
 
 TEXTS = ["the cell grows and we find how models learn", "a" * 2000 + "b", "", "data [SEP] in graphs", "\ud800"]
 MAX_MEMORY = 1 << 30
@@ -38,6 +38,4 @@ def test_hostile_models(trial: Trial, bert: Path, tmp_path: Path) -> None:
         assert found.shape == (len(TEXTS), encoder.dimension) and found.dtype == np.float32
         return MAX_MEMORY
 
-    for number, why in tried(range(len(names)), attempt):
-        with trial.attempt(names[number]):
-            assert not why, why
+    try_all(trial, range(len(names)), attempt, names.__getitem__)

@@ -6,8 +6,15 @@ is compared with an index that is built from scratch.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import math
 import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +22,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import segment_vectors as vector_writing
 from citeweave.search.answer import answer
@@ -25,12 +35,154 @@ from citeweave.search.index import Index
 from citeweave.search.index_model import QueryEncoder
 from citeweave.search.nearest import nearest_papers
 from citeweave.search.query import Query
+from citeweave.search.segment_vectors import PrecomputedVectors
 from citeweave.search.suggest import suggest
 from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
-from citeweave.search.words import search_words
+from citeweave.search.words import search_words, searchable_text
+from citeweave.vectors.bm25 import words_of
+from citeweave.vectors.vectors import Vectors, new_vectors
 
-from .changing_papers import NUMBERS, VENUES, VERSIONS, WORDS, Held, World, make_paper, vector_of
 from .counting import Trial
+
+# --- papers in several versions, and what an index of some of them must answer: computed anew from plain dictionaries
+
+NUMBERS, VERSIONS = 600, 4
+VENUES = ("ICML", "Ökologie", "", "数学年刊")
+_RARE = ("Müller", "ﬁsh", "数学", "naïve", "β-decay", "C++")
+WORDS = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst"] + list(_RARE)
+_COMMON = np.array([1 / (place + 3) for place in range(len(WORDS))])
+
+Paper = dict[str, Any]
+
+
+def make_paper(number: int, rng: np.random.Generator) -> Paper:
+    """One version of a paper; some have no abstract, a few the same text as others."""
+    chances = _COMMON / _COMMON.sum()
+    kind = rng.random()
+    title = " ".join(rng.choice(WORDS, int(rng.integers(2, 6)), p=chances))
+    abstract = " ".join(rng.choice(WORDS, int(rng.integers(5, 30)), p=chances)) + "." if kind > 0.3 else ""
+    if kind < 0.05:
+        title, abstract = "bal dem", ""
+    paper: Paper = {"id": f"p:{number}", "title": title, "abstract": abstract}
+    paper["year"] = int(rng.integers(1990, 2024)) if rng.random() < 0.8 else None
+    paper |= {"venue": str(rng.choice(VENUES)), "ids": [f"doi:10.1/{number}"] if number % 4 == 0 else []}
+    cited = rng.choice(NUMBERS + 50, 3, replace=False).tolist()
+    return paper | {"references": [f"p:{one}" for one in cited if one != number]}
+
+
+@lru_cache(maxsize=10_000)
+def vector_of(text: str, dimension: int) -> NDArray[np.float16]:
+    """A vector that only the text decides, near one of a few centers."""
+    rng = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
+    center = np.random.default_rng(int(rng.integers(12))).normal(size=dimension)
+    return np.asarray(center + rng.normal(size=dimension), np.float16)
+
+
+class World:
+    """All versions of all papers, as corpora and vectors."""
+
+    def __init__(self, folder: Path, encoder: TorchEncoder, seed: int = 10) -> None:
+        rng = np.random.default_rng(seed)
+        self.folder, self.encoder, self.dimension = folder, encoder, encoder.dimension
+        papers = [make_paper(number, rng) for number in range(NUMBERS)]
+        self.versions: list[list[Paper]] = []
+        for _ in range(VERSIONS):
+            self.versions.append(papers)
+            papers = [self._next(paper, number, rng) for number, paper in enumerate(papers)]
+        self.corpora = [self.write(f"v{number}", version) for number, version in enumerate(self.versions)]
+        self.given = [self.write_vectors(f"v{number}", version) for number, version in enumerate(self.versions)]
+
+    def _next(self, paper: Paper, number: int, rng: np.random.Generator) -> Paper:
+        what = rng.random()
+        if what < 0.4:
+            return make_paper(number, rng)
+        return {**paper, "year": int(rng.integers(1990, 2024))} if what < 0.6 else paper
+
+    def write(self, name: str, papers: Iterable[Paper]) -> Corpus:
+        """A corpus of some papers."""
+        place = self.folder / name
+        place.mkdir()
+        (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+        return import_papers([place / "papers.jsonl"], place / "corpus", ImportOptions(same_title="never")).corpus
+
+    def write_vectors(self, name: str, papers: Iterable[Paper]) -> PrecomputedVectors:
+        """Their vectors."""
+        papers = list(papers)
+        made_by = {"model": self.encoder.name, "revision": self.encoder.revision, "text_recipe": TextRecipe().hash}
+        with new_vectors(self.folder / name / "vectors", **made_by) as writer:
+            writer.append([paper["id"] for paper in papers], np.stack([self.vector(paper) for paper in papers]))
+            vectors: Vectors = writer.finish()
+        return PrecomputedVectors(vectors)
+
+    def vector(self, paper: Paper) -> NDArray[np.float16]:
+        return vector_of("\n".join(_text(paper)), self.dimension)
+
+
+@dataclass
+class Held:
+    """What an index should hold, by id."""
+
+    world: World
+    papers: dict[str, Paper] = field(default_factory=dict)
+    with_vector: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    """Papers that were deleted and did not come again."""
+
+    def add(self, version: int, numbers: Iterable[int], *, vectors: bool) -> None:
+        for number in numbers:
+            paper = self.world.versions[version][number]
+            name, before = paper["id"], self.papers.get(paper["id"])
+            if before is None or _text(before) != _text(paper):
+                (self.with_vector.add if vectors else self.with_vector.discard)(name)
+            self.papers[name] = paper
+            self.gone.discard(name)
+
+    def delete(self, names: Iterable[str]) -> int:
+        found = [name for name in dict.fromkeys(names) if name in self.papers]
+        for name in found:
+            del self.papers[name]
+            self.with_vector.discard(name)
+            self.gone.add(name)
+        return len(found)
+
+    def fill(self) -> None:
+        self.with_vector = set(self.papers)
+
+    def nearest(self, query: NDArray[Any], allowed: set[str] | None = None) -> dict[str, float]:
+        """The cosine of every paper that may be found."""
+        names = [name for name in self.with_vector if allowed is None or name in allowed]
+        if not names:
+            return {}
+        matrix = np.stack([self.world.vector(self.papers[name]) for name in names]).astype(np.float64)
+        scores = matrix @ query / np.linalg.norm(matrix, axis=1) / np.linalg.norm(query)
+        return dict(zip(names, scores.tolist(), strict=True))
+
+    def by_words(self, query: str, allowed: set[str] | None = None) -> dict[str, float]:
+        """BM25 of every paper that shares a word with the query."""
+        words = {name: _words(*_text(paper)) for name, paper in self.papers.items()}
+        lengths = {name: found.total() for name, found in words.items()}
+        mean = sum(lengths.values()) / max(1, len(lengths)) or 1.0
+        scores: Counter[str] = Counter()
+        for word, times in Counter(words_of(query)).items():
+            having = [name for name in words if word in words[name]]
+            weight = times * math.log(1 + (len(words) - len(having) + 0.5) / (len(having) + 0.5))
+            for name in having:
+                if allowed is None or name in allowed:
+                    count = words[name][word]
+                    scores[name] += weight * count / (count + 1.2 * (0.25 + 0.75 * lengths[name] / mean))
+        return dict(scores)
+
+
+@lru_cache(maxsize=10_000)
+def _words(title: str, abstract: str) -> Counter[str]:
+    return Counter(words_of(searchable_text(title, abstract)))
+
+
+def _text(paper: Paper) -> tuple[str, str]:
+    return paper["title"], paper["abstract"]
+
+
+# --- the index --------------------------------------------------------------------------------------------
 
 REBUILT = 10
 """Batches between two comparisons with a new index."""
@@ -99,7 +251,7 @@ def check_answers(index: Index, held: Held, rng: np.random.Generator) -> float:
     queries = np.stack([_draw_query(held, rng) for _ in range(QUERIES)])
     for exact, limit in ((True, None), (False, None), (True, allowed)):
         near = nearest_papers(index, queries, COUNT, allowed=None if limit is None else mask, exact=exact)
-        found = [_pairs(index, rows, scores) for rows, scores in zip(near.rows, near.scores, strict=True)]
+        found = [_pairs(index, *one) for one in zip(near.rows, near.scores, strict=True)]
         known = [held.nearest(query, limit) for query in queries]
         if exact:
             for pairs, scores in zip(found, known, strict=True):
@@ -120,9 +272,7 @@ def check_answers(index: Index, held: Held, rng: np.random.Generator) -> float:
 def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: float) -> None:
     """Whether these are the best of all that are known, with their scores, the best first."""
     assert len(found) == min(COUNT, len(known)) and len({name for name, _ in found}) == len(found)
-    assert all(abs(known[name] - score) <= apart for name, score in found), (
-        "another score, or a paper that is not there"
-    )
+    assert all(abs(known[name] - score) <= apart for name, score in found), "another score, or a paper not there"
     assert all(one[1] >= other[1] for one, other in itertools.pairwise(found))
     left = sorted((score for name, score in known.items() if name not in dict(found)), reverse=True)
     assert not (left and found) or found[-1][1] >= left[0] - apart, "a better paper was not found"
@@ -166,9 +316,7 @@ def check_as_new(index: Index, held: Held, place: str) -> None:
 
 def _told(index: Index, encoder: TorchEncoder, queries: NDArray[Any], texts: list[str]) -> dict[str, Any]:
     near = nearest_papers(index, queries, COUNT)
-    told: dict[str, Any] = {
-        "near": [_pairs(index, rows, scores) for rows, scores in zip(near.rows, near.scores, strict=True)]
-    }
+    told: dict[str, Any] = {"near": [_pairs(index, *found) for found in zip(near.rows, near.scores, strict=True)]}
     reader = QueryEncoder(index, encoder)
     for text in texts:
         words = search_words(index, text, COUNT)
@@ -176,11 +324,8 @@ def _told(index: Index, encoder: TorchEncoder, queries: NDArray[Any], texts: lis
         told[f"fused {text}"] = [(hit.id, hit.score) for hit in answer(index, reader, Query(text=text)).hits]
     for row in np.flatnonzero(index.alive).tolist():
         shown = index.paper(row)
-        told[shown.id] = (
-            (shown.title, shown.abstract, shown.year, shown.ids),
-            index.references(row).tolist(),
-            sorted(_names(index, index.citing(index.key_of(row)))),
-        )
+        told[shown.id] = (shown.title, shown.abstract, shown.year, shown.ids, index.references(row).tolist())
+        told[shown.id] += (sorted(_names(index, index.citing(index.key_of(row)))),)
     described = describe_index(index)
     return {**told, **{name: described[name] for name in ("papers", "with_abstract", "references")}}
 
@@ -195,8 +340,7 @@ def _pairs(index: Index, rows: NDArray[Any], scores: NDArray[Any]) -> list[tuple
 
 def _draw_query(held: Held, rng: np.random.Generator) -> NDArray[np.float32]:
     """Near to what some paper may say."""
-    paper = make_paper(0, rng) | {"title": "bal"}
-    return vector_of(paper, held.world.dimension).astype(np.float32)
+    return held.world.vector(make_paper(0, rng) | {"title": "bal"}).astype(np.float32)
 
 
 def _draw_text(rng: np.random.Generator) -> str:

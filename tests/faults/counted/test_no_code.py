@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,16 +13,13 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.core.errors import CiteweaveError
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
-from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.update import delete_papers
 
 from .code_paths import uses
 from .counting import Trial
-from .trapped_data import DATA, hard_link
-from .trapped_models import MODELS, NOT_READ
-from .traps import Lab
+from .hostile_models import MODELS, NOT_READ
+from .traps import DATA, Lab, hard_link
+from .trying import measured, own_bytes
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "citeweave"
 
@@ -47,67 +43,37 @@ ALLOWED = {
     ("encoders/save.py", "part by a name"): "one of DTYPES, checked by its caller",
     ("evaluation/suites/registry.py", "import by a name"): "one of SUITES, checked by choose()",
     ("core/errors.py", "import by a name"): "callers give constants, which this check sees",
-    (
-        "core/publish.py",
-        "ctypes",
-    ): "one call of the C library that is loaded anyway: two folders exchange their names",
-    (
-        "remote/ray_executor.py",
-        "pickles in our own pipes",
-    ): "Ray's own protocol; who can reach a cluster owns it, see SECURITY.md",
+    ("core/publish.py", "ctypes"): "one call of the C library that is loaded anyway: two folders swap names",
+    ("remote/ray_executor.py", "pickles in our own pipes"): "Ray's protocol; who can reach a cluster owns it",
     ("serve/library.py", "subprocess"): "a list of arguments to our own interpreter, no shell",
     ("training/trainer.py", "import by a name"): "tensorboard or wandb, constants in that file",
 }
 """Every exception by file and kind, and why."""
 
 SEEN = {
-    "import pickle": "pickle",
-    "from pickle import loads": "pickle",
-    "import cloudpickle as c": "cloudpickle",
-    "import marshal": "marshal",
-    "import shelve": "shelve",
-    "import joblib": "joblib",
-    "import yaml": "yaml",
-    "import pandas as pd": "pandas",
-    "import ctypes": "ctypes",
-    "eval('1')": "eval",
-    "x = map(eval, lines)": "eval",
-    "from builtins import exec as run": "builtins.exec",
-    "exec(code)": "exec",
-    "compile(text, 'a', 'exec')": "compile",
-    "__import__(name)": "__import__",
-    "import os; os.system('ls')": "os.system",
-    "from os import system as run": "os.system",
-    "import os as o; o.execv(a, b)": "os.exec",
-    "import subprocess": "subprocess",
-    "run(command, shell=True)": "shell",
-    "run(command, shell=flag)": "shell",
-    "import torch; torch.load(path)": "torch.load",
-    "from torch import load": "torch.load",
-    "torch = require('torch', extra='minilm'); torch.load(path)": "torch.load",
-    "torch, b = require('torch', extra='x'), 1; torch.hub.load(a)": "torch.hub.load",
-    "load(path, weights_only=False)": "weights_only",
-    "import numpy as np; np.load(path)": "numpy.load",
-    "read(path, allow_pickle=True)": "allow_pickle",
-    "read(path, allow_pickle=given)": "allow_pickle",
-    "AutoModel.from_pretrained(f, trust_remote_code=True)": "trust_remote_code",
-    "AutoModel.from_pretrained(f, trust_remote_code=False, local_files_only=True)": "from_pretrained",
-    "t.AutoTokenizer.from_pretrained(f)": "from_pretrained",
-    "hub.snapshot_download(name)": "snapshot_download",
-    "import importlib; importlib.import_module(name)": "import by a name",
-    "require(name, extra='x')": "import by a name",
-    "require('pickle', extra='x')": "pickle",
-    "import torch; getattr(torch, name)": "part by a name",
-    "from multiprocessing import Pool": "pickles in our own pipes",
-    "archive.extractall(folder)": "extractall",
-    "import tarfile; tarfile.open(path)": "tarfile.open",
-    "from sentence_transformers import SentenceTransformer": "sentence_transformers.SentenceTransformer",
-}
-"""Lines that the check must see, and as what."""
+    "pickle": ["import pickle", "from pickle import loads", "require('pickle', extra='x')"], "cloudpickle": ["import cloudpickle as c"],
+    "marshal": ["import marshal"], "shelve": ["import shelve"], "joblib": ["import joblib"], "yaml": ["import yaml"],
+    "pandas": ["import pandas as pd"], "ctypes": ["import ctypes"], "eval": ["eval('1')", "x = map(eval, lines)"],
+    "builtins.exec": ["from builtins import exec as run"], "exec": ["exec(code)"], "compile": ["compile(text, 'a', 'exec')"],
+    "__import__": ["__import__(name)"], "os.system": ["import os; os.system('ls')", "from os import system as run"],
+    "os.exec": ["import os as o; o.execv(a, b)"], "subprocess": ["import subprocess"],
+    "shell": ["run(command, shell=True)", "run(command, shell=flag)"],
+    "torch.load": ["import torch; torch.load(path)", "from torch import load", "torch = require('torch', extra='minilm'); torch.load(path)"],
+    "torch.hub.load": ["torch, b = require('torch', extra='x'), 1; torch.hub.load(a)"], "weights_only": ["load(path, weights_only=False)"],
+    "numpy.load": ["import numpy as np; np.load(path)"], "allow_pickle": ["read(path, allow_pickle=True)", "read(path, allow_pickle=given)"],
+    "trust_remote_code": ["AutoModel.from_pretrained(f, trust_remote_code=True)"],
+    "from_pretrained": ["AutoModel.from_pretrained(f, trust_remote_code=False, local_files_only=True)", "t.AutoTokenizer.from_pretrained(f)"],
+    "snapshot_download": ["hub.snapshot_download(name)"],
+    "import by a name": ["import importlib; importlib.import_module(name)", "require(name, extra='x')"],
+    "part by a name": ["import torch; getattr(torch, name)"], "pickles in our own pipes": ["from multiprocessing import Pool"],
+    "extractall": ["archive.extractall(folder)"], "tarfile.open": ["import tarfile; tarfile.open(path)"],
+    "sentence_transformers.SentenceTransformer": ["from sentence_transformers import SentenceTransformer"],
+}  # fmt: skip
+"""What the check must see, and lines that have it."""
 
 
 def test_unsafe_lines_are_seen(trial: Trial) -> None:
-    for line, kind in SEEN.items():
+    for kind, line in ((kind, line) for kind, lines in SEEN.items() for line in lines):
         with trial.attempt(line):
             assert kind in {use.kind for use in uses(line, "x.py")}
 
@@ -126,15 +92,10 @@ def test_source_files_without_a_path_to_foreign_code(trial: Trial) -> None:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
+def sound(tmp_path_factory: pytest.TempPathFactory, index_of: Callable[..., Path]) -> Path:
     """A corpus, an index and a model that nothing is wrong with."""
-    folder = tmp_path_factory.mktemp("sound")
-    lines = [f'{{"id": "p:{row}", "title": "models learn {row}", "year": 2000}}\n' for row in range(4)]
-    (folder / "papers.jsonl").write_text("".join(lines))
-    import_papers([folder / "papers.jsonl"], folder / "corpus")
-    save_bert(folder / "model")
-    build_index(Corpus.open(folder / "corpus"), folder / "model", folder / "index", IndexOptions(device="cpu"))
-    return folder
+    papers = [{"id": f"p:{row}", "title": f"models learn {row}", "year": 2000} for row in range(4)]
+    return index_of(tmp_path_factory.mktemp("sound"), papers).parent
 
 
 @pytest.fixture
@@ -145,18 +106,6 @@ def lab(sound: Path, tmp_path: Path) -> Callable[[int], Lab]:
         return Lab(folder, sound)
 
     return make
-
-
-def most_memory() -> int:
-    """The largest size this process had since it was last set back."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) << 10
-
-
-def begin_memory() -> int:
-    Path("/proc/self/clear_refs").write_text("5")
-    return most_memory()
 
 
 @contextmanager
@@ -172,14 +121,13 @@ def memory_at_most(size: int) -> Iterator[None]:
 
 def test_malicious_artifacts_refused(trial: Trial, lab: Callable[[int], Lab]) -> None:
     fired = 0
-    for number, make in enumerate([*DATA, *MODELS]):
-        with trial.attempt(make.__name__):
+    for number, (name, make) in enumerate({**DATA, **MODELS}.items()):
+        with trial.attempt(name):
             place = lab(number)
             trap = make(place)
-            before = begin_memory()
-            with memory_at_most(before + 6 * MOST_MEMORY):
+            with memory_at_most(own_bytes("VmRSS") + 6 * MOST_MEMORY), measured() as growth:
                 words = refusal(trap.open)
-            assert most_memory() - before < MOST_MEMORY, f"{most_memory() - before:,} bytes"
+            assert growth[0] < MOST_MEMORY, f"{growth[0]:,} bytes"
             assert words and "\n" not in words and len(words) < 1500, words
             fired += check_canary(place, trap)
     trial.facts["payloads that a careless program did run"] = fired
@@ -206,8 +154,8 @@ def check_canary(place: Lab, trap: Any) -> bool:
 
 
 def test_malicious_files_beside_a_model_never_read(trial: Trial, lab: Callable[[int], Lab]) -> None:
-    for number, make in enumerate(NOT_READ):
-        with trial.attempt(make.__name__):
+    for number, (name, make) in enumerate(NOT_READ.items()):
+        with trial.attempt(name):
             place = lab(number)
             trap = make(place)
             assert trap.open().encode(["models learn"]).shape == (1, 32)

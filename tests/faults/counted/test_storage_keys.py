@@ -7,7 +7,7 @@ import json
 import random
 import re
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from citeweave.remote.object_list import LISTING_NAME
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import PendingUpload, copy, push
 
-from ...cloud.conftest import bucket, content, make_artifact, server
+from ...remote.conftest import bucket, content, make_artifact, server
 from .counting import Trial
 
 __all__ = ["bucket", "server"]
@@ -127,55 +127,57 @@ def check_fetched(address: str, wanted: dict[str, bytes], tmp_path: Path) -> int
     return len(found)
 
 
-def test_odd_keys_in_a_folder(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects that another program put there: fetched byte for byte, or the folder is refused."""
-    tries: list[tuple[str, ...]] = [(name,) for name in NAMES] + list(TWINS)
+def try_all(
+    trial: Trial, bucket: Any, tmp_path: Path, tries: list[Any], lay: Callable[..., dict[str, bytes] | None]
+) -> None:
+    """Lay out the objects of each try, and fetch them; a try that the storage refuses is none."""
     random.Random(0).shuffle(tries)
     refused = fetched = 0
     for number in trial.numbers(quick=20, whole=len(tries)):
         place = tmp_path / str(number)
-        monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
-        names = ["plain.txt", *tries[number]]
-        data = {name: f"bytes of {number} {name!r}".encode() for name in names}
-        if not all(put(bucket, f"{number}/{name}", data[name]) for name in names):
-            continue  # the storage refuses it
-        with trial.attempt(reprlib.repr(tries[number])):
-            wanted = {name: data[name] for name in names if is_kept(name)}
+        wanted = lay(number, tries[number])
+        if wanted is None:
+            continue
+        with trial.attempt(reprlib.repr(tries[number])), pytest.MonkeyPatch.context() as patched:
+            patched.setenv("CITEWEAVE_CACHE", str(place / "cache"))
             times = check_fetched(f"s3://{bucket.name}/{number}", wanted, place)
             fetched, refused = fetched + (times == 2), refused + (times == 0)
             assert times != 1, "refused once, fetched once"
     trial.facts |= {"fetched": fetched, "refused": refused}
 
 
-def test_odd_names_in_a_list_of_objects(
-    trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_keys_in_a_folder(trial: Trial, bucket: Any, tmp_path: Path) -> None:
+    """Objects that another program put there: fetched byte for byte, or the folder is refused."""
+
+    def lay(number: int, names: tuple[str, ...]) -> dict[str, bytes] | None:
+        data = {name: f"bytes of {number} {name!r}".encode() for name in ("plain.txt", *names)}
+        if not all(put(bucket, f"{number}/{name}", data[name]) for name in data):
+            return None
+        return {name: data[name] for name in data if is_kept(name)}
+
+    try_all(trial, bucket, tmp_path, [*((name,) for name in NAMES), *TWINS], lay)
+
+
+def test_odd_names_in_a_list_of_objects(trial: Trial, bucket: Any, tmp_path: Path) -> None:
     """A list that somebody else wrote, with odd names of files or of objects: the same."""
     tries = [("files", (name,)) for name in NAMES] + [("files", pair) for pair in TWINS]
     tries += [("objects", (name,)) for name in NAMES]
-    random.Random(0).shuffle(tries)
-    refused = fetched = 0
-    for number in trial.numbers(quick=20, whole=len(tries)):
-        which, names = tries[number]
-        place = tmp_path / str(number)
-        monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
+
+    def lay(number: int, one: tuple[str, tuple[str, ...]]) -> dict[str, bytes] | None:
+        which, names = one
         data = {name: f"bytes of {number} {name!r}".encode() * 50 for name in ("plain.txt", *names)}
         at = {name: name if which == "objects" else f"object{row}" for row, name in enumerate(data)}
         if not all(put(bucket, f"{number}/{at[name]}", data[name]) for name in data):
-            continue  # the storage refuses it
+            return None
         files = {name if which == "files" else f"f{row}": name for row, name in enumerate(data)}
         listed = {
             file: {"bytes": len(data[name]), "sha256": sha256(data[name]), "at": at[name]}
             for file, name in files.items()
         }
-        told = {"format": "citeweave-objects", "version": 1, "files": listed}
-        put(bucket, f"{number}/{LISTING_NAME}", json.dumps(told).encode())
-        with trial.attempt(f"{which}: {reprlib.repr(names)}"):
-            wanted = {file: data[name] for file, name in files.items()}
-            times = check_fetched(f"s3://{bucket.name}/{number}", wanted, place)
-            fetched, refused = fetched + (times == 2), refused + (times == 0)
-            assert times != 1, "refused once, fetched once"
-    trial.facts |= {"fetched": fetched, "refused": refused}
+        put(bucket, f"{number}/{LISTING_NAME}", json.dumps(LIST | {"files": listed}).encode())
+        return {file: data[name] for file, name in files.items()}
+
+    try_all(trial, bucket, tmp_path, tries, lay)
 
 
 HOSTILE_NUMBERS = ("-1", "1e400", "Infinity", "NaN", "true", "null", '"1"', "1" + "0" * 30, "9" * 5000, "[]")
@@ -185,10 +187,8 @@ def test_odd_manifests(trial: Trial, bucket: Any, tmp_path: Path) -> None:
     """Manifests of untrusted people name files that lead elsewhere, or sizes that are none."""
     kind = {"kind": "thing", "version": 1, "recipe": {}}
     tries = [json.dumps(kind | {"files": {name: {"bytes": 1, "sha256": "0" * 64}}}) for name in NAMES]
-    tries += [
-        f'{json.dumps(kind)[:-1]}, "files": {{"plain.txt": {{"bytes": {value}, "sha256": "0"}}}}}}'
-        for value in HOSTILE_NUMBERS
-    ]
+    one = f'{json.dumps(kind)[:-1]}, "files": {{"plain.txt": {{"bytes": VALUE, "sha256": "0"}}}}}}'
+    tries += [one.replace("VALUE", value) for value in HOSTILE_NUMBERS]
     tries += [
         '{"files": {"plain.txt": {}}, "files": {"../x": {"bytes": 1, "sha256": ""}}}',
         "[" * 100_000,
@@ -227,9 +227,8 @@ def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: p
             monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
             before = objects(bucket)
             with refusing():
-                arrived += check_round_trip(
-                    kind, f"s3://{bucket.name}/{number}/{key}", made, tmp_path / "one.txt", place
-                )
+                address = f"s3://{bucket.name}/{number}/{key}"
+                arrived += check_round_trip(kind, address, made, tmp_path / "one.txt", place)
             after = objects(bucket)
             assert before.keys() <= after.keys(), "something was removed"
             own = f"{number}/{key}".rstrip("/")
@@ -263,14 +262,13 @@ def check_round_trip(kind: str, address: str, made: Path, one: Path, place: Path
     return True
 
 
+LIST = {"format": "citeweave-objects", "version": 1}
 LISTED_ITSELF = {"bytes": 1, "sha256": "0" * 64, "at": LISTING_NAME}
 BEFORE = {
     "nothing": {},
     "a web page": {"manifest.json": b'{"name": "a page", "icons": []}', "index.html": b"a page"},
     "another program's state": {"state.json": b'{"version": 4}', "deleted/x": b"x", "heads/x": b"x"},
-    "a list that names itself": {
-        LISTING_NAME: json.dumps({"format": "citeweave-objects", "version": 1, "files": {"a": LISTED_ITSELF}}).encode()
-    },
+    "a list that names itself": {LISTING_NAME: json.dumps(LIST | {"files": {"a": LISTED_ITSELF}}).encode()},
     "an uploaded artifact": None,
     "an artifact": None,
 }
@@ -281,9 +279,8 @@ def test_objects_of_others_when_pushing(
     trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever lies at an address, `push --overwrite` changes and removes only what artifacts of citeweave name."""
-    made = [
-        make_artifact(tmp_path / f"made{n}", {"sub/a.bin": b"%d" % n, f"{n}.bin": b"x", "b.bin": b"b"}) for n in (0, 1)
-    ]
+    files = [{"sub/a.bin": b"%d" % n, f"{n}.bin": b"x", "b.bin": b"b"} for n in (0, 1)]
+    made = [make_artifact(tmp_path / f"made{n}", files[n]) for n in (0, 1)]
     tries = [(before, name) for name in (*NAMES, "notes.txt", "sub/a.bin", "b.bin", "sub") for before in BEFORE]
     random.Random(1).shuffle(tries)
     pushed = 0
@@ -298,12 +295,8 @@ def test_objects_of_others_when_pushing(
             push(made[0], address)
         for inner, data in (content(made[0]) if before == "an uploaded artifact" else own or {}).items():
             put(bucket, f"{base}/{inner}", data)
-        others = {
-            f"{base}/{name}",
-            f"{base}x",
-            f"{base}x/y",
-            f"{base}.txt",
-            *(f"{base}/{inner}" for inner in own or {}),
+        others = {f"{base}/{name}", f"{base}x", f"{base}x/y", f"{base}.txt"} | {
+            f"{base}/{inner}" for inner in own or {}
         }
         others -= {f"{base}/{LISTING_NAME}"}
         if not all(put(bucket, key, key.encode()) for key in others if key.removeprefix(f"{base}/") not in (own or {})):
@@ -318,10 +311,7 @@ def test_objects_of_others_when_pushing(
                 after = objects(bucket, base)
                 wrong = [key for key in others if after.get(key) != there[key]]
                 assert not wrong, f"{wrong} was changed or removed"
-                strange = {
-                    key
-                    for key in {*there, *after}
-                    if not key.startswith(f"{base}/") and there.get(key) != after.get(key)
-                }
+                changed = {key for key in {*there, *after} if there.get(key) != after.get(key)}
+                strange = {key for key in changed if not key.startswith(f"{base}/")}
                 assert not strange, f"{strange} lie elsewhere"
     trial.facts["pushed"] = pushed

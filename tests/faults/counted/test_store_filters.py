@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import reprlib
@@ -19,9 +18,6 @@ pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
 pytest.importorskip("milvus_lite", reason="pip install 'citeweave[stores]'")
 
 from citeweave.core.errors import UserError
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
-from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.filters import Filter
 from citeweave.search.index import Index
 from citeweave.search.store import IndexStore, VectorStore, nearest_in_store, open_store, sync_store
@@ -55,7 +51,7 @@ NUMBER_PLACES = ("first year", "last year", "both years", "has_abstract", "local
 UNKNOWN_PLACES = ("authors", "kind", "key", "year", "expr", "where", "__class__")
 
 KINDS = ("lance", "milvus")
-SHARE = {"lance": 6, "milvus": 6}
+SHARE = 6
 """In the quick share one value in so many."""
 
 OPENED = {"lance": "lance:{}/papers.lance", "milvus": "milvus:{}/papers.db"}
@@ -64,7 +60,7 @@ PLAIN = 12
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Index:
+def index(tmp_path_factory: pytest.TempPathFactory, index_of: Callable[..., Path]) -> Index:
     """Papers whose ids, other ids, venues, fields and authors are hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     papers = [
@@ -75,10 +71,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
          "authors": [text], "ids": [f"a:{text}"]}
         for row, text in enumerate(TEXTS)
     ]  # fmt: skip
-    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    import_papers([folder / "papers.jsonl"], folder / "corpus")
-    model = save_bert(folder / "model")
-    return build_index(Corpus.open(folder / "corpus"), model, folder / "index", IndexOptions(device="cpu"))
+    return Index.open(index_of(folder, papers))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -91,13 +84,8 @@ def store(
         yield opened
 
 
-def kind_of(store: VectorStore) -> str:
-    return store.place.partition(":")[0]
-
-
-def values_for(trial: Trial, kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    """In the quick share a part of them for milvus-lite, which takes longer."""
-    return values if trial.is_whole else values[:: SHARE[kind]]
+def values_for(trial: Trial, values: Sequence[Any]) -> Sequence[Any]:
+    return values if trial.is_whole else values[::SHARE]
 
 
 def mixtures(count: int) -> list[str]:
@@ -117,9 +105,7 @@ def check_same(index: Index, store: VectorStore, make: Callable[[], Filter]) -> 
     wanted = IndexStore(index).search(query, every, where)
     near = nearest_in_store(store, index, query, every, where)
     found = [index.id(int(row)) for row in near.rows[0] if row >= 0]
-    assert sorted(found) == sorted(wanted.ids[0]), (
-        f"the store shows {len(found)} papers, the index {len(wanted.ids[0])}"
-    )
+    assert sorted(found) == sorted(wanted.ids[0]), f"the store shows {len(found)}, the index {len(wanted.ids[0])}"
     if not (where.ids or where.not_ids):  # a store knows papers by their first ids only
         direct = store.search(query, every, where)
         assert sorted(direct.ids[0]) == sorted(wanted.ids[0]), "what the store itself shows is another thing"
@@ -137,9 +123,9 @@ def filter_with(place: str, value: Any) -> Filter:
 def test_hostile_values_in_filters(trial: Trial, index: Index, store: VectorStore) -> None:
     """Quotes, comments, brackets and numbers in a filter show the papers that the index's own filters allow."""
     generated = mixtures(len(trial.numbers(quick=0, whole=300)))
-    tries = [(place, text) for place in TEXT_PLACES for text in values_for(trial, kind_of(store), [*TEXTS, *generated])]
-    tries += [("ids", f"{front}:{text}") for front in "ah" for text in values_for(trial, kind_of(store), TEXTS)]
-    tries += [(place, value) for place in NUMBER_PLACES for value in values_for(trial, kind_of(store), NUMBERS)]
+    tries = [(place, text) for place in TEXT_PLACES for text in values_for(trial, [*TEXTS, *generated])]
+    tries += [("ids", f"{front}:{text}") for front in "ah" for text in values_for(trial, TEXTS)]
+    tries += [(place, value) for place in NUMBER_PLACES for value in values_for(trial, NUMBERS)]
     answers: list[int | None] = []
     for place, value in tries:
         with trial.attempt(f"{place} = {reprlib.repr(value)}"):
@@ -156,11 +142,8 @@ def test_hostile_values_together(trial: Trial, index: Index, store: VectorStore)
     for number in trial.numbers(quick=20, whole=300):
         with trial.attempt(f"seed {number}"):
             several = [tuple(rng.sample(SHORT, rng.randint(1, 40))) for _ in range(4)]
-            chosen = {
-                "venues": several[0],
-                "fields": ("cs", *several[1]),
-                "not_ids": tuple(f"h:{text}" for text in several[2]),
-            }
+            chosen = {"venues": several[0], "fields": ("cs", *several[1])}
+            chosen["not_ids"] = tuple(f"h:{text}" for text in several[2])
             chosen |= {"ids": tuple(f"a:{text}" for text in (*several[0], *several[3]))} if number % 2 else {}
             years = rng.choice((None, 0, 1999, 2003)), rng.choice((None, 2005, 9999))
             shown += check_same(index, store, partial(Filter, years=years, **chosen)) or 0
@@ -172,7 +155,7 @@ def test_hostile_ids_are_deleted(trial: Trial, kind: str, tmp_path: Path) -> Non
     """A hostile id deletes the one paper that has it."""
     model = Provenance("demo", "r1", "t1", 4, "float32", "made up")
     plain = [f"plain:{number}" for number in range(PLAIN)]
-    texts = values_for(trial, kind, [*TEXTS, *mixtures(len(trial.numbers(quick=0, whole=100)))])
+    texts = values_for(trial, [*TEXTS, *mixtures(len(trial.numbers(quick=0, whole=100)))])
     with open_store(OPENED[kind].format(tmp_path), model) as store:
         # lone surrogates are stored as question marks
         there = {text.encode("utf-8", "replace").decode() for text in [*plain, *texts]}
@@ -207,7 +190,7 @@ def test_hostile_names_of_stores(trial: Trial, kind: str, tmp_path: Path, monkey
     for name in ("home", "out"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    names = NAMES[kind] if kind == "lance" else values_for(trial, kind, NAMES[kind])  # a server for each file of Milvus
+    names = NAMES[kind] if kind == "lance" else values_for(trial, NAMES[kind])  # a server for each file of Milvus
     for number, name in enumerate(names):
         with trial.attempt(f"{kind}:{reprlib.repr(name)}"):
             place, written = tmp_path / f"at{number}", name.partition("#")[0] if kind == "milvus" else name

@@ -37,11 +37,7 @@ LEARNED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("samples", {"losses": {"in_batch": {}}, "clip": 0.05, "optimizer": "adam"}, {}),
     ("pairs", {"losses": {"sentence_triplet": {}}, **GROUPS}, {}),
     ("samples", {"losses": {"in_batch": {}, "mlm": {}}, "frozen_layers": 1}, {"pooling": "mix"}),
-    (
-        "aspects",
-        {"losses": {"aspect_supcon": {}, "triplet": {}}, **GROUPS},
-        {"heads": "two_layers"},
-    ),
+    ("aspects", {"losses": {"aspect_supcon": {}, "triplet": {}}, **GROUPS}, {"heads": "two_layers"}),
     ("samples", {"losses": {"n_pairs": {}}, **GROUPS, "block": 2}, {}),
     ("samples", {"losses": {"gte": {}}, **GROUPS, "parts": "lora", "clip": 1.0}, {}),
     ("aspects", {"losses": {"aspect_supcon": {}}, **GROUPS, "parts": "heads"}, {"heads": "two_layers"}),
@@ -58,16 +54,11 @@ NOT_IN_SHARDS = ("mlm", "heads", "mix")
 
 @pytest.fixture
 def places(literature: Literature, aspects: Literature, paired: Literature) -> dict[str, dict[str, Any]]:
-    sources = {"samples": literature, "aspects": aspects, "pairs": paired}
-    return {
-        name: {
-            "corpus": str(found.corpus.folder),
-            "samples": str(found.samples.folder),
-            "graph": str(found.graph_folder),
-            "encoder": {"init": str(found.model)},
-        }
-        for name, found in sources.items()
-    }
+    def place(one: Literature) -> dict[str, Any]:
+        folders = {"corpus": one.corpus.folder, "samples": one.samples.folder, "graph": one.graph_folder}
+        return {**{name: str(folder) for name, folder in folders.items()}, "encoder": {"init": str(one.model)}}
+
+    return {name: place(one) for name, one in (("samples", literature), ("aspects", aspects), ("pairs", paired))}
 
 
 def draw_job(places: Mapping[str, dict[str, Any]], number: int, *, ranks: int) -> dict[str, Any]:
@@ -77,14 +68,10 @@ def draw_job(places: Mapping[str, dict[str, Any]], number: int, *, ranks: int) -
     told = json.dumps([training, encoder])
     usual = {
         "batch": int(rng.integers(2, 5)) if training.get("unit") else int(rng.integers(8, 16)),
-        "epochs": 2.5,
-        "share": SHARES[source],
-        "learning_rate": 1e-3,
-        "dropout": 0.1,
+        **{"epochs": 2.5, "share": SHARES[source], "learning_rate": 1e-3, "dropout": 0.1, "validation": 0.2},
         "schedule": str(rng.choice(["linear", "slanted", "cosine", "constant"])),
         "warmup": float(rng.choice([0.0, 0.2, 3])),
         "micro_tokens": int(rng.choice([300, 900, 100_000])),  # the first two read a batch in parts
-        "validation": 0.2,
         "checkpoint_every": int(rng.integers(1, 5)),
         "weight_decay": float(rng.choice([0.0, 0.01])),
         "seed": int(rng.integers(1000)),
@@ -153,19 +140,20 @@ def _runs(path: Path) -> list[list[int]]:
     return [[int(number) for number in line.split()] for line in path.read_text().split("\n")[1:]]
 
 
-def test_training_resumed_in_one_process(trial: Trial, places: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    jobs = {str(number): draw_job(places, number, ranks=1) for number in trial.numbers(quick=2, whole=20)}
-    told = run_jobs([sys.executable], jobs, tmp_path)
+def check_all(trial: Trial, jobs: dict[str, dict[str, Any]], launcher: list[str], folder: Path) -> None:
+    told = run_jobs(launcher, jobs, folder)
     for name, job in jobs.items():
         with trial.attempt(f"seed {name}, {list(job['training']['losses'])}, cut at {job['cuts']}"):
-            check_job(job, tmp_path / "made" / name, told)
+            check_job(job, folder / "made" / name, told)
+
+
+def test_training_resumed_in_one_process(trial: Trial, places: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    jobs = {str(number): draw_job(places, number, ranks=1) for number in trial.numbers(quick=2, whole=20)}
+    check_all(trial, jobs, [sys.executable], tmp_path)
 
 
 def test_training_resumed_in_two_ranks(trial: Trial, places: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     jobs = {str(number): draw_job(places, number, ranks=2) for number in trial.numbers(quick=1, whole=20)}
     restarts = sum(len(job["cuts"]) for job in jobs.values())
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    told = run_jobs([*torchrun, "--monitor-interval", "0.1", "--max-restarts", str(restarts)], jobs, tmp_path)
-    for name, job in jobs.items():
-        with trial.attempt(f"seed {name}, {list(job['training']['losses'])}, cut at {job['cuts']}"):
-            check_job(job, tmp_path / "made" / name, told)
+    check_all(trial, jobs, [*torchrun, "--monitor-interval", "0.1", "--max-restarts", str(restarts)], tmp_path)

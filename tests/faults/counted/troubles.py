@@ -6,30 +6,34 @@
     {"kind": "short", "at": 17}                    a write takes a part of what it was given
     {"kind": "limit", "at": 17, "bytes": 4096}     from step 17 on no file grows beyond so many bytes: the kernel refuses
     {"kind": "pause", "at": 17, "flag": "file"}    the process makes the file before step 17, and goes on once it is removed
-    {"kind": "change", "at": 17, ...}              an input changes; see `input_changes.py`, which counts other steps
+    {"kind": "change", "at": 17, "how": "replace", "input": "in/papers.jsonl", "other": "other/papers.jsonl"}
 
 Python's own calls are counted: what opens files for writing, writes, renames, removes, and forces to the disk. What
 compiled libraries write by themselves passes unseen; the kernel's limit and a small file system meet it too. Each trouble
 lasts as long as the process, which is a fork made for it.
+
+An input that changes is changed by its reader, just before a step, so that every order of both can be tried. These steps
+are others: a file below the input that is about to be opened, or the next piece of a file that may be compressed.
 """
 
 from __future__ import annotations
 
 import builtins
 import errno
+import inspect
 import io
 import itertools
 import mmap
 import os
 import resource
+import shutil
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from . import input_changes
 
 CALLS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "link", "ftruncate", "truncate", "sendfile", "write")
 """Functions of `os` that change what is on the disk or force it there."""
@@ -85,7 +89,7 @@ def limit_files(size: int) -> None:
 def begin(trouble: dict[str, Any] | None, counter: mmap.mmap) -> None:
     """Count from here on; without a trouble nothing else happens."""
     if trouble and trouble["kind"] == "change":
-        input_changes.begin(trouble, counter)
+        begin_changes(trouble, counter)
         return
     steps = Steps(trouble or {}, counter)
     for name in CALLS:
@@ -120,18 +124,14 @@ def _opening(real: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
             steps("truncate")
             return super().truncate(size)
 
-    def opened(
-        file: Any,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        closefd: bool = True,
-        opener: Any = None,
-    ) -> Any:
+    form = inspect.signature(real)
+
+    def opened(*given: Any, **options: Any) -> Any:
+        how = form.bind(*given, **options)
+        how.apply_defaults()
+        file, mode, buffering, encoding, errors, newline, closefd, opener = how.args
         if not set(mode) & set("wax+") or isinstance(file, int):
-            return real(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            return real(*given, **options)
         steps("open", file)
         raw = Counted(file, mode.replace("b", "").replace("t", ""), closefd, opener)
         if buffering == 0:
@@ -145,3 +145,64 @@ def _opening(real: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
         return text
 
     return opened
+
+
+# --- inputs that change -----------------------------------------------------------------------------------
+
+FILE_CHANGES = ("replace", "rewrite", "truncate", "append", "remove")
+FOLDER_CHANGES = ("exchange", "replace a file", "remove", "remove a file")
+
+
+def change(how: str, path: Path, other: Path) -> None:
+    """What another program does to an input."""
+    if how == "replace":
+        Path(shutil.copy(other, path.with_name(".other"))).replace(path)
+    elif how == "rewrite":
+        path.write_bytes(other.read_bytes())
+    elif how == "truncate":
+        os.truncate(path, path.stat().st_size // 2)
+    elif how == "append":
+        with path.open("ab") as file:
+            file.write(other.read_bytes())
+    elif how == "exchange":
+        path.rename(path.with_name("before"))
+        shutil.copytree(other, path)
+    elif how == "replace a file":
+        name = Path("papers", "title.utf8")
+        Path(shutil.copy(other / name, path / ".other")).replace(path / name)
+    elif how == "remove a file":
+        (path / "papers" / "title.utf8").unlink()
+    else:
+        path.rename(path.with_name("before"))
+
+
+def begin_changes(trouble: dict[str, Any], counter: mmap.mmap) -> None:
+    """Count steps from here on; at one of them the input changes."""
+    numbers, is_changing = itertools.count(1), False
+    source, other = Path(trouble["input"]), Path(trouble["other"])
+
+    def step() -> None:
+        nonlocal is_changing
+        if is_changing:
+            return
+        count = next(numbers)
+        counter[:8] = struct.pack("<q", count)
+        if count == trouble["at"]:
+            is_changing = True
+            change(trouble["how"], source, other)
+            is_changing = False
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(str(source)):
+            step()
+
+    sys.addaudithook(watch)
+    from citeweave.core import inputs as opening
+
+    real = opening._Guarded.readinto
+
+    def readinto(self: opening._Guarded, buffer: object) -> int:
+        step()
+        return real(self, buffer)
+
+    opening._Guarded.readinto = readinto  # type: ignore[method-assign]

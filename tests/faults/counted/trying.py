@@ -19,9 +19,11 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from .counting import Trial
 
 BATCH = 50
 SECONDS, WAIT = 5.0, 120.0
@@ -41,38 +43,53 @@ def tried(numbers: Sequence[int], attempt: Attempt) -> Iterator[tuple[int, str]]
             at += 1
 
 
+def try_all(
+    trial: Trial, numbers: Iterable[int], attempt: Attempt, name: Callable[[int], str] = "seed {}".format
+) -> None:
+    """Count the attempts of an experiment."""
+    for number, why in tried(list(numbers), attempt):
+        with trial.attempt(name(number)):
+            assert not why, why
+
+
 def in_child(make: Callable[[], Any]) -> Any:
     """What a function gives, in JSON, without leaving its threads and memory in this process."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        code = 1
-        with os.fdopen(writing, "wb") as told, contextlib.suppress(BrokenPipeError):
-            try:
-                told.write(json.dumps(make()).encode())
-                code = 0
-            except BaseException:
-                told.write(json.dumps(traceback.format_exc()).encode())
-        os._exit(code)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        found = told.read()
-    status = os.waitpid(child, 0)[1]
+
+    def work(told: Any) -> int:
+        try:
+            found, code = make(), 0
+        except BaseException:
+            found, code = traceback.format_exc(), 1
+        with contextlib.suppress(BrokenPipeError):
+            told.write(json.dumps(found).encode())
+        return code
+
+    found, status = _forked(work)
     assert status == 0, json.loads(found) if found else _end_of(status)
     return json.loads(found)
 
 
-def _batch(numbers: Sequence[int], attempt: Attempt) -> list[tuple[int, str]]:
+def _forked(work: Callable[[Any], int]) -> tuple[bytes, int]:
+    """What a child writes, and how it ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _work(numbers, attempt, writing)
+        code = 99
+        try:
+            with os.fdopen(writing, "wb", buffering=0) as told:
+                code = work(told)
+        finally:
+            os._exit(code)
     os.close(writing)
     with os.fdopen(reading, "rb") as told:
-        lines = [json.loads(line) for line in told.read().splitlines()]
-    status = os.waitpid(child, 0)[1]
+        found = told.read()
+    return found, os.waitpid(child, 0)[1]
+
+
+def _batch(numbers: Sequence[int], attempt: Attempt) -> list[tuple[int, str]]:
+    told, status = _forked(lambda writing: _work(numbers, attempt, writing))
+    lines = [json.loads(line) for line in told.splitlines()]
     found = [(number, why) for kind, number, why in lines if kind == "end"]
     begun = [number for kind, number, _ in lines if kind == "begin"]
     if len(begun) > len(found):
@@ -89,21 +106,20 @@ def _end_of(status: int) -> str:
     return f"a hang: {hang[name]}" if name in hang else f"a crash: {name}"
 
 
-def _work(numbers: Sequence[int], attempt: Attempt, writing: int) -> None:
-    """The life of a child, which never comes back."""
+def _work(numbers: Sequence[int], attempt: Attempt, told: Any) -> int:
+    """The life of a child."""
     for one in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(one, signal.SIG_DFL)  # a handler in Python would not interrupt compiled code
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    limit = _own_bytes("VmSize") + _MOST_ADDRESSES
+    limit = own_bytes("VmSize") + _MOST_ADDRESSES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     gc.freeze()  # what was there before is not looked through again and again
-    with Path(os.devnull).open("w") as nowhere, os.fdopen(writing, "wb", buffering=0) as told:
-        sys.stdout = sys.stderr = nowhere
-        for number in numbers:
-            told.write(json.dumps(["begin", number, ""]).encode() + b"\n")
-            why = _watched(number, attempt)
-            told.write(json.dumps(["end", number, why]).encode() + b"\n")
-        os._exit(0)
+    sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the child ends with it
+    for number in numbers:
+        told.write(json.dumps(["begin", number, ""]).encode() + b"\n")
+        why = _watched(number, attempt)
+        told.write(json.dumps(["end", number, why]).encode() + b"\n")
+    return 0
 
 
 def _watched(number: int, attempt: Attempt) -> str:
@@ -127,12 +143,12 @@ def measured() -> Iterator[list[int]]:
     gc.collect()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before, found = _own_bytes("VmRSS"), [0]
+    before, found = own_bytes("VmRSS"), [0]
     yield found
-    found[0] = max(0, _own_bytes("VmHWM") - before)
+    found[0] = max(0, own_bytes("VmHWM") - before)
 
 
-def _own_bytes(field: str) -> int:
+def own_bytes(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024

@@ -1,0 +1,432 @@
+"""Small artifacts of every kind, made of one made-up literature and a tiny model, and everything that each holds.
+
+places = make_artifacts(folder, save_bert)      {"corpus": folder / "corpus", ...}
+contents("corpus", places["corpus"])            a hash of its contents, read through the doors that commands use
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from citeweave.core.artifact import new_artifact, read_any_manifest
+from citeweave.core.progress import QUIET
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.services.service import ResponseCache
+from citeweave.corpus.summary import list_merges, summarize
+from citeweave.encoders.aspects import AspectHeads, find_heads, save_heads
+from citeweave.encoders.compress import compress as compress_encoder
+from citeweave.encoders.delta import save_delta
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.model_folder import KIND as ENCODER
+from citeweave.encoders.save import save_encoder, write_merged_model
+from citeweave.encoders.shards import ShardMaker, fill_shards
+from citeweave.encoders.shards import read_shards as shards_of
+from citeweave.encoders.tokens import TokenStore, make_token_store
+from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.report import KIND as REPORT
+from citeweave.evaluation.report import Report
+from citeweave.evaluation.run_tasks import EvaluationFolder
+from citeweave.graph import intent_overlay
+from citeweave.graph.build import RelatedFile, make_graph, write_related
+from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.intent_overlay import IntentOverlay
+from citeweave.graph.signals import Signal, collect_mentions, related
+from citeweave.mining.blocks import MiningCounts, encode_part, read_part
+from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples
+from citeweave.pipeline.run_folder import RunFolder, read_record
+from citeweave.search.answer import answer
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.explain import explain
+from citeweave.search.index import Index
+from citeweave.search.map import PaperMap, make_map
+from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
+from citeweave.search.query import Query
+from citeweave.search.update import delete_papers
+from citeweave.serve.prepare_library import LibraryFolder
+from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
+from citeweave.vectors.compressed import CompressedVectors, compress
+from citeweave.vectors.document_distance import DocumentDistance
+from citeweave.vectors.sentence_search import search_sentences
+from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
+from citeweave.vectors.topk import nearest
+from citeweave.vectors.vectors import Vectors, new_vectors
+
+_TEXT = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
+WORDS = _TEXT.split()
+TEXTS = ["the cell grows", "we find how models learn", "data", "graphs of citations", "a paper", "how the cell grows"]
+REQUEST = {"base": "https://api.example.org", "path": "works", "parameters": {"page": 1}, "body": None}
+SaveBert = Callable[..., Path]
+
+
+def make_artifacts(place: Path, save_bert: SaveBert) -> dict[str, Path]:
+    """All of them, by their names."""
+    place.mkdir(parents=True, exist_ok=True)
+    model = save_bert(place / "plain model")
+    corpus = _corpus(place)
+    made = {"corpus": corpus.folder, "corpus, as a whole": corpus.folder, "plain model": model}
+    made |= _graphs(place, corpus) | _samples(place) | _vectors(place, model) | _models(place, model)
+    return made | _index(place, corpus) | _reports(place) | _kept(place)
+
+
+def _papers() -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(5)
+    for row in range(24):
+        text = " ".join(rng.choice(WORDS, 14))
+        more = {"ids": [f"doi:10.1/{row}"], "authors": ["Ada Lovelace"], "fields": ["biology"], "extra": {"pages": row}}
+        yield {"id": f"p:{row}", "title": " ".join(rng.choice(WORDS, 4)), "abstract": f"{text}. {text} too.", **more}
+    yield {"id": "q:1", "ids": ["doi:10.1/3"], "title": "the same paper", "year": 2011}
+
+
+def _corpus(place: Path) -> Corpus:
+    source = place / "source"
+    source.mkdir()
+    (source / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in _papers()))
+    edges = [(citing, (citing * step + 1) % 30) for citing in range(24) for step in (2, 5, 7)]
+    (source / "citations.tsv").write_text("".join(f"p:{citing}\tp:{cited}\n" for citing, cited in edges))
+    found = {"text": "we find data [CIT]", "intents": ["method"]}
+    contexts = [{"citing": f"p:{row}", "cited": [f"p:{row + 1}", "p:99"], **found} for row in range(12)]
+    (source / "contexts.jsonl").write_text("".join(json.dumps(context) + "\n" for context in contexts))
+    (place / "more.jsonl").write_text('{"id": "p:30", "title": "one more paper", "references": ["p:1"]}\n')
+    first = import_papers([source], place / "first", ImportOptions(workers=1)).corpus
+    assert len(first) == 24
+    return import_papers([place / "more.jsonl"], place / "corpus", ImportOptions(workers=1), update=first.folder).corpus
+
+
+def _graphs(place: Path, corpus: Corpus) -> dict[str, Path]:
+    graph = make_graph(corpus, place / "graph")
+    write_related(graph, Signal("cocited"), np.arange(10), place / "related")
+    kind, version = intent_overlay.KIND, intent_overlay.VERSION
+    with new_artifact(place / "intents", kind, version, {"corpus": corpus.hash}) as artifact:
+        out = intent_overlay.OverlayWriter(artifact)
+        out.append_contexts(np.ones(3, np.uint8), np.full((3, 3), 0.5, np.float16))
+        out.close()
+        number = len(corpus.citing)
+        confidence = np.random.default_rng(0).dirichlet([0.4] * 3, number).astype(np.float16)
+        mask = intent_overlay.mask_from_confidence(confidence, 0.5)
+        out.write_citations(mask, confidence, np.full(number, 7), np.zeros(number, bool))
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 3}}
+        artifact.finish()
+    return {name: place / name for name in ("graph", "related", "intents")}
+
+
+def _samples(place: Path) -> dict[str, Path]:
+    block = block_from_lists([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
+    with new_samples(place / "samples", SampleNames(("up", "down"), ("",), ("task",)), corpus="abc") as writer:
+        writer.append(block)
+        writer.write_pool(np.arange(20))
+        writer.finish()
+    (place / "parts").mkdir()
+    (place / "parts" / "000000.npz").write_bytes(encode_part(block, MiningCounts()))
+    return {"samples": place / "samples", "parts": place / "parts"}
+
+
+def _vectors(place: Path, model: Path) -> dict[str, Path]:
+    rng = np.random.default_rng(1)
+    ids = [f"p:{row}" for row in range(20)]
+    facts = {"model": "toy", "revision": "1", "dtype": "float32"}
+    with new_vectors(place / "vectors", **facts) as writer:  # type: ignore[arg-type]
+        writer.append(ids, rng.normal(size=(20, 16)))
+        vectors = writer.finish()
+    compress(vectors, place / "int8 vectors", "int8")
+    with new_sentence_vectors(place / "sentence vectors") as sentences:
+        sentences.append(ids[:9], [rng.normal(size=(2 + row % 3, 8)) for row in range(9)])
+        sentences.finish()
+    reader = load_encoder(model, device="cpu", max_tokens=20).reader
+    make_token_store(reader, TEXTS * 5, place / "tokens", recipe={"corpus": "abc"})
+    shards = place / "shards"
+    shards.mkdir()
+    maker = ShardMaker(
+        lambda start, stop: iter([list(range(start, stop))]), lambda rows, *_: {"row": np.array(rows, np.float32)}
+    )
+    fill_shards(shards, 20, 8, [maker], reporter=QUIET)
+    return {name: place / name for name in ("vectors", "int8 vectors", "sentence vectors", "tokens", "shards")}
+
+
+def _models(place: Path, base: Path) -> dict[str, Path]:
+    rng = np.random.default_rng(2)
+    one = [(rng.normal(size=(6, 32)).astype(np.float32), rng.normal(size=6).astype(np.float32)) for _ in range(2)]
+    heads = AspectHeads(("background", "method"), {"background": one[:1], "method": one[1:]})
+    encoder = load_encoder(base, pooling="mean", normalize=True, max_tokens=20, device="cpu")
+    changed = [name for name, _ in encoder.network.model.named_parameters() if name.endswith("bias")]
+    with torch.no_grad():
+        for weight in encoder.network.model.parameters():
+            weight += 0.05
+    settings, network, card = encoder.settings, encoder.network, ModelCard("tiny")
+    with new_artifact(place / "delta model", ENCODER, 1, {}) as writer:
+        save_delta(writer.folder, network.model, settings, base=str(base), changed=changed, kind="bias", card=card)
+        save_heads(writer.folder, heads)
+        writer.finish()
+    (place / "moved").mkdir()
+    save_encoder(place / "moved", network, encoder.reader.tokenizer, settings, card=card)
+    save_heads(place / "moved", heads)
+    write_merged_model(place / "moved", place / "whole model")
+    (place / "compact model").mkdir()
+    compress_encoder(place / "moved", str(base), place / "compact model", TEXTS, budget=16_000)
+    return {name: place / name for name in ("delta model", "whole model", "compact model")}
+
+
+def _index(place: Path, corpus: Corpus) -> dict[str, Path]:
+    options = IndexOptions(contexts=10, device="cpu", sentences=True)
+    build_index(corpus, place / "moved", place / "index", options)
+    delete_papers(place / "index", ["p:2", "p:5"])
+    make_map(Index.open(place / "index"))
+    (drawn,) = (place / "index" / "maps").iterdir()
+    return {"index": place / "index", "index, asked": place / "index", "map": drawn}
+
+
+def _reports(place: Path) -> dict[str, Path]:
+    rows = {f"q{number}": {"map": number / 10} for number in range(8)}
+    outcome = Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
+    (place / "finished").mkdir()
+    EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
+    about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
+    value = {"suite": "made up", "model": {"name": "toy"}, "metrics": {"cite.map": 35.0}, "headline": "cite.map"}
+    value |= {"coverage": {"cite": outcome.coverage}, "tasks": {"cite": about}, "per_query": {"cite": rows}}
+    with new_artifact(place / "report", REPORT, 1, {"tasks": {"cite": "mark"}}) as writer:
+        (writer.folder / "report.json").write_text(json.dumps(value))
+        (writer.folder / "report.md").write_text("# Report\n")
+        writer.finish()
+    return {"report": place / "report", "finished": place / "finished"}
+
+
+def _kept(place: Path) -> dict[str, Path]:
+    """What commands keep for themselves: a run's record, checkpoints, a library's record, answers of a service."""
+    run = RunFolder(place / "run", {"recipe": {"seed": 1}}, QUIET)
+    run.open()
+    run.run("numbers", {"seed": 1}, lambda folder: {"count": 7})
+    run.keep(result={"cite.map": 35.0})
+    for step in (1, 2):
+        weights, optimizer = new_weights(step)
+        save_checkpoint(place / "checkpoints", step, weights, optimizer, {"note": "x"})
+    library = place / "library"
+    library.mkdir()
+    LibraryFolder(library).update_record(place="library.bib", name="library", kind="bibtex")
+    ResponseCache(place / "answers").save(REQUEST, 200, b'{"results": [1, 2, 3]}')
+    return {name: place / name for name in ("run", "checkpoints", "library", "answers")}
+
+
+def new_weights(seed: int) -> tuple[dict[str, torch.Tensor], torch.optim.Optimizer]:
+    """Some weights and an optimizer that has made a step."""
+    torch.manual_seed(seed)
+    weights: dict[str, torch.Tensor] = {name: torch.nn.Parameter(torch.randn(4, 3)) for name in ("a", "b")}
+    optimizer = torch.optim.AdamW(weights.values(), lr=0.1)
+    for weight in weights.values():
+        weight.grad = torch.sin(weight.detach())
+    optimizer.step()
+    return weights, optimizer
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+IDS = [f"p:{row}" for row in range(24)]
+
+
+def contents(name: str, folder: Path) -> str:
+    """A hash of all that an artifact holds; paths do not count."""
+    digest = hashlib.sha256()
+    reader = "model" if name.endswith(" model") else name.replace(",", "").replace(" ", "_")
+    for value in globals()[f"read_{reader}"](folder):
+        digest.update(_plain(value))
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return repr((value.dtype, value.shape)).encode() + np.ascontiguousarray(value).tobytes()
+    if isinstance(value, (list, tuple)):
+        return b"[" + b",".join(map(_plain, value)) + b"]"
+    if isinstance(value, dict):
+        return b"{" + b",".join(_plain(pair) for pair in value.items()) + b"}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    return repr(value).encode()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_any_manifest(folder)
+    return {"recipe": manifest.recipe, "facts": manifest.facts, "files": manifest.files}
+
+
+def read_corpus(folder: Path) -> Iterator[Any]:
+    corpus = Corpus.open(folder)
+    yield _manifest(folder)
+    yield summarize(corpus, samples=3), list_merges(corpus)
+    yield [corpus.paper(row) for row in range(len(corpus))]
+    yield [corpus.citation(number) for number in range(len(corpus.citing))]
+    yield [corpus.context(number) for number in range(len(corpus.contexts))]
+    yield corpus.rows(IDS), corpus.changes, corpus.contexts.outside, corpus.contexts.citing_keys
+    yield [corpus.references_outside(name) for name in ("citing", "key", "intents", "strength", "influential")]
+
+
+def read_corpus_as_a_whole(folder: Path) -> Iterator[Any]:
+    """By compiled code first, which follows numbers without looking."""
+    corpus = Corpus.open(folder)
+    yield corpus.rows(IDS), corpus.ids.keys(), corpus.titles.gather(np.arange(len(corpus)))
+    graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
+    yield graph.cited.targets, graph.citing.targets
+    found = collect_mentions(corpus)
+    yield found.offsets, found.cited, found.contexts, found.sections
+    with tempfile.TemporaryDirectory() as place:
+        more = Path(place) / "more.jsonl"
+        more.write_text('{"id": "p:31", "title": "another paper", "references": ["p:3"]}\n')
+        options = ImportOptions(workers=1)
+        updated = import_papers([more], Path(place) / "updated", options, update=folder).corpus
+        yield list(updated.titles), updated.citing, updated.cited
+
+
+def read_graph(folder: Path) -> Iterator[Any]:
+    graph = CitationGraph.open(folder)
+    yield _manifest(folder)
+    yield graph.cited.targets, graph.citing.targets, graph.citing_edges, graph.intents, graph.strengths
+    yield graph.degrees(), graph.sources()
+    for name in ("cocited", "coupled", "connected"):
+        found = related(graph, Signal(name), np.arange(graph.nodes))
+        yield found.offsets, found.targets, found.strengths
+    yield graph.restricted(0).cited.targets
+    yield from read_vectors(folder / "vectors")
+
+
+def read_related(folder: Path) -> Iterator[Any]:
+    found = RelatedFile.open(folder)
+    yield _manifest(folder)
+    yield found.rows, found.related.targets, found.related.strengths
+    ends = found.related.offsets
+    yield [found.related.targets[ends[n] : ends[n + 1]] for n in range(len(found.rows))]
+
+
+def read_intents(folder: Path) -> Iterator[Any]:
+    overlay = IntentOverlay.open(folder)
+    yield _manifest(folder)
+    yield overlay.mask, overlay.contexts, overlay.given, overlay.context_mask, overlay.confidence
+    yield overlay.context_confidence, overlay.masks_at(0.3)
+
+
+def read_samples(folder: Path) -> Iterator[Any]:
+    samples = Samples.open(folder)
+    yield _manifest(folder)
+    yield samples.anchors, samples.aspects, samples.tasks, samples.pool, samples.contexts
+    yield samples.triplets().rows(), [samples.positives.of(row) for row in range(len(samples))]
+    yield samples.positives.scores, samples.negatives.scores, samples.positives.rules
+
+
+def read_parts(folder: Path) -> Iterator[Any]:
+    for path in sorted(folder.iterdir()):
+        block, account = read_part(path)
+        yield block.anchors, block.positives.rows, block.negatives.rows, block.contexts, account
+
+
+def read_vectors(folder: Path) -> Iterator[Any]:
+    vectors = Vectors.open(folder)
+    yield _manifest(folder)
+    ids = list(vectors.ids)
+    yield ids, vectors.rows(IDS), vectors.take(ids[:5]), np.asarray(vectors.matrix)
+    near = nearest(np.asarray(vectors.matrix, np.float32), np.asarray(vectors.matrix[:2], np.float32), 3)
+    yield near.rows, near.scores
+
+
+def read_int8_vectors(folder: Path) -> Iterator[Any]:
+    vectors = CompressedVectors.open(folder)
+    yield _manifest(folder)
+    yield list(vectors.ids), vectors.decoded(slice(None)), vectors.scores(np.ones((2, vectors.provenance.dimension)))
+
+
+def read_sentence_vectors(folder: Path) -> Iterator[Any]:
+    vectors = SentenceVectors.open(folder)
+    yield _manifest(folder)
+    yield list(vectors.ids), vectors.rows(IDS), vectors.numbers, [vectors.sentences(row) for row in range(len(vectors))]
+    found = search_sentences(vectors, [vectors.ids[0]], 3, DocumentDistance())
+    yield found.rows, found.scores
+
+
+def read_tokens(folder: Path) -> Iterator[Any]:
+    store = TokenStore.open(folder)
+    yield _manifest(folder)
+    yield store.take(range(len(store))), store.lengths()
+
+
+def read_shards(folder: Path) -> Iterator[Any]:
+    for start, arrays in shards_of(folder, 20, 8):
+        yield start, {name: arrays[name] for name in ("halved",)}, arrays.get("row")
+
+
+def read_model(folder: Path) -> Iterator[Any]:
+    encoder = load_encoder(folder, device="cpu")
+    yield encoder.revision, encoder.settings
+    yield encoder.encode(TEXTS)
+    heads = find_heads(folder)
+    if heads is not None:
+        yield heads.names, heads.hash
+
+
+def read_index(folder: Path) -> Iterator[Any]:
+    index = Index.open(folder)
+    yield index.state.facts, index.number, len(index)
+    for segment in index.segments:
+        yield _manifest(segment.folder)
+        yield segment.matrix, segment.spaces, segment.flags, segment.text_keys, segment.record_keys, segment.cited_as
+    rows = [index.row(id) for id in IDS if id not in ("p:2", "p:5")]
+    yield [index.paper(row) for row in rows], [index.references(row) for row in rows]
+    yield [index.citing(index.key_of(row)) for row in rows]
+    yield index.heads and index.heads.hash, index.known_intents
+
+
+def read_index_asked(folder: Path) -> Iterator[Any]:
+    """By compiled code first, which follows numbers without looking."""
+    index = Index.open(folder)
+    for said in (
+        {"text": "the cell grows in data", "by": "words"},
+        {"paper": "p:7", "count": 20},
+        {"paper": "p:7", "aspect": "method", "where": {"years": [None, 2030]}},
+        {"liked": ["p:1", "p:3"], "disliked": ["p:4"], "diversity": 0.5},
+        {"sentences": {"paper": "p:8", "numbers": [0]}},
+    ):
+        found = answer(index, None, Query.from_json(said))
+        yield [(hit.id, hit.score, hit.matches) for hit in found.hits]
+    yield explain(index, 0, 1), find_neighborhood(index, 7), find_missing_papers(index, min_citing=1)
+
+
+def read_map(folder: Path) -> Iterator[Any]:
+    found = PaperMap.open(folder)
+    yield _manifest(folder), found.as_json(), found.keys, found.landmarks, found.centers
+
+
+def read_report(folder: Path) -> Iterator[Any]:
+    report = Report.open(folder)
+    yield _manifest(folder), report.value, report.outcomes()
+
+
+def read_finished(folder: Path) -> Iterator[Any]:
+    found = EvaluationFolder(folder, None, "tag").find("mark")
+    yield found and found.outcome
+
+
+def read_run(folder: Path) -> Iterator[Any]:
+    found = read_record(folder)
+    yield found and [found.get(name) for name in ("version", "identity", "citeweave", "stages", "result")]
+
+
+def read_checkpoints(folder: Path) -> Iterator[Any]:
+    weights, optimizer = new_weights(9)
+    yield load_checkpoint(folder, weights, optimizer)
+    yield [weight.detach().numpy() for weight in weights.values()]
+    yield [optimizer.state[weight]["exp_avg"].numpy() for weight in weights.values()]
+
+
+def read_library(folder: Path) -> Iterator[Any]:
+    found = LibraryFolder(folder).record()
+    yield [found.get(name) for name in ("format", "version", "place", "name", "kind")]
+
+
+def read_answers(folder: Path) -> Iterator[Any]:
+    yield ResponseCache(folder).load(REQUEST)
