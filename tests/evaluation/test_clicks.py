@@ -19,6 +19,8 @@ from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, norma
 from citeweave.evaluation.click_ranker import ClickTriplets, Ranker, RankerRecipe, pair_features, train_ranker
 from citeweave.evaluation.clicks import ClickResult, click_triplet_rows, evaluate_clicks, recommend
 
+from .conftest import write_files
+
 HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
 
 
@@ -41,15 +43,20 @@ def torch():
     return pytest.importorskip("torch")
 
 
-def test_a_click_log_is_read(tmp_path):
+def test_a_click_log_and_its_propensities_are_read(tmp_path):
     text = '\ufeffclicked_pid,pid,extra,similar_papers_avail_at_time\nb,q,1,"a,b,c"\n\nc,r,2,c\n'
-    (tmp_path / "test.csv").write_bytes(gzip.compress(text.encode()))
-    clicks = click_data.read_clicks(tmp_path / "test.csv")
+    write_files(tmp_path, {"test.csv": gzip.compress(text.encode()), "p.json": {"scores": [0.3, 0.1, 0.1, 0.1]}})
+    clicks, propensities = (
+        click_data.read_clicks(tmp_path / "test.csv"),
+        click_data.read_propensities(tmp_path / "p.json"),
+    )
     assert (list(clicks.queries), list(clicks.shown)) == (["q", "r"], ["a", "b", "c", "c"])
     assert (clicks.offsets.tolist(), clicks.places.tolist()) == ([0, 3, 4], [1, 0])
     assert (clicks.clicked, clicks.at.tolist(), clicks.owners.tolist()) == (["b", "c"], [1, 3], [0, 0, 0, 1])
     assert clicks.is_other().tolist() == [True, False, True, False]
     assert clicks.papers() == {"q", "r", "a", "b", "c"}
+    assert propensities == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])  # of mean 1
+    assert click_data.propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
 
 
 BAD_LOGS = [
@@ -83,13 +90,6 @@ def test_bad_files_are_refused(tmp_path):
         for chunk in (1, 100):
             with pytest.raises(InputError, match="m.json cannot be read near character"):
                 list(click_data.read_entries(Source(path), chunk))
-
-
-def test_propensities_have_mean_1(tmp_path):
-    (tmp_path / "p.json").write_text('{"scores": [0.3, 0.1, 0.1, 0.1]}')
-    propensities = click_data.read_propensities(tmp_path / "p.json")
-    assert propensities == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
-    assert click_data.propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
 
 
 VALUES = st.recursive(
@@ -268,9 +268,6 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
     for bad in (scores[:-1], np.full(6, np.nan)):
         with pytest.raises(UserError, match="each of the 6 shown papers needs a score"):
             evaluate_clicks(clicks, bad, propensities)
-
-
-# the network
 
 
 def test_triplets_are_the_first_ten_others():

@@ -100,8 +100,7 @@ def test_the_order_of_candidates_and_of_queries_does_not_matter(queries, seed):
     rng = np.random.default_rng(seed)
     turn = rng.permutation(len(queries))
     shuffled = [[queries[at][place] for place in rng.permutation(len(queries[at]))] for at in turn]
-    one = ranking_metrics(rank_as_trec(*flat(queries)), TREC + CSFCUBE)
-    two = ranking_metrics(rank_as_trec(*flat(shuffled)), TREC + CSFCUBE)
+    one, two = (ranking_metrics(rank_as_trec(*flat(each)), TREC + CSFCUBE) for each in (queries, shuffled))
     for name in one:
         assert one[name][turn] == pytest.approx(two[name], abs=1e-12), name
 

@@ -99,61 +99,32 @@ def test_vectors_of_every_kind(tmp_path: Path, kind: str) -> None:
 NAN = float("nan")
 
 
-@pytest.mark.parametrize(
-    ("rows", "states", "matrix", "metadata", "cosines"),
-    [
-        pytest.param(
-            [
-                *((paper, [1, 0]) for paper in "abc"),
-                ("a", [0, 1]),
-                ("b", []),
-                ("c", [NAN, 1]),
-                ("d", []),
-                ("d", [1, 1]),
-            ],
-            [PRESENT, EMPTY, ABSENT, PRESENT],
-            [[0, 1], [0, 0], [0, 0], [1, 1]],
-            {"vectors given": 6, "vectors given twice": 3, "empty vectors": 1},
-            None,
-            id="of repeated ids the last counts",
-        ),
-        *(
-            pytest.param(
-                [("a", [1, 0]), ("b", [1, bad]), ("c", [0, 1])],
-                [PRESENT, ABSENT, PRESENT, ABSENT],
-                None,
-                {"vectors not finite": 1},
-                None,
-                id=f"{bad} is missing",
-            )
-            for bad in (NAN, float("inf"), -float("inf"))
-        ),
-        pytest.param(
-            [("a", [1, 0]), ("b", []), ("c", [0, 1])],
-            [PRESENT, EMPTY, PRESENT, ABSENT],
-            None,
-            {},
-            [-np.inf, 0, NAN],
-            id="empty lists are papers without text",
-        ),
-        pytest.param(
-            [("a", [1, 0]), ("b", [0, 0]), ("c", [0, 1])],
-            [PRESENT, PRESENT, PRESENT, ABSENT],
-            None,
-            {},
-            [0, 0, NAN],
-            id="zeros are vectors",
-        ),
-    ],
-)
-def test_odd_vectors_are_counted(tmp_path: Path, rows, states, matrix, metadata, cosines) -> None:
-    system = opened(jsonl(tmp_path, rows))
+ODD = {
+    "zeros are vectors": ([0, 0], PRESENT, {}, [0, 0, NAN]),
+    "an empty list is a paper without text": ([], EMPTY, {}, [-np.inf, 0, NAN]),
+    **{f"{bad} is missing": ([1, bad], ABSENT, {"vectors not finite": 1}, None) for bad in (NAN, np.inf, -np.inf)},
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_vectors_are_counted(tmp_path: Path, case: str) -> None:
+    vector, state, metadata, cosines = ODD[case]
+    system = opened(jsonl(tmp_path, [("a", [1, 0]), ("b", vector), ("c", [0, 1])]))
     found = system.vectors(TEXTS)
-    assert found.state.tolist() == states and system.metadata().items() >= metadata.items()
-    assert matrix is None or found.matrix.tolist() == matrix
+    assert found.state.tolist() == [PRESENT, state, PRESENT, ABSENT] and found.count_zeros() == (vector == [0, 0])
+    assert system.metadata().items() >= metadata.items()
     if cosines:
         np.testing.assert_equal(system.scores(TEXTS, POOLS, "cosine"), cosines)
-    assert found.count_zeros() == (rows[1][1] == [0, 0])
+
+
+def test_of_repeated_ids_the_last_counts(tmp_path: Path) -> None:
+    later = [("a", [0, 1]), ("b", []), ("c", [NAN, 1]), ("d", []), ("d", [1, 1])]
+    system = opened(jsonl(tmp_path, [*((paper, [1, 0]) for paper in "abc"), *later]))
+    found = system.vectors(TEXTS)
+    assert found.state.tolist() == [PRESENT, EMPTY, ABSENT, PRESENT]
+    assert found.matrix.tolist() == [[0, 1], [0, 0], [0, 0], [1, 1]]
+    counts = {"vectors given": 6, "vectors given twice": 3, "empty vectors": 1}
+    assert system.metadata().items() >= counts.items()
 
 
 def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path: Path) -> None:

@@ -408,7 +408,7 @@ def task(kind: str = "classes", **changed: Any) -> ProbeTask:
     labels, train, test = ANSWERS[kind], np.arange(TRAIN), np.arange(TRAIN, TRAIN + TEST)
     made = {"train": train, "train_labels": labels[train], "test": test, "test_labels": labels[test]}
     made |= {"rule": RULES[kind], "metrics": METRICS[kind]}
-    return ProbeTask("topics", TEXTS, kind, **{**made, **changed})
+    return replace(ProbeTask("topics", TEXTS, kind, **made), **changed)
 
 
 def system(without: tuple[int, ...] = (), **changed: Any) -> VectorSystem:

@@ -17,16 +17,8 @@ Tensors = dict[str, Any]
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
 
 
-def grouped_triplet(anchor, positive, negatives):
-    return losses.triplet(anchor[:, None], positive[:, None], negatives)
-
-
 def own(temperature: float) -> Callable[..., Any]:
     return lambda anchor, positive, negatives: losses.info_nce(anchor, positive, negatives, temperature=temperature)
-
-
-def own_triplet(anchor, positive, negative):
-    return losses.info_nce(anchor, positive, negative[:, None], temperature=0.1)
 
 
 def whole_batch(temperature: float) -> Callable[..., Any]:
@@ -50,10 +42,6 @@ def supcon_of_the_batch(anchor, positives, negatives):
     return losses.supcon_in_batch(anchor, candidates, groups[:, None] == owner)
 
 
-def supcon_of_one(anchor, positive, negatives):
-    return losses.supcon(anchor, positive[:, None], negatives)
-
-
 def labels_of(loss: Callable[..., Any]) -> Callable[..., Any]:
     return lambda anchor, positive, negative: loss(*losses.triplets_as_pairs(anchor, positive, negative))
 
@@ -62,15 +50,15 @@ OURS: dict[str, Callable[..., Any]] = {
     "triplet_margin_torch_mean": lambda *vectors: losses.triplet(*vectors, epsilon=1e-6),
     "triplet_margin_torch_sum": lambda *vectors: losses.triplet(*vectors, epsilon=1e-6, reduction="sum"),
     "triplet_margin_st": losses.triplet,
-    "triplet_margin_grouped_1_1_5": grouped_triplet,
-    "infonce_own_triplet_tau0.1": own_triplet,
+    "triplet_margin_grouped_1_1_5": lambda a, p, n: losses.triplet(a[:, None], p[:, None], n),
+    "infonce_own_triplet_tau0.1": lambda a, p, n: losses.info_nce(a, p, n[:, None], temperature=0.1),
     "infonce_inbatch_triplet_tau0.1": whole_batch(0.1),
     "infonce_inbatch_pairs_tau0.1": whole_batch(0.1),
     "infonce_own_grouped_1_1_5_tau0.1": own(0.1),
     "infonce_inbatch_grouped_1_1_5_tau0.1": whole_batch(0.1),
     "supcon_own_grouped_m_n_tau0.05": losses.supcon,
     "supcon_inbatch_grouped_m_n_tau0.05": supcon_of_the_batch,
-    "supcon_own_grouped_1_1_5_tau0.05": supcon_of_one,
+    "supcon_own_grouped_1_1_5_tau0.05": lambda a, p, n: losses.supcon(a, p[:, None], n),
     "cosent_pairs_scale20": losses.cosent,
     "angle_pairs_scale20": losses.angle,
     "angle_pairs_odd_dim_scale20": losses.angle,
