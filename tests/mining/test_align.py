@@ -97,7 +97,7 @@ def test_equals_brute_force(by, corpus, samples, tmp_path):
     assert facts["pairs"] == {"read": len(samples), "kept": len(samples), "rejected": {}}
 
 
-def test_all_other_columns_stay(corpus, samples, tmp_path):
+def test_all_other_columns_stay_and_other_inputs_are_refused(corpus, samples, tmp_path):
     before = samples.hash
     aligned = align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
     assert Samples.open(samples.folder).hash == before and samples.alignment is None
@@ -106,12 +106,20 @@ def test_all_other_columns_stay(corpus, samples, tmp_path):
     assert aligned.contexts.tolist() == samples.contexts.tolist()
     again = align_samples(corpus, aligned, Drawn("2"), tmp_path / "b", ABSTRACTS)
     assert again.alignment is not None and (again.alignment.contexts == -1).all()
+    other = write_samples(tmp_path / "other", NEAR, "another", ([0], [[1]], [[2]]))
+    for wrong, message in ((other, "mined from another corpus"), (samples, "made from other inputs")):
+        with pytest.raises(UserError, match=message):
+            align_samples(corpus, wrong, Drawn(), tmp_path / "a", ABSTRACTS)
+    assert align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS, overwrite=True).alignment is not None
     np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
     with pytest.raises(ArtifactError):
         Samples.open(tmp_path / "a")
+    for by, message in (("context", "Did you mean 'contexts'"), (3, r"alignment.by is 3; it must be a text")):
+        with pytest.raises(UserError, match=message):
+            alignment_options({"by": by})
 
 
-def test_an_interrupted_run_goes_on(corpus, samples, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(corpus, samples, tmp_path, monkeypatch):
     monkeypatch.setattr(align, "BLOCK", 100)
     first, second, whole = Drawn(most=450), Drawn(), Drawn()
     with pytest.raises(InterruptedError):
@@ -123,19 +131,6 @@ def test_an_interrupted_run_goes_on(corpus, samples, tmp_path, monkeypatch):
     assert sorted(first.read + second.read) == sorted(whole.read)
     third = Drawn()
     assert align_samples(corpus, samples, third, tmp_path / "a", CONTEXTS).hash == resumed.hash and not third.read
-
-
-def test_other_inputs_and_options_are_refused(corpus, samples, tmp_path):
-    other = write_samples(tmp_path / "other", NEAR, "another", ([0], [[1]], [[2]]))
-    with pytest.raises(UserError, match="mined from another corpus"):
-        align_samples(corpus, other, Drawn(), tmp_path / "a", CONTEXTS)
-    align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
-    with pytest.raises(UserError, match="made from other inputs"):
-        align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS)
-    assert align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS, overwrite=True).alignment is not None
-    for by, message in (("context", "Did you mean 'contexts'"), (3, r"alignment.by is 3; it must be a text")):
-        with pytest.raises(UserError, match=message):
-            alignment_options({"by": by})
 
 
 def test_without_contexts_only_abstracts_align(corpus, tmp_path):

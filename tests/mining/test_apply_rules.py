@@ -150,9 +150,6 @@ def test_too_few_candidates(few, count, mine):
         assert len(set(samples.positives.of(0).tolist())) < 30
 
 
-# --- pairs of one sentence -------------------------------------------------------------------------
-
-
 def test_pairs_of_one_sentence_keep_their_sentences(corpus, mine):
     samples = mine("aspire")
     table = corpus.contexts
@@ -183,9 +180,6 @@ def test_every_context_is_accounted_for_and_none_is_of_excluded_papers(corpus, t
     assert (left.contexts.citing[kept.contexts] < 0).any()
     assert (left.contexts.citing[excluded.contexts] >= 0).all() and len(excluded.contexts)
     assert excluded.rejected["citing paper left the corpus"] > 0
-
-
-# --- aspects by citation intents -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -318,8 +312,5 @@ def test_bands_are_those_of_the_intents_graph(corpus, graph, mine, intent_inputs
         assert not (pairs_of(samples, "far", aspect) | pairs_of(samples, "easy", aspect)) & may["connected"]
     skipped = samples.manifest.facts["aspects_skipped"]["method"]
     assert skipped == {"no vector, such as a paper without citations": len(pool) - int((samples.aspects == 1).sum())}
-
-
-def test_vectors_that_a_graph_does_not_have(graph, intent_inputs):
     with pytest.raises(UserError, match="no citation is of aspect 'result', so its graph has no node vectors"):
-        intent_inputs(graph.with_intents(graph.intents & np.uint8(3)))
+        intent_inputs(graph.with_intents(graph.intents & np.uint8(3)), "two")

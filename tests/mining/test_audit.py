@@ -147,16 +147,6 @@ def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus, tmp_path, memor
     assert "t:7 and t:cut" in str(audit)
 
 
-def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus, tmp_path):
-    samples = written(tmp_path / "s", corpus, [(10, [11], [12], 0), (13, [14], [15], 0), (16, [17], [11], 0)])
-    table = CorpusPapers(corpus)
-    benchmark = ListedPapers(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
-    audit = audit_samples(samples, corpus, benchmarks={"toy": benchmark}, near_duplicates=False)
-    assert (audit.leaked["toy"].papers, audit.leaked["toy"].samples) == (2, 3)
-    assert "2 papers of benchmark 'toy' are in 3 samples" in audit.warnings[0]
-    assert audit_samples(samples, corpus, benchmarks={}).leaked == {}
-
-
 def test_distances_are_cosines_of_anchor_and_pick(corpus, vectors, mine):
     near, hard = ({"source": "neighbors", "count": count, "band": band} for count, band in ((3, 5), (2, 100)))
     samples = mine({"positives": near, "negatives": {"hard": hard, "easy": {"source": "random", "count": 2}}})
@@ -185,7 +175,14 @@ def test_the_audit_does_not_depend_on_memory_blocks_or_workers(corpus, graph, ve
     assert "collisions: " in found[0][1] and json.loads(found[0][0])["collisions"]["pairs"] > 0
 
 
-def test_aspects_may_disagree_on_purpose(corpus, tmp_path):
+def test_aspects_may_disagree_and_benchmarks_are_found(corpus, tmp_path):
+    samples = written(tmp_path / "s", corpus, [(10, [11], [12], 0), (13, [14], [15], 0), (16, [17], [11], 0)])
+    table = CorpusPapers(corpus)
+    benchmark = ListedPapers(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
+    audit = audit_samples(samples, corpus, benchmarks={"toy": benchmark}, near_duplicates=False)
+    assert (audit.leaked["toy"].papers, audit.leaked["toy"].samples) == (2, 3)
+    assert "2 papers of benchmark 'toy' are in 3 samples" in audit.warnings[0]
+    assert audit_samples(samples, corpus, benchmarks={}).leaked == {}
     groups = [(1, [2], [3, 4], 0), (1, [3], [2, 4], 1)]
     audit = audit_samples(written(tmp_path / "s", corpus, groups), corpus, near_duplicates=False)
     assert (audit.collisions.pairs, audit.collisions.same_aspect, audit.collisions.same_anchor) == (2, 0, 2)
@@ -209,12 +206,9 @@ def test_warnings_name_the_next_step(corpus, graph, tmp_path):
     assert [line[: len(start)] for line, start in zip(worst, expected, strict=True)] == expected
     calm = audit_samples(written(tmp_path / "s", corpus, [(1, [2], [3], 0)]), corpus)
     assert calm.warnings == () and str(calm).endswith("nothing to warn of")
-
-
-def test_samples_without_negatives_can_be_audited(corpus, graph, tmp_path):
-    audit = audit_samples(written(tmp_path / "s", corpus, [(1, [2], [], 0)]), corpus, graph=graph)
-    assert audit.collisions.share_of_negatives == 0 and audit.repeats.triplets == 0
-    assert json.loads(json.dumps(audit.as_json()))["rules"]["near"]["picks"] == 1
+    bare = audit_samples(written(tmp_path / "s", corpus, [(1, [2], [], 0)]), corpus, graph=graph)
+    assert bare.collisions.share_of_negatives == 0 and bare.repeats.triplets == 0
+    assert json.loads(json.dumps(bare.as_json()))["rules"]["near"]["picks"] == 1
 
 
 def test_inputs_of_another_corpus_are_refused(corpus, tmp_path):

@@ -10,16 +10,10 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
 from citeweave.graph.citations import graph_from_edges
+from citeweave.mining import bands as module
 from citeweave.mining.audit import audit_samples, draw_bands
 from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, rank_pairs, related_curve
-from citeweave.mining.bands import (
-    BandOptions,
-    apply_aspect_bands,
-    apply_bands,
-    choose_aspect_bands,
-    choose_bands,
-    choose_bands_for_rules,
-)
+from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
@@ -178,9 +172,9 @@ def test_bands_go_to_the_rules_that_take_them(corpus, vectors):
 def test_bands_are_chosen_for_each_aspect(corpus, graph, intent_inputs, tmp_path):
     inputs = intent_inputs(graph)
     rules = parse_rules(table_of("sciaspect_bands"))
-    chosen = choose_aspect_bands(corpus, rules, inputs)
+    chosen = module.choose_aspect_bands(corpus, rules, inputs)
     assert list(chosen) == ["background", "method", "result"]
-    banded = apply_aspect_bands(rules, chosen)
+    banded = module.apply_aspect_bands(rules, chosen)
     for aspect, bands in chosen.items():
         own = banded.for_aspect(aspect)
         assert (own.positives[0].band, own.negatives[0].band) == (bands.positive_rank, bands.negative_rank)
@@ -189,7 +183,7 @@ def test_bands_are_chosen_for_each_aspect(corpus, graph, intent_inputs, tmp_path
     assert len(mine_samples(corpus, banded, tmp_path / "s", inputs)) > len(corpus)
     tiny = graph.with_intents(np.where(np.arange(graph.edges) < 9, 4, graph.intents & 3).astype(np.uint8))
     with pytest.raises(UserError, match="aspect result: the pool has .* bands need 50 or more.*leave the aspect out"):
-        choose_aspect_bands(corpus, rules, intent_inputs(tiny, "small"))
+        module.choose_aspect_bands(corpus, rules, intent_inputs(tiny, "small"))
 
 
 def test_pools_that_are_too_small_are_refused(corpus):

@@ -4,19 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.mining.draw import (
-    CandidateLists,
-    choose_candidates,
-    derive_salt,
-    draw_from_pool,
-    drop_forbidden,
-    empty_lists,
-    filter_entries,
-    join_lists,
-    repeat_to,
-    shuffle,
-    take_first,
-)
+from citeweave.mining import draw
+from citeweave.mining.draw import CandidateLists, choose_candidates, derive_salt, draw_from_pool, empty_lists
 
 SALT = derive_salt(0, "t")
 RAGGED = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12), min_size=1, max_size=6)
@@ -100,7 +89,7 @@ def drawn_lists(anchors, pool, count, **options):
 
 def test_a_smaller_draw_is_the_beginning_of_a_larger_one():
     small, large = (drawn_lists(range(50), range(60), count) for count in (4, 59))
-    assert as_lists(take_first(large, 4)) == as_lists(small)
+    assert as_lists(draw.take_first(large, 4)) == as_lists(small)
     assert all(set(rows) == set(range(60)) - {anchor} for anchor, rows in enumerate(as_lists(large)))
 
 
@@ -117,11 +106,11 @@ def test_fields_decide():
 
 def test_lists_are_joined_filtered_repeated_and_mixed():
     first, second = lists_of([[(1, 0), (2, 0)], []]), lists_of([[(3, 0)], [(4, 0)]])
-    both = join_lists(first, second)
+    both = draw.join_lists(first, second)
     assert as_lists(both) == [[1, 2, 3], [4]]
-    assert as_lists(drop_forbidden(both, lists_of([[(2, 0)], [(2, 0)]]), 10)) == [[1, 3], [4]]
-    assert as_lists(filter_entries(both, np.array([True, False, False, True]))) == [[1], [4]]
-    assert as_lists(repeat_to(both, 5)) == [[1, 2, 3, 1, 2], [4, 4, 4, 4, 4]]
-    assert as_lists(repeat_to(first, 3)) == [[1, 2, 1], []]
-    order = shuffle(both, keys(2), SALT)
+    assert as_lists(draw.drop_forbidden(both, lists_of([[(2, 0)], [(2, 0)]]), 10)) == [[1, 3], [4]]
+    assert as_lists(draw.filter_entries(both, np.array([True, False, False, True]))) == [[1], [4]]
+    assert as_lists(draw.repeat_to(both, 5)) == [[1, 2, 3, 1, 2], [4, 4, 4, 4, 4]]
+    assert as_lists(draw.repeat_to(first, 3)) == [[1, 2, 1], []]
+    order = draw.shuffle(both, keys(2), SALT)
     assert sorted(order[:3].tolist()) == [0, 1, 2] and order[3] == 3

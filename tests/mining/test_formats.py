@@ -100,9 +100,8 @@ ROUND_TRIPS = {
 }
 
 PAPERS = st.integers(0, 10)
-GROUP = st.tuples(
-    PAPERS, st.lists(PAPERS, max_size=4), st.lists(st.tuples(PAPERS, st.sampled_from([1, 2])), max_size=5)
-)
+NEGATIVES = st.lists(st.tuples(PAPERS, st.sampled_from([1, 2])), max_size=5)
+GROUP = st.tuples(PAPERS, st.lists(PAPERS, max_size=4), NEGATIVES)
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
@@ -131,7 +130,7 @@ def test_triplets_come_back_in_their_order(tmp_path_factory, corpus, name, group
     check_account(back.manifest.facts)
 
 
-def test_files_are_those_of_the_format(tmp_path, corpus, samples, export):
+def test_files_are_those_of_the_format(tmp_path, corpus, samples, export, monkeypatch):
     export("scincl")
     with (tmp_path / "out/train_triples.csv").open(newline="") as file:
         header, *lines = csv.reader(file)
@@ -141,10 +140,13 @@ def test_files_are_those_of_the_format(tmp_path, corpus, samples, export):
     assert [paper["paper_id"] for paper in papers] == IDS[:11]
     paper = {"paper_id": "s2:2", "title": "Title of [SEP] 1", "abstract": "An abstract, number 1."}
     assert papers[1] == {**paper, "arxiv_id": "2001.00001", "doi": "10.1000/d1"}
-    for name in "ab":
+    for name in "ab":  # the same twice, also in blocks
         export("scincl", name, gzip=True)
-    first, second = ((tmp_path / name / "train_triples.csv.gz").read_bytes() for name in "ab")
-    assert first == second and gzip.decompress(first).startswith(b"query_paper_id,")
+        export("sentence_transformers", name, columns="group", file_type="jsonl")
+        monkeypatch.setattr(triplet_rows, "CELLS", 3)
+        monkeypatch.setattr(sentence_transformers, "CELLS", 3)
+    first, second = (contents(tmp_path / name) for name in "ab")
+    assert first == second and gzip.decompress(first["train_triples.csv.gz"]).startswith(b"query_paper_id,")
     export("scirepeval")
     first = json.loads((tmp_path / "out/triplets.jsonl").read_text().splitlines()[0])
     assert first == {
@@ -207,9 +209,8 @@ def test_specter_counts_and_easy_negatives(tmp_path, export):
     counts = export("specter")
     data = json.loads((tmp_path / "out/data.json").read_bytes())
     wanted = {0: {1: 5, 2: 5, 9: 5, 3: 1, 4: 1, 10: 1}, 6: {7: 5, 8: 1}, 3: {4: 5, 5: 5, 7: 1, 8: 1}}
-    assert data == {
-        IDS[query]: {IDS[row]: {"count": count} for row, count in others.items()} for query, others in wanted.items()
-    }
+    expected = {query: {IDS[row]: {"count": n} for row, n in others.items()} for query, others in wanted.items()}
+    assert data == {IDS[query]: others for query, others in expected.items()}
     assert list(data) == [IDS[0], IDS[6], IDS[3]] == (tmp_path / "out/train.txt").read_text().splitlines()
     check_account(counts)
     assert counts["records"]["pairs"] == {"read": 15, "kept": 12, "rejected": {specter.EASY: 2, specter.BEFORE: 1}}
@@ -285,13 +286,6 @@ def test_specter_lists_choose_the_queries(tmp_path, corpus, export):
     check_account(some.manifest.facts)
 
 
-def test_lines_of_one_query_form_a_sample_while_no_paper_comes_back():
-    lines = [[0, 1, 2], [0, 3, 4], [0, 1, 5], [6, 1, 5], [0, 1, 5], [0, 5, 7]]
-    blocks = list(paired_samples([np.array(lines[:2], np.int32), np.array(lines[2:], np.int32)]))
-    assert [anchor for block in blocks for anchor in block.anchors.tolist()] == [0, 0, 6, 0, 0]
-    assert np.concatenate([np.diff(block.positives.offsets) for block in blocks]).tolist() == [2, 1, 1, 1, 1]
-
-
 @settings(max_examples=40)
 @given(
     lines=st.lists(st.permutations(range(5)).map(lambda row: row[:3]), min_size=1, max_size=60),
@@ -309,7 +303,11 @@ def test_samples_do_not_depend_on_blocks(lines, cuts, at_once):
         assert np.array_equal(np.concatenate([*map(take, whole)]), np.concatenate([*map(take, parts)]))
 
 
-def test_every_row_is_kept_or_has_one_reason():
+def test_every_row_is_kept_or_has_one_reason_and_a_sample_repeats_no_paper():
+    lines = [[0, 1, 2], [0, 3, 4], [0, 1, 5], [6, 1, 5], [0, 1, 5], [0, 5, 7]]
+    blocks = list(paired_samples([np.array(lines[:2], np.int32), np.array(lines[2:], np.int32)]))
+    assert [anchor for block in blocks for anchor in block.anchors.tolist()] == [0, 0, 6, 0, 0]
+    assert np.concatenate([np.diff(block.positives.offsets) for block in blocks]).tolist() == [2, 1, 1, 1, 1]
     rng = np.random.default_rng(0)
     rows, tally = rng.integers(-1, 4, (500, 4)).astype(np.int32), Tally({"rows": Count()})
     kept = known_rows(rows, tally, "rows")
@@ -452,15 +450,6 @@ def test_existing_files_are_refused_or_all_replaced(tmp_path, export):
         export("scincl", "samples")
     with pytest.raises(UserError, match="is a file"):
         export("scincl", "out/mine.txt")
-
-
-def test_blocks_change_nothing_in_what_is_written(tmp_path, export, monkeypatch):
-    for part in ("whole", "parts"):
-        export("scincl", part)
-        export("sentence_transformers", part, columns="group", file_type="jsonl")
-        monkeypatch.setattr(triplet_rows, "CELLS", 3)
-        monkeypatch.setattr(sentence_transformers, "CELLS", 3)
-    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
 
 def test_wrong_options_are_refused_and_leave_nothing(tmp_path, export):

@@ -11,15 +11,8 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers, import_papers
 from citeweave.graph.citations import build_graph
 from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
-from citeweave.mining.inputs import (
-    IntentSource,
-    annotate_inputs,
-    build_mining_graph,
-    check_intents,
-    graph_inputs,
-    parse_rules,
-    read_rows,
-)
+from citeweave.mining import inputs as module
+from citeweave.mining.inputs import IntentSource, check_intents, graph_inputs, parse_rules, read_rows
 from citeweave.mining.mine import MiningInputs
 from citeweave.pipeline.recipe import load_recipe
 
@@ -28,7 +21,7 @@ from .conftest import table_of, write_jsonl
 
 def test_a_graph_without_vectors_of_intents_is_refused(corpus, tmp_path):
     table = {**load_recipe("sciaspect_bands").table("graph"), "dimension": 8}
-    build_mining_graph(corpus, tmp_path / "plain", table, with_vectors=True)
+    module.build_mining_graph(corpus, tmp_path / "plain", table, with_vectors=True)
     with pytest.raises(UserError, match="no node vectors of the citations of aspect 'method'.*--per-intent"):
         graph_inputs(tmp_path / "plain", table, with_vectors=True, aspects=["method"])
 
@@ -86,7 +79,7 @@ def test_missing_intents_are_named(recipe, intents, contexts, message, tmp_path)
         rows = [{**line, "intents": own} for line, own in zip(sentences, cycle, strict=True)]
         write_jsonl(folder / "contexts.jsonl", rows)
     corpus = import_papers(folder, tmp_path / "corpus").corpus
-    inputs = annotate_inputs(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
+    inputs = module.annotate_inputs(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
     with pytest.raises(UserError, match=message):
         check_intents(inputs, parse_rules(table_of(recipe)), corpus)
     check_intents(inputs, parse_rules(table_of("sciaspect_relations")), corpus)

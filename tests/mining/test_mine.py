@@ -16,7 +16,7 @@ from citeweave.mining.blocks import BlockFiles, BlockPace
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, rules_from_json
 from citeweave.mining.tables import build_table
-from citeweave.pipeline.recipe import shipped_recipes
+from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 from ..conftest import Told, content
 from .conftest import pairs_of, papers_corpus, table_of, with_text
@@ -67,12 +67,11 @@ def test_every_recipe_mines_the_same_under_any_workers(name, corpus, mine):
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_rules_travel_as_json(name):
+def test_the_rules_of_every_shipped_recipe_travel_as_json(name):
+    assert set(load_recipe(name).table("recipe")) == {"about", "source"}
     rules = parse_rules(table_of(name))
+    assert rules.rules or rules.tasks or rules.anchors_per == "contexts"
     assert rules_from_json(json.loads(json.dumps(asdict(rules)))) == rules
-
-
-# --- interruptions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("first", "then"), [(50, 50), (60, 110)])
@@ -111,57 +110,38 @@ def test_pieces_stay_sound_when_the_clock_jumps(tmp_path, step):
     assert len(list(tmp_path.iterdir())) == len(paths), "the second time nothing was made"
 
 
-# --- executors -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def both(mine, tmp_path, monkeypatch):
-    """Mine here and by an executor; the folders must be equal."""
+def test_an_executor_mines_the_same(corpus, graph, vectors, mine, tmp_path, monkeypatch):
+    """With intents that only memory holds, tables, anchors, a pool, the corpus from before, and tasks."""
     monkeypatch.setattr(mining, "BLOCK_ANCHORS", 90)
+    executors = []
 
-    def both(rules, *overrides, **options):
-        executor = Told()
-        here = mine(rules, *overrides, name="here", seed=3, workers=1, **options)
-        mine(rules, *overrides, name="executor", seed=3, workers=1, executor=executor, **options)
-        assert len(here) > 100 and len(executor.made) >= 3
-        assert content(tmp_path / "executor") == content(tmp_path / "here")
-        return executor
+    def both(rules, *overrides, corpus=corpus, **inputs):
+        options = {"corpus": corpus, "inputs": MiningInputs(**inputs), "seed": 3, "workers": 1}
+        here, there = (f"{name}{len(executors)}" for name in ("here", "there"))
+        executors.append(Told())
+        assert len(mine(rules, *overrides, name=here, **options)) > 100
+        mine(rules, *overrides, name=there, executor=executors[-1], **options)
+        assert len(executors[-1].made) >= 3
+        assert content(tmp_path / here) == content(tmp_path / there)
 
-    return both
-
-
-def test_an_executor_mines_the_same(both, corpus, graph, vectors):
-    banded = both("scincl", *SMALL["scincl"], inputs=MiningInputs(graph=graph, vectors={"graph": vectors}))
-    assert banded.works[0].arguments["graph"]["intents"] == "" and not banded.works[0].gpu
-
-
-def test_an_executor_gets_what_only_memory_holds(both, corpus, graph):
+    both("scincl", *SMALL["scincl"], graph=graph, vectors={"graph": vectors})
     turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
-    both("sciaspect", *SMALL["sciaspect"], inputs=MiningInputs(graph=turned))
-
-
-def test_an_executor_gets_tables_anchors_and_a_pool(both, corpus, graph):
-    pairs = np.random.default_rng(2).integers(0, len(corpus), (6000, 2))
-    table = build_table(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))
-    every = np.arange(len(corpus))
+    both("sciaspect", *SMALL["sciaspect"], graph=turned)
+    pairs, every = np.random.default_rng(2).integers(0, len(corpus), (6000, 2)), np.arange(len(corpus))
+    tables = {"coviews": build_table(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))}
     rules = {
         "positives": {"source": "table", "table": "coviews", "count": 2},
         "negatives": {"source": "random", "count": 2, "exclude": ["connected"]},
     }
-    both(rules, inputs=MiningInputs(graph=graph, tables={"coviews": table}, anchors=every[::2], pool=every[::3]))
-
-
-def test_an_executor_gets_the_corpus_from_before(both, corpus, tmp_path):
-    fewer = exclude_papers(corpus, np.arange(0, 600, 9), tmp_path / "fewer", why="asked for")
+    both(rules, graph=graph, tables=tables, anchors=every[::2], pool=every[::3])
+    fewer = exclude_papers(corpus, every[::9], tmp_path / "fewer", why="asked for")
     rules = {**table_of("aspire", "mining.text=abstract"), "contexts": {"least_sentences": 1, "least_words": 1}}
-    both(rules, corpus=fewer, inputs=MiningInputs(graph=build_graph(fewer, tmp_path / "graph"), before=corpus))
-
-
-def test_an_executor_mines_the_tasks_of_a_mixture(both, graph):
+    both(rules, corpus=fewer, graph=build_graph(fewer, tmp_path / "graph"), before=corpus)
     near = {"positives": {"source": "cocited", "count": 2, "order": "strongest"}, "weight": 2.0}
-    rules = {"tasks": {"plain": {"positives": CITED, "negatives": RANDOM}, "near": near}}
-    executor = both(rules, inputs=MiningInputs(graph=graph))
-    assert [work.label for work in executor.works] == ["mining plain", "mining near"]
+    both({"tasks": {"plain": {"positives": CITED, "negatives": RANDOM}, "near": near}}, graph=graph)
+    first, *_, last = executors
+    assert first.works[0].arguments["graph"]["intents"] == "" and not first.works[0].gpu
+    assert [work.label for work in last.works] == ["mining plain", "mining near"]
 
 
 def test_only_blocks_that_are_missing_are_mined(mine, stop_mining, tmp_path, monkeypatch):
@@ -193,9 +173,6 @@ def test_an_executor_refuses_other_inputs(corpus, graph, mine):
     for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
         with pytest.raises(UserError, match="differs on this machine"):
             next(LocalExecutor().make(ShardTask(executor.works[0].maker, {**given, **other}), [0]))
-
-
-# --- tasks, anchors and refusals -------------------------------------------------------------------
 
 
 def test_a_mixture_has_the_requested_shares(mine):

@@ -39,7 +39,7 @@ def test_only_the_pool_is_chosen_and_others_may_be_anchors(graph, vectors, mine)
     assert alone.manifest.facts["skipped"]["no text"] < len(POOL) / 4  # those of the pool, not of the corpus
 
 
-def test_ranks_are_among_the_pool(corpus, vectors, given, mine):
+def test_ranks_are_among_the_pool_and_another_pool_is_another_run(corpus, vectors, given, mine):
     """Positives are the papers at ranks 21 to 25 of a search among the pool's vectors alone."""
     samples = mine(*SCINCL, inputs=given)
     here = POOL[MiningData(corpus).in_pool[POOL]]
@@ -50,6 +50,9 @@ def test_ranks_are_among_the_pool(corpus, vectors, given, mine):
         itself = np.array([np.searchsorted(here, anchor) if anchor in here else -1])
         found = nearest(matrix, vectors.take([corpus.ids[anchor]]), 25, itself=itself).rows[0]
         assert set(here[found[20:]]) == set(samples.positives.of(number).tolist())
+    assert mine(*SCINCL, inputs=given).manifest.recipe["pool"]
+    with pytest.raises(UserError, match="made from other inputs"):
+        mine(*SCINCL, inputs=MiningInputs(None, {"graph": vectors}, anchors=ANCHORS, pool=POOL[1:]))
 
 
 def test_the_same_by_id_and_by_row(corpus, vectors, given, mine, tmp_path, monkeypatch):
@@ -89,13 +92,6 @@ def test_papers_without_text(corpus, vectors, mine):
     pool = np.union1d(bare, POOL)
     samples = mine(*SCINCL, "mining.text=any", inputs=MiningInputs(None, {"graph": vectors}, anchors=pool, pool=pool))
     assert np.isin(samples.negatives.rows, bare).any() and np.isin(samples.anchors, bare).any()
-
-
-def test_another_pool_is_another_run(vectors, given, mine):
-    mine(*SCINCL, inputs=given)
-    assert mine(*SCINCL, inputs=given).manifest.recipe["pool"]
-    with pytest.raises(UserError, match="made from other inputs"):
-        mine(*SCINCL, inputs=MiningInputs(None, {"graph": vectors}, anchors=ANCHORS, pool=POOL[1:]))
 
 
 def test_computed_bands_are_kept(given, mine, monkeypatch):

@@ -8,16 +8,10 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import lines
 from citeweave.mining import mine as mining
+from citeweave.mining import shared_metadata
 from citeweave.mining.draw import CandidateLists, empty_lists
 from citeweave.mining.mine import MiningInputs
-from citeweave.mining.shared_metadata import (
-    SCAN_ALL,
-    collect_shared_metadata,
-    draw_sharing_papers,
-    index_shared_values,
-    normalize_name,
-    share_a_value,
-)
+from citeweave.mining.shared_metadata import draw_sharing_papers, index_shared_values, normalize_name
 
 from .conftest import negatives_of, papers_corpus, table_of, with_text
 
@@ -83,13 +77,13 @@ def test_draws_are_those_of_sets(data):
         assert len(set(chosen)) == len(chosen) == min(count, len(allowed))
     one, other = np.divmod(np.arange(papers * papers), papers)
     expected = [bool(against[a] & against[b]) for a, b in zip(one.tolist(), other.tolist(), strict=True)]
-    assert share_a_value(second, one, other.astype(np.int32)).tolist() == expected
+    assert shared_metadata.share_a_value(second, one, other.astype(np.int32)).tolist() == expected
 
 
 @pytest.mark.parametrize("papers", [11, 5011])
 def test_papers_that_share_more_are_not_drawn_more(papers):
     """Paper 0 shares one value with each of 1 to 9, three with 10; where there are more, those are of no use."""
-    assert (papers > SCAN_ALL) == (papers == 5011)
+    assert (papers > shared_metadata.SCAN_ALL) == (papers == 5011)
     pairs = [(row, 0) for row in range(papers)] + [(row, value) for row in (0, 10) for value in (1, 2)]
     in_pool, number = np.ones(papers, bool), 4000
     found = index_shared_values(*np.array(pairs).T, in_pool)
@@ -113,7 +107,7 @@ def test_a_large_venue_is_not_listed():
 
 
 def test_names_are_compared_without_case(corpus):
-    found = collect_shared_metadata(corpus, ("venue", "field"), np.ones(len(corpus), bool))
+    found = shared_metadata.collect_shared_metadata(corpus, ("venue", "field"), np.ones(len(corpus), bool))
     venues, fields = shared_values(corpus, "venue"), shared_values(corpus, "field")
     assert len(found.values) == sum(map(len, venues)) + sum(map(len, fields))
     assert len(found.member_offsets) - 1 == len(set().union(*venues)) + len(set().union(*fields))
