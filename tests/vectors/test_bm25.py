@@ -20,17 +20,14 @@ def lucene(papers, query, k1, b):
     """sum over the query's words of ln(1 + (N - n + 0.5) / (n + 0.5)) * tf / (tf + k1 (1 - b + b length / average))"""
     split = [words_of(text) for text in papers]
     average = sum(map(len, split)) / len(split)
-    scores = []
-    for paper in split:
-        score = 0.0
-        for word in words_of(query):
-            having = sum(word in other for other in split)
-            times = paper.count(word)
-            if times:
-                rarity = math.log(1 + (len(split) - having + 0.5) / (having + 0.5))
-                score += rarity * times / (times + k1 * (1 - b + b * len(paper) / average))
-        scores.append(score)
-    return scores
+    having = {word: sum(word in paper for paper in split) for word in words_of(query)}
+    rarity = {word: math.log(1 + (len(split) - n + 0.5) / (n + 0.5)) for word, n in having.items()}
+
+    def score(paper, word):
+        times = paper.count(word)
+        return rarity[word] * times / (times + k1 * (1 - b + b * len(paper) / average))
+
+    return [sum(score(paper, word) for word in words_of(query) if word in paper) for paper in split]
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4), (2.0, 0.0), (1.5, 1.0)])
@@ -67,27 +64,21 @@ def test_pairs_are_scored_in_blocks(monkeypatch):
     assert np.array_equal(index.scores(queries, offsets, candidates), whole)
 
 
-def test_stop_words_can_be_kept():
+def test_stop_words_empty_papers_queries_and_candidates():
     papers = ["the cat", "a dog"]
     assert Bm25(papers).top(["the"], 1).scores.tolist() == [[0.0]]
     assert Bm25(papers, stop_words=frozenset()).top(["the"], 1).scores[0, 0] > 0
-
-
-@pytest.mark.parametrize("papers", [[], [""], ["", "the of"]])
-def test_papers_without_words(papers):
-    index = Bm25(papers)
-    assert len(index) == len(papers)
-    best = index.top(["graph", ""], 5)
-    assert best.rows.tolist() == [list(range(len(papers)))] * 2 and not best.scores.any()
-    rows = np.arange(len(papers))
-    assert index.scores(["graph"], np.array([0, len(papers)]), rows).tolist() == [0.0] * len(papers)
-
-
-def test_no_queries_and_no_candidates():
+    none = np.empty(0, np.int64)
+    for papers in ([], [""], ["", "the of"]):
+        index, rows = Bm25(papers), np.arange(len(papers))
+        assert len(index) == len(papers)
+        best = index.top(["graph", ""], 5)
+        assert best.rows.tolist() == [rows.tolist()] * 2 and not best.scores.any()
+        assert index.scores(["graph"], np.array([0, len(papers)]), rows).tolist() == [0.0] * len(papers)
     index = Bm25(["graph", "deep graph"])
     assert index.top([], 2).rows.shape == (0, 2) and index.top(["graph"], 0).rows.shape == (1, 0)
-    assert index.scores([], np.array([0]), np.empty(0, np.int64)).tolist() == []
-    assert index.scores(["graph"], np.array([0, 0]), np.empty(0, np.int64)).tolist() == []
+    for queries, offsets in (([], [0]), (["graph"], [0, 0])):
+        assert index.scores(queries, np.array(offsets), none).tolist() == []
 
 
 def test_wrong_settings_are_refused():

@@ -31,7 +31,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(compressed, "BLOCK", 64)
 
 
-def test_one_byte_a_number_is_off_by_half_a_step(vectors, tmp_path):
+def test_one_byte_per_number_is_off_by_half_a_step_and_bits_are_signs(vectors, tmp_path):
     small = compress(vectors, tmp_path / "s", "int8")
     assert isinstance(small, CompressedVectors) and small.codes.dtype == np.int8
     step = np.abs(vectors.matrix).max(axis=0) / 127  # (dimension,)
@@ -41,18 +41,14 @@ def test_one_byte_a_number_is_off_by_half_a_step(vectors, tmp_path):
     check_files(tmp_path / "s", small.manifest, content=True)
     with pytest.raises(UserError, match="no vector of 1 of 1 papers"):
         small.take(["nobody"])
-
-
-def test_bits_are_signs(vectors, tmp_path):
-    small = compress(vectors, tmp_path / "s", "binary")
-    assert isinstance(small, CompressedVectors) and small.codes.shape == (300, 3)
-    np.testing.assert_array_equal(small.decoded(slice(None)), np.where(vectors.matrix > 0, 1, -1))
+    bits = compress(vectors, tmp_path / "bits", "binary")
+    assert isinstance(bits, CompressedVectors) and bits.codes.shape == (300, 3)
+    np.testing.assert_array_equal(bits.decoded(slice(None)), np.where(vectors.matrix > 0, 1, -1))
 
 
 @pytest.mark.parametrize("kind", ["int8", "binary"])
 def test_scores_are_dot_products_of_what_is_read_back(vectors, tmp_path, kind):
     small = compress(vectors, tmp_path / "s", kind)
-    assert isinstance(small, CompressedVectors)
     queries = np.random.default_rng(1).normal(size=(4, 20))
     read = np.where(queries > 0, 1, -1) if kind == "binary" else queries
     np.testing.assert_allclose(small.scores(queries), read @ small.decoded(slice(None)).T, rtol=1e-4, atol=1e-3)
@@ -123,6 +119,5 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(vectors, tmp_path, damage):
 def test_any_finite_numbers_come_back(tmp_path_factory, matrix):
     place = tmp_path_factory.mktemp("any")
     small = compress(write(place / "v", matrix), place / "s", "int8")
-    assert isinstance(small, CompressedVectors)
     step = np.maximum(np.abs(matrix).max(axis=0) / np.float32(127), np.finfo(np.float32).tiny)
     assert (np.abs(small.decoded(slice(None)) - matrix) <= step * 0.5001).all()

@@ -107,7 +107,7 @@ def test_chosen_sentences_pools_and_blocks(tmp_path, monkeypatch):
     assert (search_sentences(kept, rows, 2, SINGLE, pool=np.flatnonzero(kept.lengths() == 0)).rows == -1).all()
 
 
-def test_given_vectors_and_equal_papers():
+def test_query_vectors_and_equal_papers():
     twins = SentenceVectors.of([f"p{at}" for at in range(500)], [np.eye(3)[:2]] * 500)
     for name in DISTANCES:
         found = search_sentences(twins, [np.eye(3)[1:], np.zeros((1, 3))], 4, DocumentDistance(name), first=4)

@@ -187,40 +187,44 @@ def test_a_guess_that_was_too_bold_is_made_good(monkeypatch):
     assert_same(search(pool, queries, BANDS), brute_force(pool, queries, BANDS))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_duplicates_stand_by_row_even_when_there_are_too_many_to_hold(metric, way):
+def duplicates(_):
+    """Too many to hold."""
     pool = np.ones((6000, 3), np.float32)
-    pool[::7] = [1, 2, 3]
-    pool[5000:5050] = [3, 2, 1]
+    pool[::7], pool[5000:5050] = [1, 2, 3], [3, 2, 1]
     queries = np.array([[1, 1, 1], [1, 2, 3], [0, 0, 0], [3, 2, 1]], np.float32)
-    bands, options = [Band(0, 4), Band(40, 60)], {"metric": metric, "itself": np.array([3, 7, -1, 5001])}
-    expected = brute_force(pool, queries, bands, **options)
-    assert_same(search(pool, queries, bands, **options), expected)
-    assert_same(with_torch(pool, queries, bands, tile=1000, **options), expected)
-    if metric == "cosine":
-        assert expected[0].rows[0].tolist() == [1, 2, 4, 5]
+    return pool, queries, [Band(0, 4), Band(40, 60)], np.array([3, 7, -1, 5001])
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("spread", [1e-7, 1e-6, 1e-5])
-def test_scores_that_differ_in_the_last_digit_only(metric, spread, way):
+def differing_in_the_last_digit(spread):
     rng = np.random.default_rng(0)
     pool = (np.ones((3000, 64)) + spread * rng.normal(size=(3000, 64))).astype(np.float32)
     queries = np.concatenate([pool[:4], rng.normal(size=(4, 64)).astype(np.float32)])
-    bands, itself = [Band(0, 10), Band(490, 500)], np.array([0, 1, 2, 3, -1, -1, -1, -1])
-    expected = brute_force(pool, queries, bands, metric=metric, itself=itself)
-    assert_same(search(pool, queries, bands, metric=metric, itself=itself), expected)
+    return pool, queries, [Band(0, 10), Band(490, 500)], np.array([0, 1, 2, 3, -1, -1, -1, -1])
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("size", [1e-43, 1e-30, 1e-20, 1e18])
-def test_tiny_and_huge_vectors(metric, size, way):
+def tiny_or_huge(size):
     rng = np.random.default_rng(0)
     pool, queries = (rng.normal(size=(n, 5)) * size for n in (500, 6))
     pool[:50] *= rng.uniform(1e-5, 1, (50, 1))
-    pool, queries = pool.astype(np.float32), queries.astype(np.float32)
-    expected = brute_force(pool, queries, [Band(3, 50)], metric=metric)
-    assert_same(search(pool, queries, [Band(3, 50)], metric=metric), expected)
+    return pool.astype(np.float32), queries.astype(np.float32), [Band(3, 50)], np.full(6, -1)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (duplicates, 0),
+        *((differing_in_the_last_digit, spread) for spread in (1e-7, 1e-6, 1e-5)),
+        *((tiny_or_huge, size) for size in (1e-43, 1e-30, 1e-20, 1e18)),
+    ],
+)
+def test_hard_numbers(metric, make, size, way):
+    pool, queries, bands, itself = make(size)
+    expected = brute_force(pool, queries, bands, metric=metric, itself=itself)
+    assert_same(search(pool, queries, bands, metric=metric, itself=itself), expected)
+    if make is duplicates:
+        assert_same(with_torch(pool, queries, bands, tile=1000, metric=metric, itself=itself), expected)
+        assert metric != "cosine" or expected[0].rows[0].tolist() == [1, 2, 4, 5]
 
 
 def least_memory(pool, queries, bands, **options):
