@@ -74,7 +74,7 @@ def test_a_command_makes_the_same_folder_on_a_cluster(place, bert, cluster, tmp_
 def test_a_damaged_block_is_named_and_the_next_run_completes(place, cluster, tmp_path, monkeypatch):
     """The rows of one block are beyond the corpus in the file that workers read; the driver writes it anew."""
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
-    corpus, real = Corpus.open(place / "corpus"), mine._keep_numbers
+    corpus, real = Corpus.open(place / "corpus"), mine._save_column
 
     def damaged(path, values):
         return real(path, np.where(np.arange(len(values)) == 60, 10**9, values) if path.stem == "units" else values)
@@ -82,11 +82,11 @@ def test_a_damaged_block_is_named_and_the_next_run_completes(place, cluster, tmp
     rules = parse_rules(load_recipe("specter").table("mining"))
     inputs, options = MiningInputs(graph=build_graph(corpus, place / "graph")), MiningOptions(workers=1)
     with RayExecutor(ClusterOptions(cluster, tries=2)) as executor:
-        monkeypatch.setattr(mine, "_keep_numbers", damaged)
+        monkeypatch.setattr(mine, "_save_column", damaged)
         with pytest.raises(ShardError, match=r"mining: 1 of \d shards failed .* \(1; .*row 1000000000 is not in"):
             mine_samples(corpus, rules, tmp_path / "s", inputs, options, executor=executor)
         assert len(list(work_folder(tmp_path / "s").rglob("blocks-0/*.npz"))) >= 2
-        monkeypatch.setattr(mine, "_keep_numbers", real)
+        monkeypatch.setattr(mine, "_save_column", real)
         mine_samples(corpus, rules, tmp_path / "s", inputs, options, executor=executor)
     mine_samples(corpus, rules, tmp_path / "complete", inputs, options)
     assert content(tmp_path / "s") == content(tmp_path / "complete")
