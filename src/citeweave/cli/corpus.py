@@ -37,16 +37,23 @@ def import_(
         str,
         typer.Option(
             "--outside",
-            help="What to do with papers that are only cited: drop them, or keep them as papers without text.",
+            help="Cited papers that are not among the inputs: drop them, or keep them as papers without text.",
         ),
     ] = "drop",
     same_title: Annotated[
         str,
         typer.Option(
-            "--same-title", help="When to merge records with the same title and year: across files, always, never."
+            "--same-title",
+            help="When to merge records with the same title and year: across (only those of different files), always, or never.",
         ),
     ] = "across",
-    update: Annotated[Path | None, typer.Option("--update", help="Existing corpus to update into a new one.")] = None,
+    update: Annotated[
+        Path | None,
+        typer.Option(
+            "--update",
+            help="Existing corpus to start from; it stays as it is, and the updated one goes to the output folder.",
+        ),
+    ] = None,
     delete: Annotated[
         list[Path] | None,
         typer.Option(
@@ -57,13 +64,16 @@ def import_(
         bool,
         typer.Option(
             "--strict",
-            help="Fail if an input folder contains files of unknown format; by default they are counted and skipped.",
+            help="Fail if an input folder contains files in an unrecognized format; by default they are counted and skipped.",
         ),
     ] = False,
-    vectors: Annotated[bool, typer.Option("--vectors", help="Import published vectors instead of papers.")] = False,
+    vectors: Annotated[
+        bool,
+        typer.Option("--vectors", help="Import precomputed paper vectors, such as published ones, instead of papers."),
+    ] = False,
     model: Annotated[str, typer.Option("--model", help="With --vectors: name of the model that computed them.")] = "",
     dtype: Annotated[
-        str, typer.Option("--dtype", help="With --vectors: number format to store, float16 or float32.")
+        str, typer.Option("--dtype", help="With --vectors: data type to store, float16 or float32.")
     ] = "float16",
     memory: Memory = "256MB",
     workers: Workers = 0,
@@ -72,7 +82,7 @@ def import_(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Import files of any known format into a corpus; every record is accounted for."""
+    """Import files of any supported format into a corpus, and report how many records were kept or rejected, and why."""
     if vectors:
         if format or update or delete or strict or outside != "drop" or same_title != "across":
             raise UserError(
@@ -304,7 +314,7 @@ def synthesize(
         print(f"{output}: a synthetic literature; no paper in it exists\n{table(list(counts.items()))}")
 
 
-_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Corpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Texts = Annotated[
     str,
     typer.Option(

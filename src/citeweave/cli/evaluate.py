@@ -65,7 +65,7 @@ _Distance = Annotated[
     str,
     typer.Option(
         "--distance",
-        help="Distance: cosine, l2, dot; for sentence vectors single, mean_best, top2, attention, transport; for a model's tokens token_best; or a sum such as mean_best+token_best. Default: the protocol's.",
+        help="Distance between papers. By one vector: cosine, l2, dot. By sentences: single, mean_best, top2, attention, transport. By tokens: token_best. Or a sum such as mean_best+token_best. Default: the protocol's.",
         show_default=False,
     ),
 ]
@@ -73,18 +73,23 @@ _Missing = Annotated[
     str,
     typer.Option(
         "--missing",
-        help="How to score papers without a vector: as wrong (wrong), or as the published code does (peers).",
+        help="How to score papers without a vector: wrong (count them as wrong) or peers (do what the published code does).",
     ),
 ]
 _Intercept = Annotated[
     bool,
     typer.Option(
-        "--intercept/--no-intercept", help="Fit linear probes with an intercept; the published solver has none."
+        "--intercept/--no-intercept",
+        help="Fit linear probes (classifiers on the vectors) with an intercept; --no-intercept is what the published code does.",
     ),
 ]
 _Precision = Annotated[
     str,
-    typer.Option("--precision", help="Round the vectors of a file to float16, float32 or float64.", show_default=False),
+    typer.Option(
+        "--precision",
+        help="For vectors read from a file: round them to float16, float32 or float64.",
+        show_default=False,
+    ),
 ]
 _Pooling = Annotated[
     str | None, typer.Option("--pooling", help="For a model: pooling cls, mean or layers.", show_default=False)
@@ -92,7 +97,7 @@ _Pooling = Annotated[
 _Runtime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Runtime of the network: auto (the fastest on this machine), torch, openvino or int8."
+        "--runtime", help="Software that runs the model: auto (the fastest on this machine), torch, openvino or int8."
     ),
 ]
 _MaxTokens = Annotated[
@@ -103,33 +108,37 @@ _Temperature = Annotated[
     typer.Option("--temperature", help="Softmax temperature for attention and transport.", show_default=False),
 ]
 _SentenceMetric = Annotated[
-    str, typer.Option("--sentence-metric", help="Metric between sentences in document distances: l2 or cosine.")
+    str, typer.Option("--sentence-metric", help="Metric between sentences, for distances between papers: l2 or cosine.")
 ]
 _DocumentVector = Annotated[
     bool,
     typer.Option(
         "--document-vector",
-        help="With a model and sentences: count the vector of the whole paper as one more sentence.",
+        help="With a model and a sentence distance: count the vector of the whole paper as one more sentence.",
     ),
 ]
 _Aspect = Annotated[
     str,
     typer.Option(
         "--aspect",
-        help="For a model with aspect heads: one space (such as method), all concatenated (all), the space that each query asks about (matching), or one report for each of these (every).",
+        help="For a model with aspects: one aspect, such as method; all (concatenated); matching (the aspect that each query asks about); or every (one report for each).",
         show_default=False,
     ),
 ]
-_Map = Annotated[bool, typer.Option("--map", help="Also draw a map of the papers of a classification task, map.html.")]
+_Map = Annotated[
+    bool, typer.Option("--map", help="Also draw a map of the papers of a classification task and write it to map.html.")
+]
 _Corpus = Annotated[
     Path | None,
-    typer.Option("--corpus", help="Corpus to train a baseline on; default: that of --data.", show_default=False),
+    typer.Option(
+        "--corpus", help="Corpus to train a baseline on; default: the one given with --data.", show_default=False
+    ),
 ]
 _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="With --suite corpus or intents: citing papers to hold out, year:2016 (from that year on) or share:0.1.",
+        help="With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from that year on).",
     ),
 ]
 _Intents = Annotated[
@@ -149,7 +158,9 @@ _PoolSeed = Annotated[
 _Queries = Annotated[
     int, typer.Option("--queries", help="With --suite corpus, intents or aspects: maximum number of queries per task.")
 ]
-_Papers = Annotated[int, typer.Option("--papers", help="With --suite aspects: maximum number of query papers.")]
+_Papers = Annotated[
+    int, typer.Option("--papers", help="With --suite aspects: maximum number of papers from which queries are made.")
+]
 _Cache = Annotated[
     Path | None,
     typer.Option(

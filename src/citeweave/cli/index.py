@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from citeweave.search.segment_vectors import PrecomputedVectors
 
 
-_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Corpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Contexts = Annotated[
     bool,
-    typer.Option("--contexts/--no-contexts", help="Also index the citing sentences, for `citeweave search --cite`."),
+    typer.Option(
+        "--contexts/--no-contexts",
+        help="Also index the sentences in which papers are cited, for `citeweave search --cite`.",
+    ),
 ]
 _MaxContexts = Annotated[
     int,
@@ -42,12 +45,12 @@ _IndexIntents = Annotated[
         "--intents", help="Folder of intents from `citeweave annotate`; default: the corpus's own.", show_default=False
     ),
 ]
-_Dtype = Annotated[str, typer.Option("--dtype", help="Number format of the vectors: float16 or float32.")]
+_Dtype = Annotated[str, typer.Option("--dtype", help="Data type of the vectors: float16 or float32.")]
 _Runtime = Annotated[
     str,
     typer.Option(
         "--runtime",
-        help="Runtime of the network, also for later searches: auto (the fastest on this machine), torch, openvino or int8.",
+        help="Software that runs the model, now and in later searches: auto (the fastest on this machine), torch, openvino or int8.",
     ),
 ]
 _IndexSentences = Annotated[
@@ -72,7 +75,9 @@ _IndexSentenceVectors = Annotated[
 ]
 TrustIds = Annotated[
     bool,
-    typer.Option("--trust-ids", help="With --vectors: also accept vectors of another corpus, matched by paper id."),
+    typer.Option(
+        "--trust-ids", help="With --vectors: also accept vectors computed for another corpus, matched by paper id."
+    ),
 ]
 
 
@@ -96,7 +101,7 @@ def index(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build a search index of a corpus, or update one to a newer corpus; an interrupted run resumes."""
+    """Build a search index of a corpus, or update an existing one from a newer corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.build import IndexOptions, describe_index, index_corpus
@@ -178,7 +183,7 @@ def _index_text(folder: Path, summary: dict[str, Any]) -> str:
     return f"{folder}: {by}\n{table(rows)}"
 
 
-_ChangeIndex = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_ChangeIndex = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
 _Add = Annotated[
     Path | None, typer.Option("--add", help="Corpus whose papers are added or replaced.", show_default=False)
 ]
@@ -314,7 +319,7 @@ def _read_ids(path: Path) -> list[str]:
     return ids
 
 
-_StoreIndex = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_StoreIndex = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
 _Lance = Annotated[
     str | None, typer.Option("--lance", help="Folder of LanceDB, or s3://bucket/name.", show_default=False)
 ]

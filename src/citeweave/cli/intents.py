@@ -85,19 +85,19 @@ _Auxiliary = Annotated[
     ),
 ]
 _AuxiliaryWeight = Annotated[float, typer.Option("--auxiliary-weight", help="Weight of an auxiliary sentence.")]
-_Precision = Annotated[str, typer.Option("--precision", help="Number format of the saved adapters: float16 or int8.")]
+_Precision = Annotated[str, typer.Option("--precision", help="Data type of the saved adapters: float16 or int8.")]
 _About = Annotated[str, typer.Option("--data", help="Source and license of the sentences, for the model card.")]
 _Set = Annotated[
     list[str], typer.Option("--set", help="KEY=VALUE of any other training option, such as smoothing=0.1.")
 ]
-_IntentsClassifier = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
+_IntentsClassifier = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the built-in one.")]
 _Data = Annotated[list[Path], typer.Option("--data", help="File of labeled sentences, JSON lines; may be repeated.")]
 _EvaluatedPapers = Annotated[
     str, typer.Option("--split", help="Split to evaluate on, if the records name one; '' = all.")
 ]
 _AsThree = Annotated[bool, typer.Option("--as-three", help="Map ACL-ARC's six labels to SciCite's three.")]
 _Runtime = Annotated[
-    str, typer.Option("--runtime", help="Runtime of the network: auto (int8 where available), torch or int8.")
+    str, typer.Option("--runtime", help="Software that runs the model: auto (int8 where available), torch or int8.")
 ]
 
 
@@ -291,12 +291,12 @@ def _evaluation_text(report: dict[str, Any]) -> str:
 
 NONE = "none"
 
-_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Corpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _AnnotateClassifier = Annotated[
     str,
     typer.Option(
         "--classifier",
-        help="Intent classifier: a folder, default (the shipped one), or none (only intents that the source provides).",
+        help="Intent classifier: a folder, default (the built-in one), or none (only intents that the source provides).",
     ),
 ]
 _MinConfidence = Annotated[float, typer.Option("--min-confidence", help="Minimum confidence for an intent to count.")]

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from citeweave.pipeline.recipe import Recipe
 
 
-_MineCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_MineCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Recipe = Annotated[
     str,
-    typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
+    typer.Option("--recipe", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 _Graph = Annotated[
     Path | None,
@@ -54,36 +54,56 @@ _Graph = Annotated[
     ),
 ]
 _Vectors = Annotated[
-    list[str], typer.Option("--vectors", help="NAME=FOLDER of vectors that the rules refer to; may be repeated.")
+    list[str], typer.Option("--vectors", help="NAME=FOLDER: vectors that the rules refer to as NAME; may be repeated.")
 ]
 _Tables = Annotated[
-    list[str], typer.Option("--table", help="NAME=FILE of counted pairs that the rules refer to; may be repeated.")
+    list[str],
+    typer.Option(
+        "--table", help="NAME=FILE: table of paper pairs with counts that the rules refer to as NAME; may be repeated."
+    ),
 ]
 _Symmetric = Annotated[bool, typer.Option("--symmetric", help="Treat the pairs of a table as symmetric.")]
 _Anchors = Annotated[
-    Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one per line.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--anchors",
+        help="File with the ids of the papers to mine samples for (the anchors), one per line.",
+        show_default=False,
+    ),
 ]
 _Pool = Annotated[
     Path | None,
     typer.Option(
-        "--pool", help="File with the ids of the papers that may be selected, one per line.", show_default=False
+        "--pool",
+        help="File with the ids of the papers that may be selected as positives or negatives, one per line.",
+        show_default=False,
     ),
 ]
 _Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Citation intents: corpus (those in the corpus), sections (also inferred from headings), or a folder from `citeweave annotate`.",
+        help="Citation intents: corpus (those in the corpus), sections (those, and others inferred from section headings), or a folder from `citeweave annotate`.",
     ),
 ]
 _Bands = Annotated[
-    str, typer.Option("--bands", help="Rank bands: recipe (as written) or auto (chosen for this corpus).")
+    str,
+    typer.Option(
+        "--bands",
+        help="Ranks from which neighbors are selected: recipe (as written there) or auto (chosen for this corpus).",
+    ),
 ]
 _Pictures = Annotated[
     Path | None,
-    typer.Option("--pictures", help="With --bands auto: folder for plots of the curves.", show_default=False),
+    typer.Option(
+        "--pictures",
+        help="With --bands auto: folder for plots of the curves by which the ranks were chosen.",
+        show_default=False,
+    ),
 ]
-_Memory = Annotated[str, typer.Option("--memory", help="Memory limit for searches and related papers.")]
+_Memory = Annotated[
+    str, typer.Option("--memory", help="Memory limit for searching neighbors and counting related papers.")
+]
 
 
 def mine(
@@ -110,7 +130,7 @@ def mine(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Mine positives and negatives for every paper by the rules of a recipe."""
+    """Mine training samples: positive and negative papers for every paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import inputs as mining_inputs
@@ -224,8 +244,13 @@ def _named(
 def _with_bands(
     corpus: Corpus, rules: MiningRules, inputs: MiningInputs, seed: int, pictures: Path | None, reporter: Reporter
 ) -> tuple[MiningRules, dict[str, Any]]:
-    from citeweave.mining.audit import draw_bands
-    from citeweave.mining.bands import apply_aspect_bands, apply_bands, choose_aspect_bands, choose_bands_for_rules
+    from citeweave.mining.bands import (
+        apply_aspect_bands,
+        apply_bands,
+        choose_aspect_bands,
+        choose_bands_for_rules,
+        draw_bands,
+    )
 
     if rules.aspect_graphs:
         chosen_bands = choose_aspect_bands(corpus, rules, inputs, seed=seed, reporter=reporter)
@@ -290,7 +315,7 @@ def _mine_text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_AlignCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_AlignCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Samples = Annotated[
     Path, typer.Option("--samples", help="Folder of samples mined from this corpus.", show_default=False)
 ]
@@ -304,7 +329,8 @@ _By = Annotated[
     ),
 ]
 _BatchTokens = Annotated[
-    int | None, typer.Option("--batch-tokens", help="Tokens per batch; default: by device.", show_default=False)
+    int | None,
+    typer.Option("--batch-tokens", help="Tokens per batch; default: depends on the device.", show_default=False),
 ]
 
 

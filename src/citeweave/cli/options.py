@@ -237,15 +237,20 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no no
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing output folder made from other inputs.")
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace an existing output folder that was made from different inputs or options."
+    ),
 ]
-Memory = Annotated[str, typer.Option("--memory", help="Memory limit of each sorting step, such as 256MB or 2GB.")]
+Memory = Annotated[
+    str, typer.Option("--memory", help="Memory limit for each sorting step of the command, such as 256MB or 2GB.")
+]
 Recipe = Annotated[
     str | None,
-    typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
+    typer.Option("--recipe", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 Set = Annotated[
-    list[str], typer.Option("--set", help="TABLE.KEY=VALUE to override a value of the recipe; may be repeated.")
+    list[str], typer.Option("--set", help="Override a setting of the recipe, as TABLE.KEY=VALUE; may be repeated.")
 ]
 Device = Annotated[str, typer.Option("--device", help="Device: cpu, cuda, or auto.")]
 Model = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name.")]
@@ -253,7 +258,7 @@ OwnModel = Annotated[
     str,
     typer.Option(
         "--model",
-        help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: that of the existing index, or {DEFAULT_MODEL}.",
+        help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: the existing index's model, otherwise {DEFAULT_MODEL}.",
         show_default=False,
     ),
 ]
@@ -273,7 +278,7 @@ On = Annotated[
     str,
     typer.Option(
         "--on",
-        help="Where to run the shards: ray (a temporary cluster on this machine), ray:auto, ray:HOST:6379 or ray://HOST:10001, with options such as ray,workers=2. Default: this process.",
+        help="Where to run the work: ray (a temporary Ray cluster on this machine), ray:auto, ray:HOST:6379 or ray://HOST:10001; options follow after a comma, such as ray,workers=2. Default: in this process.",
         callback=_check_on,
         show_default=False,
     ),

@@ -34,29 +34,31 @@ if TYPE_CHECKING:
 RecipeName = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False
+        metavar="RECIPE", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False
     ),
 ]
-CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder of a corpus.", show_default=False)]
+CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Corpus folder.", show_default=False)]
 Init = Annotated[
     str,
     typer.Option(
         "--init",
-        help="Start model that replaces the recipe's: minilm, a folder, or a Hugging Face name.",
+        help="Start model to use instead of the recipe's: minilm, a folder, or a Hugging Face name.",
         show_default=False,
     ),
 ]
 Aligner = Annotated[
     str,
     typer.Option(
-        "--aligner", help="Encoder for sentence alignment that replaces the recipe's; see --init.", show_default=False
+        "--aligner",
+        help="Encoder to align sentences with, instead of the recipe's; takes the same values as --init.",
+        show_default=False,
     ),
 ]
 SuiteFolders = Annotated[
     list[str],
     typer.Option(
         "--suite",
-        help="NAME=FOLDER of a published suite to evaluate on as well, or intents=OVERLAY (or =CORPUS) for held-out intents; may be repeated.",
+        help="NAME=FOLDER: published suite to evaluate on as well; intents=FOLDER, from `citeweave annotate` or a corpus, for held-out intents. May be repeated.",
         show_default=False,
     ),
 ]
@@ -64,43 +66,53 @@ TaskNames = Annotated[
     list[str], typer.Option("--task", help="Evaluate on this task only; may be repeated.", show_default=False)
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", help="Number of models to train, with consecutive seeds; 0 = as the recipe says.")
+    int,
+    typer.Option("--seeds", help="Number of models to train, with consecutive seeds; 0 = as many as the recipe sets."),
 ]
 HeldOut = Annotated[
     str,
     typer.Option(
-        "--held-out", help="Papers whose references are held out for evaluation: share:0.1, year:2016, or none."
+        "--held-out",
+        help="Papers whose references are held out for evaluation: share:0.1 (a random tenth), year:2016 (from that year on), or none.",
     ),
 ]
 Queries = Annotated[
-    int, typer.Option("--queries", help="Maximum number of queries per task of the corpus's own suite.")
+    int, typer.Option("--queries", help="Maximum number of queries per task that is built from the corpus.")
 ]
 BandsHow = Annotated[
     str,
     typer.Option(
         "--bands",
-        help="Rank bands: recipe (as written), auto (chosen for the corpus), share (scaled to the pool), or fit (as written if they fit).",
+        help="Ranks from which neighbors are selected: recipe (as written there), auto (chosen for the corpus), share (scaled to the number of papers), or fit (as written if there are enough papers, otherwise auto).",
     ),
 ]
 Tables = Annotated[
     list[str],
-    typer.Option("--table", help="NAME=FILE of pairs that the rules refer to; may be repeated.", show_default=False),
+    typer.Option(
+        "--table",
+        help="NAME=FILE: table of paper pairs with counts that the rules refer to as NAME; may be repeated.",
+        show_default=False,
+    ),
 ]
 Pool = Annotated[
     Path | None,
-    typer.Option("--pool", help="File with the ids of the papers that may be selected as samples.", show_default=False),
+    typer.Option(
+        "--pool",
+        help="File with the ids of the papers that may be selected as positives or negatives, one per line.",
+        show_default=False,
+    ),
 ]
 Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Citation intents: auto (the corpus's, else classified), corpus, sections, or a folder from `citeweave annotate`.",
+        help="Citation intents: auto (those in the corpus, or predicted if it has none), corpus, sections, or a folder from `citeweave annotate`.",
     ),
 ]
 Classifier = Annotated[
     Path | None,
     typer.Option(
-        "--classifier", help="Folder of an intent classifier that replaces the shipped one.", show_default=False
+        "--classifier", help="Folder of an intent classifier to use instead of the built-in one.", show_default=False
     ),
 ]
 Cache = Annotated[
@@ -111,7 +123,10 @@ Cache = Annotated[
         show_default=False,
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the stages with their sizes, time and memory.")]
+_DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Run nothing; only list the stages with their estimated sizes, time and memory."),
+]
 
 
 def run(
@@ -139,7 +154,7 @@ def run(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a complete recipe: graph, samples, training, and reports before and after."""
+    """Run a complete recipe: build the graph, mine samples, train, and evaluate before and after training."""
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
@@ -295,7 +310,7 @@ def sweep(
 _Recipe = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False
+        metavar="RECIPE", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False
     ),
 ]
 _Papers = Annotated[
@@ -333,7 +348,7 @@ _Init = Annotated[
     str,
     typer.Option(
         "--init",
-        help="Start model that replaces the recipe's: minilm, bert-base, a folder, or a Hugging Face name.",
+        help="Start model to use instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name.",
         show_default=False,
     ),
 ]

@@ -112,23 +112,23 @@ def _why(index: Index, hit: dict[str, Any]) -> Iterator[str]:
             yield f"     {at:>3}  {one_line(texts[at]) if at < len(texts) else ''}".rstrip()
 
 
-_Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_Index = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
 _Text = Annotated[
     str,
     typer.Argument(
-        help="Text to search for: a question, or a title, a line break and an abstract.", show_default=False
+        help="Text to search for: a question, or a title and an abstract separated by a line break.", show_default=False
     ),
 ]
-_Paper = Annotated[str, typer.Option("--paper", help="Id of a paper to search by.", show_default=False)]
-_Like = Annotated[list[str], typer.Option("--like", help="Id of a relevant paper; may be repeated.")]
+_Paper = Annotated[str, typer.Option("--paper", help="Id of a paper; finds papers similar to it.", show_default=False)]
+_Like = Annotated[list[str], typer.Option("--like", help="Id of a paper to find more like; may be repeated.")]
 _Unlike = Annotated[
-    list[str], typer.Option("--unlike", help="With --like: id of a paper that is not relevant; may be repeated.")
+    list[str], typer.Option("--unlike", help="With --like: id of a paper to find less like; may be repeated.")
 ]
 _Sentences = Annotated[
     str,
     typer.Option(
         "--sentences",
-        help="Search by sentences of a paper's abstract, counted from 0, such as ID:2,3.",
+        help="Search by selected sentences of a paper's abstract, as ID:2,3; the first sentence is 0.",
         show_default=False,
     ),
 ]
@@ -151,25 +151,30 @@ _Share = Annotated[
     float,
     typer.Option(
         "--min-share",
-        help="With --intent: only papers of whose citations at least this fraction has the intent, 0 to 1.",
+        help="With --intent: only papers for which at least this fraction of the citations, 0 to 1, has the intent.",
     ),
 ]
 _Each = Annotated[
     bool,
-    typer.Option("--each-sentence", help="With --cite: find papers for every sentence that seems to need a citation."),
+    typer.Option(
+        "--each-sentence",
+        help="With --cite: find papers separately for every sentence with a citation mark such as [CIT], or for every sentence if there is none.",
+    ),
 ]
 _By = Annotated[
     str,
     typer.Option(
         "--by",
-        help="Rank by hybrid, vectors or words; default: hybrid for a text, vectors otherwise.",
+        help="Ranking: hybrid (words and vectors), vectors or words; default: hybrid for a text, vectors otherwise.",
         show_default=False,
     ),
 ]
 _Aspect = Annotated[
     str,
     typer.Option(
-        "--aspect", help="Search in the space of one of the model's aspects, or all of them.", show_default=False
+        "--aspect",
+        help="Search in the vector space of one of the model's aspects, such as method, or of all of them (all).",
+        show_default=False,
     ),
 ]
 _Year = Annotated[
@@ -180,23 +185,27 @@ _Year = Annotated[
 ]
 _Venue = Annotated[list[str], typer.Option("--venue", help="Only papers of this venue; may be repeated.")]
 _Field = Annotated[list[str], typer.Option("--field", help="Only papers of this field; may be repeated.")]
-_Diversity = Annotated[float, typer.Option("--diversity", help="Diversity of the results, 0 to 1.")]
+_Diversity = Annotated[
+    float, typer.Option("--diversity", help="How strongly to prefer varied results, from 0 (not at all) to 1.")
+]
 _Approximate = Annotated[bool, typer.Option("--approximate", help="Faster approximate search that may miss papers.")]
 _Store = Annotated[
     str,
     typer.Option(
-        "--store", help="Search vectors in a store: lance:FOLDER or milvus:ADDRESS[#COLLECTION].", show_default=False
+        "--store",
+        help="Search in an external vector store: lance:FOLDER or milvus:ADDRESS[#COLLECTION].",
+        show_default=False,
     ),
 ]
 _Outside = Annotated[
-    bool, typer.Option("--outside", help="Also return papers that are only known as references of others.")
+    bool, typer.Option("--outside", help="Also return papers that are known only as references in other papers.")
 ]
-_Count = Annotated[int, typer.Option("--count", help="Number of papers.")]
+_Count = Annotated[int, typer.Option("--count", help="Number of papers to return.")]
 _Offset = Annotated[int, typer.Option("--offset", help="Number of papers to skip.")]
 _Explain = Annotated[bool, typer.Option("--explain", help="Explain under each paper why it matches.")]
 _Export = Annotated[
     Path | None,
-    typer.Option("--export", help="Also write the papers to FILE.bib, .csv or .json.", show_default=False),
+    typer.Option("--export", help="Also write the results to a .bib, .csv or .json file.", show_default=False),
 ]
 _Model = Annotated[
     str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
@@ -235,7 +244,7 @@ def search(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Search an index by a text, by papers or by sentences, or find papers to cite in a draft."""
+    """Search an index by text, by paper or by sentence, or find papers to cite in a draft."""
     from citeweave.search.index import Index
     from citeweave.search.query import Passage, Query
 

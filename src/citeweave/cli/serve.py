@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from citeweave.serve.options import ServeOptions
 
 
-_Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_Index = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
 _Compare = Annotated[
     list[str], typer.Option("--compare", help="NAME=INDEX of another index to serve; may be repeated.")
 ]
@@ -42,7 +42,7 @@ _ServeRuntime = Annotated[
     str,
     typer.Option(
         "--runtime",
-        help="Runtime of the network: auto, torch, openvino or int8; default: the index's.",
+        help="Software that runs the model: auto, torch, openvino or int8; default: the index's.",
         show_default=False,
     ),
 ]
@@ -131,7 +131,7 @@ def _check(port: int, workers: int) -> None:
 _Source = Annotated[
     str,
     typer.Argument(
-        help='Library to open: a .bib, .ris or CSL JSON file, a Zotero folder, a corpus, an index, or "openalex:WORDS" or "s2:WORDS".',
+        help='Library to open: a .bib, .ris or CSL JSON file, a Zotero folder, a corpus, an index, or a search in OpenAlex ("openalex:WORDS") or Semantic Scholar ("s2:WORDS").',
         show_default=False,
     ),
 ]
@@ -139,7 +139,7 @@ _Folder = Annotated[
     Path | None,
     typer.Option(
         "--folder",
-        help="Folder for the library's corpus and index; default: a folder in your user data.",
+        help="Folder for the library's corpus and index; default: a folder in your user data directory.",
         show_default=False,
     ),
 ]
@@ -148,7 +148,8 @@ _Enrich = Annotated[
     typer.Option("--enrich", help="Fetch abstracts, references and citations from openalex or s2.", show_default=False),
 ]
 _MaxPapers = Annotated[
-    int, typer.Option("--max-papers", help="With openalex: or s2: maximum number of papers to fetch.")
+    int,
+    typer.Option("--max-papers", help='For an "openalex:..." or "s2:..." source: maximum number of papers to fetch.'),
 ]
 _Refresh = Annotated[
     bool, typer.Option("--refresh", help="Query the services again instead of using cached responses.")
@@ -156,15 +157,20 @@ _Refresh = Annotated[
 _ExploreRuntime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Runtime of the network: auto (the fastest on this machine), torch, openvino or int8."
+        "--runtime", help="Software that runs the model: auto (the fastest on this machine), torch, openvino or int8."
     ),
 ]
 _ExploreSamples = Annotated[
-    Path | None, typer.Option("--samples", help="Folder of mined samples of the corpus to browse.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--samples",
+        help="Folder of mined samples to browse; the source must be the corpus they were mined from.",
+        show_default=False,
+    ),
 ]
-_ExplorePort = Annotated[int, typer.Option("--port", help="Port of the page; 0 = any free port.")]
+_ExplorePort = Annotated[int, typer.Option("--port", help="Port on which to serve the page; 0 = any free port.")]
 _Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")]
-_Once = Annotated[bool, typer.Option("--once", help="Prepare everything, then exit.")]
+_Once = Annotated[bool, typer.Option("--once", help="Prepare the library, then exit without serving the page.")]
 
 _HOST = "127.0.0.1"
 
@@ -186,7 +192,7 @@ def explore(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Search, read and map your own papers in the browser; later starts reuse the work of the first."""
+    """Search, read and map your own papers in the browser; starting again reuses what was computed before."""
     from citeweave.serve.library import open_library
     from citeweave.serve.options import ServeOptions
     from citeweave.serve.prepare_library import LibraryOptions

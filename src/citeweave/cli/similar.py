@@ -107,7 +107,7 @@ _SimilarTexts = Annotated[
         "--corpus", help="Corpus, or abstracts as JSON lines, to show titles and sentences.", show_default=False
     ),
 ]
-_K = Annotated[int, typer.Option("-k", help="Number of papers.")]
+_K = Annotated[int, typer.Option("-k", help="Number of papers to return.")]
 _SimilarDistance = Annotated[
     str,
     typer.Option(

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from citeweave.training.train import EncoderRun
 
 
-_Corpus = Annotated[
-    Path | None, typer.Argument(help="Folder of a corpus; leave it out with --bundle.", show_default=False)
-]
-_BundledCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Corpus = Annotated[Path | None, typer.Argument(help="Corpus folder; leave it out with --bundle.", show_default=False)]
+_BundledCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Samples = Annotated[
     Path | None, typer.Option("--samples", help="Folder of samples mined from the corpus.", show_default=False)
 ]
@@ -50,7 +48,9 @@ _Init = Annotated[
 _Graph = Annotated[
     Path | None,
     typer.Option(
-        "--graph", help="Folder of the corpus's graph, for losses with in-batch negatives.", show_default=False
+        "--graph",
+        help="Graph folder of the corpus; losses with in-batch negatives use it to skip related papers.",
+        show_default=False,
     ),
 ]
 _Teacher = Annotated[
@@ -63,7 +63,7 @@ _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="Also validate on the citations of held-out papers, share:0.1 or year:2016; the samples must not contain them.",
+        help="Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from that year on). The samples must not contain those citations.",
         show_default=False,
     ),
 ]
@@ -72,10 +72,12 @@ _Bundle = Annotated[
 ]
 _Seeds = Annotated[
     int,
-    typer.Option("--seeds", help="Number of models to train, in folders seed-0, seed-1, ...; 0 = as the recipe says."),
+    typer.Option(
+        "--seeds", help="Number of models to train, in folders seed-0, seed-1, ...; 0 = as many as the recipe sets."
+    ),
 ]
 _Weights = Annotated[
-    str, typer.Option("--weights", help="Number format of the start model's weights in the bundle: float16 or float32.")
+    str, typer.Option("--weights", help="Data type of the start model's weights in the bundle: float16 or float32.")
 ]
 
 
@@ -97,7 +99,7 @@ def train(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train an encoder on mined samples from any start model; an interrupted run resumes."""
+    """Train an encoder on mined samples, starting from any model; an interrupted run resumes."""
     if os.environ.get("RANK", "0") != "0":  # torchrun started several: the first one tells
         quiet, json = True, False
     reporter = reporter_of(quiet or json)
@@ -277,7 +279,7 @@ _Name = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="Model: weave, minilm, a folder, or a Hugging Face name.", show_default=False),
 ]
-_Dtype = Annotated[str, typer.Option("--dtype", help="Number format of the saved weights: float32 or float16.")]
+_Dtype = Annotated[str, typer.Option("--dtype", help="Data type of the saved weights: float32 or float16.")]
 
 
 def model(

@@ -39,11 +39,13 @@ if TYPE_CHECKING:
     from citeweave.remote.ray_executor import RayExecutor
 
 
-_GraphCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_GraphCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Method = Annotated[
     str | None,
     typer.Option(
-        "--method", help="Node embedding method: fastrp (default), prone, edges, or none.", show_default=False
+        "--method",
+        help="How to compute node vectors: fastrp (fast random projection; default), prone (matrix factorization), edges (trained, as in PyTorch-BigGraph), or none.",
+        show_default=False,
     ),
 ]
 _Dim = Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)]
@@ -51,15 +53,22 @@ _Signal = Annotated[
     str | None,
     typer.Option(
         "--signal",
-        help="Graph to embed: citations, or weighted signals such as connected:1,cocited:0.5.",
+        help="Relations to embed: citations, or a weighted sum of relations such as connected:1,cocited:0.5.",
         show_default=False,
     ),
 ]
 _Direction = Annotated[
     str | None,
-    typer.Option("--direction", help="Direction of citations: both (default), cited or citing.", show_default=False),
+    typer.Option(
+        "--direction",
+        help="Direction in which citations are followed: both (default), cited (to the cited paper) or citing (to the citing paper).",
+        show_default=False,
+    ),
 ]
-_Weighted = Annotated[bool, typer.Option("--weighted", help="Weight citations by their strength.")]
+_Weighted = Annotated[
+    bool,
+    typer.Option("--weighted", help="Weight each citation by its strength, such as how often the text mentions it."),
+]
 _HeldOut = Annotated[
     float, typer.Option("--held-out", help="Fraction of citations to hold out for link prediction, such as 0.01.")
 ]
@@ -67,7 +76,7 @@ _Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Citation intents: corpus (those in the corpus), sections (also inferred from headings), or a folder from `citeweave annotate`.",
+        help="Citation intents: corpus (those in the corpus), sections (those, and others inferred from section headings), or a folder from `citeweave annotate`.",
     ),
 ]
 _PerIntent = Annotated[
@@ -79,7 +88,7 @@ _Memory = Annotated[
 ]
 _GraphDtype = Annotated[
     str | None,
-    typer.Option("--dtype", help="Number format of the vectors: float32 (default) or float16.", show_default=False),
+    typer.Option("--dtype", help="Data type of the vectors: float32 (default) or float16.", show_default=False),
 ]
 
 
@@ -106,7 +115,7 @@ def graph(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build the citation graph of a corpus and its node vectors; with --held-out, also evaluate them."""
+    """Build the citation graph of a corpus and compute node vectors; with --held-out, also evaluate the vectors by link prediction."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.links import held_out_evaluator
     from citeweave.graph.build import graph_options, make_graph
@@ -213,12 +222,12 @@ def _graph_text(folder: Path, metadata: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_EmbedCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_EmbedCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Aspect = Annotated[
     str,
     typer.Option(
         "--aspect",
-        help="For a model with aspect heads: the space of one aspect, such as method, or all.",
+        help="For a model with aspects: embed for one aspect, such as method, or for all of them side by side.",
         show_default=False,
     ),
 ]
@@ -227,16 +236,23 @@ _Sentences = Annotated[
 ]
 _FullText = Annotated[
     Path | None,
-    typer.Option("--full-text", help="JSON lines with id and sections: embed the full text.", show_default=False),
+    typer.Option(
+        "--full-text", help="Embed the full texts in this file of JSON lines with id and sections.", show_default=False
+    ),
 ]
 _Chunks = Annotated[bool, typer.Option("--keep-chunks", help="With --full-text: keep one vector per chunk.")]
-_Text = Annotated[str, typer.Option("--text", help="Parts of a paper to read: title, abstract, venue, authors.")]
+_Text = Annotated[str, typer.Option("--text", help="Parts of each paper to embed: title, abstract, venue, authors.")]
 _As = Annotated[
-    str | None, typer.Option("--as", help="Compress the vectors: int8, binary or truncate:N.", show_default=False)
+    str | None,
+    typer.Option(
+        "--as",
+        help="Store the vectors compressed: int8, binary, or truncate:N (the first N dimensions).",
+        show_default=False,
+    ),
 ]
-_EmbedDtype = Annotated[str, typer.Option("--dtype", help="Number format of the vectors: float32 or float16.")]
+_EmbedDtype = Annotated[str, typer.Option("--dtype", help="Data type of the vectors: float32 or float16.")]
 _Precision = Annotated[
-    str, typer.Option("--precision", help="Number format of the network: float32, bfloat16 or float16.")
+    str, typer.Option("--precision", help="Numerical precision of the computation: float32, bfloat16 or float16.")
 ]
 _Pooling = Annotated[
     str | None,
@@ -251,22 +267,26 @@ _MaxTokens = Annotated[
 _Runtime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Runtime of the network: auto (the fastest on this machine), torch, openvino or int8."
+        "--runtime", help="Software that runs the model: auto (the fastest on this machine), torch, openvino or int8."
     ),
 ]
 _Compiled = Annotated[
     bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first, which pays off in long runs.")
 ]
 _Device = Annotated[
-    str, typer.Option("--device", help="Device: cpu, cuda, several such as cuda:0,cuda:1, cuda:all, or auto.")
+    str, typer.Option("--device", help='Device: cpu, cuda, auto, cuda:all, or several such as "cuda:0,cuda:1".')
 ]
 _BatchTokens = Annotated[
-    int | None, typer.Option("--batch-tokens", help="Tokens per batch; default: by device.", show_default=False)
+    int | None,
+    typer.Option("--batch-tokens", help="Tokens per batch; default: depends on the device.", show_default=False),
 ]
 _Shard = Annotated[
     int | None, typer.Option("--shard", help="Number of papers per shard; default: 16384.", show_default=False)
 ]
-_Tokens = Annotated[Path | None, typer.Option("--tokens", help="Folder to cache the tokens in.", show_default=False)]
+_Tokens = Annotated[
+    Path | None,
+    typer.Option("--tokens", help="Folder in which to keep the tokenized texts, for later runs.", show_default=False),
+]
 
 
 def embed(
