@@ -31,8 +31,7 @@ from benchmarks.table.plain import decode, encode
 from benchmarks.table.splitting import Boundaries
 from citeweave.core.errors import ArtifactError
 from citeweave.core.files import hash_json
-from citeweave.evaluation.systems import fingerprint
-from citeweave.evaluation.tasks import Suite
+from citeweave.evaluation.tasks import Suite, fingerprint
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.mining.samples import Alignment, Picks, SampleNames, Samples
 

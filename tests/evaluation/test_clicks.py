@@ -16,8 +16,15 @@ from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
 from citeweave.evaluation import click_data, click_ranker
 from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
-from citeweave.evaluation.click_ranker import ClickTriplets, Ranker, RankerRecipe, pair_features, train_ranker
-from citeweave.evaluation.clicks import ClickResult, click_triplet_rows, evaluate_clicks, recommend
+from citeweave.evaluation.click_ranker import (
+    ClickTriplets,
+    Ranker,
+    RankerRecipe,
+    click_triplet_rows,
+    pair_features,
+    train_ranker,
+)
+from citeweave.evaluation.clicks import ClickResult, evaluate_clicks, recommend
 
 from .conftest import write_files
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining import bands as module
-from citeweave.mining.audit import audit_samples, draw_bands
+from citeweave.mining.audit import audit_samples
 from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, rank_pairs, related_curve
-from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules
+from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules, draw_bands
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples

@@ -101,7 +101,7 @@ class Outcome:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Outcome:
-        """Read an outcome from the JSON values of `as_json`."""
+        """Read an outcome, whose rows a bootstrap resamples, from the JSON values of `as_json`."""
         return cls(
             value["task"],
             value["kind"],
@@ -129,7 +129,7 @@ def derive_resamples(derivation: str, columns: Columns, weights: NDArray[Any]) -
 
 
 def derive_resamples_of_systems(derivation: str, systems: Sequence[Columns], weights: Weights) -> NDArray[np.float64]:
-    """Derive a metric of several systems from the same resamples, (systems, resamples)."""
+    """Derive a metric of several systems from the same bootstrap resamples, (systems, resamples)."""
     if derivation == "mean":
         values = np.stack([columns["value"] for columns in systems])  # (systems, items)
         # a matrix product may sum two equal rows in different orders: equal systems must not differ in the last bit
@@ -141,7 +141,7 @@ def derive_resamples_of_systems(derivation: str, systems: Sequence[Columns], wei
 
 
 def columns_of(derivation: str, rows: Rows, metric: str) -> Columns:
-    """Collect the columns of the rows that a derivation needs."""
+    """Collect the columns of rows that bootstrap resamples derive a metric from."""
     items = list(rows.values())
     if derivation in _OF_VALUES:
         columns = {"value": np.array([item[metric] for item in items], np.float64)}
@@ -245,7 +245,7 @@ def draw_resamples(clusters: Sequence[str], resamples: int, *, seed: int, purpos
 
 
 def resample_blocks(rows: int, resamples: int) -> Iterator[int]:
-    """Yield the sizes of blocks of resamples that fit into memory.
+    """Yield the sizes of blocks of bootstrap resamples that fit into memory.
 
     >>> list(resample_blocks(2**21, 5))
     [2, 2, 1]
@@ -264,7 +264,7 @@ def clusters_of(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def resample_metric(
     outcome: Outcome, metric: str, resamples: int, *, seed: int, rows: Sequence[str] | None = None
 ) -> NDArray[np.float64]:
-    """Resample a metric of an outcome, (resamples,) fractions; the same seed draws the same rows of every system.
+    """Bootstrap a metric of an outcome, (resamples,) fractions; the same seed draws the same rows of every system.
 
     `rows` names the rows that take part, in their order: two reports are paired by giving both the same.
     """
@@ -274,7 +274,7 @@ def resample_metric(
 def resample_together(
     outcomes: Sequence[Outcome], metric: str, resamples: int, *, seed: int, rows: Sequence[str] | None = None
 ) -> NDArray[np.float64]:
-    """Resample a metric of several outcomes of one task, (outcomes, resamples), with rows drawn once for all."""
+    """Bootstrap a metric of several outcomes of one task, (outcomes, resamples), with rows drawn once for all."""
     names = list(outcomes[0].rows if rows is None else rows)
     each = [{name: outcome.rows[name] for name in names} for outcome in outcomes]
     derivations = [outcome.how[metric] for outcome in outcomes]
@@ -294,7 +294,7 @@ def resample_together(
 
 
 def percentile_interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
-    """Compute the percentile interval of resampled values; NaN where none is finite."""
+    """Compute the percentile interval of bootstrapped values; NaN where none is finite."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return float("nan"), float("nan")
@@ -303,7 +303,7 @@ def percentile_interval(values: NDArray[np.float64], level: float = LEVEL) -> tu
 
 
 def intervals_of(outcomes: Sequence[Outcome], *, resamples: int = 1000, seed: int = 0) -> dict[str, list[float]]:
-    """Compute metric -> low and high end in percent: how far it would move with other queries of the same kind.
+    """Compute bootstrap intervals, metric -> low and high end in percent: how far other queries would move it.
 
     A metric without a finite resample has no interval, as JSON has no NaN.
     """

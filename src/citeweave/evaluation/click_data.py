@@ -55,7 +55,7 @@ _NO_KEYS = np.empty(0, np.uint64)
 
 @dataclass(frozen=True)
 class ClickLog:
-    """Clicks on recommendations, one row each: the query paper, the papers shown next to it, the place clicked."""
+    """Click data of one log: the query paper of every click, the papers shown next to it, the place clicked."""
 
     queries: Sequence[str]
     shown: Sequence[str]
@@ -72,7 +72,7 @@ class ClickLog:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[str, str, Sequence[str]]]) -> ClickLog:
-        """Make a click log from (query, clicked, shown); of equal papers in a list the first is the clicked one.
+        """Make a log of click data from (query, clicked, shown); of equal shown papers the first is the clicked one.
 
         >>> ClickLog.of([("q", "b", ["a", "b"]), ("r", "c", ["c"])]).places.tolist()
         [1, 0]
@@ -152,7 +152,7 @@ def read_click_data(folder: Path, split: str = "test", reporter: Reporter = QUIE
 
 
 def read_clicks(path: Path) -> ClickLog:
-    """Read one click log; a line that is no click is an error, as in SciDocs' code."""
+    """Read one log of SciDocs' click data; a line that is no click is an error, as in SciDocs' code."""
     clicks = ClickLog.of(_read_click_rows(path))
     if not len(clicks):
         raise InputError(
@@ -191,7 +191,7 @@ def _read_click_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def read_propensities(path: Path) -> Doubles:
-    """Read the propensities of shown places, scaled to mean 1."""
+    """Read the propensities of click data, one per shown place, scaled to mean 1."""
     value = Source(path).json()
     scores = value.get("scores") if isinstance(value, dict) else None
     if not isinstance(scores, list) or not scores or not all(isinstance(score, int | float) for score in scores):
@@ -200,7 +200,7 @@ def read_propensities(path: Path) -> Doubles:
 
 
 def normalize_propensities(scores: Doubles, source: str = "the propensities") -> Doubles:
-    """Scale the propensities of shown places to mean 1.
+    """Scale the propensities of click data, one per shown place, to mean 1.
 
     >>> normalize_propensities(np.array([3.0, 1.0, 2.0])).tolist()
     [1.5, 0.5, 1.0]
@@ -219,7 +219,7 @@ def propensity_of(places: Longs, propensities: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class KeyLists:
-    """Sorted, distinct 64-bit keys of every paper's authors, references, citing papers or title words."""
+    """Keys of click data, sorted and distinct: the authors, references, citing papers or title words of every paper."""
 
     offsets: NDArray[np.int64]
     """(papers + 1,)"""
@@ -239,7 +239,7 @@ class KeyLists:
 
 @dataclass(frozen=True)
 class Metadata:
-    """Metadata of the papers of a click log, one row per paper."""
+    """Metadata among the click data: titles, years, authors and citations, one row per paper."""
 
     ids: Sequence[str]
     titles: Sequence[str]
@@ -265,7 +265,7 @@ class Metadata:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, object]]) -> Metadata:
-        """Make the metadata of SciDocs' clicked papers from (id, JSON entry); the last of equal ids counts.
+        """Make the metadata of click data from (paper id, JSON entry); the last of equal ids counts.
 
         >>> metadata = Metadata.of([("p1", {"title": "A title", "year": "2015", "references": ["p2", "p3"]}), ("p2", None)])
         >>> metadata.rows(["p1", "p2"]).tolist(), metadata.years.tolist(), metadata.references.sizes().tolist()
@@ -299,19 +299,19 @@ class _PaperMetadata:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> _PaperMetadata:
-        """Read the metadata of one paper from its JSON entry."""
+        """Read the metadata of one paper in the click data from its JSON entry."""
         title = clean_text(entry.get("title"))
         return cls(
             title,
             clean_text(entry.get("abstract")),
-            year_of(entry.get("year")),
+            _year_of(entry.get("year")),
             _keys(title_words(title)),
             *(_keys(_ids(entry.get(name))) for name in ("authors", "references", "cited_by")),
         )
 
 
 def read_metadata(path: Path, wanted: Collection[str], reporter: Reporter = QUIET) -> Metadata:
-    """Read the metadata of the wanted papers from SciDocs' JSON file."""
+    """Read the click data's metadata of the wanted papers from SciDocs' JSON file."""
     with reporter.task(f"reading {path.name}", unit="papers") as advance:
 
         def wanted_entries() -> Iterable[tuple[str, object]]:
@@ -324,7 +324,7 @@ def read_metadata(path: Path, wanted: Collection[str], reporter: Reporter = QUIE
 
 
 def title_words(title: str) -> list[str]:
-    """Split a title into words and punctuation marks, case kept.
+    """Split a title in the click data into words and punctuation marks, case kept.
 
     SciDocs' code uses spaCy 2, which does not split 'COVID-19', '3.5' and "'s"; this does.
 
@@ -334,10 +334,10 @@ def title_words(title: str) -> list[str]:
     return _WORD.findall(title)
 
 
-def year_of(value: object) -> float:
+def _year_of(value: object) -> float:
     """Return a paper's year as a number, also from text; NaN for anything else.
 
-    >>> year_of("2015"), year_of(None), year_of("in press")
+    >>> _year_of("2015"), _year_of(None), _year_of("in press")
     (2015.0, nan, nan)
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -363,9 +363,9 @@ def _keys(texts: list[str]) -> Keys:
 
 
 def read_entries(source: Source, chunk: int = _CHUNK) -> Iterator[tuple[str, object]]:
-    """Yield every key of a file's one JSON object with its value, `{"p1": {...}, ...}` -> ("p1", {...}), in order.
+    """Yield every key and value of a large JSON object, such as the metadata of click data, in order.
 
-    An entry is only checked to be JSON; a key that occurs twice is yielded twice.
+    `{"p1": {...}, ...}` gives ("p1", {...}) first. An entry is only checked to be JSON; a key that occurs twice is yielded twice.
     """
     with source.open() as stream:
         window = _JsonWindow(source, io.TextIOWrapper(stream, "utf-8-sig", errors="replace"), chunk)
@@ -399,7 +399,7 @@ class _JsonWindow:
         )
 
     def peek(self) -> str:
-        """Return the next JSON character that is not blank, "" at the end of the file."""
+        """Return the next character of click data's JSON that is not blank, "" at the end of the file."""
         while True:
             blanks = _BLANKS.match(self._text, self._at)
             assert blanks is not None  # the pattern also matches the empty string
@@ -410,7 +410,7 @@ class _JsonWindow:
                 return ""
 
     def expect(self, characters: str) -> str:
-        """Step over the next JSON character, which must be one of these."""
+        """Step over the next character of click data's JSON, which must be one of these."""
         character = self.peek()
         if not character:
             raise self.error("the file ends too early")
@@ -420,7 +420,7 @@ class _JsonWindow:
         return character
 
     def value(self) -> object:
-        """Step over a JSON value of SciDocs' metadata, which ends before a separator: of `1.5e3` the window may hold only `1.5e`."""
+        """Step over a value of click data's JSON, up to a separator: of `1.5e3` the window may hold only `1.5e`."""
         self.peek()
         while True:
             try:

@@ -43,7 +43,7 @@ from citeweave.core.errors import UserError, require
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
-from citeweave.evaluation.click_data import Doubles, KeyLists, Longs, Metadata
+from citeweave.evaluation.click_data import ClickLog, Doubles, KeyLists, Longs, Metadata
 
 FEATURES = (
     "authors",
@@ -62,13 +62,16 @@ FEATURES = (
 Lookup: TypeAlias = Callable[[Sequence[str]], tuple[NDArray[Any], NDArray[np.bool_]]]
 """Paper ids -> their vectors (n, d) and whether each exists (n,); rows of missing ones may hold anything."""
 
+PER_CLICK = 10
+"""Maximum number of triplets per click: with the first ten other papers of its list."""
+
 _FEATURE_BLOCK = 2048
 """Pairs whose vectors are in memory at a time; does not change any value."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Click features of (query, candidate) pairs, and the papers without vectors or metadata."""
+    """Input features of the click ranker for (query, candidate) pairs, and the papers without vectors or metadata."""
 
     matrix: NDArray[np.float32]
     """(pairs, 11) in the order of `FEATURES`."""
@@ -91,19 +94,19 @@ def pair_features(
     vectors: Lookup,
     reporter: Reporter = QUIET,
 ) -> Features:
-    """Compute the eleven click features of every (query, candidate) pair."""
+    """Compute the eleven input features of the click ranker for every (query, candidate) pair."""
     query, candidate = metadata.rows(queries), metadata.rows(candidates)  # (pairs,) each, -1 = no metadata
     cosines, has_vectors, absent, zeros = _cosines(queries, candidates, vectors, reporter)
     columns = [
-        jaccard(metadata.authors, query, candidate),
+        _jaccard(metadata.authors, query, candidate),
         np.zeros(len(queries)),
-        jaccard(metadata.words, query, candidate),
+        _jaccard(metadata.words, query, candidate),
         cosines,
-        jaccard(metadata.cited_by, query, candidate),
-        jaccard(metadata.references, query, candidate),
+        _jaccard(metadata.cited_by, query, candidate),
+        _jaccard(metadata.references, query, candidate),
         _cites(metadata, citing=(candidates, candidate), cited=(queries, query)),
         _cites(metadata, citing=(queries, query), cited=(candidates, candidate)),
-        age(metadata.years, candidate),
+        _age(metadata.years, candidate),
         _relative_age(metadata.years, query, candidate),
         _citation_feature(metadata.cited_by, candidate),
     ]
@@ -119,7 +122,7 @@ def pair_features(
     )
 
 
-def jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
+def _jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
     """Compute the Jaccard overlap of two papers' keys, (pairs,): shared / either; 0 for no keys or row -1."""
     shared = np.zeros(len(left), np.int64)
     _count_shared(lists.offsets, lists.keys, left, right, shared)
@@ -129,10 +132,10 @@ def jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
     return np.asarray(shared / np.maximum(either, 1), np.float64)
 
 
-def age(years: Doubles, rows: Longs) -> Doubles:
+def _age(years: Doubles, rows: Longs) -> Doubles:
     """Compute the age feature, (pairs,): years before 2020 / 20, within [-1, 1]; 0 where the year is unknown.
 
-    >>> age(np.array([2010.0, 1950.0, np.nan]), np.array([0, 1, 2, -1])).tolist()
+    >>> _age(np.array([2010.0, 1950.0, np.nan]), np.array([0, 1, 2, -1])).tolist()
     [0.5, 1.0, 0.0, 0.0]
     """
     return _age_feature(2020 - _year(years, rows))
@@ -255,6 +258,21 @@ class ClickTriplets:
         return len(self.clicked)
 
 
+def click_triplet_rows(clicks: ClickLog, per_click: int = PER_CLICK) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose the triplets that a click ranker learns from: rows in `shown` of clicked and other papers.
+
+    Both are of shape (triplets,). The others are the first of each list, in order.
+
+    >>> [rows.tolist() for rows in click_triplet_rows(ClickLog.of([("q", "b", ["a", "b", "c", "d"])]), per_click=2)]
+    [[1, 1], [0, 2]]
+    """
+    others = np.flatnonzero(clicks.is_other())
+    owners = clicks.owners[others]
+    begins = np.searchsorted(owners, np.arange(len(clicks)))  # first other paper of each click
+    others = others[np.arange(len(others)) - begins[owners] < per_click]
+    return clicks.at[clicks.owners[others]], others
+
+
 @dataclass(frozen=True)
 class RankerRecipe:
     """Settings of the click ranker and of its training; the defaults are SciDocs'."""
@@ -292,7 +310,7 @@ class Ranker:
     """One loss per epoch; none without validation triplets."""
 
     def scores(self, features: NDArray[Any]) -> Doubles:
-        """Score every row of click features (pairs, features), (pairs,); equal rows have bit-equal scores."""
+        """Score pairs with the click ranker by features (pairs, features), (pairs,); equal rows have bit-equal scores."""
         assert features.shape[1] == len(self.inner), features.shape
         out = np.empty(len(features), np.float64)
         for start in range(0, len(features), _RANKER_BLOCK):
@@ -369,7 +387,7 @@ class _Training:
         return [tensor.detach().numpy().astype(np.float64) for tensor in self._parameters]
 
     def run_epoch(self, epoch: int) -> float:
-        """Train one epoch over the triplets and return the mean loss of its batches."""
+        """Train the click ranker for one epoch over the triplets and return the mean loss of its batches."""
         draw = stream(self._seed, "click ranker", "epoch", epoch)
         order = self._torch.from_numpy(draw.permutation(len(self._data[0])))
         losses = []

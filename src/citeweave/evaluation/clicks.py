@@ -46,6 +46,7 @@ from citeweave.evaluation.click_ranker import (
     Lookup,
     Ranker,
     RankerRecipe,
+    click_triplet_rows,
     pair_features,
     train_ranker,
 )
@@ -53,9 +54,6 @@ from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import MISSING, ClickTask
 
 WEIGHTINGS = ("peer", "propensity")
-PER_CLICK = 10
-"""Maximum number of triplets per click: with the first ten other papers of its list."""
-
 PEERS_SEED = 7
 """Seed of SciDocs' own training."""
 
@@ -96,7 +94,7 @@ def run_clicks(task: ClickTask, system: System, missing: str, *, seed: int = 0) 
 
 @dataclass(frozen=True)
 class ClickResult:
-    """Result of the recommendation task: evaluated clicks and ranker of each seed, over the same clicks."""
+    """Result of evaluating clicks: the evaluated clicks and the ranker of each seed, over the same clicks."""
 
     runs: tuple[EvaluatedClicks, ...]
     rankers: tuple[Ranker, ...]
@@ -121,7 +119,7 @@ def recommend(
     missing: str = "wrong",
     reporter: Reporter = QUIET,
 ) -> ClickResult:
-    """Train rankers on the training clicks, choose epochs by the validation clicks, evaluate the test clicks."""
+    """Evaluate clicks on recommendations: learn rankers from training clicks, choose epochs by validation clicks, test."""
     choose(weighting, WEIGHTINGS, "the weighting of clicks")
     choose(missing, MISSING, "the rule for missing vectors")
     assert len(seeds), "at least one seed"
@@ -149,19 +147,6 @@ def recommend(
         "clicks on the only paper shown": int((runs[0].others == 0).sum()),
     }
     return ClickResult(runs, rankers, tuple(seeds), coverage)
-
-
-def click_triplet_rows(clicks: ClickLog, per_click: int = PER_CLICK) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows in `shown` of clicked and other papers, (triplets,) each: the first others of each list, in order.
-
-    >>> [rows.tolist() for rows in click_triplet_rows(ClickLog.of([("q", "b", ["a", "b", "c", "d"])]), per_click=2)]
-    [[1, 1], [0, 2]]
-    """
-    others = np.flatnonzero(clicks.is_other())
-    owners = clicks.owners[others]
-    begins = np.searchsorted(owners, np.arange(len(clicks)))  # first other paper of each click
-    others = others[np.arange(len(others)) - begins[owners] < per_click]
-    return clicks.at[clicks.owners[others]], others
 
 
 def _triplets(
@@ -210,7 +195,7 @@ def _count_papers(parts: Sequence[Features]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class EvaluatedClicks:
-    """Where each clicked paper was ranked, one row per click; every metric is derived from these."""
+    """Evaluated clicks: where each clicked paper was ranked, one row per click; every click metric derives from these."""
 
     queries: Sequence[str]
     clicked: Sequence[str]
@@ -246,7 +231,7 @@ class EvaluatedClicks:
         return {name: values[metric] for name, metric in REPORTED_METRICS.items()}
 
     def names(self) -> list[str]:
-        """Return one name per click: the query's id, numbered where it repeats, such as `q`, `q#2`."""
+        """Return one name per evaluated click: the query's id, numbered where it repeats, such as `q`, `q#2`."""
         seen, names = Counter[str](), []
         for query in self.queries:
             seen[query] += 1
@@ -254,7 +239,7 @@ class EvaluatedClicks:
         return names
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Return name of the click -> its values, for reports."""
+        """Return name of an evaluated click -> its values, for reports."""
         columns = {
             "ndcg": _click_ndcg(self.ranks),
             "mrr": _click_reciprocal_rank(self.ranks),
@@ -276,7 +261,7 @@ def evaluate_clicks(
     propensities: Doubles,
     has_vectors: NDArray[np.bool_] | None = None,
 ) -> EvaluatedClicks:
-    """Rank the clicked papers of a log by the scores (shown,) of all shown papers; propensities have mean 1.
+    """Evaluate clicks: rank the clicked papers of a log by scores (shown,) of all shown; propensities have mean 1.
 
     A click without vectors counts as lost: all other papers are above the clicked one. A further copy of the clicked
     paper in its list is not compared with it; copies of others count each.
@@ -312,7 +297,7 @@ def evaluate_clicks(
 
 @dataclass(frozen=True, slots=True)
 class ClickRanks:
-    """Rank of each clicked paper among the papers shown with it; arrays of shape (clicks,)."""
+    """Ranks of clicks to evaluate: of each clicked paper among the papers shown with it, arrays of shape (clicks,)."""
 
     above: Doubles
     """Number of papers that score higher than the clicked one, a tie counting half."""
@@ -335,7 +320,7 @@ def rank_clicks(
     clicked: NDArray[np.integer[Any]],
     propensities: NDArray[Any] | None = None,
 ) -> ClickRanks:
-    """Compare the score of each clicked paper with those of the papers shown with it.
+    """Rank clicks: compare the score of each clicked paper with those of the papers shown with it.
 
     `scores` (pairs,) are flat over the shown lists, in shown order, list i from offsets[i] to offsets[i + 1];
     `clicked` (lists,) is the place of the clicked paper in its list, from 0; `propensities` (places,) say how often a
@@ -392,7 +377,7 @@ CLICK_METRICS = (*_MEANS, "accuracy", *(f"adj-{name}" for name in (*_MEANS, "acc
 
 
 def click_parts(clicks: ClickRanks, name: str) -> ClickParts:
-    """Return what each click adds to a click metric.
+    """Return what each evaluated click adds to a click metric.
 
     >>> click_parts(ClickRanks(np.array([0.0, 1]), np.array([3.0, 1]), np.array([2.0, 4])), "adj-mrr")
     ClickParts(numerator=array([2., 2.]), denominator=array([2., 4.]))
@@ -405,7 +390,7 @@ def click_parts(clicks: ClickRanks, name: str) -> ClickParts:
 
 
 def click_metrics(clicks: ClickRanks, names: Iterable[str] = CLICK_METRICS) -> dict[str, float]:
-    """Compute the named metrics over all clicks; NaN where there is nothing to compare."""
+    """Compute the named metrics of evaluated clicks; NaN where there is nothing to compare."""
     values = {}
     for name in names:
         numerator, denominator = (float(part.sum()) for part in click_parts(clicks, name))

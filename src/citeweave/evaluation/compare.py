@@ -37,7 +37,7 @@ FEW = 30
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two systems by one metric, first minus second in percentage points, with interval and p-value."""
+    """Difference of two compared systems by one metric, first minus second in points, with interval and p-value."""
 
     first: str
     second: str
@@ -58,7 +58,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Values, intervals and differences of the compared systems."""
+    """Comparison of systems: their values, intervals and differences."""
 
     systems: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -135,7 +135,7 @@ class _ReadReport:
 
     @classmethod
     def of(cls, report: Report) -> _ReadReport:
-        """Read the outcomes of a report by flat metric name."""
+        """Read the outcomes of a report to compare by flat metric name."""
         outcomes = {
             f"{outcome.task}.{metric}": (outcome, metric) for outcome in report.outcomes() for metric in outcome.how
         }
@@ -257,7 +257,7 @@ def two_sided(differences: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for the number of comparisons by Holm's step-down method.
+    """Correct the p-values of compared systems for the number of comparisons by Holm's step-down method.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]

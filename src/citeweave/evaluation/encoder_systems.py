@@ -62,7 +62,7 @@ _RECIPE = TextRecipe()
 
 
 class EncoderSystem:
-    """An encoder evaluated by one vector per paper, cached by texts and model."""
+    """An encoder as the system to evaluate: one vector per paper, cached by texts and model."""
 
     distances = DISTANCES
 
@@ -108,7 +108,7 @@ class EncoderSystem:
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
     def fill_cache(self, texts: TaskTexts, executor: Executor, work: ShardTask) -> None:
-        """Fill the cache, where there is one, with the vectors of these texts; an executor encodes missing shards."""
+        """Fill the encoder system's cache, if any, with the vectors of these texts; an executor encodes missing shards."""
         if self._cache is None or not any(paper_texts := texts.paper_texts(self._recipe)):
             return
         plan = plan_texts(self.encoder, texts.ids, paper_texts, text_recipe=self._recipe.hash)
@@ -181,7 +181,7 @@ SPACE_OF_ASPECT = {"problem": "background", "finding": "result"}
 
 
 class AspectSpace:
-    """An encoder's vectors projected into the space of one aspect, or into all of them side by side."""
+    """System of an encoder's vectors projected into the space of one aspect, or into all of them side by side."""
 
     distances = DISTANCES
 
@@ -227,7 +227,7 @@ class AspectSpace:
 
 
 class MatchingSpace:
-    """An encoder with aspect heads that scores every query in the space of the aspect it asks about."""
+    """System of an encoder with aspect heads that scores every query in the space of the aspect it asks about."""
 
     distances = DISTANCES
 
@@ -251,7 +251,7 @@ class MatchingSpace:
         )
 
     def system_for(self, facet: str) -> System:
-        """Return the system of an aspect's space, by the name that a task has for the aspect."""
+        """Return the encoder's system in an aspect's space, by the name that a task has for the aspect."""
         name = SPACE_OF_ASPECT.get(facet, facet)
         if name not in self._spaces:
             raise NoAnswerError(
@@ -325,7 +325,7 @@ def _asks_about(task: Task, names: Sequence[str]) -> bool:
 
 
 class Bm25System:
-    """BM25 over titles and abstracts, with the word statistics of the suite's own texts."""
+    """BM25 as a system to compare encoder systems with, by word statistics of the suite's own texts."""
 
     name, revision = "bm25", "bm25"
     distances: tuple[str, ...] = ()

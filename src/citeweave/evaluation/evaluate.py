@@ -24,10 +24,9 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from citeweave.core.artifact import artifact_matches, kind_of, new_artifact
 from citeweave.core.errors import EmptyResultError, UserError, choose
@@ -47,8 +46,24 @@ from citeweave.evaluation.run_tasks import (
     find_earlier_report,
     run_task,
 )
-from citeweave.evaluation.systems import FacetSystem, NoAnswerError, Resumable, System, choose_distance, fingerprint
-from citeweave.evaluation.tasks import MISSING, NoTextsError, RankingTask, Suite, Task, TaskTexts, compute_averages
+from citeweave.evaluation.systems import (
+    ExplainingSystem,
+    FacetSystem,
+    NoAnswerError,
+    Resumable,
+    System,
+    choose_distance,
+)
+from citeweave.evaluation.tasks import (
+    MISSING,
+    NoTextsError,
+    RankingTask,
+    Suite,
+    Task,
+    TaskTexts,
+    compute_averages,
+    fingerprint,
+)
 from citeweave.vectors.explain import SentenceAlignment
 from citeweave.version import __version__
 
@@ -279,7 +294,7 @@ def evaluate_spaces(
 
 
 def spaces_as_text(reports: Mapping[str, Report]) -> str:
-    """Format an evaluation in all aspect spaces as a table: one line per metric, one column per space, "-" for none.
+    """Format a model evaluated in all aspect spaces as a table: a line per metric, a column per space, "-" for none.
 
     problem.map      38.50   61.20
     """
@@ -297,20 +312,10 @@ def spaces_as_text(reports: Mapping[str, Report]) -> str:
     return "\n".join([*lines, *notes])
 
 
-@runtime_checkable
-class ExplainingSystem(System, Protocol):
-    """A system that explains by which sentences two papers match."""
-
-    def explain(
-        self, texts: TaskTexts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
-    ) -> SentenceAlignment | None:
-        """Explain the match of two rows of the texts; None where a paper has no sentence."""
-
-
 def example_matches(
     system: System, suite: Suite, value: Mapping[str, Any], runs: Mapping[str, Path]
 ) -> list[ExampleMatch]:
-    """Choose a few evaluated queries, best to worst, with the sentences by which the first-ranked paper matched.
+    """Choose a few queries of an evaluation, best to worst, with the sentences by which the first paper matched.
 
     They are of the first headline task that ranks pools. What was ranked first is read from the TREC run, so only the
     papers shown are encoded again. A system without sentences and a suite without texts have none.

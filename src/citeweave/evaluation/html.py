@@ -70,7 +70,7 @@ _STRETCH = 'preserveAspectRatio="none" aria-hidden="true" focusable="false"'
 
 
 def one_line(value: object, max_chars: int = 200) -> str:
-    """Return untrusted text on one line, without characters that are invisible or change the writing direction.
+    """Return untrusted text for HTML on one line, without invisible characters and changes of writing direction.
 
     >>> one_line("a" + chr(10) + " b" + chr(0x202e) + "c", 4)
     'a bc'
@@ -118,7 +118,7 @@ def render_table(
     numeric: Iterable[int] = (1,),
     kind: str = "",
 ) -> str:
-    """Return an HTML table whose first cell names each row; `numeric` columns align right.
+    """Render an HTML table whose first cell names each row; `numeric` columns align right.
 
     A table that is wider than the screen scrolls by itself.
     """
@@ -156,7 +156,7 @@ def render_bullets(lines: Iterable[object]) -> str:
 
 
 def render_page(title: str, body: str, *, script: str = "", kind: str = "report") -> str:
-    """Return a complete HTML file whose content security policy allows only its own style and script."""
+    """Render a complete HTML file whose content security policy allows only its own style and script."""
     style = _read_style()
     policy = "; ".join(
         [
@@ -222,7 +222,7 @@ def is_number(value: object) -> bool:
 
 
 def percent_span(values: Sequence[float]) -> Span:
-    """Return the ends of an SVG percent axis: 0 to 100, widened in steps of 25 for values outside, such as tau < 0.
+    """Return the ends of a percent axis in HTML: 0 to 100, widened in steps of 25 for values outside, such as tau < 0.
 
     >>> percent_span([12.0, 99.0]), percent_span([-3.0, 20.0]), percent_span([])
     ((0.0, 100.0), (-25.0, 100.0), (0.0, 100.0))
@@ -233,7 +233,7 @@ def percent_span(values: Sequence[float]) -> Span:
 
 
 def draw_bar(value: float, low: float | None, high: float | None, span: Span) -> str:
-    """Draw an SVG bar from 0 to a value, with a whisker for its interval."""
+    """Return the HTML of an SVG bar from 0 to a value, with a whisker for its interval."""
     if not is_number(value):
         return ""
     at, zero = _place(value, span), _place(0, span)
@@ -248,7 +248,7 @@ def draw_bar(value: float, low: float | None, high: float | None, span: Span) ->
 
 
 def draw_axis(span: Span, marks: Sequence[float]) -> str:
-    """Draw the SVG axis labels above a column of bars, placed in percent of the column's width."""
+    """Return the HTML of an SVG axis above a column of bars, its labels placed in percent of the column's width."""
     parts = []
     for mark in marks:
         at = _place(mark, span)
@@ -258,7 +258,7 @@ def draw_axis(span: Span, marks: Sequence[float]) -> str:
 
 
 def draw_difference(points: float, low: float, high: float, reach: float) -> str:
-    """Draw an SVG bar for a difference with its interval, on an axis from -reach over 0 to reach."""
+    """Return the HTML of an SVG bar for a difference with its interval, on an axis from -reach over 0 to reach."""
     if not (is_number(points) and is_number(low) and is_number(high)):
         return ""
     span = (-reach, reach)
@@ -284,7 +284,7 @@ def _place(value: float, span: Span) -> float:
 
 
 def draw_histogram(values: Sequence[float], *, bins: int = 20) -> str:
-    """Draw an SVG histogram of values in percent, with a dashed line at their mean."""
+    """Return the HTML of an SVG histogram of values in percent, with a dashed line at their mean."""
     drawn = np.array([value for value in values if is_number(value)], np.float64)
     if not len(drawn):
         return ""
@@ -310,7 +310,7 @@ def draw_histogram(values: Sequence[float], *, bins: int = 20) -> str:
 
 
 def draw_curves(lines: Mapping[str, Curve]) -> str:
-    """Draw named curves in one SVG chart over a shared x axis, each with its color and dash, and a legend below."""
+    """Return the HTML of named SVG curves over a shared x axis, each with its color and dash, and a legend below."""
     shown = {name: _thin(line) for name, line in lines.items()}
     every = [point for line in shown.values() for point in line]
     if not every:
@@ -367,7 +367,7 @@ def _draw_axes(xs: Span, ys: Span) -> str:
 
 
 def choose_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
-    """Return round numbers for a chart axis between two ends, in steps of 1, 2 or 5 times a power of ten.
+    """Return round numbers for an SVG axis in HTML between two ends, in steps of 1, 2 or 5 times a power of ten.
 
     >>> choose_ticks(3, 47), choose_ticks(0, 0.93)
     ([10.0, 20.0, 30.0, 40.0], [0.0, 0.2, 0.4, 0.6, 0.8])
@@ -384,7 +384,7 @@ def _tick_label(value: float) -> str:
 
 
 def draw_dots(xy: NDArray[np.float32], topics: NDArray[np.int64], colors: int) -> str:
-    """Draw a small SVG map of points (n, 2), each in the color of its topic; one path per color keeps it small."""
+    """Return the HTML of SVG dots at points (n, 2), each in the color of its topic; one path per color keeps it small."""
     low, high = xy.min(axis=0), xy.max(axis=0)
     size = max(float((high - low).max()), 1e-9)
     spots = np.rint(8 + 984 * (xy - (low + high) / 2 + size / 2) / size).astype(np.int64)  # (n, 2)

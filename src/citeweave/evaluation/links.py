@@ -144,7 +144,7 @@ def evaluate_links(
     score: str = "dot",
     seed: int = 0,
 ) -> LinkScores:
-    """Rank the ends of held-out edges `sources[i] -> targets[i]` by vectors of shape (nodes, dimension).
+    """Evaluate link prediction: rank the ends of held-out edges `sources[i] -> targets[i]` by vectors of the nodes.
 
     `known` holds every true edge, the held-out ones too: a negative that makes one of them is left out, so a rank may
     be among fewer than `count`. A node is never a negative for itself. Negatives are drawn with replacement, uniformly

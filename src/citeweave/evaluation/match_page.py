@@ -66,7 +66,7 @@ _ABOUT_CELLS = (
 
 @dataclass(frozen=True)
 class PairTexts:
-    """The titles and sentences of two papers; sentences are those of the complete abstracts, in order."""
+    """Texts for a page about a match: the titles of two papers, and the sentences of their complete abstracts in order."""
 
     left_title: str
     right_title: str
@@ -93,7 +93,7 @@ def _sentence(sentences: Sequence[str], at: int) -> str:
 
 @dataclass(frozen=True)
 class ExampleMatch:
-    """A query of a report and how its sentences match those of the paper that was ranked first."""
+    """A match to show on a report's page: how a query's sentences match those of the paper that was ranked first."""
 
     task: str
     query: str
@@ -121,7 +121,7 @@ class _Column:
 
 
 def draw_ribbons(explanation: SentenceAlignment, texts: PairTexts) -> str:
-    """Draw the sentences of two papers side by side as SVG, with ribbons between those that match."""
+    """Draw a match of two papers for a page as SVG: their sentences side by side, ribbons between those that match."""
     shown = [_numbered(explanation.left, texts.of_left), _numbered(explanation.right, texts.of_right)]
     head = max(_height(title, BOLD_LINE_CHARS) for title in (texts.left_title, texts.right_title)) + 10
     total = max(sum(map(_height, own)) + 8 * len(own) for own in shown)
@@ -186,7 +186,7 @@ def _percent(share: float) -> str:
 
 
 def render_matches(matches: Sequence[ExampleMatch]) -> list[str]:
-    """Return example matches as parts of a report page: ribbons between each query and the paper ranked first."""
+    """Render example matches for a report's page: ribbons between the sentences of each query and the first paper."""
     parts = []
     for match in matches:
         value = f"{escape(match.metric, 40)} {format_number(match.value)}"
@@ -206,7 +206,7 @@ def render_matches(matches: Sequence[ExampleMatch]) -> list[str]:
 def explanation_as_page(
     explanation: SentenceAlignment, texts: PairTexts, distance: DocumentDistance, *, model: str = ""
 ) -> str:
-    """Return an HTML page about two papers: how their sentences match under a document distance."""
+    """Return the match of two papers as an HTML page: how their sentences match under a document distance."""
     names = f"{texts.left_title} and {texts.right_title}"
     summary = [
         f"{distance.name} distance {format_number(explanation.total, 3)}",

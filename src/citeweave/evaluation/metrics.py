@@ -65,7 +65,7 @@ from citeweave.evaluation.ranking_metrics import (
 
 @dataclass(frozen=True, slots=True)
 class RelevanceRule:
-    """Which papers are relevant and which ranking is ideal, for `csfcube:` metrics; trec_eval's have no such choice."""
+    """Rule for `csfcube:` metrics: which papers are relevant, which ranking is ideal; trec_eval's have no such choice."""
 
     threshold: int = 2
     """Lowest grade of a relevant paper: 2 for CSFCube and RELISH, 1 for TRECCOVID and SciDocs."""
@@ -114,7 +114,7 @@ RANKING_METRICS: dict[str, RankingMetric] = {
 def ranking_metrics(
     ranked: RankedCandidates, names: Iterable[str], rule: RelevanceRule | None = None
 ) -> dict[str, Values]:
-    """Compute the named ranking metrics of every query, arrays of shape (queries,)."""
+    """Compute metrics by their names, such as `map` and `ndcg`, for every query of a ranking, (queries,) each."""
     rule = RelevanceRule() if rule is None else rule
     values = {}
     for name in names:
@@ -124,7 +124,7 @@ def ranking_metrics(
 
 
 def check_metric_names(names: Iterable[str]) -> None:
-    """Raise UserError for a name that is not a ranking metric, before any work is done.
+    """Check metrics by their names: UserError for one that no ranking has, before any work is done.
 
     >>> check_metric_names(["map", "recal_5"])
     Traceback (most recent call last):
@@ -173,7 +173,7 @@ class ClassCounts:
 
 
 def confusion(truth: Labels, predicted: Labels, classes: Labels | None = None) -> NDArray[np.int64]:
-    """Count papers by true class (row) and predicted class (column), (classes, classes).
+    """Count the confusion matrix behind metrics: papers by true class (row) and predicted class (column).
 
     >>> confusion([0, 0, 1], [0, 1, 1]).tolist()
     [[1, 1], [0, 1]]
@@ -195,7 +195,7 @@ def from_confusion(matrix: NDArray[Any], *, positive: int | None = None) -> Clas
 
 
 def count_classes(truth: Labels, predicted: Labels, *, positive: Any = 1) -> ClassCounts:
-    """Count classes of papers with one label each; `positive` matters for `f1`, `precision`, `recall` of two classes."""
+    """Count classes for metrics, one label per paper; `positive` is for `f1`, `precision`, `recall` of two classes."""
     names = np.unique(np.concatenate([np.asarray(truth), np.asarray(predicted)]))
     at = np.flatnonzero(names == positive)
     # the only class is not the positive one: no paper is positive, and F1 is 0
@@ -206,7 +206,7 @@ def count_classes(truth: Labels, predicted: Labels, *, positive: Any = 1) -> Cla
 
 
 def count_label_sets(truth: NDArray[Any], predicted: NDArray[Any]) -> ClassCounts:
-    """Count labels of papers with several labels each, 0 or 1 in arrays of shape (papers, labels).
+    """Count labels for metrics of papers with several labels each, 0 or 1 in arrays of shape (papers, labels).
 
     >>> counts = count_label_sets(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]))
     >>> f1(counts).round(4).tolist(), float(accuracy(counts))
@@ -221,7 +221,7 @@ def count_label_sets(truth: NDArray[Any], predicted: NDArray[Any]) -> ClassCount
 
 
 def precision(counts: ClassCounts) -> Values:
-    """Return the precision of every class: hits / predicted, (..., classes).
+    """Return the classification metric precision of every class: hits / predicted, (..., classes).
 
     >>> precision(count_classes([0, 0, 1], [0, 1, 1])).tolist()
     [1.0, 0.5]
@@ -230,7 +230,7 @@ def precision(counts: ClassCounts) -> Values:
 
 
 def recall(counts: ClassCounts) -> Values:
-    """Return the recall of every class: hits / actual, (..., classes).
+    """Return the classification metric recall of every class: hits / actual, (..., classes).
 
     >>> recall(count_classes([0, 0, 1], [0, 1, 1])).tolist()
     [0.5, 1.0]
@@ -239,7 +239,7 @@ def recall(counts: ClassCounts) -> Values:
 
 
 def f1(counts: ClassCounts) -> Values:
-    """Return the F1 of every class, (..., classes): van Rijsbergen, 1979.
+    """Return the classification metric F1 of every class, (..., classes): van Rijsbergen, 1979.
 
     >>> f1(count_classes([0, 0, 1], [0, 1, 1])).round(4).tolist()
     [0.6667, 0.6667]
@@ -248,7 +248,7 @@ def f1(counts: ClassCounts) -> Values:
 
 
 def macro(values: Values, counts: ClassCounts) -> Values:
-    """Average a metric over the classes, each with the same weight, (...).
+    """Average a classification metric over the classes, each with the same weight, (...).
 
     >>> float(macro(np.array([1.0, 0.5]), count_classes([0, 0, 1], [0, 1, 1])))
     0.75
@@ -257,7 +257,7 @@ def macro(values: Values, counts: ClassCounts) -> Values:
 
 
 def weighted(values: Values, counts: ClassCounts) -> Values:
-    """Average a metric over the classes, weighted by their numbers of papers, (...).
+    """Average a classification metric over the classes, weighted by their numbers of papers, (...).
 
     >>> round(float(weighted(np.array([1.0, 0.5]), count_classes([0, 0, 1], [0, 1, 1]))), 4)
     0.8333
@@ -271,7 +271,7 @@ def f1_macro(counts: ClassCounts) -> Values:
 
 
 def f1_micro(counts: ClassCounts) -> Values:
-    """Return the micro F1 over all decisions; with one label per paper it equals accuracy.
+    """Return the classification metric micro F1 over all decisions; with one label per paper it equals accuracy.
 
     >>> round(float(f1_micro(count_classes([0, 0, 1], [0, 1, 1]))), 4)
     0.6667
@@ -326,7 +326,7 @@ Numbers = Sequence[float] | NDArray[Any]
 
 
 def kendall_tau(truth: Numbers, predicted: Numbers) -> float:
-    """Compute Kendall's tau-b of true and predicted numbers, -1 to 1, with ties: Kendall, Biometrika 1945, by SciPy.
+    """Compute the regression metric Kendall's tau-b of true and predicted numbers, with ties (1945), by SciPy.
 
     A prediction that is the same for every paper gets 0, where SciPy gives NaN. Below, five of six pairs are in order.
 
@@ -341,7 +341,7 @@ def kendall_tau(truth: Numbers, predicted: Numbers) -> float:
 
 
 def pearson(truth: Numbers, predicted: Numbers) -> float:
-    """Compute Pearson's correlation of true and predicted numbers, -1 to 1; 0 for a constant prediction.
+    """Compute the regression metric Pearson's correlation of true and predicted numbers; 0 for a constant prediction.
 
     >>> pearson([1, 2, 3], [30, 20, 10]), round(pearson([1, 2, 3], [1, 2, 4]), 4)
     (-1.0, 0.982)
@@ -368,7 +368,7 @@ def _check_numbers(truth: Numbers, predicted: Numbers) -> tuple[NDArray[np.float
 
 @dataclass(frozen=True, slots=True)
 class MapQuality:
-    """How well the clusters of a 2D map agree with the labels of its points."""
+    """Metrics of a 2D map's quality: how well its clusters agree with the labels of its points."""
 
     homogeneity: float
     """1 where every cluster holds points of a single label."""
@@ -394,7 +394,7 @@ def map_quality(
     min_points: int = 5,
     sparse: float = 0.25,
 ) -> MapQuality:
-    """Cluster the points (papers, 2) of a map by DBSCAN and compare the clusters with the labels.
+    """Compute metrics of a map: cluster its points (papers, 2) by DBSCAN and compare the clusters with the labels.
 
     SPECTER (Cohan et al., ACL 2020, figure 2) evaluates its t-SNE map so: 0.41 / 0.72 against 0.19 / 0.63 of SciBERT. It
     does not give the settings of DBSCAN (Ester et al., KDD 1996), so its numbers are no target. `min_points` is

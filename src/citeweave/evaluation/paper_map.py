@@ -87,7 +87,7 @@ Plane = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MapData:
-    """The places of papers on a map, with their topics and titles."""
+    """Data of a paper map: the places of papers, with their topics and titles."""
 
     xy: Floats
     """(papers, 2)"""
@@ -118,7 +118,7 @@ def project_papers(
     max_papers: int = 100_000,
     reporter: Reporter = QUIET,
 ) -> MapData:
-    """Place papers on a map by their vectors (papers, dimension); of more than `max_papers` a random sample, in order."""
+    """Project papers onto a paper map by vectors (papers, dimension), more than `max_papers` as a random sample."""
     _check_map_input(matrix, labels, titles, max_papers)
     papers, notes = len(matrix), []
     chosen = np.arange(papers)
@@ -168,7 +168,7 @@ def unit(vectors: NDArray[Any]) -> Floats:
 
 
 def principal(vectors: Floats) -> Plane:
-    """Return the first two principal components of vectors, (n, 2), from which the map of papers begins.
+    """Return the first two principal components of vectors, (n, 2), where the layout of a paper map begins.
 
     Each axis points so that its largest weight is positive.
     """
@@ -187,7 +187,7 @@ def principal(vectors: Floats) -> Plane:
 
 
 def run_t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
-    """Place papers in two dimensions from their unit vectors by t-SNE, (n, 2), beginning at principal components or `start`."""
+    """Lay out a paper map by t-SNE of unit vectors, (n, 2), beginning at principal components or `start`."""
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
     shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never separate
     if start is None:
@@ -259,7 +259,7 @@ def _measure_topics(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[flo
 
 
 class TopicMap:
-    """The map of a suite's papers: those of its first task with classes; raises at once if they cannot be mapped."""
+    """The paper map of a suite: the papers of its first task with classes; raises at once if they cannot be mapped."""
 
     def __init__(self, system: System, suite: Suite) -> None:
         self.task = _first_class_task(suite)
@@ -273,7 +273,7 @@ class TopicMap:
             )
 
     def make(self, *, seed: int = 0, reporter: Reporter = QUIET) -> MapData:
-        """Place the suite's papers that have vectors on a map."""
+        """Make the paper map of the suite's papers that have vectors."""
         task, texts = self.task, self.task.texts
         classes = np.concatenate([task.train_labels, task.test_labels])  # (training and test papers,)
         rows, first = np.unique(self._rows(), return_index=True)
@@ -302,7 +302,7 @@ def _first_class_task(suite: Suite) -> ProbeTask:
 
 
 def map_as_json(map_data: MapData, task: str) -> dict[str, Any]:
-    """Return what report.json says about a map; homogeneity and completeness from 0 to 1, None where undefined."""
+    """Return what report.json says about a paper map; homogeneity and completeness from 0 to 1, None where undefined."""
     return {
         "task": task,
         "papers": len(map_data.xy),
@@ -316,7 +316,7 @@ def map_as_json(map_data: MapData, task: str) -> dict[str, Any]:
 
 
 class Topics(NamedTuple):
-    """The topics of a map, with their colors and the topic of each paper."""
+    """The topics of a paper map, with their colors and the topic of each paper."""
 
     names: list[str]
     colors: list[int]
@@ -327,7 +327,7 @@ class Topics(NamedTuple):
 
 
 def map_as_page(map_data: MapData, *, title: str = "Map of papers", back: str = "") -> str:
-    """Return the interactive map as an HTML file; `back` is the report's file to link to, such as `report.html`."""
+    """Return an interactive paper map as an HTML file; `back` is the report's file to link to, such as `report.html`."""
     # in a random order, else the last topic covers all others
     order = stream(0, "map page").permutation(len(map_data.xy))  # (n,)
     topics = number_topics(map_data.labels)
@@ -385,7 +385,7 @@ def _describe(map_data: MapData) -> str:
 
 
 def draw_preview(map_data: MapData) -> str:
-    """Draw a small picture of a map for the report, with a sample of its points and a legend of topics."""
+    """Draw a small preview of a paper map for the report, with a sample of its points and a legend of topics."""
     topics = number_topics(map_data.labels)
     order = stream(0, "map page").permutation(len(map_data.xy))[:PREVIEW_POINTS]  # (shown,)
     colors = np.array(topics.colors)[topics.of_paper[order]]  # (shown,)
@@ -403,7 +403,7 @@ def _draw_key(name: str, color: int) -> str:
 
 
 def number_topics(labels: Sequence[str]) -> Topics:
-    """Number the topics of a map by size, the largest first; topics beyond the legend and papers without one come last.
+    """Number the topics of a paper map by size, largest first; those beyond the legend and papers without come last.
 
     >>> topics = number_topics(["a", "b", "b", ""])
     >>> topics.names, topics.colors, topics.of_paper.tolist()
@@ -426,7 +426,7 @@ def number_topics(labels: Sequence[str]) -> Topics:
 
 
 def pack_points(xy: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return the points of a map as integers from 0 to 65535, (n, 2), on the same scale for both axes.
+    """Pack the points of a paper map into integers from 0 to 65535, (n, 2), on the same scale for both axes.
 
     >>> pack_points(np.array([[0.0, 0.0], [2.0, 1.0]])).tolist()
     [[0, 16384], [65535, 49151]]

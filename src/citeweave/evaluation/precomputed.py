@@ -94,7 +94,7 @@ class VectorSystem:
 
 
 def open_vectors(folder: Path, *, precision: str = "") -> VectorSystem:
-    """Open the vectors in a folder written by citeweave as a system."""
+    """Open the precomputed vectors in a folder written by citeweave as a system."""
     vectors = Vectors.open(folder)
     source = vectors.provenance
     matrix, finite = _round_vectors(vectors.matrix, precision)
@@ -114,7 +114,7 @@ def open_vectors(folder: Path, *, precision: str = "") -> VectorSystem:
 
 
 def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> VectorSystem:
-    """Read vector files (JSON lines, .npy with ids, .parquet) as a system; a paper's last vector counts.
+    """Read precomputed vectors (JSON lines, .npy with ids, .parquet) as a system; a paper's last vector counts.
 
     Numbers keep the precision of the file, JSON's that of float64; `precision` rounds them, as SciRepEval does to
     float16 when it reads a file. A vector with a number that is not finite counts as missing.
@@ -226,7 +226,7 @@ class PrecomputedScores:
 
 
 def read_scores(paths: Sequence[Path], *, name: str) -> PrecomputedScores:
-    """Read files of scores as a system; a CSFCube run has three files, one per facet."""
+    """Read precomputed scores from files as a system; a CSFCube run has three files, one per facet."""
     scores: dict[str, dict[str, float]] = {}
     total = 0
     for path in paths:
@@ -246,7 +246,7 @@ def read_scores(paths: Sequence[Path], *, name: str) -> PrecomputedScores:
 
 
 def looks_like_scores(path: Path) -> bool:
-    """Tell whether a file holds scores rather than vectors, by its extension and first character."""
+    """Tell whether a file holds precomputed scores rather than vectors, by its extension and first character."""
     if path.suffix in (".run", ".trec"):
         return True
     if path.suffix != ".json":

@@ -58,7 +58,7 @@ Fit = Callable[[Floats, Targets, float], LinearModel]
 
 
 class ProbeSearch(NamedTuple):
-    """Result of the search for C: the probe fitted with the best C, the mean scores, unconverged fits."""
+    """Result of the search for a probe's C: the probe fitted with the best C, the mean scores, unconverged fits."""
 
     model: LinearModel
     best_c: float
@@ -67,7 +67,7 @@ class ProbeSearch(NamedTuple):
 
 
 def search_c(vectors: Floats, targets: Targets, grid: Sequence[float], folds: Sequence[Fold], fit: Fit) -> ProbeSearch:
-    """Search for C with one fit after the other: codes (n,) are scored by accuracy, float targets (n,) by r2."""
+    """Search for a probe's C, one fit after the other: codes (n,) are scored by accuracy, float targets (n,) by r2."""
     classes = targets.dtype.kind != "f"
     scores, unconverged = np.full((len(grid), len(folds)), np.nan), 0
     for row, c in enumerate(grid):
@@ -86,7 +86,7 @@ def search_c(vectors: Floats, targets: Targets, grid: Sequence[float], folds: Se
 def search_c_jointly(
     axes: Axes, codes: Codes, grid: Sequence[float], folds: Sequence[Fold], *, intercept: bool
 ) -> ProbeSearch:
-    """Search for C by Newton's method with all folds and classes together, from small to large C."""
+    """Search for a probe's C by Newton's method with all folds and classes together, from small to large C."""
     classes = np.unique(codes)
     signs = np.tile(one_against_rest(codes, classes), len(folds))  # (n, folds * k)
     width = signs.shape[1] // len(folds)
@@ -151,7 +151,7 @@ class Fold(NamedTuple):
 
 
 def stratified_folds(codes: Codes, count: int) -> list[Fold]:
-    """Split papers into folds with about the same share of every class; a small class is missing from some."""
+    """Split papers into folds to search for a probe's C, with about equal shares of classes; some lack a small one."""
     largest = int(np.unique(codes, return_counts=True)[1].max())
     if largest < count:
         raise UserError(
@@ -172,7 +172,7 @@ def contiguous_folds(papers: int, count: int) -> list[Fold]:
 def fit_classes_liblinear(
     vectors: Floats, codes: Codes, c: float, options: FitOptions, random: np.random.RandomState
 ) -> LinearModel:
-    """Fit classes by scikit-learn's LinearSVC; `random` gives liblinear its seed and is drawn from once."""
+    """Fit classes for one C of a probe search by LinearSVC; `random` gives liblinear its seed and is drawn from once."""
     model = LinearSVC(
         C=c,
         loss=options.loss,
@@ -187,7 +187,7 @@ def fit_classes_liblinear(
 def fit_numbers_liblinear(
     vectors: Floats, targets: Floats, c: float, options: FitOptions, random: np.random.RandomState
 ) -> LinearModel:
-    """Fit numbers by scikit-learn's LinearSVR (liblinear) for one C of the search; its predictions are `scores`, (m, 1)."""
+    """Fit numbers for one C of a probe search by LinearSVR (liblinear); its predictions are `scores`, (m, 1)."""
     model = LinearSVR(
         C=c,
         loss=options.loss,
@@ -226,7 +226,7 @@ class ClassCodes(NamedTuple):
 
 
 def check_vectors(train: ArrayLike, test: ArrayLike) -> ProbeVectors:
-    """Check that the vectors of a probe are finite and of one length; UserError otherwise.
+    """Check the input of a probe's search for C: vectors that are finite and of one length; UserError otherwise.
 
     >>> check_vectors(np.ones((2, 3), dtype=np.float16), np.ones((1, 3))).train.dtype
     dtype('float64')
@@ -241,7 +241,7 @@ def check_vectors(train: ArrayLike, test: ArrayLike) -> ProbeVectors:
 
 
 def check_classes(labels: Sequence[Any] | NDArray[Any], papers: int) -> ClassCodes:
-    """Check the classes of the training papers, one each and at least two in all, and return them as codes."""
+    """Check the input of a probe's search for C: one class per training paper, at least two in all; return codes."""
     array = np.asarray(labels)
     _check_length(array, papers, "label", dimensions=1)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -258,7 +258,7 @@ def check_classes(labels: Sequence[Any] | NDArray[Any], papers: int) -> ClassCod
 
 
 def check_numbers(targets: ArrayLike, papers: int) -> Floats:
-    """Check the target numbers of the training papers, one each, finite and not all equal."""
+    """Check the input of a probe's search for C: one number per training paper, finite and not all equal."""
     array = _numbers(targets, "targets")
     _check_length(array, papers, "target", dimensions=1)
     if not np.isfinite(array).all():
@@ -269,7 +269,7 @@ def check_numbers(targets: ArrayLike, papers: int) -> Floats:
 
 
 def check_labels(labels: ArrayLike, papers: int) -> Codes:
-    """Check the input of the search for C: multi-hot labels of the training papers, (n, labels) of 0 and 1."""
+    """Check the input of a probe's search for C: multi-hot labels of the training papers, (n, labels) of 0 and 1."""
     array = np.asarray(labels)
     _check_length(array, papers, "row of labels", dimensions=2)
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():

@@ -85,7 +85,7 @@ class FitOptions(NamedTuple):
 
 
 class LinearModel(NamedTuple):
-    """A fitted linear probe. Two classes have one row of weights, for the second of them; more have one row each.
+    """What a probe solver finds: rows of weights; two classes have one row, for the second of them, more have one each.
 
     >>> model = LinearModel(np.array([[1.0, 0.0]]), np.array([-0.5]), np.array([0, 3]), converged=True)
     >>> model.predict(np.array([[1.0, 9.0], [0.0, 9.0]])).tolist()
@@ -107,7 +107,9 @@ class LinearModel(NamedTuple):
 
 
 def best_columns(scores: Floats) -> Codes:
-    """Return the class that a solver's scores (m, k) predict for each paper, the first of equals; one column is two classes.
+    """Return the class that a probe solver's scores (m, k) predict for each paper; one column is two classes.
+
+    Of equal scores the first class is predicted.
 
     >>> best_columns(np.array([[0.1], [0.0]])).tolist(), best_columns(np.array([[1.0, 2.0, 2.0]])).tolist()
     ([1, 0], [1])
@@ -118,7 +120,7 @@ def best_columns(scores: Floats) -> Codes:
 
 
 def one_against_rest(codes: Codes, classes: Codes) -> Floats:
-    """Return +1 for the papers of a class, -1 for the others, (n, k); two classes have one column, the second's.
+    """Return a probe solver's targets: +1 for papers of a class, -1 for others, (n, k); two classes have one column.
 
     >>> one_against_rest(np.array([0, 2, 1]), np.array([0, 1, 2])).tolist()
     [[1.0, -1.0, -1.0], [-1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]]
@@ -162,7 +164,7 @@ class _Slope(NamedTuple):
 
 
 def principal_axes(vectors: Floats, *, intercept: bool) -> Axes:
-    """Rotate vectors (n, d) to their principal axes, with a number 1 appended to each where there is an intercept."""
+    """Rotate a probe solver's vectors (n, d) to their principal axes, with a 1 appended where there is an intercept."""
     if intercept:
         vectors = np.hstack([vectors, np.ones((len(vectors), 1))])
     if len(vectors) >= vectors.shape[1]:
@@ -179,7 +181,7 @@ def principal_axes(vectors: Floats, *, intercept: bool) -> Axes:
 def fit_classes_newton(
     axes: Axes, codes: Codes, c: float, *, intercept: bool, start: Floats | None = None
 ) -> LinearModel:
-    """Fit one class against the rest for every class by Newton's method, starting from `start` (r, k)."""
+    """Solve a probe of classes by Newton's method, one class against the rest for each, starting from `start` (r, k)."""
     classes = np.unique(codes)
     signs = one_against_rest(codes, classes)  # (n, k)
     start = np.zeros((len(axes.spread), signs.shape[1])) if start is None else start
@@ -190,7 +192,7 @@ def fit_classes_newton(
 
 
 def minimize(axes: Axes, signs: Floats, c: float, start: Floats) -> Minimum:
-    """Minimize the squared hinge loss for every column of signs (n, k), starting from the weights `start` (r, k)."""
+    """Solve by Newton's method for the least squared hinge loss of every column of signs (n, k), from `start` (r, k)."""
     width = max(1, BLOCK // len(signs))
     with _blas().limit(limits=1 if axes.rows.size < SMALL else None):
         parts = [
@@ -363,7 +365,7 @@ class Descent(NamedTuple):
 def fit_classes_lightning(
     vectors: Floats, codes: Codes, c: float, options: FitOptions, random: np.random.RandomState
 ) -> LinearModel:
-    """Fit classes as lightning's LinearSVC: one class after the other, on one stream of random numbers."""
+    """Solve a probe of classes as lightning's LinearSVC: one class after the other, on one stream of random numbers."""
     classes = np.unique(codes)
     signs = one_against_rest(codes, classes)  # (n, k)
     descents = [descend_to_separate(vectors, np.ascontiguousarray(column), c, options, random) for column in signs.T]
@@ -382,7 +384,7 @@ def fit_numbers_lightning(
 def descend_to_separate(
     vectors: Floats, signs: Floats, c: float, options: FitOptions, random: np.random.RandomState
 ) -> Descent:
-    """Find weights (d,) that separate +1 from -1 by coordinate descent; the loss is hinge or squared_hinge.
+    """Solve a probe by coordinate descent: weights (d,) that separate +1 from -1; the loss is hinge or squared_hinge.
 
     Dual coordinate descent with shrinking: Hsieh et al., A dual coordinate descent method for large-scale linear SVM
     (ICML 2008), algorithm 3.
@@ -411,7 +413,10 @@ def descend_to_separate(
 def descend_to_numbers(
     vectors: Floats, targets: Floats, c: float, options: FitOptions, random: np.random.RandomState
 ) -> Descent:
-    """Find weights (d,) that predict numbers by lightning's coordinate descent, with epsilon 0 and mixed-up variables."""
+    """Solve a probe by lightning's coordinate descent: weights (d,) that predict numbers.
+
+    As there, epsilon is 0 and the variables are mixed up.
+    """
     bound, ridge = (c, 0.0) if options.loss == "epsilon_insensitive" else (_HUGE, 1.0 / (2.0 * c))
     weights, dual = np.zeros(vectors.shape[1]), np.zeros(2 * len(vectors))  # (d,), (2n,)
     curvature = np.einsum("ij,ij->i", vectors, vectors) + ridge  # (n,)

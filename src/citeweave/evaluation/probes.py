@@ -123,7 +123,7 @@ class ProbeRule:
 
     @property
     def chosen_solver(self) -> str:
-        """The solver of this rule, `auto` resolved by loss and intercept."""
+        """Which solver the linear probes of this rule use, `auto` resolved by loss and intercept."""
         if self.solver != "auto":
             return self.solver
         if self.loss == "squared_hinge":
@@ -149,7 +149,7 @@ def as_lightning(rule: ProbeRule) -> ProbeRule:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Predictions of a probe for the test papers: one class or number each."""
+    """Predictions of a linear probe for the test papers: one class or number each."""
 
     values: NDArray[Any]
     """(m,): a class, as in the training labels, or a number."""
@@ -164,7 +164,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class LabelPredictions:
-    """Predictions of the probes for each label: the labels of every test paper."""
+    """Predictions of linear probes, one for each label: the labels of every test paper."""
 
     values: NDArray[np.int64]
     """(m, labels): 0 or 1."""
@@ -189,7 +189,7 @@ def fit_classes(
 
 
 def fit_numbers(train: ArrayLike, targets: ArrayLike, test: ArrayLike, rule: ProbeRule) -> Predictions:
-    """Fit a probe on vectors with one number each, and predict the numbers of test vectors; C is chosen by r2."""
+    """Linear probe for numbers: fit on vectors with one number each, predict those of test vectors; C is chosen by r2."""
     choose(rule.loss, NUMBER_LOSSES, "loss of a probe for numbers")
     data = check_vectors(train, test)
     numbers = check_numbers(targets, len(data.train))
@@ -203,7 +203,7 @@ def fit_numbers(train: ArrayLike, targets: ArrayLike, test: ArrayLike, rule: Pro
 
 
 def fit_labels(train: ArrayLike, labels: ArrayLike, test: ArrayLike, rule: ProbeRule) -> LabelPredictions:
-    """Linear probes for labels: fit one per label, each with its own C, and predict multi-hot labels (n, labels) of test vectors.
+    """Linear probes for labels: fit one per label, each with its own C, predict multi-hot labels (n, labels).
 
     SciRepEval's solvers draw from numpy's global generator here; one stream of `rule.seed` replaces it.
     """
@@ -216,7 +216,7 @@ def fit_labels(train: ArrayLike, labels: ArrayLike, test: ArrayLike, rule: Probe
 def few_shot_classes(
     train: ArrayLike, labels: Sequence[Any] | NDArray[Any], test: ArrayLike, size: int, iterations: int, rule: ProbeRule
 ) -> list[Predictions]:
-    """Fit few-shot probes for classes: the training papers are split into folds of `size`, and each trains one probe.
+    """Few-shot linear probes for classes: training papers are split into folds of `size`, and each trains one probe.
 
     C is 1, without a search. At most `iterations` folds are used; folds are not shuffled.
     """
@@ -243,7 +243,7 @@ def few_shot_classes(
 def few_shot_labels(
     train: ArrayLike, labels: ArrayLike, test: ArrayLike, size: int, iterations: int, rule: ProbeRule
 ) -> list[LabelPredictions]:
-    """Fit few-shot probes for labels on `size` papers of each label, drawn anew in each iteration, with a search for C."""
+    """Few-shot linear probes for labels, on `size` papers of each, drawn anew in each iteration, with a search for C."""
     choose(rule.loss, CLASS_LOSSES, "loss of a probe for labels")
     data = check_vectors(train, test)
     marks = check_labels(labels, len(data.train))
@@ -256,7 +256,7 @@ def few_shot_labels(
 
 
 def draw_rows(marks: Codes, size: int, random: np.random.RandomState) -> list[int]:
-    """Draw rows of multi-hot labels (n, labels), `size` with each label, in the order of a Python set as SciRepEval does.
+    """Draw the training rows of few-shot probes, `size` with each label, in a Python set's order as SciRepEval does.
 
     >>> draw_rows(np.array([[1, 0], [1, 1], [0, 1]]), 1, np.random.RandomState(42))
     [1]
@@ -329,7 +329,7 @@ def _fit_classes(
 
 
 def run_probe(task: ProbeTask, system: System, missing: str, *, intercept: bool = True) -> Outcome:
-    """Evaluate a system on a probe task: fit a probe on the training vectors, predict the labels of the test papers."""
+    """Evaluate a system by a linear probe: fit it on the training vectors, predict the labels of the test papers."""
     task = task if intercept else replace(task, rule=as_lightning(task.rule))
     vectors = system.vectors(task.texts)
     in_train, in_test = _participating(task, vectors, missing)

@@ -54,7 +54,7 @@ IDEALS = ("judged", "submitted")
 
 @dataclass(frozen=True)
 class RankedCandidates:
-    """Candidates of all queries ranked by score, made by `rank_as_trec` or `rank_as_given`."""
+    """Rankings to compute metrics of: all queries' candidates by score, made by `rank_as_trec` or `rank_as_given`."""
 
     offsets: NDArray[np.int64]
     """Where the pairs of each query begin and end, (queries + 1,)."""
@@ -102,7 +102,7 @@ class RankedCandidates:
         return self.place <= (cut if isinstance(cut, int) else cut[self.query])
 
     def total(self, values: NDArray[Any]) -> Values:
-        """Sum values over the places of each query, (queries,)."""
+        """Sum the values of a ranking metric over the places of each query, (queries,)."""
         sums = np.zeros(len(self))
         filled = np.flatnonzero(self.judged)  # reduceat gives an empty query the value after it
         if len(filled):
@@ -142,7 +142,7 @@ class RankedCandidates:
 def rank_as_trec(
     scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]], ties: NDArray[np.integer[Any]]
 ) -> RankedCandidates:
-    """Rank candidates as trec_eval does: scores are compared in single precision, equal ones by DESCENDING id.
+    """Rank candidates for metrics as trec_eval does: scores in single precision, equal ones by DESCENDING id.
 
     `ties` (pairs,) is the place of each candidate's id in ascending order (`id_order`). So 1.0 and 1.0 + 1e-9 are a
     tie, which "b" wins against "a". trec_eval 9.0, form_res_rels.c.
@@ -160,7 +160,7 @@ def rank_as_trec(
 
 
 def rank_as_given(scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]]) -> RankedCandidates:
-    """Rank candidates by scores in full precision; equal ones stay in the order of the input.
+    """Rank candidates for metrics by scores in full precision; equal ones stay in the order of the input.
 
     CSFCube's and ASPIRE's ranked lists are made this way: Python's sort is stable.
 
@@ -172,7 +172,7 @@ def rank_as_given(scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[n
 
 
 def id_order(ids: Sequence[str]) -> NDArray[np.int64]:
-    """Return the place of every id among all ids in ascending order, for ties in a ranking; equal ids share one.
+    """Return the place of every id in ascending order, by which ranking metrics break ties; equal ids share one.
 
     >>> id_order(["p9", "p10", "q1", "p9"]).tolist()
     [1, 0, 2, 1]
@@ -230,7 +230,7 @@ def _ranked(
 
 
 def precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
-    """Compute precision at k: the share of relevant papers among the first `cut`, even where the list is shorter.
+    """Compute a ranking's precision at k: the share of relevant papers among the first `cut`, even of a shorter list.
 
     trec_eval's P_k. CSFCube's script stops at a list that is shorter than `cut`.
 
@@ -241,7 +241,7 @@ def precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> V
 
 
 def capped_precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
-    """Compute precision at k, or at R where only R papers are relevant, so that a perfect ranking has 1.
+    """Compute a ranking's precision at k, or at R where only R papers are relevant, so that a perfect ranking has 1.
 
     >>> capped_precision_at(_example([1, 0, 1]), 10).tolist(), capped_precision_at(_example([1, 0, 1]), 1).tolist()
     ([0.5], [1.0])
@@ -251,7 +251,7 @@ def capped_precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 
 
 
 def recall_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
-    """Compute recall at k, the share of relevant papers among the first `cut`: trec_eval's recall_k.
+    """Compute a ranking's recall at k, the share of relevant papers among the first `cut`: trec_eval's recall_k.
 
     >>> recall_at(_example([0, 1, 0, 1]), 2).tolist()
     [0.5]
@@ -260,7 +260,7 @@ def recall_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: 
 
 
 def f1_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
-    """Compute F1 at k of precision and recall among the first `cut`: ASPIRE, evaluation/utils/metrics.py.
+    """Compute a ranking's F1 at k of precision and recall among the first `cut`: ASPIRE, evaluation/utils/metrics.py.
 
     >>> f1_at(_example([0, 1, 0, 0]), 2).round(4).tolist()
     [0.6667]
@@ -271,7 +271,7 @@ def f1_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str 
 
 
 def success_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
-    """Return 1 where a relevant paper is among the first `cut`, else 0: trec_eval's success_k.
+    """Compute the ranking metric success: 1 where a relevant paper is among the first `cut`, else 0 (success_k).
 
     >>> success_at(_example([0, 1, 0]), 1).tolist(), success_at(_example([0, 1, 0]), 2).tolist()
     ([0.0], [1.0])
@@ -282,7 +282,7 @@ def success_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Val
 def average_precision(
     ranked: RankedCandidates, *, cut: Cut = None, threshold: int = 1, ideal: str = "judged"
 ) -> Values:
-    """Compute average precision, the mean of the precision at each relevant paper's rank: trec_eval's map.
+    """Compute the ranking metric average precision, the mean of precision at each relevant rank: trec_eval's map.
 
     >>> average_precision(_example([1, 0, 1])).round(4).tolist()  # (1/1 + 2/3) / 2
     [0.8333]
@@ -307,7 +307,7 @@ def chance_of_average_precision(relevant: NDArray[np.int64], sizes: NDArray[np.i
 
 
 def reciprocal_rank(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
-    """Compute the reciprocal rank, 1 / rank of the first relevant paper: trec_eval's recip_rank.
+    """Compute the ranking metric reciprocal rank, 1 / rank of the first relevant paper: trec_eval's recip_rank.
 
     >>> reciprocal_rank(_example([0, 0, 1, 1])).round(4).tolist()
     [0.3333]
@@ -317,7 +317,7 @@ def reciprocal_rank(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
 
 
 def r_precision(ranked: RankedCandidates, *, threshold: int = 1, ideal: str = "judged") -> Values:
-    """Compute R-precision, the precision among the first R of R relevant papers: trec_eval's Rprec.
+    """Compute a ranking's R-precision, the precision among the first R of R relevant papers: trec_eval's Rprec.
 
     >>> r_precision(_example([0, 0, 1])).tolist(), r_precision(_example([1, 0, 1])).tolist()
     ([0.0], [0.5])
@@ -327,7 +327,7 @@ def r_precision(ranked: RankedCandidates, *, threshold: int = 1, ideal: str = "j
 
 
 def precision_at_last_relevant(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
-    """Compute the precision at the rank of the last relevant paper in the run: CSFCube's and ASPIRE's R-precision.
+    """Compute a ranking's precision at the last relevant paper of the run: CSFCube's and ASPIRE's R-precision.
 
     >>> precision_at_last_relevant(_example([0, 0, 1])).round(4).tolist()
     [0.3333]
@@ -369,7 +369,7 @@ def _trec_discount(place: NDArray[np.int64]) -> Values:
 
 
 def csfcube_discount(place: NDArray[np.int64]) -> Values:
-    """Return the NDCG discount of CSFCube's script (`method=0`): 1 / log2(rank), 1 for the first rank.
+    """Return the discount in the ranking metric NDCG as CSFCube's script (`method=0`): 1 / log2(rank), 1 for the first.
 
     Järvelin and Kekäläinen, TOIS 2002, with base 2.
 
@@ -382,7 +382,7 @@ def csfcube_discount(place: NDArray[np.int64]) -> Values:
 def ndcg(
     ranked: RankedCandidates, *, cut: Cut = None, discount: Discount = _trec_discount, ideal: str = "judged"
 ) -> Values:
-    """Compute NDCG: the discounted gain of the first `cut` candidates as a share of the ideal ranking's.
+    """Compute the ranking metric NDCG: the discounted gain of the first `cut` as a share of the ideal ranking's.
 
     The ideal ranking is made of all judged papers, or of those alone that are in the run (`ideal="submitted"`).
 
@@ -398,7 +398,7 @@ def ndcg(
 
 
 def percent_cut(ranked: RankedCandidates, percent: int, *, ideal: str = "judged") -> NDArray[Any]:
-    """Return how many candidates are the first `percent` of each list, rounded down, (queries,): CSFCube's NDCG%20.
+    """Return the cut of a ranking metric at `percent` of each list, rounded down, (queries,): CSFCube's NDCG%20.
 
     >>> percent_cut(rank_as_given(np.zeros(14), np.zeros(14), np.array([0, 14])), 20).tolist()
     [2]

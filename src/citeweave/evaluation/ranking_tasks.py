@@ -92,7 +92,7 @@ def _score_pools(task: RankingTask, system: System, distance: str) -> Scores:
 
 
 def run_search(task: SearchTask, system: System, distance: str, missing: str) -> Outcome:
-    """Evaluate a system on a search task: find the papers of every question among all candidates."""
+    """Evaluate a system on a search task, a ranking of all candidates: find the papers of every question."""
     chosen = choose_distance(system, distance, task.rule.distance)
     if PLUS in chosen:
         raise NoAnswerError(f"{chosen} orders pools of candidates and does not search among all papers")
@@ -307,7 +307,7 @@ def _score_reviewers(system: System, texts: TaskTexts, pools: Pools, reviewers: 
 
 
 def best_mean(scores: Scores, top: int) -> float:
-    """Score a reviewer in an evaluation task: the mean of the `top` best scores of the reviewer's papers.
+    """Score a reviewer in a ranking task: the mean of the `top` best scores of the reviewer's papers.
 
     >>> best_mean(np.array([0.25, 1.0, np.nan, 0.5, 0.75]), 3)
     0.75
@@ -333,7 +333,7 @@ def _sum_standardized(parts: Sequence[Scores], offsets: NDArray[np.int64]) -> Sc
 
 
 def standardize_scores(scores: Scores, offsets: NDArray[np.int64]) -> Scores:
-    """Scale the scores (pairs,) of each query, from offsets[i] to offsets[i + 1], to mean 0 and deviation 1.
+    """Scale each query's scores (pairs,) in a ranking task, offsets[i] to offsets[i + 1], to mean 0 and deviation 1.
 
     NaN and -inf stay what they are and do not count; scores that are all equal become 0.
 

@@ -111,7 +111,7 @@ def write_report(
 
 
 def write_run(path: Path, outcome: Outcome, tag: str) -> None:
-    """Write a task's rankings as a TREC run, `query Q0 paper rank score tag`, best first; complete or not at all."""
+    """Write a report's TREC run of a task, `query Q0 paper rank score tag`, best first; complete or not at all."""
     with new_file(path) as file:
         for query, ranked in outcome.ranked.items():
             first, last = f"{_word(query)} Q0", _word(tag)
@@ -120,7 +120,7 @@ def write_run(path: Path, outcome: Outcome, tag: str) -> None:
 
 
 def file_names(tasks: Iterable[str]) -> dict[str, str]:
-    """Return task -> a file name for its run and its MTEB result, distinct for each task.
+    """Return task -> a file name for its run and its MTEB result in a report's folder, distinct for each task.
 
     >>> file_names(["Computer Science/x", "Computer Science x"])
     {'Computer Science/x': 'Computer_Science_x', 'Computer Science x': 'Computer_Science_x-2'}
@@ -175,7 +175,7 @@ def _report_as_markdown(value: Mapping[str, Any]) -> str:
 
 
 def comparison_as_markdown(comparison: Comparison) -> str:
-    """Return a comparison as Markdown: a table of systems with intervals, then the verdicts."""
+    """Report a comparison as Markdown: a table of systems with intervals, then the verdicts."""
     rows = [
         [system, *(_with_interval(comparison, system, metric) for metric in comparison.metrics)]
         for system in comparison.systems

@@ -49,7 +49,7 @@ MAX_HISTOGRAMS, MAX_LISTED_TASKS, MAX_FIELDS, MAX_COLUMNS, QUERIES_PER_END = 12,
 
 
 class BarRow(NamedTuple):
-    """A row of a bar table: a metric or system with its value and interval, in percent."""
+    """A row of a report's bar chart: a metric or system with its value and interval, in percent."""
 
     name: str
     value: float
@@ -58,7 +58,7 @@ class BarRow(NamedTuple):
 
 
 class GapRow(NamedTuple):
-    """A row of a difference table: two systems and the difference of their values, in points, with its p-values."""
+    """A row of a report's chart of differences: two systems, the difference of their values in points, p-values."""
 
     name: str
     points: float
@@ -70,7 +70,7 @@ class GapRow(NamedTuple):
 
 
 def render_bar_table(groups: Mapping[str, Sequence[BarRow]], what: str) -> str:
-    """Return an HTML table of bars on one axis, under the names of their groups; an empty name gives no heading."""
+    """Render a report's bar chart as a table on one axis, grouped by names; an empty name gives no heading."""
     every = [row for rows in groups.values() for row in rows]
     ends = [row.value for row in every] + [end for row in every for end in row.interval or () if end is not None]
     span = percent_span(ends)
@@ -98,7 +98,7 @@ def _render_bar_row(row: BarRow, span: tuple[float, float]) -> str:
 
 
 def render_gap_table(groups: Mapping[str, Sequence[GapRow]]) -> str:
-    """Return an HTML table of differences between systems on one axis, with p-values; significant ones are marked."""
+    """Render a report's chart of differences between systems on one axis, with p-values; significant ones are marked."""
     every = [gap for gaps in groups.values() for gap in gaps]
     reach = max((abs(end) for gap in every for end in (gap.low, gap.high, gap.points) if is_number(end)), default=0.0)
     reach = max(1.0, math.ceil(reach))
@@ -155,7 +155,7 @@ def _render_heat_map(
 
 
 def choose_shades(values: Sequence[Cell]) -> list[int | None]:
-    """Return the shade of each value of a heat map's column, 0 for the lowest; the middle shade where all are equal."""
+    """Return the shades of a column in a report's heat map, 0 for the lowest; the middle shade where all are equal."""
     known = [value for value in values if is_number(value) and value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     shades: list[int | None] = []
@@ -187,7 +187,7 @@ class FieldMeans:
 
 @dataclass(frozen=True)
 class MetricSpread:
-    """The values of a task's main metric, query by query."""
+    """The values that a report charts as a histogram: a task's main metric, query by query."""
 
     task: str
     metric: str
@@ -198,7 +198,7 @@ class MetricSpread:
 
 
 def collect_spreads(value: Mapping[str, Any]) -> list[MetricSpread]:
-    """Return how a metric spreads over queries, for each task of a report with per-query values; the headline's first."""
+    """Collect what a report charts as histograms: each task's metric, query by query; the headline's first."""
     named = {metric: place for place, metric in enumerate(value["headline"])}
     spreads = []
     for task, about in value["tasks"].items():
@@ -236,7 +236,7 @@ def _render_histogram(spread: MetricSpread) -> str:
 
 
 def render_extreme_queries(spreads: Sequence[MetricSpread]) -> str:
-    """Return tables of each task's lowest and highest queries, side by side; ties in the order of names."""
+    """Render a report's tables of each task's lowest and highest queries, side by side; ties in the order of names."""
     parts = []
     for spread in spreads[:MAX_LISTED_TASKS]:
         order = sorted(spread.values, key=lambda query: (spread.values[query], query))
@@ -284,7 +284,7 @@ def _mean_percent(rows: Sequence[Mapping[str, Any]], metric: str) -> float | Non
 
 
 def render_field_maps(value: Mapping[str, Any]) -> str:
-    """Return a heat map of fields by metrics for each task whose queries have fields; plain means over queries."""
+    """Render a report's heat map of fields by metrics, means over queries, for each task whose queries have fields."""
     parts = []
     for task, about in value["tasks"].items():
         metrics = [name for name, way in about["how"].items() if way in PER_QUERY][:MAX_COLUMNS]
@@ -301,7 +301,7 @@ def render_field_maps(value: Mapping[str, Any]) -> str:
 
 
 def render_task_map(value: Mapping[str, Any]) -> str:
-    """Return a heat map of tasks by metrics, for suites whose tasks share metrics, as MDCR's fields do."""
+    """Render a report's heat map of tasks by metrics, for suites whose tasks share metrics, as MDCR's fields do."""
     uses: dict[str, int] = {}
     for about in value["tasks"].values():
         for metric in about["how"]:

@@ -61,7 +61,7 @@ def report_as_page(
     map_data: MapData | None = None,
     matches: Sequence[ExampleMatch] = (),
 ) -> str:
-    """Return a report as an HTML page. Curves with the same name before a slash, as `loss/train` and `loss/dev`, share a chart."""
+    """Return a report's HTML page; curves with the same name before a slash (`loss/train`, `loss/dev`) share a chart."""
     model, suite = value["model"]["name"], value["suite"]
     header = f"<header><h1>{escape(model)} <small>on {escape(suite)}</small></h1>{_counts(value)}{_cards(value)}"
     parts = {
@@ -235,7 +235,7 @@ def _plain(each: Any) -> str:
 
 
 def comparison_as_page(comparison: Comparison) -> str:
-    """Return a comparison as an HTML page: verdicts, each system's metrics as bars, differences with corrected p-values."""
+    """Return a comparison's report page in HTML: verdicts, metrics of systems as bars, differences with p-values."""
     title = " and ".join([", ".join(comparison.systems[:-1]), comparison.systems[-1]])
     values = {
         metric: [

@@ -32,8 +32,8 @@ from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, Mat
 from citeweave.evaluation.probes import run_probe
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.report import Report, write_run
-from citeweave.evaluation.systems import NoAnswerError, System, fingerprint
-from citeweave.evaluation.tasks import ClickTask, NoTextsError, ProbeTask, SearchTask, Task
+from citeweave.evaluation.systems import NoAnswerError, System
+from citeweave.evaluation.tasks import ClickTask, NoTextsError, ProbeTask, SearchTask, Task, fingerprint
 
 if TYPE_CHECKING:
     from citeweave.evaluation.open_system import OpeningOptions
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def run_task(
     task: Task, system: System, distance: str = "", missing: str = "wrong", *, intercept: bool = True, seed: int = 0
 ) -> Outcome:
-    """Evaluate a system on one task of any kind; an empty `distance` is the protocol's."""
+    """Run one task of any kind with a system; an empty `distance` is the protocol's."""
     if isinstance(task, ProbeTask):
         return run_probe(task, system, missing, intercept=intercept)
     if isinstance(task, ClickTask):
@@ -69,7 +69,7 @@ class FinishedTask:
 
 @dataclass(frozen=True)
 class EarlierReport:
-    """A finished report on the same model, suite and options, whose tasks have not changed."""
+    """Tasks that need not run again: a finished report on the same model, suite, options and tasks."""
 
     report: Report
     tasks: Mapping[str, FinishedTask] = field(default_factory=dict)
@@ -104,14 +104,14 @@ def find_earlier_report(
 
 
 class EvaluationFolder:
-    """The folder in which an evaluation saves its finished tasks, and the earlier report that it extends."""
+    """The folder in which a run saves its finished tasks, and the earlier report that it extends."""
 
     def __init__(self, folder: Path, earlier: EarlierReport | None, tag: str) -> None:
         self._folder, self._tag = folder, tag
         self._earlier = earlier.tasks if earlier else {}
 
     def find(self, fingerprint: str) -> FinishedTask | None:
-        """Return a finished task from the earlier report or this folder; None if it is missing or damaged."""
+        """Return a task that was already run, from the earlier report or this folder; None if it is missing or damaged."""
         path = self._folder / f"{fingerprint}.json"
         if fingerprint in self._earlier or not path.is_file():
             return self._earlier.get(fingerprint)
@@ -126,7 +126,7 @@ class EvaluationFolder:
         return FinishedTask(outcome, run if run.is_file() else None) if is_complete else None
 
     def save(self, fingerprint: str, outcome: Outcome) -> FinishedTask:
-        """Save the outcome of a task, and its TREC run where it ranks, before the next task begins."""
+        """Save the outcome of a task that was run, and its TREC run where it ranks, before the next task begins."""
         path, run = self._folder / f"{fingerprint}.json", None
         if outcome.ranked:
             run = path.with_suffix(".run")
@@ -146,7 +146,7 @@ class CountingSystem(Protocol):
 
 @dataclass(frozen=True)
 class SharedSystem:
-    """A system with an executor that runs its tasks, and how a worker of the executor opens the same system."""
+    """A system whose tasks an executor runs, and how a worker of the executor opens the same system."""
 
     system: System
     executor: Executor
@@ -157,7 +157,7 @@ class SharedSystem:
     opening: OpeningOptions
 
     def embed(self, tasks: Sequence[Task]) -> None:
-        """Embed the papers of these tasks into the cache, where the system is an encoder with a cache."""
+        """Embed the papers of tasks before they run, into the cache, where the system is an encoder with a cache."""
         encoder = _encoder_behind(self.system)
         if not isinstance(encoder, EncoderSystem):
             return
@@ -174,7 +174,7 @@ class SharedSystem:
     def evaluate(
         self, tasks: Sequence[Task], fingerprints: Fingerprints, options: Mapping[str, Any]
     ) -> Iterator[tuple[Task, Outcome | str]]:
-        """Run evaluation tasks on the executor and yield each as it finishes, with its outcome or why there is none."""
+        """Run tasks on the executor and yield each as it finishes, with its outcome or why there is none."""
         if not tasks:
             return
         gpu = self._encodes_in_tasks and self.opening.device != "cpu"
@@ -201,7 +201,7 @@ class SharedSystem:
         return uncached or self.opening.needs_sentences
 
     def as_json(self, device: str = "") -> dict[str, Any]:
-        """Return what a worker needs to open the system, for another device than the driver's where one is named."""
+        """Return what a worker needs to run tasks with the system, for another device than the driver's if one is named."""
         from citeweave.evaluation.open_system import KNOWN_SYSTEMS
 
         is_path = self.name not in KNOWN_SYSTEMS and Path(self.name).exists()
@@ -220,7 +220,7 @@ def _encoder_behind(system: System) -> System:
 
 
 def texts_maker(suite: Mapping[str, Any], system: Mapping[str, Any], texts: str, batch_tokens: int) -> Make:
-    """Open suite and encoder on a worker and return: shard of a suite's texts -> its vectors as bytes."""
+    """Open suite and encoder on a worker that runs tasks and return: shard of a suite's texts -> its vectors as bytes."""
     from citeweave.evaluation.suites.registry import SuiteSpec
 
     read = {task.texts.hash: task.texts for task in SuiteSpec.of_json(suite).read().tasks}
@@ -236,7 +236,7 @@ def texts_maker(suite: Mapping[str, Any], system: Mapping[str, Any], texts: str,
 def evaluation_maker(
     suite: Mapping[str, Any], system: Mapping[str, Any], tasks: Mapping[str, str], options: Mapping[str, Any]
 ) -> Make:
-    """Open suite and system on a worker and return: number of a task -> its outcome as JSON."""
+    """Open suite and system on a worker that runs tasks and return: number of a task -> its outcome as JSON."""
     from citeweave.evaluation.suites.registry import SuiteSpec
 
     opened, names = _reopen_system(**system), list(tasks)

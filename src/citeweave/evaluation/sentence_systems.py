@@ -25,8 +25,8 @@ from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.sentence_encoder import BYTES, PaperTokens, encode_sentences, encode_tokens
 from citeweave.evaluation.encoder_systems import EncoderSystem
-from citeweave.evaluation.systems import ABSENT, PRESENT, NoAnswerError, PaperVectors, System, fingerprint
-from citeweave.evaluation.tasks import Pools, TaskTexts
+from citeweave.evaluation.systems import ABSENT, PRESENT, NoAnswerError, PaperVectors, System
+from citeweave.evaluation.tasks import Pools, TaskTexts, fingerprint
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
 from citeweave.vectors.explain import SentenceAlignment, explain_pair
 from citeweave.vectors.sentence_distances import TOKEN_BEST, token_distances
@@ -143,8 +143,10 @@ class SentenceSystem:
     def explain(
         self, texts: TaskTexts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
     ) -> SentenceAlignment | None:
-        """Explain by which sentences two papers (rows of the texts) match; None where one of them has no sentence that
-        takes part, and where the distance is not one between sentences."""
+        """Explain by which sentences this system matches two papers, rows of the texts.
+
+        None where one of them has no sentence that takes part, and where the distance is not one between sentences.
+        """
         if distance not in DISTANCES:
             return None
         vectors = self._open(texts)
@@ -214,7 +216,7 @@ def _hash(source: SentenceVectors | TorchEncoder) -> str:
 
 
 class CombinedSystem:
-    """An encoder that compares paper vectors, sentences or tokens, as the distance says; probes get paper vectors."""
+    """System of an encoder that compares papers, sentences or tokens, as the distance says; probes get paper vectors."""
 
     def __init__(self, by_paper: EncoderSystem, by_sentence: SentenceSystem) -> None:
         self._by_paper, self._by_sentence, self.name = by_paper, by_sentence, by_paper.name
@@ -247,7 +249,7 @@ class CombinedSystem:
 
 
 class TokenCache:
-    """Token vectors of a suite's papers by row of the texts, at most `memory` bytes of them.
+    """Token vectors for systems that compare tokens, by row of the texts, at most `memory` bytes of them.
 
     Tokens take much memory (CSFCube with MiniLM: 0.7 GB), so papers are encoded when first needed, and the least recently
     used ones are dropped.
@@ -271,7 +273,7 @@ class TokenCache:
         return int(self._lost.sum())
 
     def scores(self, pools: Pools) -> NDArray[np.float64]:
-        """Score every pair by the distance between tokens, (pairs,); NaN where a paper has no token."""
+        """Score every pair by a system's distance between tokens, (pairs,); NaN where a paper has no token."""
         scores = np.full(len(pools.candidates), np.nan)
         with self._reporter.task("comparing tokens", len(scores), "pairs") as advance:
             for number, query in enumerate(pools.queries.tolist()):

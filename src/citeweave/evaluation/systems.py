@@ -1,4 +1,4 @@
-"""Systems that tasks evaluate: their shared protocol, scores and hits by single vectors, fingerprints of tasks.
+"""Systems that tasks evaluate: their shared protocol, scores and hits by single vectors.
 
     vectors(texts)                                       one row per paper; papers without a vector are marked
     scores(texts, pools, distance)                       one number per (query, candidate) pair: NaN = no score
@@ -16,9 +16,7 @@ BM25), `sentence_systems.py` (distances between sentences or tokens). Does not r
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,6 +25,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.evaluation.tasks import Pools, TaskTexts
+from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.pair_scores import pair_scores
 from citeweave.vectors.topk import nearest
 
@@ -46,7 +45,7 @@ class NoAnswerError(UserError):
 
 @dataclass(frozen=True)
 class PaperVectors:
-    """Vectors of the papers of a task in the order of its texts; rows of absent papers hold zeros."""
+    """Vectors that a system has for the papers of a task, in the order of its texts; rows of absent papers hold zeros."""
 
     matrix: NDArray[Any]
     """(rows, dimension)"""
@@ -65,7 +64,7 @@ class PaperVectors:
 
 
 class System(Protocol):
-    """What is evaluated: it scores pairs of papers and gives their vectors where it has some."""
+    """A system under evaluation: it scores pairs of papers and gives their vectors where it has some."""
 
     name: str
     """Name of the system in reports."""
@@ -110,6 +109,16 @@ class FacetSystem(System, Protocol):
         """Count vectors of zeros among those that its aspects are derived from."""
 
 
+@runtime_checkable
+class ExplainingSystem(System, Protocol):
+    """A system that can explain its scores: by which sentences two papers match."""
+
+    def explain(
+        self, texts: TaskTexts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
+    ) -> SentenceAlignment | None:
+        """Explain the match of two rows of the texts; None where a paper has no sentence."""
+
+
 def split_distance(distance: str) -> tuple[str, ...]:
     """Split the name of a system's distance into the distances that it sums.
 
@@ -120,7 +129,7 @@ def split_distance(distance: str) -> tuple[str, ...]:
 
 
 def choose_distance(system: System, requested: str, protocol: str) -> str:
-    """Choose the requested distance or sum of distances, else the protocol's, else the system's first one."""
+    """Choose a system's distance or sum of distances: the requested, else the protocol's, else the system's first one."""
     if not system.distances and requested:
         raise UserError(f"--distance is {requested!r}; {system.name} has scores of its own: leave --distance out")
     if not system.distances:
@@ -131,7 +140,7 @@ def choose_distance(system: System, requested: str, protocol: str) -> str:
 
 
 def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[np.float64]:
-    """Score pairs by their vectors; NaN where one is absent or the query's is empty, -inf where the candidate's is."""
+    """Score pairs by a system's vectors; NaN if one is absent or the query's is empty, -inf if the candidate's is."""
     scores = pair_scores(vectors.matrix[pools.queries], vectors.matrix, pools.offsets, pools.candidates, distance)
     query_state = np.repeat(vectors.state[pools.queries], np.diff(pools.offsets))  # (pairs,)
     candidate_state = vectors.state[pools.candidates]
@@ -143,7 +152,7 @@ def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[n
 def find_top(
     vectors: PaperVectors, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find the nearest candidates of every query by exact search among those that have vectors."""
+    """Find the nearest candidates of every query among a system's vectors by exact search."""
     pool = candidates[vectors.present[candidates]]
     rows = np.full((len(queries), depth), -1, np.int64)
     scores = np.full((len(queries), depth), np.nan)
@@ -159,46 +168,3 @@ def find_top(
         rows[with_vector, :k] = pool[hits.rows]
         scores[with_vector, :k] = hits.scores
     return rows, scores
-
-
-def fingerprint(value: object) -> str:
-    """Hash a task by its content (SHA-256): the same task has the same fingerprint wherever its files are.
-
-    Dataclasses count by name and fields, arrays by type, shape and bytes.
-
-    >>> fingerprint({"a": np.arange(3)}) == fingerprint({"a": np.arange(3)}), fingerprint([1]) == fingerprint([1.5])
-    (True, False)
-    """
-    digest = hashlib.sha256()
-    _feed(digest, value)
-    return digest.hexdigest()
-
-
-def _feed(digest: Any, value: object) -> None:
-    """Feed a part of a task into the digest of its fingerprint."""
-    if isinstance(value, TaskTexts):
-        digest.update(value.hash.encode())
-    elif isinstance(value, np.ndarray):
-        digest.update(f"array {value.dtype} {value.shape}".encode())
-        if value.dtype == object:
-            _feed(digest, value.tolist())
-        else:
-            digest.update(np.ascontiguousarray(value).tobytes())
-    elif is_dataclass(value) and not isinstance(value, type):
-        digest.update(type(value).__name__.encode())
-        for field in fields(value):
-            _feed(digest, getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for key in value:
-            digest.update(f"key {key!r}".encode())
-            _feed(digest, value[key])
-    elif isinstance(value, (list, tuple)):
-        digest.update(f"list {len(value)}".encode())
-        for part in value:
-            _feed(digest, part)
-    elif isinstance(value, (set, frozenset)):
-        _feed(digest, sorted(value, key=repr))
-    elif value is None or isinstance(value, (str, int, float, bool, np.generic)):
-        digest.update(f"{type(value).__name__} {value!r}".encode())
-    else:
-        raise TypeError(f"a task holds a {type(value).__name__}, which has no fingerprint")

@@ -6,7 +6,7 @@
     ClickTask     learn from clicks which of the papers shown is opened next (SciDocs' recommendations)
 
 A `Suite` is a list of tasks with its published averages. Tasks point to rows of `TaskTexts`, the ids and texts of papers;
-the question of a search task is a row too, with its text as the title.
+the question of a search task is a row too, with its text as the title. Equal tasks have the same `fingerprint`.
 
     >>> texts = TaskTexts(ids=["p1", "p2"], titles=["A title", "Another"], abstracts=["One. Two.", ""])
     >>> texts.rows(["p2", "p3"]).tolist(), texts.paper_texts()
@@ -17,8 +17,9 @@ Does not read files (`suites/` does), hold vectors or score: `run_tasks.py` eval
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -128,7 +129,7 @@ MISSING = ("wrong", "peers")
 
 @dataclass(frozen=True)
 class Pools:
-    """Queries with their candidates and relevance grades as flat arrays; `offsets` says where a query's pool begins."""
+    """Queries of a task with candidates and relevance grades as flat arrays; a query's pool begins at its `offsets`."""
 
     queries: NDArray[np.int64]
     """(queries,) rows of the texts."""
@@ -161,7 +162,7 @@ class Pools:
     def of(
         cls, texts: TaskTexts, pools: Mapping[str, Mapping[str, int]], *, groups: Mapping[str, str] | None = None
     ) -> Pools:
-        """Make pools from `{query id: {candidate id: grade}}`; every id must be among the texts.
+        """Make a task's pools from `{query id: {candidate id: grade}}`; every id must be among the texts.
 
         >>> texts = TaskTexts.of_ids(["q", "a", "b"], lacking="papers.jsonl")
         >>> Pools.of(texts, {"q": {"a": 1, "b": 0}}).candidates.tolist()
@@ -185,7 +186,7 @@ class Pools:
 
 @dataclass(frozen=True)
 class RankingRule:
-    """Metrics and distance by which the ranking of a pool is scored; the defaults are trec_eval's."""
+    """Rule of a task with pools: metrics and distance by which rankings are scored; the defaults are trec_eval's."""
 
     metrics: tuple[str, ...]
     """Names of `evaluation.metrics`."""
@@ -208,7 +209,7 @@ class RankingRule:
 
 @dataclass(frozen=True)
 class RankingTask:
-    """Rank the candidates in each query's pool so that relevant papers come first."""
+    """Task to rank the candidates in each query's pool so that relevant papers come first."""
 
     name: str
     texts: TaskTexts
@@ -226,7 +227,7 @@ class RankingTask:
 
 @dataclass(frozen=True)
 class Reviewers:
-    """Papers of the people in a reviewer-matching pool; a person scores the mean of the `top` best papers."""
+    """Task data of reviewer matching: the papers of each person, who scores the mean of the `top` best ones."""
 
     offsets: NDArray[np.int64]
     """(rows of texts + 1,) where the papers of the person in each row begin."""
@@ -239,7 +240,7 @@ class Reviewers:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """Find the relevant papers of each question among all candidates; the best `depth` are ranked, as in BEIR."""
+    """Task to find the relevant papers of each question among all candidates; the best `depth` are ranked, as in BEIR."""
 
     name: str
     texts: TaskTexts
@@ -256,7 +257,7 @@ class SearchTask:
 
 @dataclass(frozen=True)
 class ProbeTask:
-    """A linear probe: learn the labels of `train` from vectors, predict those of `test`."""
+    """Task of a linear probe: learn the labels of `train` from vectors, predict those of `test`."""
 
     name: str
     texts: TaskTexts
@@ -283,7 +284,7 @@ class ProbeTask:
 
 @dataclass(frozen=True)
 class ClickTask:
-    """SciDocs' recommendations: a small network learns from clicks, metadata and vectors to rank the papers shown."""
+    """Task of SciDocs' recommendations: learn from clicks, metadata and vectors to rank the papers shown."""
 
     name: str
     texts: TaskTexts
@@ -296,7 +297,7 @@ Task: TypeAlias = RankingTask | SearchTask | ProbeTask | ClickTask
 
 @dataclass(frozen=True)
 class Average:
-    """A published average of a suite: the mean of metrics, or of means of metrics, all of which must be there."""
+    """A published average over a suite's tasks: the mean of metrics, or of means of metrics, all of which must exist."""
 
     parts: tuple[str | tuple[str, ...], ...]
     """Metric names such as `cite.map`; those of an inner tuple are averaged first."""
@@ -309,7 +310,7 @@ class Average:
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark read from a folder: its tasks, published averages, headline metrics and notes."""
+    """A benchmark suite as data: its tasks, published averages, headline metrics and notes."""
 
     name: str
     tasks: tuple[Task, ...]
@@ -353,7 +354,7 @@ def _with_few_shot(task: Task) -> list[Task]:
 
 
 def compute_averages(averages: Mapping[str, Average], metrics: Mapping[str, float]) -> dict[str, float]:
-    """Compute the published averages of a suite from its metrics; one whose parts are incomplete is left out.
+    """Compute the published averages over a suite's tasks from its metrics; one whose parts are incomplete is left out.
 
     >>> compute_averages({"avg": Average(("a.f1", ("b.map", "b.ndcg")))}, {"a.f1": 80.0, "b.map": 60.0, "b.ndcg": 70.0})
     {'avg': 72.5}
@@ -370,3 +371,46 @@ def compute_averages(averages: Mapping[str, Average], metrics: Mapping[str, floa
             else:
                 means[name] = float(np.mean(values))
     return means
+
+
+def fingerprint(value: object) -> str:
+    """Hash a task by its content (SHA-256): the same task has the same fingerprint wherever its files are.
+
+    Dataclasses count by name and fields, arrays by type, shape and bytes.
+
+    >>> fingerprint({"a": np.arange(3)}) == fingerprint({"a": np.arange(3)}), fingerprint([1]) == fingerprint([1.5])
+    (True, False)
+    """
+    digest = hashlib.sha256()
+    _feed(digest, value)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, value: object) -> None:
+    """Feed a part of a task into the digest of its fingerprint."""
+    if isinstance(value, TaskTexts):
+        digest.update(value.hash.encode())
+    elif isinstance(value, np.ndarray):
+        digest.update(f"array {value.dtype} {value.shape}".encode())
+        if value.dtype == object:
+            _feed(digest, value.tolist())
+        else:
+            digest.update(np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value) and not isinstance(value, type):
+        digest.update(type(value).__name__.encode())
+        for each in fields(value):
+            _feed(digest, getattr(value, each.name))
+    elif isinstance(value, Mapping):
+        for key in value:
+            digest.update(f"key {key!r}".encode())
+            _feed(digest, value[key])
+    elif isinstance(value, (list, tuple)):
+        digest.update(f"list {len(value)}".encode())
+        for part in value:
+            _feed(digest, part)
+    elif isinstance(value, (set, frozenset)):
+        _feed(digest, sorted(value, key=repr))
+    elif value is None or isinstance(value, (str, int, float, bool, np.generic)):
+        digest.update(f"{type(value).__name__} {value!r}".encode())
+    else:
+        raise TypeError(f"a task holds a {type(value).__name__}, which has no fingerprint")

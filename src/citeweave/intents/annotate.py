@@ -186,7 +186,7 @@ class _Annotation:
         )
 
     def write(self, artifact: ArtifactWriter, reporter: Reporter, executor: Executor | None = None) -> None:
-        """Classify the missing blocks, aggregate them per citation, and write the overlay's columns and statistics."""
+        """Annotate the citations: classify missing blocks, aggregate them, write the overlay's columns and statistics."""
         intents, counts = CitationIntents(len(self._corpus.citing)), AnnotationCounts()
         out, work = OverlayWriter(artifact), artifact.scratch_folder("blocks")
         try:
@@ -342,7 +342,7 @@ def _describe_citations(
 
 
 def describe_agreement(top_counts: NDArray[np.integer[Any]]) -> dict[str, Any]:
-    """Measure how often all contexts of a citation have the same predicted intent, also corrected for chance.
+    """Measure how often all contexts of an annotated citation agree in predicted intent, also corrected for chance.
 
     The second is Fleiss' kappa with as many raters as a citation has contexts (Fleiss 1971; for numbers that differ,
     Fleiss, Levin and Paik 2003, 18.3): the mean over citations of the share of agreeing pairs.

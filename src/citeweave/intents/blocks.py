@@ -37,7 +37,7 @@ from citeweave.intents.classifier import IntentClassifier
 
 @dataclass(slots=True)
 class AnnotationCounts:
-    """Counts of a block's contexts: classified, blank, in another language, without a citation mark."""
+    """Counts of a block of citing sentences: classified, blank, in another language, without a citation mark."""
 
     annotated: int = 0
     blank: int = 0
@@ -56,7 +56,7 @@ class AnnotationCounts:
 
 @dataclass(frozen=True, slots=True)
 class BlockMentions:
-    """Pairs of contexts of one block and the citations they belong to, each pair once."""
+    """Mentions in a block of citing sentences: pairs of contexts and the citations they belong to, each pair once."""
 
     first: int
     last: int
@@ -68,7 +68,7 @@ class BlockMentions:
 
 
 def mention_blocks(corpus: Corpus, places: CitationPlaces, size: int, *, limit: int = 0) -> Iterator[BlockMentions]:
-    """Yield the contexts of a corpus in blocks with their citations; at most `limit` contexts per citation, 0 = all."""
+    """Yield the citing sentences of a corpus in blocks with their citations; at most `limit` per citation, 0 = all."""
     table = corpus.contexts
     seen = np.zeros(len(corpus.citing) if limit else 0, np.int64)
     for first in range(0, len(table), size):
@@ -89,7 +89,7 @@ def mention_blocks(corpus: Corpus, places: CitationPlaces, size: int, *, limit: 
 
 @dataclass(frozen=True, slots=True)
 class BlockIntents:
-    """Intents of a block's contexts: mask, confidence, intents of the source, and counts."""
+    """Intents of a block of citing sentences: mask, confidence, intents of the source, and counts."""
 
     first: int
     mask: NDArray[np.uint8]
@@ -100,7 +100,7 @@ class BlockIntents:
 
 @dataclass
 class CitationIntents:
-    """Intents of every citation, aggregated over the contexts added so far."""
+    """Intents of every citation, aggregated over the blocks of citing sentences added so far."""
 
     citations: int
     confidence: NDArray[np.float16] = field(init=False)
@@ -122,7 +122,7 @@ class CitationIntents:
         self.top_counts = np.zeros((self.citations, len(LABELS)), np.uint32)
 
     def add(self, block: BlockMentions, intents: BlockIntents) -> None:
-        """Add the intents of a block's contexts to the citations they belong to."""
+        """Add the intents of a block of citing sentences to the citations they belong to."""
         linked = block.citations >= 0
         citations, at = block.citations[linked], block.contexts[linked] - intents.first
         has_intent = intents.confidence[at].any(axis=1) | (intents.from_source[at] > 0)
@@ -153,7 +153,7 @@ def _count_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Classifier(Protocol):
-    """Anything that predicts intents of citing sentences: a trained classifier, or a user's own."""
+    """Anything that predicts intents of blocks of citing sentences: a trained classifier, or a user's own."""
 
     @property
     def name(self) -> str: ...
@@ -173,7 +173,7 @@ def classify_block(
     sections: bool,
     saved: SavedBatches = NOT_SAVED,
 ) -> bytes:
-    """Predict intents of some contexts and return the bytes of their block's file; blank texts get zeros."""
+    """Predict intents of a block of citing sentences and return the bytes of its file; blank texts get zeros."""
     confidence = np.zeros((len(numbers), len(LABELS)), np.float16)
     if not len(numbers):
         return _block_bytes(confidence, AnnotationCounts())
@@ -190,7 +190,7 @@ def classify_block(
 
 
 def label_columns(classifier: Classifier) -> list[int]:
-    """Return which column of a block's predictions belongs to each of the three intents; refuse a classifier that lacks one."""
+    """Return the column of a block's intent predictions for each of three intents; refuse a classifier that lacks one."""
     missing = [label for label in LABELS if label not in classifier.labels]
     if missing:
         raise UserError(
@@ -232,7 +232,7 @@ def read_block_file(path: Path) -> tuple[NDArray[np.float16], AnnotationCounts]:
 def block_task(
     corpus: Corpus, classifier: Classifier, selected: NDArray[np.bool_], folder: Path, *, block: int, sections: bool
 ) -> ShardTask:
-    """Describe the blocks of an annotation as an executor's task; `selected` (contexts,) are those to classify."""
+    """Describe the blocks of citing sentences as an executor's task; `selected` (contexts,) are those to classify."""
     if not isinstance(classifier, IntentClassifier):
         raise UserError(
             f"classifier {classifier.name} exists only in this process, where the workers of --on cannot read it; give the "
@@ -262,7 +262,7 @@ def block_task(
 def make_block_reader(
     corpus: list[str], classifier: dict[str, Any], expected: str, wanted: str, block: int, sections: bool
 ) -> Make:
-    """Return a worker's function from the number of a block to the bytes that a run without an executor would write."""
+    """Return a worker's function: number of a block of citing sentences -> the bytes that a local run would write."""
     folder, content = corpus
     opened, reader = Corpus.open(folder), IntentClassifier.open(**classifier)
     for place, actual, required in ((folder, opened.hash, content), (classifier["folder"], reader.hash, expected)):

@@ -71,7 +71,7 @@ class Citance:
 
 @dataclass(frozen=True, slots=True)
 class MarkedTokens:
-    """Input of the intent network: tokens of a citance, and the positions of its citation."""
+    """Tokens of a citance as the intent network reads them, and the positions of its citation."""
 
     ids: Tokens
     """(tokens,), special ones included; empty for a sentence without a token."""
@@ -91,7 +91,7 @@ class UncutTokens:
 
 
 def normalize_section(title: str) -> str:
-    """Return a section's title in lower case without its number.
+    """Return the title of a citance's section in lower case without its number.
 
     >>> normalize_section("3.1 Statistical  Analysis"), normalize_section("IV. METHODS"), normalize_section("A. Data")
     ('statistical analysis', 'methods', 'data')
@@ -113,7 +113,7 @@ def _check_span(text: str, span: Span | None) -> Span | None:
 
 
 def split_at_marks(text: str, span: Span | None, *, remove: bool = False) -> list[str]:
-    """Split a sentence at its citations into texts with TARGET or OTHER between; with `remove` the texts alone.
+    """Split a citance at its citations into texts with TARGET or OTHER between; with `remove` the texts alone.
 
     >>> split_at_marks("As Och (2003) and [4] saw.", (3, 13))
     ['As ', '[unused0]', ' and ', '[unused1]', ' saw.']
@@ -167,7 +167,7 @@ class CitanceTokenizer:
         return [self.assemble(uncut) for uncut in self.tokenize(citances)]
 
     def tokenize(self, citances: Sequence[Citance], *, remove: bool = False) -> list[UncutTokens]:
-        """Tokenize sections and sentences separately; with `remove` the citations are left out of the sentences."""
+        """Tokenize sections and sentences of citances separately; with `remove` the citations are left out."""
         parts = [split_at_marks(*_clip_text(citance), remove=remove) for citance in citances]
         sections = [normalize_section(citance.section) for citance in citances]
         texts = [part for row in parts for part in row if part not in (TARGET, OTHER)]
@@ -182,7 +182,7 @@ class CitanceTokenizer:
         ]
 
     def assemble(self, uncut: UncutTokens, *, hide_section: bool = False) -> MarkedTokens:
-        """Join section, sentence and special tokens, and cut a long sentence to `max_tokens` around the mark."""
+        """Join a citance's section, sentence and special tokens, cut to `max_tokens` around the mark if it is long."""
         none = np.zeros(0, np.int64)
         if not len(uncut.body):
             return MarkedTokens(none, none)
@@ -267,7 +267,7 @@ class CorpusCitances:
 
 
 def read_corpus_citances(corpus: Corpus, numbers: NDArray[np.int64], *, sections: bool) -> CorpusCitances:
-    """Read the citing sentences of these context numbers from a corpus, and find the mark of each citation."""
+    """Read the citances of these context numbers from a corpus, and find the mark of each citation."""
     table = corpus.contexts
     texts, extras = table.texts.take(numbers), table.extras.take(numbers)
     headings = table.sections.take(numbers) if sections else [""] * len(texts)
@@ -292,14 +292,14 @@ def _first_authors(corpus: Corpus, numbers: NDArray[np.int64]) -> list[tuple[str
     for place, authors, year in zip(
         single.tolist(), corpus.authors.take(rows), corpus.years[rows].tolist(), strict=True
     ):
-        names[place] = (surname(authors.partition("\n")[0]), year)
+        names[place] = (_surname(authors.partition("\n")[0]), year)
     return names
 
 
-def surname(author: str) -> str:
+def _surname(author: str) -> str:
     """Return an author's last name in lower case, to look for it in citation marks.
 
-    >>> surname("Ada Lovelace"), surname("Lovelace, A."), surname("lovelace a"), surname("")
+    >>> _surname("Ada Lovelace"), _surname("Lovelace, A."), _surname("lovelace a"), _surname("")
     ('lovelace', 'lovelace', 'lovelace', '')
     """
     words = [word for word in author.partition(",")[0].lower().split() if len(word.strip(".")) > 1]
@@ -307,7 +307,7 @@ def surname(author: str) -> str:
 
 
 def find_own_mark(text: str, marks: list[Span], name: str, year: int) -> Span | None:
-    """Find a sentence's only citation mark, else the only part of its marks that names this author and year."""
+    """Find a citance's only citation mark, else the only part of its marks that names this author and year."""
     if len(marks) == 1 and ";" not in text[slice(*marks[0])]:
         return marks[0]
     if not name or not year:
@@ -351,7 +351,7 @@ def read_span(extra: str, length: int) -> Span | None:
 
 
 def looks_foreign(text: str) -> bool:
-    """Return whether a sentence looks like another language than English, by its script or its frequent words.
+    """Return whether a citance looks like another language than English, by its script or its frequent words.
 
     >>> looks_foreign("この方法は広く使われている [3]。"), looks_foreign("Dies ist die Art und der Ort [3].")
     (True, True)

@@ -69,9 +69,9 @@ def negative_log_likelihood(logits: Matrix, labels: NDArray[np.int64], temperatu
 
 
 def fit_temperature(logits: Matrix, labels: NDArray[np.int64]) -> float:
-    """Fit the temperature that minimizes the log loss (Guo et al. 2017, On Calibration of Modern Neural Networks, 4.2).
+    """Fit a classifier's temperature to the least log loss (Guo et al. 2017, 4.2).
 
-    The loss has one minimum over log T, found by golden-section search; at most a factor 20 either way.
+    Guo et al.: On Calibration of Modern Neural Networks, ICML 2017. The loss has one minimum over log T, found by golden-section search; at most a factor 20 either way.
     """
     if not len(labels):
         return 1.0
@@ -89,7 +89,7 @@ def fit_temperature(logits: Matrix, labels: NDArray[np.int64]) -> float:
 
 
 def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64], bins: int = _BINS) -> float:
-    """Return the mean gap between confidence and accuracy over bins of confidence (Guo et al. 2017, equation 3).
+    """Return a classifier's mean gap between confidence and accuracy over bins of confidence (Guo et al. 2017, eq. 3).
 
     >>> expected_calibration_error(np.array([[0.75, 0.25]] * 4), np.array([0, 0, 0, 1]))
     0.0
@@ -104,7 +104,7 @@ def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64],
 
 
 def cross_fit_probabilities(logits: Matrix, labels: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Calibrate each half of the sentences with the temperature of the other half, as on unseen sentences."""
+    """Calibrate a classifier on each half of the sentences with the temperature of the other, as on unseen sentences."""
     half = np.arange(len(labels)) % 2 == 0  # (texts,)
     probabilities = np.zeros(logits.shape, np.float32)
     for own in (half, ~half):
@@ -114,7 +114,7 @@ def cross_fit_probabilities(logits: Matrix, labels: NDArray[np.int64]) -> NDArra
 
 
 def fit_thresholds(probabilities: Matrix, labels: NDArray[np.int64]) -> tuple[float, ...]:
-    """Fit each label's threshold between 0.25 and 0.5 to the highest F1 against the rest; ties go to the higher one."""
+    """Fit a classifier's threshold of each label, 0.25 to 0.5, to the highest F1 against the rest; ties go higher."""
     grid = np.arange(_LOWEST, _HIGHEST + 1e-9, 0.01)
     thresholds = []
     for label in range(probabilities.shape[1]):
@@ -128,7 +128,7 @@ def fit_thresholds(probabilities: Matrix, labels: NDArray[np.int64]) -> tuple[fl
 
 
 def intent_bits(labels: Sequence[str]) -> NDArray[np.uint8]:
-    """Return the bit of every label's intent, (labels,).
+    """Return the bit of the intent of every label of a classifier, (labels,).
 
     >>> intent_bits(("background", "method", "result")).tolist()
     [1, 2, 4]
@@ -146,7 +146,9 @@ def decide(
     labels: Sequence[str] = ("background", "method", "result"),
     threshold: float | Sequence[float] = 0.5,
 ) -> NDArray[np.uint8]:
-    """Return the intents of every sentence as bits, (texts,): labels that reach `threshold`, one for all or one each.
+    """Decide a classifier's intents of every sentence as bits, (texts,): labels that reach their `threshold`.
+
+    `threshold` is one for all labels, or one for each.
 
     >>> decide(np.array([[0.9, 0.05, 0.05], [0.45, 0.45, 0.1], [0.34, 0.33, 0.33]]), threshold=0.4).tolist()
     [1, 3, 0]
@@ -331,7 +333,7 @@ class IntentClassifier:
         reporter: Reporter = QUIET,
         saved: SavedBatches = NOT_SAVED,
     ) -> NDArray[np.float32]:
-        """Return the network's uncalibrated logits, (citances, labels)."""
+        """Return the classifier's uncalibrated logits of citances, (citances, labels)."""
         require("torch", extra="minilm")
         from citeweave.intents.network import predict_logits
 
@@ -437,7 +439,7 @@ def _measure_decisions(classifier: IntentClassifier, probabilities: Any, labels:
 def measure_predictions(
     predicted: NDArray[np.int64], labels: NDArray[np.int64], names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return accuracy, macro-F1, precision, recall and F1 by label in percent, and the confusion matrix.
+    """Measure a classifier: accuracy, macro-F1, precision, recall and F1 by label in percent, and the confusion matrix.
 
     `confusion` has one row per true label and one column per predicted label.
 

@@ -81,7 +81,7 @@ IN_DEV = "also a dev sentence"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A citance with its label, an index into `LabeledSet.labels`."""
+    """A training example: a citance with its label, an index into `LabeledSet.labels`."""
 
     citance: Citance
     label: int
@@ -109,7 +109,7 @@ class LabeledSet:
         return np.array([example.label for example in self.examples], np.int64)
 
     def counts(self) -> dict[str, Any]:
-        """Count records read, kept and rejected by reason, and examples by label."""
+        """Count records of examples read, kept and rejected by reason, and examples by label."""
         labels = Counter(example.label for example in self.examples)
         return {
             "read": len(self.examples) + sum(self.rejected.values()),
@@ -127,7 +127,7 @@ def read_labeled(
     label_map: Mapping[str, str] | None = None,
     task: str = "scicite",
 ) -> LabeledSet:
-    """Read labeled sentences from files; with `split` only those of that split, where a record names one."""
+    """Read labeled examples from files; with `split` only those of that split, where a record names one."""
     rows = {label: row for row, label in enumerate(labels)}
     examples, rejected = [], Counter[str]()
     splits = set()
@@ -171,7 +171,7 @@ def _sentence_key(text: str) -> str:
 
 
 def read_unlabeled(path: Path, *, split: str = "", limit: int = 0) -> list[Citance]:
-    """Read sentences without labels, {"text", "span" or "cite_span", "section"} per line; at most `limit`, 0 = all."""
+    """Read examples without labels, {"text", "span" or "cite_span", "section"} per line; at most `limit`, 0 = all."""
     citances: list[Citance] = []
     for _, record in read_records(path):
         citance, own = _parse_citance(record), record.get("split")
@@ -205,7 +205,7 @@ def _classify_section(title: str) -> str:
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line number and JSON object of every non-empty line of a .jsonl or .jsonl.gz file of sentences."""
+    """Yield line number and JSON object of every non-empty line of a .jsonl or .jsonl.gz file of examples."""
     if not path.is_file():
         raise UserError(f"{path} is not a file; give JSON lines such as contexts.jsonl.gz")
     try:
@@ -276,7 +276,7 @@ AUXILIARY = ("acl_arc", "scicite", "section", "worthiness")
 
 @dataclass(frozen=True, slots=True)
 class TrainingSets:
-    """Labeled, dev, auxiliary and unlabeled sentences that a classifier is trained and evaluated on."""
+    """Labeled, dev, auxiliary and unlabeled examples that an intent classifier is trained and evaluated on."""
 
     train: LabeledSet
     dev: LabeledSet | None = None
@@ -292,7 +292,7 @@ class TrainingSets:
 
 @dataclass(frozen=True, slots=True)
 class SetFiles:
-    """Files and splits that the labeled sentences of a training run come from."""
+    """Files and splits that the labeled examples of a training run come from."""
 
     files: Sequence[Path]
     task: str = "scicite"
@@ -305,7 +305,7 @@ class SetFiles:
 
 
 def read_sets(source: SetFiles) -> tuple[LabeledSet, LabeledSet | None, tuple[LabeledSet, ...]]:
-    """Read the training, dev and auxiliary sentences of a run; unlabeled ones may come from a corpus instead."""
+    """Read the training, dev and auxiliary examples of a run; unlabeled ones may come from a corpus instead."""
     labels = LABEL_SETS[choose(source.task, LABEL_SETS, "--task")]
     train = read_labeled(source.files, labels, split=source.split, task=source.task)
     dev = None
@@ -334,7 +334,7 @@ def _read_auxiliary(task: str, path: Path, split: str) -> LabeledSet:
 
 
 def parse_auxiliary(pairs: Sequence[str]) -> dict[str, Path]:
-    """Parse --auxiliary TASK=FILE into files by auxiliary task.
+    """Parse --auxiliary TASK=FILE into files of examples by auxiliary task.
 
     >>> parse_auxiliary(["section=contexts.jsonl.gz"])
     {'section': PosixPath('contexts.jsonl.gz')}

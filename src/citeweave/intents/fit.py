@@ -47,7 +47,7 @@ _CHUNK = 50
 
 @dataclass(frozen=True, slots=True)
 class TokenizedSentences:
-    """Tokenized sentences of one task with labels, teachers' probabilities and loss weights."""
+    """Tokenized sentences that a task is fitted to, with labels, teachers' probabilities and loss weights."""
 
     task: str
     shown: list[UncutTokens]
@@ -79,7 +79,7 @@ def tokenize_labeled(
     options: ClassifierOptions,
     soft: NDArray[np.float32] | None = None,
 ) -> TokenizedSentences:
-    """Tokenize the main task's labeled sentences, and compute their loss weights."""
+    """Tokenize the labeled sentences that the main task is fitted to, and compute their loss weights."""
     labels = labeled.targets  # (sentences,)
     weights = class_weights = None
     if options.confidence_weights:
@@ -102,7 +102,7 @@ def tokenize_unlabeled(
 def tokenize_auxiliary_sets(
     sets: TrainingSets, tokenizer: CitanceTokenizer, options: ClassifierOptions
 ) -> list[TokenizedSentences]:
-    """Tokenize the sentences of auxiliary tasks, hiding the section or citations that a task predicts."""
+    """Tokenize the sentences that auxiliary tasks are fitted to, hiding the section or citations that a task predicts."""
     per_epoch = max(1, round(options.auxiliary_share * len(sets.train.examples)))
     tokenized = []
     for labeled in sets.auxiliary:
@@ -140,7 +140,7 @@ def fit_network(
     after_epoch: Callable[[int, float], None] | None = None,
     reporter: Reporter = QUIET,
 ) -> None:
-    """Train an intent network on several tasks; `after_epoch` is called with the epoch, from 1, and its mean loss."""
+    """Fit an intent network to several tasks; `after_epoch` is called with the epoch, from 1, and its mean loss."""
     steps_per_epoch = sum(math.ceil(_epoch_size(sentences) / options.batch) for sentences in sets)
     steps = max(1, round(options.epochs * steps_per_epoch))
     warmup = warmup_steps(options.warmup, steps)
@@ -304,7 +304,7 @@ class TeacherPredictions:
 def train_teachers(
     sets: TrainingSets, options: ClassifierOptions, device: str, *, reporter: Reporter = QUIET
 ) -> TeacherPredictions:
-    """Fit teachers for distillation one after the other and average their probabilities of the sentences."""
+    """Fit teacher networks for distillation one after the other and average their probabilities of the sentences."""
     count, labels = len(sets.train.examples), len(sets.train.labels)
     sums, teachers = np.zeros((count, labels)), np.zeros((count, 1))  # (sentences, labels), (sentences, 1)
     unlabeled = np.zeros((len(sets.unlabeled), labels))  # (sentences, labels)

@@ -54,7 +54,7 @@ from citeweave.intents.options import ClassifierOptions
 
 
 class LowRankLayer(nn.Module):
-    """Low-rank update (LoRA) of one weight matrix, as a torch parametrization."""
+    """Low-rank update (LoRA) of one weight matrix of the intent network, as a torch parametrization."""
 
     def __init__(self, shape: tuple[int, int], rank: int, scale: float) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class LowRankLayer(nn.Module):
 
 
 class MarkRows(nn.Module):
-    """Trainable changes to the embeddings of the mark tokens, added after the table, which is not copied."""
+    """Trainable changes to the intent network's embeddings of mark tokens, added after the table, which is not copied."""
 
     def __init__(self, ids: np.ndarray[Any, np.dtype[np.int64]], dimension: int) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ _SCALE = ".scale"
 
 
 def save_delta(path: Path, delta: Mapping[str, Tensor], precision: str = "float16") -> None:
-    """Write a network's changes; int8 rounds the low-rank matrices to 255 steps per row."""
+    """Write an intent network's changes; int8 rounds the low-rank matrices to 255 steps per row."""
     choose(precision, PRECISIONS, "--precision")
     stored: dict[str, Tensor] = {}
     for name, value in delta.items():
@@ -136,7 +136,7 @@ def save_delta(path: Path, delta: Mapping[str, Tensor], precision: str = "float1
 
 
 def load_delta(path: Path) -> dict[str, Tensor]:
-    """Read and check a network's changes as float32."""
+    """Read and check an intent network's changes as float32."""
     try:
         stored = safetensors.torch.load_file(path)
     except (OSError, SafetensorError):
@@ -204,7 +204,7 @@ def load_base(name: str, max_tokens: int, device: str) -> BaseEncoder:
 
 
 class IntentNetwork(nn.Module):
-    """Encoder with a trained change, pooling around the citation, and one linear head per task."""
+    """Intent network: encoder with a trained change, pooling around the citation, and one linear head per task."""
 
     def __init__(self, base: BaseEncoder, shape: ClassifierShape, *, dropout: float = 0.0, seed: int = 0) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class IntentNetwork(nn.Module):
         return logits
 
     def vectors(self, batch: Sequence[MarkedTokens]) -> Tensor:
-        """Return the pooled vectors that the heads read, (texts, width)."""
+        """Return the pooled vectors that the intent network's heads read, (texts, width)."""
         (states,), mask = self.base.network.padded([tokens.ids for tokens in batch])  # (texts, tokens, dimension)
         if self.shape.pooling == "cls":
             return first_token(states)
@@ -251,7 +251,7 @@ class IntentNetwork(nn.Module):
         return [(name, value) for name, value in self.named_parameters() if value.requires_grad]
 
     def delta(self) -> dict[str, Tensor]:
-        """Return the network's changes by name, on the CPU: low.*.down and .up, add.* (differences), rows, head.*"""
+        """Return the intent network's changes by name, on the CPU: low.*.down and .up, add.* (differences), rows, head.*"""
         delta: dict[str, Tensor] = {"rows": self.rows.change}
         for name, change in self._low_rank.items():
             delta |= {f"low.{name}.down": change.down, f"low.{name}.up": change.up}
@@ -262,7 +262,7 @@ class IntentNetwork(nn.Module):
         return {name: value.detach().float().cpu().contiguous() for name, value in delta.items()}
 
     def apply_delta(self, delta: Mapping[str, Tensor]) -> None:
-        """Apply the changes that `delta` returned of a network of the same shape."""
+        """Apply the changes that `delta` returned of an intent network of the same shape."""
         places: dict[str, Tensor] = {"rows": self.rows.change}
         for name, change in self._low_rank.items():
             places |= {f"low.{name}.down": change.down, f"low.{name}.up": change.up}
@@ -281,7 +281,7 @@ class IntentNetwork(nn.Module):
                 place.copy_(value + self._start[name[4:]].to(place.device) if name.startswith("add.") else value)
 
     def merge(self) -> None:
-        """Merge all changes into the encoder's weights; the network can only predict afterwards."""
+        """Merge all changes into the intent network's weights; it can only predict afterwards."""
         table: Any = self.encoder.embeddings.word_embeddings  # type: ignore[union-attr]
         _merge_low_rank(self.encoder)
         self._low_rank = {}
@@ -364,7 +364,7 @@ def predict_logits(
     reporter: Reporter = QUIET,
     saved: SavedBatches = NOT_SAVED,
 ) -> NDArray[np.float32]:
-    """Return the network's logits of citances for a task, (citances, labels)."""
+    """Return an intent network's logits of citances for a task, (citances, labels)."""
     budget = (
         batch_tokens or BATCH_TOKENS["int8" if isinstance(network.encoder, torch.nn.Identity) else network.device_kind]
     )

@@ -83,7 +83,7 @@ _SCAFFOLDS = ("section", "worthiness")
 
 @dataclass(frozen=True, slots=True)
 class ClassifierCardNotes:
-    """Notes for the card of a trained classifier: data source, command, precision of the saved weights."""
+    """Notes that training puts on a classifier's card: data source, command, precision of the saved weights."""
 
     data: str = ""
     """Source and license of the labeled sentences."""
@@ -95,7 +95,7 @@ class ClassifierCardNotes:
 
 @dataclass(frozen=True, slots=True)
 class TrainedClassifier:
-    """Folder and report of a trained intent classifier."""
+    """What training an intent classifier gives: its folder and its report."""
 
     folder: Path
     report: dict[str, Any]
@@ -174,7 +174,7 @@ def _check_sets(sets: TrainingSets, teachers: int) -> None:
 
 
 def hold_out_dev(sets: TrainingSets, seed: int) -> TrainingSets:
-    """Hold out a tenth of the labeled sentences of each label as dev sentences."""
+    """Hold out a tenth of the labeled sentences of each label from training as dev sentences."""
     labels = sets.train.targets  # (sentences,)
     order = stream(seed, "held back").permutation(len(labels))  # (sentences,)
     is_dev = np.zeros(len(labels), bool)

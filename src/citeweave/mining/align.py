@@ -65,7 +65,7 @@ class AlignmentOptions:
 
 
 def alignment_options(table: Mapping[str, Any]) -> AlignmentOptions:
-    """Read an `[alignment]` table; refuse an unknown key with the nearest known one.
+    """Read how to align sentences from an `[alignment]` table; refuse an unknown key with the nearest known one.
 
     >>> alignment_options({"by": "abstracts"})
     AlignmentOptions(by='abstracts', encoder='minilm')
@@ -134,7 +134,7 @@ def align_samples(
 
 @dataclass(frozen=True, slots=True)
 class PositivePairs:
-    """Every positive with its anchor, and the citing sentences through which their sentences are aligned."""
+    """Pairs to align: every positive with its anchor, and the citing sentences through which they are aligned."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
@@ -293,7 +293,7 @@ class SentenceMatch:
 
 
 def best_match(sentences: Floats, others: Floats) -> SentenceMatch | None:
-    """Find the best matching pair of sentences by dot product; shapes (n, dimension), (m, dimension).
+    """Align two papers: find the best matching pair of sentences by dot product; (n, dimension), (m, dimension).
 
     The argmax over i, k of R_p R_E^T (Mysore et al., NAACL 2022, equation 3). Of equal products the lowest sentence
     counts, then the lowest of the others. A vector of zeros, or one that is not finite, stands for a text that could not
@@ -330,7 +330,7 @@ _NAME = "text"
 
 @dataclass(frozen=True, slots=True)
 class AlignmentTexts:
-    """Distinct sentences of papers and contexts, numbered by first occurrence, and which paper or context has which."""
+    """Distinct sentences to align, numbered by first occurrence, and which paper or context has which."""
 
     papers: NDArray[np.int64]
     """Rows of the corpus, ascending."""
@@ -412,7 +412,7 @@ BLOCK = 2048
 
 @dataclass(frozen=True, slots=True)
 class TextVectors:
-    """One vector per distinct sentence, in memory-mapped blocks."""
+    """Vectors of the sentences to align, one per distinct sentence, in memory-mapped blocks."""
 
     blocks: list[NDArray[np.float32]]
     """Each (BLOCK, dimension), the last one shorter."""

@@ -334,7 +334,7 @@ def _mix_picks(
 
 @dataclass
 class TaskRun:
-    """One task of a mining run: its rules, its anchors, and the counts and parts it has produced."""
+    """One task whose rules are applied to anchors: its rules, its anchors, and the counts and parts it has produced."""
 
     rules: MiningRules
     data: MiningData
@@ -355,7 +355,7 @@ class TaskRun:
         return f"mining {self.name}".strip()
 
     def units(self) -> tuple[NDArray[np.int64], CocitedPairs | None]:
-        """Return the anchors of the task in order, or numbers of pairs and the pairs if they come from contexts."""
+        """Return the anchors to apply a task's rules to, in order, or numbers of pairs and the pairs if from contexts."""
         data, rules = self.data, self.rules
         if rules.anchors_per == "contexts":
             pairs = collect_cocited_pairs(data.corpus, data.in_pool, rules.contexts, seed=data.seed, before=self.before)

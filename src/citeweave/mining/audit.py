@@ -3,7 +3,6 @@
     audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, benchmarks={"csfcube": papers})
     print(audit)
     draw_audit(audit, "audit/")         similarity-graph.png, relations.png
-    draw_bands(bands, "bands/")         collisions.png, related.png
 
 Works on samples of any origin, mined here or converted. Samples are read block by block; the result does not depend on
 memory or workers. Repairs nothing: `SampleAudit.warnings` say how to mine better.
@@ -35,7 +34,6 @@ from citeweave.mining.audit_report import (
     list_warnings,
     measure_similarities,
 )
-from citeweave.mining.bands import Bands
 from citeweave.mining.collisions import find_collisions, find_repeats, iter_picks
 from citeweave.mining.false_negatives import LONGEST, Copies, RelatedCounts, count_relations, find_copies
 from citeweave.mining.mining_data import MiningData
@@ -48,7 +46,7 @@ SIDES = ("positives", "negatives")
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """Limits and resources of an audit; only the first three can change what is reported."""
+    """Limits and resources of an audit of samples; only the first three can change what is reported."""
 
     examples: int = 10
     """Collisions and copies that are listed as examples."""
@@ -146,7 +144,7 @@ class _SampleOrigin:
 
     @classmethod
     def of(cls, samples: Samples) -> _SampleOrigin:
-        """Read the rules and text requirement from the manifest of the samples."""
+        """Read the rules and text requirement of samples to audit from their manifest."""
         table = samples.manifest.recipe.get("rules")
         if not isinstance(table, Mapping):
             return cls({}, "any")
@@ -258,7 +256,7 @@ class _ColumnSubset(Sequence[Any]):
         return self._column[int(self._rows[at])]
 
 
-# Plots of an audit and of chosen bands.
+# Plots of an audit.
 
 _RELATIONS = {
     "cited": "cited",
@@ -268,12 +266,10 @@ _RELATIONS = {
     "second_hop": "two hops away",
 }
 _MAX_BARS = 40
-_RANK_FACTOR = 10
-"""How far beyond the rank of the negatives curves are drawn: beyond that they are flat."""
 
 
 def draw_audit(audit: SampleAudit, folder: str | Path) -> list[Path]:
-    """Plot an audit of samples as charts: how similar each rule's papers are to their anchors, how its negatives are related.
+    """Plot an audit of samples: how similar each rule's papers are to their anchors, how its negatives are related.
 
     Names of vectors may hold any characters, so a file is numbered if the name of its vectors cannot be part of it.
     """
@@ -299,42 +295,4 @@ def draw_audit(audit: SampleAudit, folder: str | Path) -> list[Path]:
         path = folder / "relations.png"
         plots.draw_bars(path, shares, title="What negatives are to their anchors", x_label="% of the rule's negatives")
         drawn.append(path)
-    return drawn
-
-
-def draw_bands(bands: Bands, folder: str | Path) -> list[Path]:
-    """Plot the expected collisions and related papers by rank, and mark the chosen bands."""
-    folder, drawn = Path(folder), [Path(folder) / "collisions.png"]
-    marks: dict[str, float | tuple[float, float]] = {
-        "positives": (max(bands.positive_rank - bands.positives, 0.8), bands.positive_rank),
-        "hard negatives": float(bands.negative_rank),
-    }
-    last = _RANK_FACTOR * bands.negative_rank
-    shown = bands.curve.ranks <= last
-    plots.draw_curves(
-        drawn[0],
-        bands.curve.ranks[shown],
-        {"expected": 100 * bands.curve.shares[shown]},
-        title="Hard negatives that are positives elsewhere, by their rank",
-        x_label=f"rank of the hard negatives among {bands.pool:,} papers",
-        y_label="% of them that collide",
-        log_x=True,
-        marks=marks,
-    )
-    if bands.related is not None:
-        drawn.append(folder / "related.png")
-        related = bands.related
-        shown = related.ranks <= last
-        series = {name: 100 * related.shares[name][shown] for name in ("connected", "co-cited", "coupled")}
-        random = 100 * related.background["connected or co-cited"]
-        plots.draw_curves(
-            drawn[1],
-            related.ranks[shown],
-            {**series, "random papers, either": np.full(int(shown.sum()), random)},
-            title="Neighbors that citations relate to the anchor, by their rank",
-            x_label=f"rank among {bands.pool:,} papers",
-            y_label="% of the neighbors",
-            log_x=True,
-            marks=marks,
-        )
     return drawn

@@ -46,7 +46,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class RuleSimilarities:
-    """Similarities of each rule's papers to their anchors, by scores of the rules or by one kind of vectors."""
+    """Similarities in an audit report: each rule's papers to their anchors, by scores or by one kind of vectors."""
 
     name: str
     values: dict[str, NDArray[np.float32]]
@@ -67,7 +67,7 @@ class RuleSimilarities:
         return np.histogram(self.values[rule], edges)[0], edges
 
     def as_json(self) -> dict[str, Any]:
-        """Return mean, quantiles and histogram of every rule's similarities as JSON."""
+        """Report mean, quantiles and histogram of every rule's similarities in an audit as JSON."""
         rules = {}
         for rule, values in self.values.items():
             counts, edges = self.histogram(rule)
@@ -83,7 +83,7 @@ class RuleSimilarities:
 
 @dataclass(frozen=True, slots=True)
 class RuleAudit:
-    """Audit of one rule: papers requested and selected, and how they are related to their anchors."""
+    """Audit report on one rule: papers requested and selected, and how they are related to their anchors."""
 
     name: str
     side: str
@@ -128,7 +128,7 @@ class RuleAudit:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Coverage of an audit: how many papers, anchors and abstracts the samples consist of."""
+    """Coverage in an audit report: how many papers, anchors and abstracts the samples consist of."""
 
     samples: int
     anchors: int
@@ -156,7 +156,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Leaked:
-    """Papers of a benchmark that occur in samples."""
+    """Leakage in an audit report: papers of a benchmark that occur in samples."""
 
     papers: int
     """Papers in the samples that are papers of the benchmark."""
@@ -167,7 +167,7 @@ class Leaked:
 
 @dataclass(frozen=True, slots=True)
 class SampleAudit:
-    """The complete audit of samples: `str()` gives a table, `warnings` what to do."""
+    """The complete audit report on samples: `str()` gives a table, `warnings` what to do."""
 
     folder: str
     coverage: Coverage
@@ -296,7 +296,7 @@ def _leakage_text(audit: SampleAudit) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share as a percentage, exact if it is small.
+    """Format a share for an audit report as a percentage, exact if it is small.
 
     >>> percent(0.5), percent(0.0421), percent(0.00042), percent(0.0000012), percent(0.0)
     ('50 %', '4.2 %', '0.042 %', '0.0001 %', '0 %')
@@ -441,7 +441,7 @@ def _repeats(audit: SampleAudit) -> Iterator[str]:
 def measure_similarities(
     samples: Samples, data: MiningData, *, max_values: int = 200_000
 ) -> dict[str, RuleSimilarities]:
-    """Measure scores and cosines of selected papers to their anchors, for about `max_values` papers per rule."""
+    """Measure what an audit reports: scores and cosines of papers to anchors, for about `max_values` papers per rule."""
     collected = {name: _RuleValues() for name in (SCORES, *sorted(data.vectors))}
     for side in ("positives", "negatives"):
         rules = getattr(samples, side).rules

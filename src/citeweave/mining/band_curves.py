@@ -59,7 +59,7 @@ RELATED = {
 
 @dataclass(frozen=True, slots=True)
 class CollisionCurve:
-    """Expected share of hard negatives that collide (are positives elsewhere), by their rank."""
+    """Curve of the expected share of hard negatives that collide (are positives elsewhere), by their rank."""
 
     ranks: NDArray[np.int64]
     shares: NDArray[np.float64]
@@ -71,7 +71,7 @@ class CollisionCurve:
 
 @dataclass(frozen=True, slots=True)
 class RelatedCurve:
-    """Share of neighbors that the citation graph relates to the anchor, by their rank."""
+    """Curve of the share of neighbors that the citation graph relates to the anchor, by their rank."""
 
     ranks: NDArray[np.int64]
     shares: dict[str, NDArray[np.float64]]
@@ -82,7 +82,7 @@ class RelatedCurve:
 
 
 def rank_grid(first: int, last: int) -> NDArray[np.int64]:
-    """Return a grid of ranks that grow by a quarter at a time, including the last one.
+    """Return the ranks of a curve for choosing bands: they grow by a quarter at a time, including the last one.
 
     >>> rank_grid(1, 12).tolist(), rank_grid(100, 200).tolist()
     ([1, 2, 3, 4, 5, 6, 8, 10, 12], [100, 125, 156, 200])
@@ -113,7 +113,7 @@ def collision_curve(
     sample: int = 500,
     seed: int = 0,
 ) -> CollisionCurve:
-    """Measure the expected share of colliding negatives at each rank. Anchors are papers.
+    """Measure the curve of colliding negatives, their expected share at each rank. Anchors are papers.
 
     `count` positives are drawn from the band; by default all of the band are taken.
     """
@@ -133,7 +133,7 @@ def reverse_ranks(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.int64]:
-    """Return the rank of some anchors among the neighbors of each of their positives that is an anchor too.
+    """Return ranks for the collision curve: of anchors among the neighbors of each positive that is an anchor too.
 
     Positives are the papers in a band of ranks. Rows are rows of the matrix, anchors are papers.
     """
@@ -162,7 +162,7 @@ def collision_shares(
     *,
     count: int | None = None,
 ) -> NDArray[np.float64]:
-    """Convert reverse ranks into expected shares of colliding negatives at each rank.
+    """Convert reverse ranks into the curve of expected shares of colliding negatives at each rank.
 
     An anchor makes `count` positive pairs; those with a reverse rank from low to high collide with the negatives taken
     there, as many as there are ranks from low to high.
@@ -186,7 +186,7 @@ def related_curve(
     seed: int = 0,
     workers: int = 0,
 ) -> RelatedCurve:
-    """Measure how often the graph relates neighbors to some anchors (rows of the matrix), by rank.
+    """Measure the curve of related neighbors: how often the graph relates them to some anchors (matrix rows), by rank.
 
     Counted are each of the nearest `near` neighbors, and up to ten before every farther rank of the grid.
     """
@@ -240,7 +240,7 @@ def rank_pairs(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.int64]:
-    """Rank each target among the neighbors of its row by counting nearer papers; shape (pairs,). Both are in the pool."""
+    """Rank pairs for a band curve: each target, of the pool, among its row's neighbors, by counting nearer papers."""
     pool = np.arange(len(matrix)) if pool_rows is None else np.asarray(pool_rows, np.int64)
     request = check_request(matrix, matrix[rows], [Band(0, 1)], metric=metric, pool_rows=pool, itself=np.asarray(rows))
     question = request.prepare(workers)

@@ -3,6 +3,7 @@
     bands = choose_bands(vectors, graph=graph)
     print(bands)                         positives up to rank 13, hard negatives up to rank 361 (2.1 % of 17,567 papers)
     rules = apply_bands(rules, bands)
+    draw_bands(bands, "bands/")          collisions.png, related.png
 
 SciNCL took 25 and 4,000 after training a model for each of many ranks (Ostendorff et al., EMNLP 2022, section 6). Here
 both are derived from the pool, so that a pool of 300 papers gets bands as well as one of millions:
@@ -29,11 +30,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core import plots
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
@@ -59,6 +62,9 @@ MAX_POSITIVE_RANK = 25
 TOP = 5
 MIN_POOL = 50
 _POOL_FRACTION = 40
+_RANK_FACTOR = 10
+"""How far beyond the rank of the negatives curves are drawn: beyond that they are flat."""
+
 _COMPARED = "connected or co-cited"
 _WORK = 2e11
 """Multiplications that ranking positive pairs may cost; a large pool is measured with fewer anchors."""
@@ -370,3 +376,41 @@ def with_aspect_bands(rules: MiningRules, by_aspect: Mapping[str, MiningRules]) 
 
     positives, negatives = (tuple(map(banded, side)) for side in (rules.positives, rules.negatives))
     return dataclasses.replace(rules, positives=positives, negatives=negatives)
+
+
+def draw_bands(bands: Bands, folder: str | Path) -> list[Path]:
+    """Plot chosen rank bands over the expected collisions and related papers by rank: collisions.png, related.png."""
+    folder, drawn = Path(folder), [Path(folder) / "collisions.png"]
+    marks: dict[str, float | tuple[float, float]] = {
+        "positives": (max(bands.positive_rank - bands.positives, 0.8), bands.positive_rank),
+        "hard negatives": float(bands.negative_rank),
+    }
+    last = _RANK_FACTOR * bands.negative_rank
+    shown = bands.curve.ranks <= last
+    plots.draw_curves(
+        drawn[0],
+        bands.curve.ranks[shown],
+        {"expected": 100 * bands.curve.shares[shown]},
+        title="Hard negatives that are positives elsewhere, by their rank",
+        x_label=f"rank of the hard negatives among {bands.pool:,} papers",
+        y_label="% of them that collide",
+        log_x=True,
+        marks=marks,
+    )
+    if bands.related is not None:
+        drawn.append(folder / "related.png")
+        related = bands.related
+        shown = related.ranks <= last
+        series = {name: 100 * related.shares[name][shown] for name in ("connected", "co-cited", "coupled")}
+        random = 100 * related.background["connected or co-cited"]
+        plots.draw_curves(
+            drawn[1],
+            related.ranks[shown],
+            {**series, "random papers, either": np.full(int(shown.sum()), random)},
+            title="Neighbors that citations relate to the anchor, by their rank",
+            x_label=f"rank among {bands.pool:,} papers",
+            y_label="% of the neighbors",
+            log_x=True,
+            marks=marks,
+        )
+    return drawn

@@ -42,7 +42,7 @@ from citeweave.mining.samples import Picks, SampleBlock
 
 @dataclass
 class MiningCounts:
-    """Counts of a mining run: anchors used and skipped by reason, papers requested and selected by each rule."""
+    """Counts of mined blocks: anchors used and skipped by reason, papers requested and selected by each rule."""
 
     used: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class MiningCounts:
             self.skipped[reason] = self.skipped.get(reason, 0) + number
 
     def add(self, other: MiningCounts) -> None:
-        """Add the mining counts of another block or task."""
+        """Add the counts of another mined block or task."""
         self.used += other.used
         for reason, number in other.skipped.items():
             self.skip(reason, number)
@@ -79,7 +79,7 @@ _PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")
 
 
 def encode_part(block: SampleBlock, counts: MiningCounts) -> bytes:
-    """Encode a block of samples and its counts as the bytes of its file."""
+    """Encode a mined block of samples and its counts as the bytes of its file."""
     columns = {name: getattr(block, name) for name in _PLAIN}
     columns |= {f"up_{name}": getattr(block.positives, name) for name in _PICKS}
     columns |= {f"down_{name}": getattr(block.negatives, name) for name in _PICKS}
@@ -90,7 +90,7 @@ def encode_part(block: SampleBlock, counts: MiningCounts) -> bytes:
 
 
 def read_part(path: Path) -> tuple[SampleBlock, MiningCounts]:
-    """Read a saved block of samples and its counts."""
+    """Read a saved block of mined samples and its counts."""
     picked = [f"{side}_{name}" for side in ("up", "down") for name in _PICKS]
     columns = read_saved_arrays(path, [*_PLAIN, *picked, "account"])
     positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
@@ -103,7 +103,7 @@ def read_part(path: Path) -> tuple[SampleBlock, MiningCounts]:
 
 
 def mixture_counts(available: list[int], weights: list[float]) -> list[int]:
-    """Return how many samples of every task make the requested mixture, as many as the scarcest allows.
+    """Return how many samples of each task's blocks make the requested mixture, as many as the scarcest allows.
 
     >>> mixture_counts([100, 40], [0.5, 0.5]), mixture_counts([100, 40], [0.8, 0.2]), mixture_counts([7], [1.0])
     ([40, 40], [100, 25], [7])
@@ -123,7 +123,7 @@ def key_limit(parts: Sequence[Path], seed: int, count: int) -> np.uint64 | None:
 
 
 def sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
-    """Return a random key per sample, by which the samples of a mixture are drawn."""
+    """Return a random key per sample of a block, by which the samples of a mixture are drawn."""
     salt = np.full(len(block), derive_salt(seed, "mining", "mixture"), np.uint64)
     first = block.positives.rows[np.minimum(block.positives.offsets[:-1], max(len(block.positives.rows) - 1, 0))]
     return mix_keys(
@@ -133,7 +133,7 @@ def sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
 
 
 def renumber(block: SampleBlock, base: int, places: Sequence[int]) -> SampleBlock:
-    """Renumber rules and aspects of one task among those of all tasks: rules from `base` on, aspect i as places[i]."""
+    """Renumber rules and aspects in a task's block of samples: rules from `base` on, aspect i as places[i]."""
     up, down = (
         dataclasses.replace(picks, rules=(picks.rules + base).astype(np.uint8))
         for picks in (block.positives, block.negatives)
@@ -149,7 +149,7 @@ FIRST_SIZE, MIN_SIZE = 64, 16
 
 
 class BlockPace:
-    """Chooses the size of the next block so that it takes about a third of the time after which work is saved.
+    """Chooses the size of the next block to mine so that it takes about a third of the time after which work is saved.
 
     >>> seconds = iter([0.0, 5.0, 5.0, 25.0])
     >>> pace = BlockPace(30.0, lambda: next(seconds))
@@ -169,7 +169,7 @@ class BlockPace:
         self._begun = self._clock()
 
     def end(self) -> None:
-        """Make the next block larger or smaller, by the time this one took."""
+        """Make the next block to mine larger or smaller, by the time this one took."""
         seconds = self._clock() - self._begun
         if seconds < self._every / 4:
             self.size *= 2
@@ -189,7 +189,7 @@ class BlockFiles:
         return self._folder / f"{first:012d}-{last:012d}-{name}.npz"
 
     def split(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Split spans so that each is a block that an earlier run has saved, or is missing completely."""
+        """Split spans of units so that each is a block of samples that an earlier run saved, or is missing completely."""
         saved, parts = self._saved(), list[tuple[int, int]]()
         starts = sorted(saved)
         for start, end in spans:

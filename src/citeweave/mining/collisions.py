@@ -39,7 +39,7 @@ MAX_PICKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PickBlock:
-    """The papers selected on one side of some samples, as flat columns; all of shape (picks,)."""
+    """Papers to check for collisions: those selected on one side of some samples, as flat columns of shape (picks,)."""
 
     first: int
     """Number of the first entry among all of its side."""
@@ -66,7 +66,7 @@ class PickBlock:
 
 
 def sample_spans(samples: Samples) -> Iterator[tuple[int, int]]:
-    """Yield spans of samples with at most `MAX_PICKS` selected papers on both sides, or of one sample."""
+    """Yield spans of samples to check for collisions, of at most `MAX_PICKS` selected papers, or of one sample."""
     ends = samples.positives.offsets + samples.negatives.offsets  # (samples + 1,)
     first = 0
     while first < len(samples):
@@ -83,7 +83,7 @@ def iter_picks(samples: Samples, side: str) -> Iterator[PickBlock]:
 
 
 def take_picks(samples: Samples, side: str, first: int, last: int) -> PickBlock:
-    """Return the papers selected on one side of the samples first to last, without the last."""
+    """Return the papers to check for collisions on one side of the samples first to last, without the last."""
     picks: Picks = getattr(samples, side)
     ends = picks.offsets[first : last + 1]
     owners = np.repeat(np.arange(first, last), np.diff(ends))
@@ -107,7 +107,7 @@ _BYTES_PER_PICK = 48
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """One pair of papers that is both positive and negative."""
+    """A collision: one pair of papers that is both positive and negative."""
 
     papers: tuple[str, str]
     positive_by: tuple[str, ...]
@@ -116,7 +116,7 @@ class Collision:
     negative_by: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the colliding pair and its rules as JSON."""
+        """Return a collision, the pair of papers and its rules, as JSON."""
         return {
             "papers": list(self.papers),
             "positive_by": list(self.positive_by),
@@ -126,7 +126,7 @@ class Collision:
 
 @dataclass(frozen=True, slots=True)
 class Collisions:
-    """Counts of colliding pairs, and of the negatives they affect."""
+    """Counts of collisions: colliding pairs, and the negatives they affect."""
 
     pairs: int
     """Unordered pairs that are positive somewhere and negative somewhere."""
@@ -200,7 +200,7 @@ def find_collisions(samples: Samples, corpus: Corpus, *, examples: int = 10, mem
     )
 
 
-def pair_keys(block: PickBlock, papers: int) -> NDArray[np.uint64]:
+def _pair_keys(block: PickBlock, papers: int) -> NDArray[np.uint64]:
     """Return one number per unordered pair of anchor and selected paper, ordered by lower row, then higher."""
     low, high = np.minimum(block.anchors, block.rows), np.maximum(block.anchors, block.rows)
     return (low * papers + high).astype(np.uint64)
@@ -224,7 +224,7 @@ def _collect_pairs(samples: Samples, side: str, papers: int, number: int, passes
         _SidePairs(np.zeros(0, np.uint64), np.zeros(0, bool), np.zeros(0, np.uint8), np.zeros(0, np.uint8))
     ]
     for block in iter_picks(samples, side):
-        keys = pair_keys(block, papers)
+        keys = _pair_keys(block, papers)
         mask: NDArray[np.bool_] = block.anchors != block.rows
         if passes > 1:
             mask &= mix_keys(keys, keys) % np.uint64(passes) == number
@@ -277,7 +277,7 @@ def _describe(samples: Samples, corpus: Corpus, keys: NDArray[np.uint64]) -> Ite
     for side in ("positives", "negatives"):
         rules[side] = [set() for _ in keys]
         for block in iter_picks(samples, side):
-            block_keys = pair_keys(block, papers)
+            block_keys = _pair_keys(block, papers)
             for at in np.flatnonzero(np.isin(block_keys, keys)).tolist():
                 rules[side][int(np.searchsorted(keys, block_keys[at]))].add(int(block.rules[at]))
     for number, key in enumerate(keys.tolist()):
@@ -293,7 +293,7 @@ _MOST_FREQUENT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Frequency:
-    """How often papers occur on one side of samples, and the most frequent ones (hubs)."""
+    """Repeats of single papers beside collisions: how often each is on one side of samples; the most frequent (hubs)."""
 
     picks: int
     papers: int
@@ -313,7 +313,7 @@ class Frequency:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Counts of what samples contain more than once: triplets, papers of one sample, and frequent papers."""
+    """Counts of repeats beside collisions: triplets, papers of one sample, and frequent papers."""
 
     triplets: int
     repeated_triplets: int
@@ -337,7 +337,7 @@ class Repeats:
 
 
 def find_repeats(samples: Samples, corpus: Corpus, *, top: int = 10, memory: int = 512 << 20) -> Repeats:
-    """Count repeats in samples; triplets that do not fit into the memory take several passes."""
+    """Count the repeats in samples beside collisions; triplets that do not fit into the memory take several passes."""
     papers = len(corpus)
     occurrences = {side: np.zeros(papers, np.int64) for side in ("positives", "negatives")}
     repeated = both = itself = 0
@@ -362,7 +362,7 @@ def find_repeats(samples: Samples, corpus: Corpus, *, top: int = 10, memory: int
 
 
 def triplet_keys(samples: Samples, first: int, last: int) -> NDArray[np.uint64]:
-    """Return a key for every triplet of the samples first to last, paired as in `Samples.triplets`."""
+    """Return a key to find repeats by for each triplet of the samples first to last, paired as in `Samples.triplets`."""
     sides = [take_picks(samples, side, first, last) for side in ("positives", "negatives")]
     sizes = [np.bincount(block.samples - first, minlength=last - first) for block in sides]  # (samples,) each
     counts = np.where((sizes[0] > 0) & (sizes[1] > 0), np.maximum(*sizes), 0)

@@ -68,7 +68,7 @@ def join_lists(*parts: CandidateLists) -> CandidateLists:
 
 
 def drop_forbidden(lists: CandidateLists, forbidden: CandidateLists, nodes: int) -> CandidateLists:
-    """Return the candidate lists without the papers in the forbidden list of the same anchor."""
+    """Return the lists to draw from without the papers in the forbidden list of the same anchor."""
     if not len(lists.rows) or not len(forbidden.rows):
         return lists
     mask = np.empty(len(lists.rows), bool)
@@ -79,7 +79,7 @@ def drop_forbidden(lists: CandidateLists, forbidden: CandidateLists, nodes: int)
 def choose_candidates(
     lists: CandidateLists, keys: NDArray[np.uint64], count: int, order: str, salt: np.uint64
 ) -> CandidateLists:
-    """Choose at most `count` candidates per anchor: at random, or the strongest or weakest with ties at random.
+    """Draw at most `count` candidates per anchor: at random, or the strongest or weakest with ties at random.
 
     Repeated papers count once. `keys` identify the anchors, one for each list.
     """
@@ -103,7 +103,7 @@ def take_first(lists: CandidateLists, count: int) -> CandidateLists:
 
 
 def repeat_to(lists: CandidateLists, count: int) -> CandidateLists:
-    """Repeat the candidates of every anchor that has some until there are `count`."""
+    """Repeat the drawn candidates of every anchor that has some until there are `count`."""
     counts = lists.counts()
     sizes = np.where(counts > 0, np.maximum(counts, count), 0)
     place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)

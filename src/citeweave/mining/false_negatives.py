@@ -67,7 +67,7 @@ class RelatedCounts:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Counts of one rule's negatives that are copies of the anchor or of a positive."""
+    """Counts of one rule's false negatives that are copies of the anchor or of a positive."""
 
     compared: int
     """Negatives whose text was compared."""
@@ -143,7 +143,7 @@ def find_copies(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> tuple[dict[str, Copies], tuple[Copy, ...]]:
-    """Find negatives that are copies of their anchor or of a positive: counts by rule, and some examples."""
+    """Find false negatives that are copies of their anchor or of a positive: counts by rule, and some examples."""
     pairs, rules = _join_pairs(_text_pairs(samples))
     same = np.flatnonzero(
         find_same_works(corpus, pairs.others, pairs.negatives, memory=memory, workers=workers, reporter=reporter)
@@ -238,7 +238,7 @@ def relate_pairs(
 
 
 def relation_bit(name: str) -> int:
-    """Return the bit of a citation relation.
+    """Return the bit of a citation relation that may make negatives false.
 
     >>> relation_bit("cited"), relation_bit("cocited")
     (1, 4)
@@ -326,7 +326,7 @@ def find_same_works(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.bool_]:
-    """Return whether the two papers of each pair are the same work, by title or text; shape (pairs,)."""
+    """Return whether a negative is false since the two papers of a pair are the same work, by title or text; (pairs,)."""
     papers, places = np.unique(np.concatenate([first, second]), return_inverse=True)
     pairs = _ComparedPairs(places[: len(first)].astype(np.int32), places[len(first) :].astype(np.int32))
     letters = int((corpus.titles.lengths() + corpus.abstracts.lengths())[papers].sum())
@@ -371,7 +371,7 @@ class _ComparedTexts:
 
     @classmethod
     def read(cls, corpus: Corpus, rows: NDArray[np.integer[Any]]) -> _ComparedTexts:
-        """Read titles and abstracts of some papers and compute their keys and triples."""
+        """Read titles and abstracts to compare possible false negatives by, and compute their keys and triples."""
         titles, abstracts = corpus.titles.take(rows), corpus.abstracts.take(rows)
         folded = [fold(title) for title in titles]
         long = [len(text) >= MINIMUM_TITLE_LETTERS and text.count(" ") + 1 >= MINIMUM_TITLE_WORDS for text in folded]

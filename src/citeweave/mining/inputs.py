@@ -72,7 +72,7 @@ from citeweave.vectors.vectors import Vectors
 
 
 def parse_rules(table: Mapping[str, Any]) -> MiningRules:
-    """Read the input `[mining]` table into mining rules; refuse an unknown key with the nearest known one."""
+    """Read the rules among mining's inputs from a `[mining]` table; refuse an unknown key with the nearest known one."""
     table = dict(table)
     values: dict[str, Any] = {}
     for side in ("positives", "negatives"):
@@ -164,7 +164,7 @@ CORPUS, SECTIONS = "corpus", "sections"
 
 @dataclass(frozen=True, slots=True)
 class IntentSource:
-    """Where citation intents come from: the value of `--intents`."""
+    """Where the citation intents among mining's inputs come from: the value of `--intents`."""
 
     where: str = CORPUS
     """`corpus`: its own intents; `sections`: also those read from headings; else the folder of an overlay."""
@@ -190,7 +190,7 @@ class IntentSource:
         return IntentOverlay.open(self.where).hash if self.is_overlay else self.where
 
     def annotate(self, graph: CitationGraph, corpus: Corpus) -> CitationGraph:
-        """Return the graph of this corpus with these intents on its citations."""
+        """Return the graph for mining's inputs with these intents on the citations of its corpus."""
         if not self.is_overlay:
             headings = self.where == SECTIONS
             return graph.with_intents(intents_from_contexts(corpus, graph, headings=headings))
@@ -241,7 +241,7 @@ def build_mining_graph(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> CitationGraph:
-    """Build the graph that a recipe's rules need, with node vectors if requested.
+    """Build the graph among mining's inputs as a recipe's rules need it, with node vectors if requested.
 
     `table` is the recipe's [graph], `settings` are seed and device. `intents` says which intents' citations get node
     vectors of their own.
@@ -253,7 +253,7 @@ def build_mining_graph(
 
 
 def graph_intents(source: IntentSource, corpus: Corpus, aspects: Sequence[str]) -> GraphIntents | None:
-    """Return the intents that a graph needs for node vectors of these aspects' citations; None without aspects.
+    """Return the intents that mining's input graph needs for node vectors of these aspects; None without aspects.
 
     `MiningRules.aspect_graphs` says which aspects the rules need.
     """
@@ -304,7 +304,7 @@ def annotate_inputs(inputs: MiningInputs, corpus: Corpus, source: IntentSource =
 
 
 def check_intents(inputs: MiningInputs, rules: MiningRules, corpus: Corpus) -> None:
-    """Refuse rules that need intents which no citation has, and say what to do."""
+    """Refuse mining inputs in which no citation has the intents that rules need, and say what to do."""
     if not rules.needs_intents or inputs.graph is None:
         return
     if not inputs.graph.intents.any():
@@ -343,7 +343,7 @@ def _check_aspects(rules: MiningRules, graph: CitationGraph, corpus: Corpus) -> 
 def read_tables(
     paths: Mapping[str, Path], corpus: Corpus, *, symmetric: bool = False, reporter: Reporter = QUIET
 ) -> dict[str, Table]:
-    """Read tables of pairs by the names that rules use, and report a line on each."""
+    """Read the tables of pairs among mining's inputs by the names that rules use, and report a line on each."""
     tables = {name: read_table(path, corpus, symmetric=symmetric) for name, path in paths.items()}
     for name, table in tables.items():
         count = table.tally.counts["pairs"]
@@ -353,7 +353,7 @@ def read_tables(
 
 
 def read_rows(path: Path, corpus: Corpus, option: str, reporter: Reporter = QUIET) -> NDArray[np.int64]:
-    """Read a file of paper ids, one per line, as ascending rows of the corpus; `option` names it in messages."""
+    """Read a mining input of paper ids, one per line, as ascending corpus rows; `option` names it in messages."""
     if not path.is_file():
         raise UserError(f"{option} {path} does not exist; give a file with one id per line")
     parts, number = [np.zeros(0, np.int64)], 0

@@ -99,7 +99,7 @@ class MiningOptions:
 
 @dataclass(frozen=True, slots=True)
 class MiningInputs:
-    """Inputs of a mining run besides the corpus: graph, vectors, tables, anchors, pool."""
+    """What `mine_samples` mines with besides the corpus: graph, vectors, tables, anchors, pool."""
 
     graph: CitationGraph | None = None
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def mine_samples(
 
 
 def collect_mining_data(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: MiningOptions) -> MiningData:
-    """Collect the data that the rules of one task draw from; refuse a pool without any usable paper."""
+    """Collect what to mine one task's samples with; refuse a pool without any usable paper."""
     data = MiningData(
         corpus,
         rules.text,
@@ -213,7 +213,7 @@ def _mine_parts(
             run.parts = [files.path(*span) for span in spans]
             missing = [number for number, path in enumerate(run.parts) if not path.exists()]
             advance(len(units) - sum(spans[number][1] - spans[number][0] for number in missing))
-            for number, part in executor.make(block_task(run, units, pairs, spans), missing) if missing else ():
+            for number, part in executor.make(_block_task(run, units, pairs, spans), missing) if missing else ():
                 write_atomically(run.parts[number], part)
                 advance(spans[number][1] - spans[number][0])
         else:
@@ -305,7 +305,7 @@ _ROWS = ("pool_rows", "anchors")
 _TABLE = ("offsets", "targets", "counts")
 
 
-def block_task(
+def _block_task(
     run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None, spans: list[tuple[int, int]]
 ) -> ShardTask:
     """Describe the blocks of one mining task as work for an executor."""
@@ -352,7 +352,7 @@ def block_maker(
     blocks: Mapping[str, str | None],
     options: Mapping[str, Any],
 ) -> Make:
-    """Open the inputs of a mining task on a worker; return a function from the number of a block to its bytes."""
+    """Open on a worker what to mine a task with; return a function from the number of a block to its bytes."""
     opened, parsed = _open_corpus(*corpus), rules_from_json(rules)
     rows = {name: open_numbers(Path(str(blocks[name])), np.int64) for name in _ROWS if name in blocks}
     data = MiningData(
@@ -370,7 +370,7 @@ def block_maker(
 
 
 def rules_from_json(value: Mapping[str, Any]) -> MiningRules:
-    """Rebuild what a worker mines by from the JSON that its driver sends.
+    """Rebuild the rules that a worker mines by from the JSON that its driver sends.
 
     >>> payload = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
     >>> rules_from_json(payload).positives[0].band

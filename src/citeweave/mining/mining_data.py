@@ -34,7 +34,7 @@ _MAX_FIELDS = 63
 
 @dataclass
 class MiningData:
-    """Everything that mining rules draw from: corpus, relations, vectors, tables, and the pool of papers."""
+    """The data that mining rules draw from: corpus, relations, vectors, tables, and the pool of papers."""
 
     corpus: Corpus
     text: str = "abstract"
@@ -61,7 +61,7 @@ class MiningData:
 
     @cached_property
     def has_text(self) -> NDArray[np.bool_]:
-        """Which papers have the text that the rules require; shape (papers,)."""
+        """Which papers of the mining data have the text that the rules require; shape (papers,)."""
         if self.text == "any":
             return np.ones(len(self.corpus), bool)
         offsets = (column.offsets for column in (self.corpus.titles, self.corpus.abstracts))
@@ -70,7 +70,7 @@ class MiningData:
 
     @cached_property
     def in_pool(self) -> NDArray[np.bool_]:
-        """Which papers are in the pool; shape (papers,)."""
+        """Which papers of the mining data are in the pool; shape (papers,)."""
         if self.pool_rows is None:
             return self.has_text
         chosen = np.zeros(len(self.corpus), bool)
@@ -88,7 +88,7 @@ class MiningData:
         return len(self.corpus) if self.pool_rows is None else len(np.unique(self.pool_rows))
 
     def check_pool(self) -> None:
-        """Refuse a pool none of whose papers has the text that the rules require."""
+        """Refuse mining data with a pool none of whose papers has the text that the rules require."""
         if self.pool_rows is not None and not len(self.pool):
             raise UserError(
                 f"none of the {self.max_pool_size:,} papers of the pool has the text that the rules ask for "
@@ -120,7 +120,7 @@ class MiningData:
         return self._shared[relations]
 
     def pool_vectors(self, name: str) -> PoolVectors:
-        """Return the vectors of a name in the rules, matched to corpus rows and the pool."""
+        """Return the mining data's vectors by a name in the rules, matched to corpus rows and the pool."""
         if name not in self._matched:
             if name not in self.vectors:
                 option = "--graph FOLDER" if name == NODES else f"--vectors {name}=FOLDER"
@@ -141,7 +141,7 @@ class MiningData:
 
 
 def field_masks(corpus: Corpus) -> NDArray[np.uint64]:
-    """Return the fields of study of every paper as bits, most frequent first."""
+    """Return the fields of study of every paper in the mining data as bits, most frequent first."""
     count = Counter(name for text in corpus.fields for name in lines(text))
     bits = {name: np.uint64(1) << np.uint64(place) for place, (name, _) in enumerate(count.most_common(_MAX_FIELDS))}
     rare = np.uint64(1) << np.uint64(_MAX_FIELDS)
@@ -157,7 +157,7 @@ def field_masks(corpus: Corpus) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class PoolVectors:
-    """Vectors as data of mining rules: matched to the papers of a corpus, and which of them are in the pool."""
+    """Vectors as mining data: matched to the papers of a corpus, and which of them are in the pool."""
 
     matrix: NDArray[Any]
     """Shape (vectors, dimension): memory-mapped, or in memory those of pool and anchors."""
@@ -187,7 +187,7 @@ def match_vectors(
     papers: NDArray[np.int64] | None = None,
     memory: int = 0,
 ) -> PoolVectors:
-    """Match vectors to corpus rows, for all papers or for `papers`, which ascend; refuse vectors of other papers only.
+    """Match vectors to the mining data's corpus rows, all or the ascending `papers`; refuse those of other papers only.
 
     The vectors of `papers` are copied if they fit into `memory`: few rows of a large file are then read once, and not
     with the pages around them again and again.

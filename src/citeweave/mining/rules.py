@@ -66,7 +66,7 @@ def aspect_vectors(aspect: str) -> str:
 
 
 def intent_bits(word: str, where: str) -> int:
-    """Return the bits of `Intent` for the name of an intent in a rule; 0 = unknown."""
+    """Return the bits of `Intent` for the name of an intent in a mining rule; 0 = unknown."""
     if word in ("unknown", MISCELLANEOUS):
         return 0
     bits = int(parse_intents(word))
@@ -76,7 +76,7 @@ def intent_bits(word: str, where: str) -> int:
     return bits
 
 
-def check_aspect(word: str) -> None:
+def _check_aspect(word: str) -> None:
     """Refuse a value of mining.aspects that is not an aspect."""
     if word == MISCELLANEOUS or is_relation(word):
         return
@@ -265,7 +265,7 @@ class Rule:
         return tuple(name for name in self.exclude if is_relation(name))
 
     def for_aspect(self, aspect: str) -> Rule:
-        """Return the rule with the vectors and the band of one aspect in place of "aspect"."""
+        """Return the mining rule with the vectors and the band of one aspect in place of "aspect"."""
         if self.vectors != OF_ASPECT:
             return self
         band = {name: tuple(band) if isinstance(band, list) else band for name, band in self.aspect_bands}
@@ -281,7 +281,7 @@ class Rule:
         return intent_bits(word, f"rule {self.name!r}: intent")
 
     def ranks(self, pool: int) -> tuple[int, int]:
-        """Return the rule's band as ranks in a pool of this size: low < rank <= high.
+        """Return the mining rule's band as ranks in a pool of this size: low < rank <= high.
 
         >>> Rule("p", "neighbors", 5, band=25).ranks(30_000), Rule("n", "neighbors", 2, band="1%").ranks(30_000)
         ((20, 25), (298, 300))
@@ -354,7 +354,7 @@ class MiningRules:
         if self.anchors < 0:
             raise UserError(f"mining.anchors is {self.anchors}; it must be 0 (all) or more")
         for aspect in self.aspects:
-            check_aspect(aspect)
+            _check_aspect(aspect)
         if self.tasks:
             return
         if not self.positives and self.anchors_per == "papers":
@@ -373,7 +373,7 @@ class MiningRules:
             self._check_aspects_of(rule)
 
     def without_sentences(self) -> MiningRules:
-        """Return the rules for a corpus without citing sentences: optional rules are left out."""
+        """Return the mining rules for a corpus without citing sentences: optional rules are left out."""
         tasks = tuple((name, weight, inner.without_sentences()) for name, weight, inner in self.tasks)
         positives, negatives = (
             tuple(rule for rule in rules if not rule.optional) for rules in (self.positives, self.negatives)
@@ -404,7 +404,7 @@ class MiningRules:
         return (*self.positives, *self.negatives)
 
     def for_aspect(self, aspect: str) -> MiningRules:
-        """Return the rules with the vectors and bands of one aspect in place of "aspect"."""
+        """Return the mining rules with the vectors and bands of one aspect in place of "aspect"."""
         if not self.aspect_graphs:
             return self
         positives, negatives = (
@@ -445,7 +445,7 @@ class MiningRules:
 
 @dataclass(frozen=True, slots=True)
 class ContextFilter:
-    """ASPIRE's filters for citing sentences that cite several papers (Mysore et al., NAACL 2022, and its code)."""
+    """Rules for contexts: ASPIRE's filters of sentences that cite several papers (Mysore et al., NAACL 2022)."""
 
     least_papers: int = 2
     most_papers: int = 3

@@ -70,7 +70,7 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Aligned sentences: those in which an anchor and its positive are alike, one per positive, (picks,).
+    """Aligned sentences of samples, one per positive, (picks,): those in which it and its anchor are alike.
 
     If a pair is not aligned, sentences and contexts are -1, similarities NaN.
     """
@@ -192,7 +192,7 @@ class SampleNames:
 
 @dataclass(frozen=True, slots=True)
 class Triplets:
-    """Training triplets of one anchor, one positive and one negative each; all of shape (triplets,)."""
+    """Triplets that samples give, of one anchor, one positive and one negative each; all of shape (triplets,)."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
@@ -338,7 +338,7 @@ class SamplesWriter:
         self._write("contexts/number", block.contexts, np.int64)
 
     def finish(self) -> Samples:
-        """Close the columns, write the manifest and publish the folder; raise if there is no sample."""
+        """Close the columns of the samples, write the manifest and publish the folder; raise if there is no sample."""
         if not self.count:
             raise EmptyResultError(f"{self.folder}: no sample could be made{self._skip_reasons()}")
         for column in self._columns.values():

@@ -32,7 +32,7 @@ from citeweave.mining.rules import MiningRules, is_relation
 
 
 class SharedMetadata(NamedTuple):
-    """Metadata values (venues, authors, fields) of every paper, and the papers of every value; read by compiled code."""
+    """Shared metadata (venues, authors, fields): every paper's values, and the papers of each; read by compiled code."""
 
     offsets: NDArray[np.int64]
     """Shape (papers + 1,): where the values of each paper begin in `values`."""
@@ -69,7 +69,7 @@ def collect_shared_metadata(corpus: Corpus, relations: Sequence[str], in_pool: N
 
 
 def check_relations(corpus: Corpus, rules: MiningRules) -> None:
-    """Refuse rules about metadata that no paper of the corpus has; of several aspects one may be missing."""
+    """Refuse rules about shared metadata that no paper of the corpus has; of several aspects one may be missing."""
     aspects = [aspect for aspect in rules.aspects if is_relation(aspect)]
     named = [rule.relation for rule in rules.rules if is_relation(rule.relation)]
     missing = {each for each in (*aspects, *named) if not _column(corpus, each).lengths().any()}
@@ -88,7 +88,7 @@ def _column(corpus: Corpus, relation: str) -> TextColumn:
 def index_shared_values(
     papers: NDArray[np.int64], values: NDArray[np.int64], in_pool: NDArray[np.bool_]
 ) -> SharedMetadata:
-    """Index pairs of a paper and one of its metadata values, in any order, both ways; both (entries,).
+    """Index shared metadata, pairs of a paper and one of its values, in any order, both ways; both (entries,).
 
     >>> shared = index_shared_values(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([True, True]))
     >>> shared.values.tolist(), shared.members.tolist(), shared.member_offsets.tolist()
@@ -108,7 +108,7 @@ def index_shared_values(
 
 
 def normalize_name(name: str) -> str:
-    """Normalize case and spaces of a venue, author or field name.
+    """Normalize case and spaces of a name in shared metadata: a venue, author or field.
 
     >>> normalize_name("  Proceedings of  ACL ")
     'proceedings of acl'
@@ -143,7 +143,7 @@ def draw_sharing_papers(
     *,
     pool_size: int,
 ) -> CandidateLists:
-    """Draw at most `count` papers per anchor that share metadata with it, uniformly, never forbidden ones.
+    """Draw at most `count` papers per anchor with shared metadata, uniformly, never forbidden ones.
 
     They share a value of `wanted` (or are in it, if it is a list of papers) and none of `unwanted`; `pool_size` is the
     number of all papers.

@@ -54,7 +54,7 @@ from citeweave.mining.shared_metadata import draw_sharing_papers
 
 @dataclass(frozen=True, slots=True)
 class CocitedPairs:
-    """Pairs of papers cited in one sentence, and the numbers of those citing sentences."""
+    """Source of candidates by contexts: pairs of papers cited in one sentence, and the numbers of those sentences."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
@@ -77,7 +77,7 @@ def collect_cocited_pairs(
     seed: int,
     before: Corpus | None = None,
 ) -> CocitedPairs:
-    """Collect all pairs of pool papers that are cited together in a sentence that passes ASPIRE's filters.
+    """Collect the source of cocited pairs: pool papers cited together in a sentence that passes ASPIRE's filters.
 
     `before` is the corpus before papers were removed: sentences of the removed papers are left out too.
     """
@@ -225,7 +225,7 @@ def _group_pairs(
 
 @dataclass
 class AnchorBlock:
-    """A block of anchors with the mining data and the related papers that several rules share."""
+    """A block of anchors to find candidates for, with mining data and the related papers that several sources share."""
 
     anchors: NDArray[np.int64]
     data: MiningData
@@ -247,7 +247,7 @@ class AnchorBlock:
         return keys if self.known_positives is None else mix_keys(keys, self.known_positives.rows.astype(np.uint64))
 
     def related(self, signal: Signal) -> CandidateLists:
-        """Return the papers of the pool that a signal relates to each anchor, computed once."""
+        """Return a source's candidates by citations, pool papers that a signal relates to each anchor, computed once."""
         if signal not in self.shared:
             relations, workers = self.data.graph(f"source {signal.name}"), self.data.workers
             papers = related(relations, signal, self.anchors, workers=workers)
@@ -341,7 +341,7 @@ def random_papers(
 
 
 def shared_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, salt: np.uint64) -> CandidateLists:
-    """Draw the candidates of a rule whose source is shared metadata (venue, author, field), at most `count`."""
+    """The sources of shared metadata (venue, author, field): draw the candidates of a rule, at most `count`."""
     data, excluded = block.data, rule.excluded_relations
     relations: tuple[str, ...] = (block.aspect,) if rule.relation == SAME else (rule.relation,)
     if rule.relation == OTHER:
@@ -358,7 +358,7 @@ def shared_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, sal
 
 
 def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -> CandidateLists:
-    """Return the papers that a rule must never select, by the signals and positives in its `exclude`.
+    """Return the papers that a rule's source must never give, by the signals and positives in its `exclude`.
 
     Neighbors are excluded in `vector_sources.py`, shared metadata in `shared_metadata.py`. `positives` are all
     candidates of the positive rules.

@@ -123,7 +123,7 @@ def read_table(
 def build_table(
     anchors: ArrayLike, others: ArrayLike, counts: ArrayLike, *, papers: int, tally: Tally | None = None
 ) -> Table:
-    """Build a table from pairs of rows; counts of the same pair are summed."""
+    """Build a table of paper pairs from pairs of rows; counts of the same pair are summed."""
     keys = np.asarray(anchors, np.int64) * papers + np.asarray(others, np.int64)  # (lines,)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -199,7 +199,7 @@ def _json_pairs(source: Source, tally: Tally) -> Iterator[_Pair]:
 
 
 def count_in(entry: object) -> float | None:
-    """Return the count of an entry of data.json, None if it is not a finite number.
+    """Return the count of a pair in a table like data.json, None if it is not a finite number.
 
     >>> count_in({"count": 5}), count_in({"frac": 1}), count_in(5)
     (5.0, None, None)
@@ -235,7 +235,7 @@ SAME_TEXT = "text that several papers have, taken for the first of them"
 
 
 class PaperLookup:
-    """Looks up papers of one corpus by id in any spelling or by text; guesses are noted in the tally."""
+    """Looks up the papers that a table names in a corpus, by id in any spelling or by text; the tally notes guesses."""
 
     def __init__(self, corpus: Corpus, tally: Tally, *, numbers: str = "") -> None:
         self.corpus, self._tally, self._numbers = corpus, tally, numbers
@@ -250,7 +250,7 @@ class PaperLookup:
         return rows
 
     def rows_of_any(self, spellings: Sequence[Sequence[str]]) -> Rows:
-        """Return the row of the first known id of each list, -1 if the corpus knows none."""
+        """Look up papers that a table names by several ids each: the row of the first known one, -1 if there is none."""
         result = np.full(len(spellings), NOT_FOUND, np.int32)
         owners = np.repeat(np.arange(len(spellings)), [len(ids) for ids in spellings])
         rows = self._look_up([id for ids in spellings for id in ids])
@@ -259,7 +259,7 @@ class PaperLookup:
         return result
 
     def rows_of_texts(self, texts: Sequence[str]) -> Rows:
-        """Return the row of the paper with exactly this title and abstract, -1 if there is none."""
+        """Look up papers that a table names by text: the row with exactly this title and abstract, -1 if there is none."""
         keys = _keys(texts)
         rows = self._texts.index.rows_of(keys)
         rows[[not text for text in texts]] = NOT_FOUND
@@ -304,7 +304,7 @@ _SPACES = re.compile(r"[ \t\r\n]*")
 
 
 def read_members(source: Source) -> Iterator[tuple[str, object]]:
-    """Yield key and value of every member of a large JSON object; raise `InputError` if the file is not one."""
+    """Yield key and value of a table that is one large JSON object; raise `InputError` if the file is not one."""
     try:
         with source.open() as stream:
             yield from _members(_MemberWindow(stream))
@@ -341,7 +341,7 @@ class _MemberWindow:
         self._is_over = False
 
     def peek(self) -> str:
-        """Return the next character that is not white space, "" at the end of the text."""
+        """Return the next character of a JSON table that is not white space, "" at the end of the text."""
         while True:
             space = _SPACES.match(self._text, self._at)
             self._at = space.end() if space else self._at

@@ -37,7 +37,7 @@ _KMEANS_ROUNDS = 15
 
 @dataclass(frozen=True, slots=True)
 class RankedNeighbors:
-    """Nearest neighbors of a block of anchors: the band of every rule, and the score of the farthest neighbor."""
+    """Candidates ranked by vectors: each rule's band of an anchor's neighbors, and the score of the farthest neighbor."""
 
     bands: dict[str, CandidateLists]
     """Candidates by the name of the rule."""
@@ -47,7 +47,7 @@ class RankedNeighbors:
 
 
 def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], data: MiningData) -> None:
-    """Refuse rank bands whose negatives are nearer than positives of the same vectors, or overlap them."""
+    """Refuse vector sources whose bands of negatives are nearer than positives of the same vectors, or overlap them."""
     for up in (rule for rule in positives if rule.source == "neighbors"):
         for down in (rule for rule in negatives if rule.source == "neighbors" and rule.vectors == up.vectors):
             high, low = (_check_ranks(rule, data.pool_vectors(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
@@ -59,7 +59,7 @@ def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], data: Mini
 
 
 def rank_neighbors(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors:
-    """Search the rank bands of all neighbors rules, once per vectors and metric."""
+    """Rank the candidates of the source `neighbors` by vectors, the bands of all rules once per vectors and metric."""
     bands: dict[str, CandidateLists] = {}
     ends: dict[str, tuple[NDArray[np.float32], str]] = {}
     for name, metric in dict.fromkeys((rule.vectors, rule.metric) for rule in rules):
@@ -129,7 +129,7 @@ def _as_lists(neighbors: Neighbors, here: NDArray[np.int64], vectors: PoolVector
 
 
 def beyond_neighbors(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
-    """Leave out random candidates that are nearest neighbors by vectors for some rule (SciNCL's filtered random)."""
+    """Leave out candidates of a random source that are near by vectors for some rule (SciNCL's filtered random)."""
     for name, (ends, metric) in ranked.ends.items():
         scores = anchor_similarities(lists, block, block.data.pool_vectors(name), metric)
         with np.errstate(invalid="ignore"):
@@ -142,7 +142,7 @@ def beyond_neighbors(lists: CandidateLists, block: AnchorBlock, ranked: RankedNe
 def anchor_similarities(
     lists: CandidateLists, block: AnchorBlock, vectors: PoolVectors, metric: str = "cosine"
 ) -> NDArray[np.float32]:
-    """Return the similarity of every candidate to its anchor, NaN if one has no vector; minus the distance for l2."""
+    """Return every candidate's similarity to its anchor by vectors, NaN if one has none; minus the distance for l2."""
     owners = lists.owners()
     out = np.full(len(owners), np.nan, np.float32)
     known = np.flatnonzero((vectors.row_of[block.anchors[owners]] >= 0) & (vectors.row_of[lists.rows] >= 0))
@@ -163,7 +163,7 @@ def anchor_similarities(
 
 
 def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """Return the `count` papers nearest to a cosine threshold: the least similar above it, or the most similar below."""
+    """The vector source of a cosine threshold: the `count` least similar papers above it, or most similar below."""
     vectors = block.data.pool_vectors(rule.vectors)
     own = vectors.row_of[block.anchors]
     here = np.flatnonzero(own >= 0)
@@ -210,7 +210,7 @@ def _nearest_to_limit(cosines, papers, anchors, limit, above, rows, scores):  # 
 
 
 def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """Return the papers of the k-means cell that is the n-th nearest to the anchor's own, n being `cell`."""
+    """The vector source of k-means cells: the papers of the cell n-th nearest to the anchor's own, n being `cell`."""
     vectors = block.data.pool_vectors(rule.vectors)
     cells = _cluster_pool(block.data, rule)
     own = vectors.row_of[block.anchors]
@@ -231,7 +231,7 @@ def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """k-means cells of the pool: their centers and the papers of each."""
+    """k-means cells that a vector source takes candidates from: their centers and the papers of each."""
 
     centers: NDArray[np.float32]
     """Shape (cells, dimension), of length 1."""

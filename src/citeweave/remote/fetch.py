@@ -59,7 +59,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class CachedVersion:
-    """A folder of a cache slot that holds one version of an artifact, complete or partial."""
+    """A cache folder into which one version of an artifact is fetched, complete or partial."""
 
     folder: Path
     name: str
@@ -77,7 +77,7 @@ class CachedVersion:
         write_json(self.folder / _RECORD, listing.as_json())
 
     def listing(self, base: Address) -> ObjectListing | None:
-        """Return the listing of the files of a version, None where the folder is not a version."""
+        """Return the listing of a fetched version's files, None where the folder is not a version."""
         try:
             path = self.folder / _RECORD
             return decode_listing(base, path.read_bytes(), path)
@@ -86,7 +86,7 @@ class CachedVersion:
 
 
 class CacheSlot:
-    """The place of an address in the cache."""
+    """The place in the cache into which an address is fetched."""
 
     def __init__(self, address: Address, cache: Path | None = None) -> None:
         self.address = address
@@ -112,7 +112,7 @@ class CacheSlot:
 
     @contextmanager
     def locked(self, name: str = LOCK, *, wait: bool = True) -> Iterator[None]:
-        """Hold a lock of the slot; another process waits or is refused."""
+        """Hold a lock on an address's place in the fetch cache; another process waits or is refused."""
         try:
             lock = take_lock(self.folder / name, wait=math.inf if wait else 0.0)
         except LockedError:
@@ -126,7 +126,7 @@ class CacheSlot:
             yield
 
     def publish(self, partial: CachedVersion, hash: str) -> CachedVersion:
-        """Turn a partial version into a complete one by one rename; other unfinished ones are removed."""
+        """Turn a partly fetched version into a complete one by one rename; other unfinished ones are removed."""
         version = self.version(hash)
         version.folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(version.folder, ignore_errors=True)
@@ -157,7 +157,7 @@ def _mark_used(version: CachedVersion) -> None:
 
 
 class CacheEntry(NamedTuple):
-    """A cache slot as `citeweave cache` shows it."""
+    """A place in the fetch cache as `citeweave cache` shows it."""
 
     address: str
     folder: Path
@@ -168,7 +168,7 @@ class CacheEntry(NamedTuple):
 
 
 def list_cache(cache: Path | None = None) -> list[CacheEntry]:
-    """Return what the cache holds, one entry per slot."""
+    """Return what the cache of fetched addresses holds, one entry per slot."""
     entries = []
     for folder in _folders_in(cache_folder(cache) / "cloud"):
         if not (folder / _ADDRESS).is_file():
@@ -176,12 +176,12 @@ def list_cache(cache: Path | None = None) -> list[CacheEntry]:
         versions = _folders_in(folder / "versions")
         used = max((path.stat().st_mtime for path in [*versions, folder]), default=0.0)
         address = (folder / _ADDRESS).read_text(encoding="utf-8").strip()
-        entries.append(CacheEntry(address, folder, len(versions), disk_usage(folder), used))
+        entries.append(CacheEntry(address, folder, len(versions), _disk_usage(folder), used))
     return entries
 
 
 def clear_cache_entry(entry: CacheEntry) -> bool:
-    """Remove a cache slot, unless a process is fetching, pushing or working there now; return whether it was removed."""
+    """Remove a slot of the fetch cache, unless a process is working there now; return whether it was removed."""
     with ExitStack() as locks:
         for name in (LOCK, WORK_LOCK):
             try:
@@ -200,8 +200,8 @@ def remove_path(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def disk_usage(folder: Path) -> int:
-    """Return the bytes on the disk below a folder; files that versions share count once."""
+def _disk_usage(folder: Path) -> int:
+    """Return the bytes that fetched versions take on the disk below a folder; files that they share count once."""
     sizes = {}
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -239,7 +239,7 @@ def fetch(address: str | Path | Address, *, cache: Path | None = None, reporter:
 
 
 def fetch_version(address: Address, *, cache: Path | None = None, reporter: Reporter = QUIET) -> CachedVersion:
-    """Return the cached version of what is at an address now, downloading what is missing."""
+    """Fetch what is at an address now: return its cached version, downloading what is missing."""
     slot = CacheSlot(address, cache)
     with slot.locked():
         listing = find_listing(address)
@@ -272,7 +272,7 @@ def download_files(
     *,
     copy_file: _CopyFile = link_or_copy,
 ) -> int:
-    """Bring the files of a listing into a cached version, and return how many had to be downloaded."""
+    """Fetch the files of a listing into a cached version, and return how many had to be downloaded."""
     folder = version.content
     paths = {name: folder if listing.is_single else folder / name for name in listing.files}
     missing = {name: path for name, path in paths.items() if not path.is_file()}
@@ -304,7 +304,7 @@ def download_files(
 
 
 def run_transfers(jobs: Sequence[Callable[[], None]], counter: TransferProgress) -> None:
-    """Run downloads in a few threads; the first failure, or Ctrl-C, stops the others at their next chunk."""
+    """Fetch, or upload, in a few threads; the first failure, or Ctrl-C, stops the others at their next chunk."""
     with ThreadPoolExecutor(PARALLEL_FILES) as pool:
         futures = [pool.submit(job) for job in jobs]
         try:

@@ -38,7 +38,7 @@ _HEX = set("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file in a listing and the object that holds its bytes."""
+    """A file in an object list, and the object that holds its bytes."""
 
     bytes: int
     sha256: str
@@ -58,7 +58,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class ObjectListing:
-    """The files of an artifact, a folder or a pattern on object storage; a single object is a listing of one."""
+    """List of the objects of an artifact, a folder or a pattern on object storage; a single object is a list of one."""
 
     base: Address
     files: dict[str, ListedFile]
@@ -94,7 +94,7 @@ def encode_listing(listing: ObjectListing) -> bytes:
 
 
 def decode_listing(base: Address, data: bytes, place: object) -> ObjectListing:
-    """Parse a listing that `encode_listing` wrote; anything else is refused, since its names become files."""
+    """Parse an object list that `encode_listing` wrote; anything else is refused, since its names become files."""
     try:
         payload = json.loads(data)
         if payload["format"] != FORMAT:
@@ -132,7 +132,7 @@ def _is_valid(file: ListedFile) -> bool:
 
 
 def read_listing(address: Address) -> ObjectListing | None:
-    """Return the listing that `push` wrote at an address, None where there is none."""
+    """Return the object list that `push` wrote at an address, None where there is none."""
     place = address / LISTING_NAME
     data = read_small_object(place)
     if data is None:
@@ -145,7 +145,7 @@ def read_listing(address: Address) -> ObjectListing | None:
 
 
 def find_listing(address: Address) -> ObjectListing:
-    """Return the listing of an address, which may be a pattern or a single object; refused if nothing is there."""
+    """Return the object list of an address, which may be a pattern or a single object; refused if nothing is there."""
     if address.is_pattern:
         return _match_pattern(address)
     if listing := read_listing(address):
@@ -220,7 +220,7 @@ def _with_hashes(address: Address, stored: dict[str, ObjectInfo]) -> dict[str, L
 
 
 def manifest_hashes(name: str, data: bytes) -> dict[str, tuple[int, str]]:
-    """Return size and hash of the files that a manifest at `name` lists, by name; empty for another program's."""
+    """Return size and hash of the objects that a manifest at `name` lists, by name; empty for another program's."""
     parent = name.removesuffix(MANIFEST)
     try:
         manifest = json.loads(data)

@@ -52,7 +52,7 @@ def is_address(text: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of an object, or of all objects whose keys begin alike: scheme, bucket and key."""
+    """An address on object storage, of an object or of all whose keys begin alike: scheme, bucket and key."""
 
     scheme: str
     bucket: str
@@ -60,7 +60,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str | Path) -> Address:
-        """Parse an address such as s3://bucket/folder; keys, passwords and bare buckets are refused."""
+        """Parse an object-storage address such as s3://bucket/folder; keys, passwords and bare buckets are refused."""
         match = _ADDRESS.fullmatch(str(text))
         if match is None:
             raise UserError(
@@ -106,7 +106,7 @@ class Address:
         return _WILD.search(self.key) is not None
 
     def before_pattern(self) -> tuple[str, str]:
-        """Return the folder to search, empty for the bucket itself, and the pattern within it.
+        """Return the folder of object storage to search, empty for the bucket itself, and the pattern within it.
 
         >>> Address.parse("s3://lab/dump/2026/part-*/x.gz").before_pattern()
         ('dump/2026', 'part-*/x.gz')
@@ -117,7 +117,7 @@ class Address:
 
 
 def check_object_name(name: str, place: object) -> str:
-    """Return the name of an object, refused where a file of that name would lie elsewhere or break a terminal.
+    """Return a name on object storage, refused where a file of that name would lie elsewhere or break a terminal.
 
     >>> check_object_name("papers/year.npy", "s3://lab/corpus")
     'papers/year.npy'
@@ -146,7 +146,7 @@ def check_object_name(name: str, place: object) -> str:
 
 
 def check_object_names(names: list[str], place: object) -> None:
-    """Check every object name, and that none is a file and a folder at once."""
+    """Check every name on object storage, and that none is a file and a folder at once."""
     known = {check_object_name(name, place) for name in names}
     for name in names:
         parent = name.rpartition("/")[0]
@@ -264,7 +264,7 @@ def _gcs_file_system(anonymous: bool) -> Any:
 
 @contextmanager
 def explain_storage_errors(address: Address) -> Iterator[None]:
-    """Turn errors of the storage inside the block into one line about the object."""
+    """Turn errors of object storage inside the block into one line about the object."""
     try:
         yield
     except FileNotFoundError:
@@ -301,7 +301,7 @@ def _has_credentials() -> bool:
 
 
 def list_objects(address: Address) -> dict[str, ObjectInfo]:
-    """Return the objects below an address by their relative names, sorted; empty where there are none."""
+    """Return the objects on storage below an address by their relative names, sorted; empty where there are none."""
     from pyarrow import fs
 
     below = f"{address.path}/"
@@ -322,7 +322,7 @@ def _path(info: Any) -> str:
 
 
 def stat_object(address: Address) -> ObjectInfo | None:
-    """Return size and modification time of one object, None where there is none."""
+    """Return size and modification time of one object on storage, None where there is none."""
     from pyarrow import fs
 
     with explain_storage_errors(address):
@@ -340,7 +340,7 @@ def open_object(address: Address) -> Iterator[Any]:
 
 
 def read_small_object(address: Address, max_bytes: int = 256 * 2**20) -> bytes | None:
-    """Return the bytes of a small object, None where there is none."""
+    """Return the bytes of a small object on storage, None where there is none."""
     try:
         with open_object(address) as stream, explain_storage_errors(address):
             data = bytes(stream.read(max_bytes + 1))
@@ -377,7 +377,7 @@ def move_object(source: Address, target: Address) -> None:
 
 
 class TransferProgress:
-    """Advances a progress line from several threads, and tells them to stop."""
+    """Advances the progress line of object-storage transfers from several threads, and tells them to stop."""
 
     def __init__(self, advance: Any) -> None:
         self._advance, self._lock = advance, threading.Lock()

@@ -78,7 +78,7 @@ from citeweave.remote.object_storage import (
 )
 
 
-def upload(path: Path, address: Address, sha256: str, counter: TransferProgress) -> None:
+def _upload(path: Path, address: Address, sha256: str, counter: TransferProgress) -> None:
     """Upload a file while hashing it; refused if the hash is not the expected one."""
     digest = hashlib.sha256()
     with open_input(path) as file:
@@ -108,7 +108,7 @@ def _push_file(path: Path, address: Address, *, overwrite: bool, reporter: Repor
     place = _temporary_object(address) if size <= MAX_MOVED_BYTES else address
     with reporter.task(f"sending to {address}", total=size, unit="bytes") as advance:
         try:
-            upload(path, place, sha256, TransferProgress(advance))
+            _upload(path, place, sha256, TransferProgress(advance))
             info = stat_object(place)
             if info is None or info.bytes != size:
                 raise InputError(f"{address} did not arrive complete; run the same command again")
@@ -157,7 +157,7 @@ def push(
     cache: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> PushResult:
-    """Upload a folder or a file; what differs at the address is replaced with `overwrite`, or where it still is `base`."""
+    """Push a folder or file to an address; what differs there is replaced with `overwrite`, or if it still is `base`."""
     source = Path(folder)
     place = address if isinstance(address, Address) else Address.parse(address)
     if place.is_pattern:
@@ -237,7 +237,7 @@ class _Push:
             counter = TransferProgress(advance)
 
             def send(name: str) -> None:
-                upload(self.folder / name, placed.object_of(name), placed.files[name].sha256, counter)
+                _upload(self.folder / name, placed.object_of(name), placed.files[name].sha256, counter)
                 self.journal.arrive(placed.files[name])
 
             run_transfers([partial(send, name) for name in missing], counter)
@@ -347,7 +347,7 @@ def _visible_names(folder: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """How many files and bytes were copied to which target."""
+    """How many files and bytes a copy pushed or fetched, and to which target."""
 
     target: str
     files: int
@@ -364,7 +364,7 @@ def copy(
     cache: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> CopyResult:
-    """Copy an artifact, any folder, or a file; at least one of source and target is an address."""
+    """Push or fetch a copy of an artifact, any folder, or a file; at least one of source and target is an address."""
     if is_address(target):
         local = fetch(source, cache=cache, reporter=reporter) if is_address(source) else Path(source)
         destination = Address.parse(target)
@@ -421,7 +421,7 @@ _BASE = "base.json"
 
 
 class PendingUpload:
-    """The output of a command that writes to an address: a local folder that is pushed at the end."""
+    """Output of a command that will be pushed: a local folder, uploaded to its address at the end."""
 
     def __init__(self, address: Address, cache: Path | None = None) -> None:
         self.address, self._cache, self._slot = address, cache, CacheSlot(address, cache)
@@ -431,7 +431,7 @@ class PendingUpload:
 
     @contextmanager
     def prepare(self, reporter: Reporter = QUIET, *, must_exist: bool = False) -> Iterator[PendingUpload]:
-        """Prepare the local folder; a second process that writes to the same address is refused."""
+        """Prepare the local folder to push; a second process that writes to the same address is refused."""
         self._reporter = reporter
         if self.address.is_pattern:
             raise UserError(f"{self.address} is a pattern; name one folder to write to")

@@ -100,7 +100,7 @@ def _connect_ray(address: str, cores: int) -> Iterator[ModuleType]:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address where nothing, or something other than Ray, answers."""
+    """Refuse an address for the Ray executor where nothing, or something other than Ray, answers."""
     host, colon, port = address.removeprefix(CLIENT_SCHEME).rpartition(":")
     if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
         raise UserError(f"--on: {address!r} is not an address; it must be HOST:PORT, ray://HOST:PORT, local or auto")
@@ -149,7 +149,7 @@ def _one_line(error: BaseException) -> str:
 
 
 class PendingShards:
-    """The shards that are still to be made: waiting, assigned to a worker, failed before, or left out."""
+    """Shards that the Ray executor still has to make: waiting, assigned to a worker, failed before, or left out."""
 
     def __init__(self, numbers: Sequence[int], tries: int) -> None:
         self.total, self.tries = len(numbers), tries
@@ -176,7 +176,7 @@ class PendingShards:
         return [number for number, (who, _) in self._out.items() if who == worker]
 
     def assign(self, worker: str, nodes: Mapping[str, str], max_shards: int = 2) -> int | None:
-        """Assign a shard to a worker that has fewer than `max_shards`; None where there is none for it now.
+        """Assign a shard of the Ray executor to a worker with fewer than `max_shards`; None where there is none now.
 
         `nodes` maps every ready worker to its node.
         """
@@ -210,7 +210,7 @@ class PendingShards:
         self._waiting.appendleft(number)
 
     def record_failure(self, number: int, reason: str, *, died: bool = False) -> bool:
-        """Count a failure of a shard; return whether it was the last one, and the shard is left out."""
+        """Count a shard's failure in the Ray executor; return whether it was the last one, and the shard is left out."""
         self._failures[number].append(self._out.pop(number))
         if died:
             self._alone.add(number)
@@ -257,7 +257,7 @@ class RayExecutor:
 
     @property
     def gpus(self) -> bool:
-        """Return whether a task that wants GPUs gets them on this cluster."""
+        """Return whether a task that wants GPUs gets them from this Ray executor."""
         if self.options.gpus <= 0:
             return False
         if self.options.address == "local":  # known without starting the cluster
@@ -265,7 +265,7 @@ class RayExecutor:
         return has_gpus(self._joined())
 
     def make(self, task: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield every shard once, as it finishes; raise `ShardError` at the end if some could not be made."""
+        """Yield every shard that the Ray executor makes, as it finishes; `ShardError` at the end if some failed."""
         if not len(numbers):
             return
         ray = self._joined()
@@ -300,7 +300,7 @@ class _ShardLoop:
         self._last_check = -_NODE_CHECK_SECONDS
 
     def step(self) -> Iterator[tuple[int, bytes]]:
-        """Start workers, assign shards, and wait for one reply."""
+        """Take one step of the Ray executor: start workers, assign shards, and wait for one reply."""
         self._start_workers()
         self._assign_shards()
         references = [*self._pool.starting, *self._in_flight]
@@ -387,7 +387,7 @@ class _ShardLoop:
 
 @contextmanager
 def open_executor(text: str, reporter: Reporter = QUIET) -> Iterator[RayExecutor | None]:
-    """Open the executor of `--on`, None where the option is empty and the work is done locally."""
+    """Open the Ray executor of `--on`, None where the option is empty and the work is done locally."""
     if not text:
         yield None
         return

@@ -68,7 +68,7 @@ _FORM = "ray, ray:local, ray:auto, ray:HOST:6379 or ray://HOST:10001, then optio
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What `--on` asks for: where shards are made, by how many workers of which size."""
+    """Which Ray workers `--on` asks for: where shards are made, by how many workers of which size."""
 
     address: str = "local"
     """`local`: a cluster that lives as long as the command; `auto`: the one running on this machine; else an address."""
@@ -96,7 +96,7 @@ class ClusterOptions:
 
 
 def parse_cluster_options(text: str) -> ClusterOptions:
-    """Parse the value of `--on`, such as `ray:local,workers=2`."""
+    """Parse which Ray workers `--on` asks for, such as `ray:local,workers=2`."""
     engine, *parts = [part.strip() for part in text.split(",")]
     if engine.startswith("ray://"):
         address = engine
@@ -125,7 +125,7 @@ PACKAGES = ("numpy", "torch", "tokenizers", "transformers")
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of this process's packages; empty for one that is not installed."""
+    """Return the package versions that Ray workers must share with this process; empty for one that is not installed."""
     versions = {"citeweave": f"{__version__} ({_source()})", "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -136,7 +136,7 @@ def package_versions() -> dict[str, str]:
 
 
 def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Return in words which package versions differ; builds for other devices (2.6.0+cpu, 2.6.0+cu126) do not count.
+    """Say which package versions of Ray workers differ; builds for other devices (2.6.0+cpu, 2.6.0+cu126) do not count.
 
     >>> version_differences({"numpy": "2.4.0", "torch": "2.6.0+cpu"}, {"numpy": "", "torch": "2.6.0+cu126"})
     ['numpy is 2.4.0 here and missing there']
@@ -162,7 +162,7 @@ def _source() -> str:
 
 
 class WorkerFailure(NamedTuple):
-    """An error of a worker as plain data."""
+    """An error of a Ray worker as plain data."""
 
     of_node: bool
     """Whether any other shard would fail on this node too: a missing folder, a full disk."""
@@ -171,7 +171,7 @@ class WorkerFailure(NamedTuple):
 
 
 class ShardWorker:
-    """What runs in a Ray actor: opens a task once and makes its shards."""
+    """What runs in a Ray worker's actor: opens a task once and makes its shards."""
 
     def __init__(self) -> None:
         self._make: Make | None = None
@@ -183,7 +183,7 @@ class ShardWorker:
     def prepare(
         self, maker: str, arguments: Mapping[str, Any], threads: int = 1, *, cards: bool = True
     ) -> int | WorkerFailure:
-        """Open the task; return 2 where one shard can be read while another is computed, else 1, or a failure."""
+        """Open the Ray worker's task; return 2 where one shard is read while another is computed, else 1, or a failure."""
         try:
             os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries loaded from here on
             if not cards:
@@ -195,7 +195,7 @@ class ShardWorker:
             return WorkerFailure(True, _describe_error(error))
 
     def make(self, number: int) -> bytes | WorkerFailure:
-        """Return the bytes of a shard, or a failure; as many calls at a time as `prepare` said."""
+        """Return the bytes of a shard made by this Ray worker, or a failure; `prepare` said how many calls at a time."""
         assert self._make is not None, "prepare comes first"
         try:
             return self._make(number)
@@ -230,7 +230,7 @@ _DEATHS = 3
 
 @dataclass(slots=True)
 class PoolWorker:
-    """One worker of the pool: its node, its Ray actor and whether it is ready."""
+    """One Ray worker of the pool: its node, its actor and whether it is ready."""
 
     name: str
     node: str
@@ -244,7 +244,7 @@ class PoolWorker:
 
 
 class WorkerPool:
-    """The workers on the nodes of a Ray cluster: started, checked, replaced when they die, stopped at the end."""
+    """The pool of Ray workers on the nodes of a cluster: started, checked, replaced when they die, stopped at the end."""
 
     def __init__(
         self, ray: ModuleType, options: ClusterOptions, task: ShardTask, expected: Mapping[str, str], reporter: Reporter
@@ -273,7 +273,7 @@ class WorkerPool:
         return {worker.reply: worker for worker in self.workers.values() if worker.reply is not None}
 
     def start_workers(self, wanted: int) -> None:
-        """Start workers at the free places of all nodes, `wanted` in total at most."""
+        """Start Ray workers at the free places of all nodes, `wanted` in total at most."""
         max_workers = min(wanted, self._options.workers or wanted)
         places = {node["NodeID"]: self._places(node) for node in self._nodes() if node["NodeID"] not in self.excluded}
         for worker in self.workers.values():
@@ -284,7 +284,7 @@ class WorkerPool:
             self._start_on(node)
 
     def handle_reply(self, reference: Any) -> list[PoolWorker]:
-        """Handle a reply of a worker that is not ready yet; return other workers that were stopped because of it."""
+        """Handle a reply of a Ray worker that is not ready yet; return other workers that were stopped because of it."""
         worker = self.starting[reference]
         try:
             reply = self._ray.get(reference)
@@ -317,7 +317,7 @@ class WorkerPool:
         self._late_deaths[worker.node] = 0
 
     def record_death(self, worker: PoolWorker, reason: str) -> list[PoolWorker]:
-        """Record that a ready worker died; return other workers stopped because their node only costs tries."""
+        """Record that a ready Ray worker died; return other workers stopped because their node only costs tries."""
         self.stop(worker)
         self._late_deaths[worker.node] += 1
         there = sum(other.node == worker.node for other in self.workers.values())
@@ -342,7 +342,7 @@ class WorkerPool:
             self._reporter.say(f"node {self.node_address(node)} can hold only {len(there)} workers: {reason}")
 
     def exclude_node(self, node: str, reason: str) -> list[PoolWorker]:
-        """Exclude a node from further work; return the workers stopped there."""
+        """Exclude a node from the pool of Ray workers; return the workers stopped there."""
         stopped = [worker for worker in self.workers.values() if worker.node == node]
         for worker in stopped:
             self.stop(worker)
@@ -404,7 +404,7 @@ def has_gpus(ray: ModuleType) -> bool:
 
 
 def short_error(error: BaseException) -> str:
-    """Return the most informative line of one of Ray's long errors.
+    """Return the most informative line of the long error of a Ray worker.
 
     >>> short_error(ValueError("The actor died.\\n  class_name: W\\nModuleNotFoundError: No module named 'x'\\n"))
     "ModuleNotFoundError: No module named 'x'"
@@ -429,7 +429,7 @@ def squares(
     needs: str = "",
     unless: str = "",
 ) -> Make:
-    """Return a test task that squares numbers; each death and each number made leaves a file in the folder `marks`.
+    """Return a test task for Ray workers that squares numbers; each death and each number leaves a file in `marks`.
 
     No number is made before `together` processes run. `needs` is a path without which a node cannot work; one that begins with
     `unless` may be missing.

@@ -70,7 +70,7 @@ class AspectSuiteOptions:
 
 @dataclass(frozen=True)
 class PlantedPapers:
-    """Papers drawn from a synthetic literature, ascending, with the aspects planted in them."""
+    """Papers of the suite `aspects`, drawn from a synthetic literature, ascending, with the aspects planted in them."""
 
     corpus: Corpus
     truth: PlantedTruth
@@ -88,7 +88,7 @@ class PlantedPapers:
 
     @cached_property
     def texts(self) -> TaskTexts:
-        """The papers in sentences, labeled with their facets."""
+        """The papers of the suite `aspects` in sentences, labeled with their facets."""
         corpus, rows = self.corpus, self.rows
         abstracts = corpus.abstracts.take(rows)
         sentences = [sentence_texts(abstract) for abstract in abstracts]

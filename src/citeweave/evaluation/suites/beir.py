@@ -66,7 +66,7 @@ NO_ANSWER = "questions without relevant papers, which count as 0"
 
 @dataclass(frozen=True)
 class Collection:
-    """One split of a search benchmark in memory: papers, questions and graded answers."""
+    """One split of a BEIR benchmark in memory: papers, questions and graded answers."""
 
     papers: Mapping[str, tuple[str, str]]
     """Id -> title and abstract."""
@@ -336,7 +336,7 @@ def _as_collection(records: Mapping[str, Mapping[str, Any]], split: str) -> Coll
 
 
 def normalize_words(text: str) -> str:
-    """Return a summary or title without case, punctuation and extra spaces, for comparison.
+    """Normalize a summary of SciTLDR, or a title, for BEIR: no case, punctuation and extra spaces.
 
     >>> normalize_words("Keras, for Infinite networks.")
     'keras for infinite networks'

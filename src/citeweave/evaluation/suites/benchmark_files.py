@@ -98,7 +98,7 @@ class DataFolder:
 
 
 def split_files(folder: Path, *splits: str) -> list[Path]:
-    """Return the files of a dataset's first existing split among these; an empty list where there is none."""
+    """Return the files of a benchmark's first existing split among these; an empty list where there is none."""
     for split in splits:
         for form in _FORMATS:
             if existing := find_file(folder / f"{split}{form}"):
@@ -132,7 +132,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_lines(path: Path, *, keys: Sequence[str] = (), ids: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON-lines file, one per line; `keys` and `ids` must be in each, and ids become text.
+    """Yield the objects of a benchmark's JSON-lines file; `keys` and `ids` must be in each, and ids become text.
 
     An id may be a string or an integer: SciRepEval's files hold both.
     """
@@ -157,7 +157,7 @@ def read_json_lines(path: Path, *, keys: Sequence[str] = (), ids: Sequence[str] 
 
 
 def read_qrel(path: Path) -> dict[str, dict[str, int]]:
-    """Read the relevance judgments of a qrel file, `{query: {candidate: grade}}`, in the order of the file.
+    """Read a benchmark's qrel file of relevance judgments, `{query: {candidate: grade}}`, in the order of the file.
 
     A repeated pair is an error, as in pytrec_eval: either grade might be meant.
     """
@@ -182,7 +182,7 @@ def read_qrel(path: Path) -> dict[str, dict[str, int]]:
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV file with a header, each `{column: text}` of these columns; others are left out."""
+    """Yield the rows of a benchmark's CSV file with a header, each `{column: text}` of these columns."""
     with Source(path).open() as stream:
         text = _decode(path, stream.read())
     rows = csv.reader(io.StringIO(text, newline=""))
@@ -205,7 +205,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def read_records(paths: Iterable[Path], columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the records of JSON-lines, CSV or Parquet files, which must have these columns; CSV fields are strings."""
+    """Yield the records of benchmark files (JSON lines, CSV as strings, Parquet), which must have these columns."""
     for path in paths:
         form = _format_of(path)
         if form == ".csv":
@@ -241,7 +241,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def as_id(value: object, what: str) -> str:
-    """Return a paper's or query's id as text; `what` names it in the error."""
+    """Return a paper's or query's id in a benchmark file as text; `what` names it in the error."""
     if isinstance(value, str) and value:
         return value
     if type(value) is int:
@@ -250,7 +250,7 @@ def as_id(value: object, what: str) -> str:
 
 
 def as_grade(value: object, what: str) -> int:
-    """Return a relevance grade as an integer, also where the file has it as `1.0` or as text."""
+    """Return a relevance grade as an integer, also where a benchmark file has it as `1.0` or as text."""
     try:
         number = float(value) if isinstance(value, (int, float, str)) else float("nan")
         grade = int(number)
@@ -307,7 +307,7 @@ def _short(value: object) -> str:
 
 @dataclass
 class BenchmarkPapers:
-    """Titles and abstracts of a benchmark's papers: id -> (title, abstract); the first of a repeated paper counts."""
+    """Papers in benchmark files: id -> (title, abstract); the first of a repeated paper counts."""
 
     known: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -325,7 +325,7 @@ class BenchmarkPapers:
 
 
 def unique(ids: Iterable[str]) -> list[str]:
-    """Return each paper id once, in the order of first appearance.
+    """Return each id of benchmark files once, in the order of first appearance.
 
     >>> unique(["b", "a", "b"])
     ['b', 'a']
@@ -336,7 +336,7 @@ def unique(ids: Iterable[str]) -> list[str]:
 def read_texts(
     data: DataFolder, files: Sequence[Path], ids: Iterable[str], *, lacking: str, fields: Sequence[str] = FIELDS
 ) -> TaskTexts:
-    """Read the texts of papers from these files; without files only ids, and `lacking` names the missing file."""
+    """Read papers' texts from these benchmark files; without files only ids, and `lacking` names the missing one."""
     wanted = unique(ids)
     if not files:
         return TaskTexts.of_ids(wanted, lacking=lacking)
@@ -347,7 +347,7 @@ def read_texts(
 
 
 def read_paper_object(path: Path, wanted: Collection[str]) -> BenchmarkPapers:
-    """Read the wanted papers of one large JSON object, `{id: {"title", "abstract", ...}}`."""
+    """Read the wanted papers of a benchmark file of one large JSON object, `{id: {"title", "abstract", ...}}`."""
     papers = BenchmarkPapers()
     for name, record in read_entries(Source(path)):
         if not isinstance(record, dict):
@@ -365,7 +365,7 @@ def add_papers(
     path: Path,
     fields: Sequence[str] = FIELDS,
 ) -> None:
-    """Add the wanted papers of records: one paper each, or SciRepEval's queries with their candidates."""
+    """Add the wanted papers of a benchmark file's records: one each, or SciRepEval's queries with their candidates."""
     candidates: list[tuple[str, Mapping[str, Any]]] = []
     for record in records:
         for name, paper, is_query in _papers_of(record, path):
@@ -439,7 +439,7 @@ SUITE_KEYS = {
 
 
 def recognize_suite(folder: Path) -> tuple[str, str]:
-    """Return the suite whose files a folder holds, and the file that identifies it; two empty strings for none."""
+    """Return the suite whose benchmark files a folder holds, and the file that identifies it; two "" for none."""
     for suite, names in SUITE_FILES.items():
         for name in names:
             if find_file(folder / name):

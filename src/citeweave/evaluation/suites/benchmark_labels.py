@@ -35,7 +35,7 @@ UNKNOWN = "papers without text, which only the pools name"
 
 
 def guess_kind(cells: Sequence[Any]) -> str:
-    """Guess the kind of a probe's labels: lists are `labels`, fractions or many integers `numbers`, else `classes`."""
+    """Guess the kind of a benchmark's labels: lists are `labels`, fractions or many integers `numbers`, else `classes`."""
     if any(isinstance(cell, list) for cell in cells):
         return "labels"
     numbers = [_number(cell) for cell in cells]
@@ -52,7 +52,7 @@ def as_probe_labels(kind: str, cells: Sequence[Any], where: str) -> NDArray[Any]
 
 
 def as_classes(cells: Sequence[Any], where: str) -> NDArray[Any]:
-    """Return class labels as integers where all of them fit into 64 bits, else as strings."""
+    """Return a benchmark's class labels as integers where all of them fit into 64 bits, else as strings."""
     for place, cell in enumerate(cells):
         if isinstance(cell, bool) or not isinstance(cell, str | int) or cell == "":
             raise InputError(f"{where} record {place + 1} has the label {cell!r}; a class is a string or an integer")
@@ -63,7 +63,7 @@ def as_classes(cells: Sequence[Any], where: str) -> NDArray[Any]:
 
 
 def as_labels(cells: Sequence[Any], where: str) -> NDArray[np.int64]:
-    """Return multi-hot labels, (papers, labels) of 0 and 1."""
+    """Return a benchmark's lists of labels as a multi-hot array, (papers, labels) of 0 and 1."""
     width = len(cells[0]) if cells and isinstance(cells[0], list) else 0
     for place, cell in enumerate(cells):
         if not isinstance(cell, list) or len(cell) != width or not width or not set(cell) <= {0, 1}:
@@ -75,7 +75,7 @@ def as_labels(cells: Sequence[Any], where: str) -> NDArray[np.int64]:
 
 
 def as_numbers(cells: Sequence[Any], where: str) -> NDArray[np.float64]:
-    """Return the labels of a regression probe as finite numbers."""
+    """Return a benchmark's labels for a regression probe as finite numbers."""
     numbers = [_number(cell) for cell in cells]
     for place, number in enumerate(numbers):
         if number is None:
@@ -97,7 +97,7 @@ def _number(cell: Any) -> float | None:
 
 @dataclass(frozen=True)
 class GradedQuery:
-    """A query paper with its candidates and their relevance grades."""
+    """Labels of a benchmark's query paper: its candidates and their relevance grades."""
 
     name: str
     """The name of the query in reports."""
@@ -112,7 +112,7 @@ class GradedQuery:
 
 @dataclass
 class GradedQueries:
-    """Cleaned queries with graded candidates; `counts` are the changes made to them, worded for the suite's notes."""
+    """A benchmark's cleaned labels: queries with graded candidates; `counts` words the changes for the suite's notes."""
 
     queries: list[GradedQuery]
     counts: Counter[str]
@@ -122,7 +122,7 @@ class GradedQueries:
 
 
 def clean_queries(queries: Iterable[GradedQuery], *, relevant: int) -> GradedQueries:
-    """Clean a benchmark's graded candidates: remove each query from its own, and repeats; sort them by id.
+    """Clean a benchmark's labels, the graded candidates: remove each query from its own, and repeats; sort them by id.
 
     The order matters: ASPIRE's files list relevant papers first, so a model that scores all candidates the same would
     be right by the order alone.
@@ -144,7 +144,7 @@ def clean_queries(queries: Iterable[GradedQuery], *, relevant: int) -> GradedQue
 
 
 def add_unknown_papers(texts: TaskTexts, queries: Sequence[GradedQuery]) -> tuple[TaskTexts, int]:
-    """Return the texts with an empty row for every paper that only the pools name, and how many those are."""
+    """Return the texts with an empty row for each paper that only a benchmark's labels name, and how many those are."""
     named: set[str] = {query.paper for query in queries}
     for query in queries:
         named.update(query.candidates)
@@ -164,7 +164,7 @@ def add_unknown_papers(texts: TaskTexts, queries: Sequence[GradedQuery]) -> tupl
 
 
 def make_pools(texts: TaskTexts, queries: Sequence[GradedQuery]) -> Pools:
-    """Turn a benchmark's grades into pools: queries and candidates as rows of the texts, which must have all of them."""
+    """Turn a benchmark's labels into pools: queries and graded candidates as rows of the texts, which have them all."""
     if not queries:
         raise EmptyResultError("no query is left to evaluate; check the split and the folder")
     candidates = np.concatenate([texts.rows(query.candidates) for query in queries])

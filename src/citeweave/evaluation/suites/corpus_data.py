@@ -41,7 +41,7 @@ NO_CITATIONS = "the corpus has no citations"
 
 @dataclass(frozen=True)
 class CorpusSuiteOptions:
-    """Options of a suite made from a corpus: what is held out, how many queries; every draw depends on the seed alone."""
+    """Options of the data of a corpus suite: what is held out, how many queries; draws depend on the seed alone."""
 
     held_out: str = "share:0.1"
     """Citing papers whose references are held out: `year:2016` (from that year on) or `share:0.1` (of all papers)."""
@@ -102,7 +102,7 @@ def _parse_hold_out_rule(text: str) -> HoldOutRule:
 
 
 def held_out_rows(corpus: Corpus, options: CorpusSuiteOptions) -> NDArray[np.bool_]:
-    """Return whether each paper of the corpus is held out, (papers,): a model must not be trained on its references."""
+    """Return which papers the data of a corpus suite hold out, (papers,): a model must not learn from their references."""
     rule = _parse_hold_out_rule(options.held_out)
     try:
         if rule.year:
@@ -117,7 +117,7 @@ def held_out_rows(corpus: Corpus, options: CorpusSuiteOptions) -> NDArray[np.boo
 
 
 def training_graph(corpus: Corpus, options: CorpusSuiteOptions | None) -> CitationGraph:
-    """Return the citations that a model may learn from: all but those of held-out papers; without options, all."""
+    """Return a corpus suite's citations to learn from: all but those of held-out papers; without options, all."""
     trained = slice(None) if options is None else ~held_out_rows(corpus, options)[corpus.citing]
     return graph_from_edges(
         corpus.citing[trained],
@@ -148,7 +148,7 @@ class TaskUnavailableError(Exception):
 
 
 class PaperFields(NamedTuple):
-    """The first field of study of every paper of the corpus."""
+    """The first field of study of every paper, among the data of a corpus suite."""
 
     names: Sequence[str]
 
@@ -158,7 +158,7 @@ class PaperFields(NamedTuple):
 
 @dataclass(frozen=True)
 class SuiteData:
-    """A corpus and what its suite's tasks share, each computed once, when it is first needed."""
+    """Data of a corpus suite: the corpus and what its tasks share, each computed once, when it is first needed."""
 
     corpus: Corpus
     options: CorpusSuiteOptions
@@ -212,7 +212,7 @@ class SuiteData:
 
     @cached_property
     def citing_queries(self) -> Rows:
-        """Held-out papers with references in the corpus, in the order in which tasks use them as queries."""
+        """A corpus suite's held-out papers with references in the corpus, in the order that all its tasks share."""
         self.require_citations()
         cites = np.diff(self.graph.cited.offsets) > 0  # (papers,)
         queries = np.flatnonzero(self.held_out & cites & self.has_title)
@@ -239,7 +239,7 @@ class SuiteData:
         return PaperFields(list(places), codes)
 
     def first_distinct(self, rows: Rows, count: int, banned: NDArray[np.uint64]) -> Rows:
-        """Return the first `count` rows with a title whose `title_keys` are neither banned nor repeated."""
+        """Return a corpus suite's first `count` rows with a title whose `title_keys` are neither banned nor repeated."""
         rows = rows[self.has_title[rows]]
         keys = self.title_keys[rows]
         fresh = ~np.isin(keys, banned)

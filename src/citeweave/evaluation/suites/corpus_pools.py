@@ -58,7 +58,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class HardCandidates(NamedTuple):
-    """Candidates of a pool that are hard to tell from relevant papers."""
+    """Candidates of a corpus suite's pool that are hard to tell from relevant papers."""
 
     kind: str
     rows: Rows
@@ -70,7 +70,7 @@ class HardCandidates(NamedTuple):
 
 @dataclass(frozen=True)
 class RowPools:
-    """The pools of one task, by rows of the corpus."""
+    """The pools of one task of a corpus suite, by rows of the corpus."""
 
     queries: Rows
     offsets: NDArray[np.int64]
@@ -88,7 +88,7 @@ class RowPools:
 
 @dataclass
 class PoolBuilder:
-    """Draws the pools of one task, query by query."""
+    """Draws the pools of one task of a corpus suite, query by query."""
 
     data: SuiteData
     task: str
@@ -114,7 +114,7 @@ class PoolBuilder:
         field_rows: Rows = _NONE,
         group: str = "",
     ) -> None:
-        """Draw a query's pool; `relevant` are all relevant papers, best first, `banned` others that are no negatives.
+        """Draw a query's pool from the corpus; `relevant` are relevant papers, best first, `banned` never negatives.
 
         Random papers come from `field_rows` first. A query without relevant papers or negatives is left out.
         """
@@ -142,7 +142,7 @@ class PoolBuilder:
         self.groups.append(group)
 
     def finish(self, *, grouped: bool = False, why_none: str = "no query has relevant papers") -> RowPools:
-        """Return the pools of all queries that were added."""
+        """Return the pools of corpus rows of all queries that were added."""
         if not self.queries:
             raise TaskUnavailableError(why_none)
         sizes = [len(rows) for rows in self.candidates]
@@ -181,7 +181,7 @@ class PoolBuilder:
 
 
 def make_cite(data: SuiteData) -> RowPools:
-    """Draw the pools of `cite`: what a held-out paper cites, among random papers."""
+    """Draw the corpus suite's pools of `cite`: what a held-out paper cites, among random papers."""
     builder = PoolBuilder(data, "cite")
     for query in data.citing_queries.tolist():
         builder.add(query, find_cited(data, query), find_connected(data, query))
@@ -191,7 +191,7 @@ def make_cite(data: SuiteData) -> RowPools:
 
 
 def make_hard_cite(data: SuiteData) -> RowPools:
-    """Draw the pools of `hard_cite`; a query without a second hop would be the same as in `cite` and is left out."""
+    """Draw the corpus suite's pools of `hard_cite`; a query without a second hop would be as in `cite` and is left out."""
     builder = PoolBuilder(data, "hard_cite")
     for query in data.citing_queries.tolist():
         hop = find_second_hop(data, query)
@@ -206,7 +206,7 @@ def make_hard_cite(data: SuiteData) -> RowPools:
 
 
 def make_cocite(data: SuiteData) -> RowPools:
-    """Draw the pools of `cocite`: pairs that only held-out papers cite together, so that training has not seen them."""
+    """Draw the corpus suite's pools of `cocite`: pairs that only held-out papers cite together, unseen in training."""
     data.require_citations()
     held, signal = data.held_graph, Signal("cocited", longest=MAX_LIST)
     queries = np.flatnonzero((np.diff(held.citing.offsets) > 0) & data.has_title)
@@ -227,7 +227,7 @@ def make_cocite(data: SuiteData) -> RowPools:
 
 
 def make_couple(data: SuiteData) -> RowPools:
-    """Draw the pools of `couple`: shared references; queries with references in the corpus come first, as in other tasks."""
+    """Draw the corpus suite's pools of `couple`: shared references; queries with references in the corpus come first."""
     outside = data.corpus.references_outside("citing")
     inside = data.citing_queries if len(data.corpus.citing) or not len(outside) else np.zeros(0, np.int64)
     others = np.setdiff1d(outside[data.held_out[outside] & data.has_title[outside]], inside)
@@ -256,9 +256,9 @@ def find_connected(data: SuiteData, query: int) -> Rows:
 
 
 def find_second_hop(data: SuiteData, query: int) -> Rows:
-    """Return papers cited by those that the query cites, and not connected to it, in an order that every task shares.
+    """Find hard candidates for a pool of the corpus suite: papers cited by what the query cites, not connected to it.
 
-    Reference lists of held-out papers are not used.
+    They come in an order that every task shares. Reference lists of held-out papers are not used.
     """
     graph = data.graph
     cited = graph.cited.row(query)
@@ -336,7 +336,7 @@ class _IntentPools:
 
 
 def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
-    """Draw the pools of an intent, plain and mixed; `graph` has all citations of the corpus with their intents."""
+    """Draw a corpus suite's pools of an intent, plain and mixed; `graph` has all citations with their intents."""
     plain, mixed, keys = _IntentPools(), _IntentPools(), data.title_keys
     for query in data.citing_queries.tolist():
         if len(plain.queries) == data.options.queries:

@@ -100,7 +100,7 @@ class FieldGroups(NamedTuple):
 
 
 def make_mdcr(data: SuiteData) -> RowPools:
-    """Draw the pools of `mdcr`: cited papers among papers near by words, by graph, by fame, and random ones of the field."""
+    """Draw the corpus suite's task `mdcr`: cited papers among papers near by words, graph or fame, and random ones."""
     groups = _group_by_field(data)
     queries = _take_turns(data.citing_queries, groups.codes)
     builder = PoolBuilder(data, "mdcr", NEGATIVES)
@@ -188,7 +188,7 @@ def _most_cited(data: SuiteData, groups: FieldGroups) -> list[Rows]:
 
 @dataclass(frozen=True)
 class RowProbe:
-    """The training and test papers of a probe, by rows of the corpus, with their labels."""
+    """A probe task of the corpus suite: its training and test papers, by rows of the corpus, with their labels."""
 
     kind: str
     train: Rows
@@ -203,7 +203,7 @@ class RowProbe:
 
 
 def make_field(data: SuiteData) -> RowProbe:
-    """Draw the papers of the probe `field`: the largest fields as classes."""
+    """Draw the corpus suite's task `field`, a probe: the largest fields as classes."""
     names, codes = data.fields
     rows = data.order[codes[data.order] >= 0][: data.options.field_papers]
     if not len(rows):
@@ -234,7 +234,7 @@ def make_year(data: SuiteData) -> RowProbe:
 
 
 def make_citations(data: SuiteData) -> RowProbe:
-    """Draw the papers of the probe `citations`; the source's counts if most papers have one: a mix is not one scale."""
+    """Draw the corpus suite's task `citations`, a probe; the source's counts if most papers have one, never a mix."""
     corpus = data.corpus
     counts: NDArray[np.integer[Any]] = corpus.citation_counts
     is_known = counts != UNKNOWN_COUNT
@@ -284,7 +284,7 @@ class CorpusSearch:
 
 
 def make_title(data: SuiteData) -> CorpusSearch:
-    """Draw the search `title`; candidates are rows of their own, `ID#abstract`, since a paper's vector knows its title."""
+    """Draw the corpus suite's task `title`, a search; candidates are rows `ID#abstract`, since vectors know titles."""
     corpus = data.corpus
     has_both = data.has_title & (corpus.abstracts.lengths() > 0)
     rows = _drop_copies(data, data.order[has_both[data.order]])[: data.options.search_papers]
@@ -308,7 +308,7 @@ def make_title(data: SuiteData) -> CorpusSearch:
 
 
 def make_summary(data: SuiteData) -> CorpusSearch | None:
-    """Draw the search `summary`; None where the source has no summaries."""
+    """Draw the corpus suite's task `summary`, a search; None where the source has no summaries."""
     corpus = data.corpus
     mentioning = _rows_mentioning(corpus.extras, SUMMARY_KEYS)
     mentioning = mentioning[data.has_title[mentioning]]

@@ -97,7 +97,7 @@ RULE = RankingRule(metrics=("map", "ndcg"), distance="cosine")
 
 
 def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, reporter: Reporter = QUIET) -> Suite:
-    """Draw the suite `corpus`: the tasks that a corpus can give; the same corpus and options give the same tasks."""
+    """Draw the suite `corpus` from a corpus: the tasks it can give; the same corpus and options give the same tasks."""
     options = options or CorpusSuiteOptions()
     data = SuiteData(corpus, options)
     drawn, not_evaluated = _make_corpus_tasks(data, reporter)

@@ -44,7 +44,7 @@ GENERATED_SUITES = {
 
 
 def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:
-    """Read a published suite from the folder of its files."""
+    """Read a published suite by its name in the registry, from the folder of its files."""
     choose(name, SUITES, "--suite")
     folder = Path(folder)
     if not folder.is_dir():
@@ -56,7 +56,7 @@ def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:
 
 @dataclass(frozen=True)
 class SuiteSpec:
-    """Which suite to evaluate: its name, folder, split and options, from which any process reads the same suite."""
+    """Which suite of the registry to evaluate: name, folder, split and options, by which any process reads the same."""
 
     name: str
     data: Path
@@ -80,7 +80,7 @@ class SuiteSpec:
         choose(self.name, [*SUITES, *GENERATED_SUITES], "--suite")
 
     def read(self, reporter: Reporter = QUIET) -> Suite:
-        """Read the suite from its files, or draw it from its corpus."""
+        """Read the suite that the registry has by this name from its files, or draw it from its corpus."""
         if self.name == from_corpus.NAME:
             return from_corpus.make_suite(Corpus.open(self.data), self.corpus_options, reporter=reporter)
         if self.name == from_corpus.INTENT_SUITE:
@@ -95,7 +95,7 @@ class SuiteSpec:
         return read_suite(self.name, self.data, split=self.split)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the suite's spec as JSON with absolute folders, so that another process can read the suite."""
+        """Return which suite of the registry this is as JSON with absolute folders, for another process to read."""
         overlay = None if self.intents is None else str(self.intents.absolute())
         return {
             "name": self.name,

@@ -49,7 +49,7 @@ class Judgments:
 
 @dataclass(frozen=True)
 class ReviewerMatching:
-    """The hard and soft judgments of reviewers, and the papers of each reviewer."""
+    """Benchmark of reviewer matching: the hard and soft judgments of reviewers, and the papers of each reviewer."""
 
     hard: Judgments
     soft: Judgments | None
@@ -99,7 +99,7 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
 
 
 def read_people(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, list[str]]:
-    """Return each reviewer's papers; the last line of a repeated person counts, as in SciRepEval."""
+    """Read each reviewer's papers from SciRepEval's reviewer matching; the last line of a repeated person counts."""
     people = {}
     for record in records:
         person, papers = as_id(record.get("r_id"), f"{path}: r_id"), record.get("papers")
@@ -128,7 +128,7 @@ def read_judgments(records: Iterable[Mapping[str, Any]], path: Path) -> Judgment
 def make_matching_tasks(
     matching: ReviewerMatching, papers: TaskTexts, *, metrics: tuple[str, ...] = METRICS, prefix: str = ""
 ) -> tuple[RankingTask, ...]:
-    """Return the reviewer tasks `hard` and `soft`, named after `prefix`; `papers` are the texts of `paper_ids`."""
+    """Return the reviewer-matching tasks `hard` and `soft`, named after `prefix`; `papers` are texts of `paper_ids`."""
     soft = matching.soft.pools if matching.soft else {}
     persons = unique(
         [*matching.papers, *(name for pools in (matching.hard.pools, soft) for pool in pools.values() for name in pool)]
@@ -152,7 +152,7 @@ def make_matching_tasks(
 
 
 def matching_notes(matching: ReviewerMatching) -> Iterable[str]:
-    """Yield notes about reviewer data: repeated pairs, reviewers without papers, queries without ranked pairs."""
+    """Yield notes on a reviewer benchmark: repeated pairs, reviewers without papers, queries without ranked pairs."""
     for name, judgments in (("hard", matching.hard), ("soft", matching.soft)):
         if judgments and judgments.repeated:
             yield f"{judgments.repeated} pairs of the {name} file are repeated; the first counts, as in SciRepEval"

@@ -68,7 +68,7 @@ class _ScidocsTasks:
     not_evaluated: dict[str, str] = field(default_factory=dict)
 
     def has(self, task: str, *names: str) -> bool:
-        """Return whether the folder has a task's files; if not, record the reason."""
+        """Return whether SciDocs' folder has a task's files; if not, record the reason."""
         absent = self.data.absent(*names)
         if absent:
             which = "which is" if len(absent) == 1 else "which are"

@@ -48,7 +48,7 @@ PAPERS = "papers come from the corpus"
 
 @dataclass(slots=True)
 class ConversionInputs:
-    """The files of an import of samples, by role, and those that are not read."""
+    """The files to convert in an import of samples, by role, and those that are not read."""
 
     format: str
     guessed: bool
@@ -172,7 +172,7 @@ _READERS_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class FormatReader:
-    """How a sample format is recognized and read."""
+    """How a sample format to convert from is recognized and read."""
 
     recognize: Recognizer
     read: Callable[[Sequence[Source], Sequence[Source], PaperLookup, Tally], Iterator[SampleBlock]]
@@ -224,7 +224,7 @@ def export_samples(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> dict[str, Any]:
-    """Write samples in the format `to` into a folder; return the counts of written and rejected records."""
+    """Convert samples to the format `to` in a folder; return the counts of written and rejected records."""
     writer, options = WRITERS[choose(to, WRITERS, "--to")], options or ExportOptions()
     _refuse_foreign_options(options, to)
     check_rows(samples, corpus)
@@ -249,7 +249,7 @@ def import_samples(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Samples:
-    """Import samples of another format into a new folder of samples, whose rows are those of the corpus.
+    """Convert samples of another format into a new folder of samples, whose rows are those of the corpus.
 
     `files` are files, or folders with files. A folder that already holds the same import is opened.
     """

@@ -97,7 +97,7 @@ Item = TypeVar("Item")
 
 
 def blocks(items: Iterable[Item], size: int = ROWS) -> Iterator[list[Item]]:
-    """Yield items in lists of at most `size`.
+    """Yield triplet rows or other items in lists of at most `size`.
 
     >>> list(blocks("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
@@ -108,7 +108,7 @@ def blocks(items: Iterable[Item], size: int = ROWS) -> Iterator[list[Item]]:
 
 
 def known_rows(rows: NDArray[np.int32], tally: Tally, kind: str) -> NDArray[np.int32]:
-    """Return the records, (n, 2 + negatives), whose papers are all in the corpus and all different; count the others."""
+    """Return the triplet rows, (n, 2 + negatives), whose papers are all in the corpus and different; count the others."""
     missing = rows < 0
     outside = [missing[:, 0], missing[:, 1], missing[:, 2:].any(axis=1)]
     twice = (np.diff(np.sort(rows, axis=1), axis=1) == 0).any(axis=1)
@@ -121,7 +121,7 @@ def known_rows(rows: NDArray[np.int32], tally: Tally, kind: str) -> NDArray[np.i
 
 
 def paired_samples(triplets: Iterable[NDArray[np.int32]]) -> Iterator[SampleBlock]:
-    """Group triplets, in blocks of shape (n, 3) in their order, into samples."""
+    """Group triplet rows, in blocks of shape (n, 3) in their order, into samples."""
     pending = _PendingSamples()
     for block in triplets:
         for query, positive, negative in block.tolist():
@@ -133,7 +133,7 @@ def paired_samples(triplets: Iterable[NDArray[np.int32]]) -> Iterator[SampleBloc
 
 
 def grouped_samples(rows: Iterable[NDArray[np.int32]]) -> Iterator[SampleBlock]:
-    """Yield one sample for every row of query, positive and negatives, (2 + negatives,), block by block."""
+    """Yield one sample for every triplet row with any number of negatives, (2 + negatives,), block by block."""
     for block in rows:
         if len(block):
             yield block_from_lists(
@@ -156,7 +156,7 @@ class _PendingSamples:
         self.size = 0
 
     def add(self, query: int, positive: int, negative: int) -> None:
-        """Add a triplet to the last sample, or start a new one."""
+        """Add a triplet row to the last sample, or start a new one."""
         continues = self._anchors and self._anchors[-1] == query and len(self._positives[-1]) < MAX_SAMPLE
         if not continues or positive in self._seen or negative in self._seen:
             self._anchors.append(query)
@@ -169,7 +169,7 @@ class _PendingSamples:
         self.size += 1
 
     def take(self, *, last: bool = False) -> SampleBlock:
-        """Return the complete samples: all but the one that may still grow."""
+        """Return the complete samples of the triplet rows so far: all but the one that may still grow."""
         end = len(self._anchors) if last else len(self._anchors) - 1
         block = block_from_lists(
             self._anchors[:end],
@@ -197,7 +197,7 @@ PaperRows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class ExportedSamples:
-    """Samples to export with their corpus, options and counts, as the writers of all formats use them."""
+    """Samples to write as triplet rows, with their corpus, options and counts, as the writers of all formats use them."""
 
     samples: Samples
     corpus: Corpus
@@ -206,7 +206,7 @@ class ExportedSamples:
     advance: Advance
 
     def triplets(self, *, with_text: bool) -> Iterator[PaperRows]:
-        """Yield anchor, positive and negative in blocks of shape (n, 3); count triplets without text."""
+        """Yield triplet rows, anchor, positive and negative, in blocks of shape (n, 3); count those without text."""
         triplets = self.samples.triplets()
         self.count_samples(needs_negatives=True)
         self.tally.counts["triplets"] = Count()
@@ -216,7 +216,7 @@ class ExportedSamples:
             yield self.writable(block, "triplets", with_text=with_text)
 
     def count_samples(self, *, needs_negatives: bool) -> None:
-        """Count the samples that have a positive and, if the format needs them, negatives."""
+        """Count the samples that give triplet rows: with a positive and, if the format needs them, negatives."""
         self.tally.counts["samples"] = count = Count()
         no_positive = np.diff(self.samples.positives.offsets) == 0
         no_negative = (np.diff(self.samples.negatives.offsets) == 0) & ~no_positive & needs_negatives
@@ -225,7 +225,7 @@ class ExportedSamples:
         count.kept = len(self.samples) - int(no_positive.sum()) - int(no_negative.sum())
 
     def writable(self, block: PaperRows, kind: str, *, with_text: bool) -> PaperRows:
-        """Return the rows of a block, (n, papers), whose papers all have text, if the format writes texts."""
+        """Return the triplet rows of a block, (n, papers), whose papers all have text, if the format writes texts."""
         self.tally.counts.setdefault(kind, Count())
         rows = block[self.has_text(block).all(axis=1)] if with_text else block
         self.tally.reject(kind, NO_TEXT, len(block) - len(rows))
