@@ -187,8 +187,9 @@ def test_two_devices_give_the_bytes_of_one(bert, encoder, corpus, tmp_path):
         embed_papers(corpus, [first, load_encoder(bert, device="cpu", pooling="mean")], tmp_path / "x")
 
 
-def test_the_failure_of_one_device_stops_the_other_and_keeps_the_shards(bert, encoder, corpus, tmp_path):
-    sound, rest = watched(load_encoder(bert, device="cpu")), watched(encoder)
+def test_the_failure_of_one_device_stops_the_other_and_keeps_the_shards(bert, corpus, tmp_path):
+    encoder, other = (load_encoder(bert, device="cpu", batch_tokens=16) for _ in range(2))  # stops between two batches
+    sound, rest = watched(other), watched(encoder)
     options, before = EmbeddingOptions(shard=5), threading.active_count()
     with pytest.raises(KeyboardInterrupt):
         embed_papers(corpus, [watched(encoder, 0), sound], tmp_path / "v", options)
