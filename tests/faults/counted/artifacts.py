@@ -205,7 +205,7 @@ def _kept(place: Path) -> dict[str, Path]:
     run = RunFolder(place / "run", {"recipe": {"seed": 1}}, QUIET)
     run.open()
     run.run("numbers", {"seed": 1}, lambda folder: {"count": 7})
-    run.keep(result={"cite.map": 35.0})
+    run.record_values(result={"cite.map": 35.0})
     for step in (1, 2):
         weights, optimizer = new_weights(step)
         save_checkpoint(place / "checkpoints", step, weights, optimizer, {"note": "x"})

@@ -197,12 +197,12 @@ def begin_changes(trouble: dict[str, Any], counter: mmap.mmap) -> None:
             step()
 
     sys.addaudithook(watch)
-    from citeweave.core import inputs as opening
+    from citeweave.core import inputs
 
-    real = opening._Guarded.readinto
+    real = inputs._InputStream.readinto
 
-    def readinto(self: opening._Guarded, buffer: object) -> int:
+    def readinto(self: inputs._InputStream, buffer: object) -> int:
         step()
         return real(self, buffer)
 
-    opening._Guarded.readinto = readinto  # type: ignore[method-assign]
+    inputs._InputStream.readinto = readinto  # type: ignore[method-assign]
