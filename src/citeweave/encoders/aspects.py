@@ -71,7 +71,7 @@ class AspectHeads:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the aspects' names and weights: equal hashes project equally."""
+        """Hash of the aspect heads' names and weights: equal hashes project equally."""
         digest = hashlib.sha256(repr(self.names).encode())
         for name in self.names:
             for weight, bias in self.layers[name]:

@@ -60,7 +60,7 @@ def batches(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int6
 
 @dataclass(frozen=True, slots=True)
 class BatchResults:
-    """The arrays that batches fill with their results."""
+    """The arrays that batches of texts fill with their results."""
 
     arrays: Sequence[NDArray[Any]]
     places: Callable[[Rows], Sequence[Rows]]
@@ -74,7 +74,7 @@ class BatchResults:
 
 
 class SavedBatches:
-    """The saved batches of one piece of work, such as a shard; its calls of `run_batches` follow each other."""
+    """The saved batches of texts of one piece of work, such as a shard; calls of `run_batches` follow each other."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SavedPart:
         self._files, self._unsaved, self._last = 0, list[Rows](), saved.clock()
 
     def restore(self, texts: int, budget: int) -> tuple[Rows, int, int]:
-        """Fill the arrays from saved batches; return the remaining rows, the budget and how often it was halved."""
+        """Fill the arrays from saved batches of texts; return remaining rows, budget and how often it was halved."""
         is_left, halved = np.ones(texts, bool), 0
         while self._results and self._saves and (path := self._saved.path(self._part, self._files)).exists():
             rows, budget, halved = self._read(path, is_left, self._results)
@@ -132,7 +132,7 @@ class SavedPart:
         return np.flatnonzero(is_left), budget, halved
 
     def add(self, rows: Rows, budget: int, halved: int) -> None:
-        """Note that a batch is done, and save if it is time."""
+        """Note that a batch of texts is encoded, and save if it is time."""
         if not self._saves:
             return
         self._unsaved.append(rows)
@@ -202,7 +202,7 @@ def run_batches(
     saved: SavedBatches = NOT_SAVED,
     reporter: Reporter = QUIET,
 ) -> int:
-    """Call `encode` with the rows of every batch; return how often the budget was halved for lack of memory.
+    """Call `encode` with the rows of every batch of texts; return how often the budget was halved for lack of memory.
 
     With `results` the batches that `saved` holds are restored instead, and those that are done are saved by time.
     """

@@ -135,7 +135,7 @@ KINDS = ("factors", "rows")
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How the change of one matrix is quantized and stored."""
+    """How a compact delta quantizes and stores the change of one matrix."""
 
     kind: str
     count: int

@@ -56,7 +56,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class CodingOption:
-    """One way to compress a matrix, with its tensors, its bytes and its error, among which the budget chooses."""
+    """One way to compress a matrix of an encoder, with its tensors, bytes and error, among which the budget chooses."""
 
     coding: Coding
     tensors: Mapping[str, Tensor]
@@ -75,7 +75,7 @@ class Cosines:
 
 @dataclass(frozen=True, slots=True)
 class MatrixReport:
-    """How the change of one matrix was compressed."""
+    """How the change of one matrix of a trained encoder was compressed."""
 
     coding: Coding | None
     """None where nothing of it is stored."""

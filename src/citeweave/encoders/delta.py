@@ -78,7 +78,7 @@ _ADAPTER = "default"
 
 @dataclass(frozen=True, slots=True)
 class LowRankChange:
-    """The low-rank change (LoRA) of one linear layer."""
+    """The low-rank change (LoRA) of one linear layer in a delta."""
 
     a: Tensor
     """Shape (rank, in)."""
@@ -135,7 +135,7 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The content of delta.json: base, settings, and the layers with low-rank changes."""
+    """The content of a delta's delta.json: base, settings, and the layers with low-rank changes."""
 
     kind: str
     """What was trained: `bias`, `lora`, `all`; for information only."""

@@ -86,7 +86,7 @@ Split = tuple[str, list[str]]
 
 
 class PaperTexts(Sequence[str]):
-    """The texts of a corpus's papers, read slice by slice; empty where a paper has none of the recipe's parts."""
+    """The texts of papers to embed, read slice by slice; empty where a paper has none of the recipe's parts."""
 
     def __init__(self, corpus: Corpus, recipe: TextRecipe) -> None:
         self.corpus, self.recipe = corpus, recipe
@@ -110,7 +110,7 @@ class PaperTexts(Sequence[str]):
         return self.take(np.arange(len(self))[row])
 
     def take(self, rows: NDArray[np.int64]) -> list[str]:
-        """Return the texts of the papers in these rows."""
+        """Return the texts to embed of the papers in these rows."""
         empty = [""] * len(rows)
         parts = [column.take(rows) if name in self.recipe.parts else empty for name, column in self._columns.items()]
         release(*self._columns.values())  # else a corpus that is read from end to end would stay in memory
@@ -282,7 +282,7 @@ def plan_embedding(
 
 
 def as_encoders(encoder: Encoder | Sequence[Encoder]) -> list[Encoder]:
-    """Return one or several encoders as a list; all must be of one model."""
+    """Return one or several encoders to embed with as a list; all must be of one model."""
     encoders = list(encoder) if isinstance(encoder, Sequence) else [encoder]
     if not encoders:
         raise ValueError("there is no encoder")
@@ -306,7 +306,7 @@ def _store(
 
 
 def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> ShardMaker:
-    """Return the maker of a shard of paper vectors, from stored tokens, new tokens or, without tokens, the texts."""
+    """Return the maker that embeds a shard of papers, from stored tokens, new tokens or, without tokens, the texts."""
     by_tokens = hasattr(encoder, "encode_tokens")
     read: Callable[[int, int], list[Any]]
     if store is not None:
@@ -424,7 +424,7 @@ def embed_papers_and_sentences(
 
 
 def sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
-    """Return the maker of a shard of sentence vectors."""
+    """Return the maker that embeds the sentences of a shard of papers."""
 
     def read(start: int, stop: int) -> Iterator[list[Split]]:
         for at in range(start, stop, SENTENCE_READ):

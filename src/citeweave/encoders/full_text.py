@@ -66,7 +66,7 @@ class FullText:
 
     @classmethod
     def index(cls, path: str | Path, corpus: Corpus) -> FullText:
-        """Index a file of full texts by the papers of a corpus; other records are counted."""
+        """Index a file of full texts to embed by the papers of a corpus; other records are counted."""
         path, count = Path(path), len(corpus)
         full = cls(path, np.full(count, -1, np.int64), np.zeros(count, np.int64))
         # offsets are those of the file itself, so it must not be compressed
@@ -147,7 +147,7 @@ def embed_full_text(
 
 
 def split_chunks(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
-    """Split full texts into chunks of at most max_tokens tokens, special tokens included."""
+    """Split full texts to embed into chunks of at most max_tokens tokens, special tokens included."""
     room = reader.max_tokens - len(reader.opening) - len(reader.closing)
     return [
         np.concatenate([reader.opening, ids[start : start + room], reader.closing])
@@ -170,7 +170,7 @@ def _pool_chunks(chunks: NDArray[np.float32], weights: NDArray[np.int64], offset
 
 
 def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> ShardMaker:
-    """Return the maker of a shard of full texts: one vector per paper, or with `several` one per chunk."""
+    """Return the maker that embeds a shard of full texts: one vector per paper, or with `several` one per chunk."""
     reader: TextReader = encoder.reader
     if reader.by_sentence:
         raise UserError(

@@ -236,7 +236,7 @@ def _gelu_row(typing, row, row_at, count):
 
 @numba.njit(cache=True, nogil=True)
 def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: Any, scales: Any) -> None:
-    """Quantize rows of x, times the factors, to int8 panels with one scale per group of columns."""
+    """Quantize rows of x, times the factors, by a kernel to int8 panels with one scale per group of columns."""
     width = x.shape[1]
     count = len(factors)
     flat, groups, step = x.reshape(-1), count // group, group // 4
@@ -254,7 +254,7 @@ def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: An
 
 @numba.njit(cache=True, nogil=True)
 def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, scales: Any, out: Any, to: int) -> None:
-    """Compute an int8 linear layer: out[to : to + rows] = x[first : first + rows] times the weights, plus the bias."""
+    """Compute an int8 linear layer by a kernel: out[to : to + rows] = x[first : first + rows] @ weights + bias."""
     factors, right, right_scales, bias = weights
     quantize(x, first, rows, factors, group, panels, scales)
     groups, steps, width, flat = len(factors) // group, group // 4, out.shape[1], out.reshape(-1)
@@ -289,7 +289,7 @@ def _pack_head(
 
 @numba.njit(cache=True, nogil=True)
 def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, work: Any) -> None:
-    """Compute attention of one head of one text; writes up to seven rows after the text, which the next overwrites."""
+    """Compute int8 attention of one head of one text; the kernel writes up to seven rows more, overwritten next."""
     queries, keys, values, query_scales, key_scales, scores, weights, shares, ones = work
     hidden, out_width = qkv.shape[1] // 3, out.shape[1]
     scale = _LOG2_E / np.sqrt(np.float32(size))
@@ -322,7 +322,7 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: Any) -> None:
-    """Compute x = layer normalization of x + y[: rows], in place (Ba and others 2016)."""
+    """Compute x = layer normalization of x + y[: rows] by an int8 network's kernel, in place (Ba and others 2016)."""
     count = len(gain)
     for row in range(rows):
         line, other = x[first + row], y[row]
@@ -359,7 +359,7 @@ def attend_all(qkv: Any, bounds: Any, heads: int, low: int, high: int, mixed: An
 def finish_layer(
     x: Any, low: int, high: int, groups: Any, weights: Any, norms: Any, eps: Any, mixed: Any, work: Any
 ) -> None:
-    """Compute the part of a layer after attention, for rows low to high: norms and the products around GELU."""
+    """Compute an int8 layer's part after attention by kernels, rows low to high: norms and products around GELU."""
     (_, from_heads, up, down), (narrow, wide) = weights, groups
     gain, shift, last_gain, last_shift = norms
     y, middle, panels, scales, _ = work
@@ -377,7 +377,7 @@ def finish_layer(
 def layer(
     x: Any, bounds: Any, heads: int, groups: Any, weights: Any, norms: Any, eps: Any, states: Any, work: Any
 ) -> None:
-    """Compute one BERT layer in place on x (tokens and more, hidden); bounds (texts + 1,) of the texts."""
+    """Compute a BERT layer by int8 kernels in place on x (tokens and more, hidden); bounds (texts + 1,) of texts."""
     qkv, mixed = states
     make_heads(x, 0, bounds[-1], groups[0], weights[0], qkv, work)
     attend_all(qkv, bounds, heads, 0, heads, mixed, work)

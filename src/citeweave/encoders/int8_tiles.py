@@ -99,7 +99,7 @@ def has_instruction() -> bool:
 
 
 def check_instruction() -> None:
-    """Refuse a processor without the int8 dot-product instruction."""
+    """Refuse a processor without the dot-product instruction that int8 tiles need."""
     if not has_instruction():
         raise UserError(
             "the int8 network needs an ARM processor with the dot-product instruction (asimddp) and float16 (asimdhp) "
@@ -204,7 +204,7 @@ def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, start: 
 def score_tile(
     typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
 ):
-    """Compute the tile out[8, 12] = (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
+    """Compute the int8 tile out[8, 12] = (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
     return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, out, _N, _N), lambda *code: _tile(
         *code, start="nothing"
     )
@@ -229,7 +229,7 @@ def store_tile(
     out_at,
     width,
 ):
-    """Compute the tile out[8, 12] = bias[12] + (left @ right) scaled."""
+    """Compute the int8 tile out[8, 12] = bias[12] + (left @ right) scaled."""
     return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, bias, _N, out, _N, _N), lambda *code: _tile(
         *code, start="bias"
     )
@@ -239,7 +239,7 @@ def store_tile(
 def add_tile(
     typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
 ):
-    """Compute the tile out[8, 12] += (left @ right) scaled."""
+    """Compute the int8 tile out[8, 12] += (left @ right) scaled."""
     return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, out, _N, _N), lambda *code: _tile(
         *code, start="out"
     )

@@ -38,7 +38,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A loaded transformer on its device. See `load_network`."""
+    """A transformer network, loaded on its device. See `load_network`."""
 
     model: Any
     device: str
@@ -60,7 +60,7 @@ class Network:
 
     @property
     def longest(self) -> int | None:
-        """The number of tokens that the model has positions for; None where there is no limit."""
+        """The number of tokens that the network has positions for; None where there is no limit."""
         positions = getattr(self.model.config, "max_position_embeddings", None)
         if not isinstance(positions, int) or positions < 1:
             return None
@@ -79,7 +79,7 @@ class Network:
         return can_pack(self.model, self.device, slowly=self.packed is True)
 
     def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
-        """Return the last states of a batch, with gradients where enabled; with `first_only` for `cls()` alone."""
+        """Return the network's last states of a batch, with gradients where enabled; `first_only` for `cls()` alone."""
         if not first_only or not self.packs:
             return self.token_states(batch)
         from citeweave.encoders.packed import first_states, pack
@@ -87,7 +87,7 @@ class Network:
         return first_states(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
     def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
-        """Return the last states of every token of a batch, with gradients where enabled."""
+        """Return the network's last states of every token of a batch, with gradients where enabled."""
         if not self.packs:
             layers, mask = self.padded(batch)
             return PaddedStates(layers[0], mask)
@@ -105,7 +105,7 @@ class Network:
         return self.padded(batch)[0][-1]
 
     def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return padded states as `layers` does, differentiable."""
+        """Return the network's padded states as `layers` does, differentiable."""
         torch = require("torch", extra="minilm")
         ids = np.full((len(batch), max(map(len, batch))), self.pad, np.int64)  # (texts, tokens)
         mask = np.zeros(ids.shape, np.int64)  # (texts, tokens)

@@ -122,7 +122,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Bounds of the texts among queries and keys: a query attends to the keys of its own text."""
+    """Bounds of packed texts among queries and keys: a query attends to the keys of its own text."""
 
     queries: Tensor
     """(texts + 1,) int32 bounds of the texts among the queries."""
@@ -135,7 +135,7 @@ class Spans:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None = None) -> Tensor:
-    """Compute attention of queries (queries, heads, size) to keys and values (tokens, heads, size) of their own text.
+    """Compute attention inside packed texts, of queries (queries, heads, size) to keys and values of their own text.
 
     With `window` a token sees as many neighbors to either side.
     """
@@ -174,7 +174,7 @@ _PLAIN_PARTS = (torch.nn.Linear, torch.nn.LayerNorm)
 
 
 class PackedShape(NamedTuple):
-    """The constants of compiled layers, besides the shapes of the weights."""
+    """The constants of compiled layers over a packed batch, besides the shapes of the weights."""
 
     heads: int
     eps: float
@@ -396,7 +396,7 @@ def can_compile(model: Any, device: str) -> bool:
 
 
 def computes_in(model: Any, device: str) -> torch.dtype:
-    """Return the dtype in which a model computes: that of `torch.autocast` around the call, else of its weights."""
+    """Return the dtype in which a packed model computes: that of `torch.autocast` around it, else of its weights."""
     kind = device.partition(":")[0]
     if torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)

@@ -150,7 +150,7 @@ class States(Protocol):
 
 
 class TokenStates(States, Protocol):
-    """States of every token of a batch, not only the pooled ones."""
+    """States of every token of a batch, from which pooling can take spans as well."""
 
     def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
         """Return the means over spans of tokens, each of one token or more, (spans, dimension) float32.
@@ -164,7 +164,7 @@ class TokenStates(States, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PaddedStates:
-    """Padded states (texts, tokens, dimension) and their mask (texts, tokens)."""
+    """Padded states (texts, tokens, dimension) ready for pooling, and their mask (texts, tokens)."""
 
     states: Tensor
     mask: Tensor
@@ -205,7 +205,7 @@ def mean_tokens(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def mean_spans(stream: Tensor, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
-    """Return the means over spans of states (tokens, dimension); spans are in order and disjoint, (spans, dimension)."""
+    """Pool spans of states (tokens, dimension) to their means; spans are in order and disjoint, (spans, dimension)."""
     torch = require("torch", extra="minilm")
     if not len(starts):
         return stream[:0].float()
@@ -238,7 +238,7 @@ def is_pooling_weight(name: str) -> bool:
 
 
 def add_aspect_words(model: Any, numbers: dict[str, Tensor] | None = None) -> None:
-    """Add the words for aspects to a model: these weights, or the identity as linear layer and zeros for the words.
+    """Add pooling by words for aspects to a model: these weights, or the identity as linear layer and zeros as words.
 
     With the identity nothing depends on a seed.
     """
@@ -267,7 +267,7 @@ def aspect_word_shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def save_aspect_words(folder: Path, model: Any) -> None:
-    """Write the words for aspects into the folder of a saved model."""
+    """Write the words for aspects of a model's pooling into its folder."""
     plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in aspect_word_weights(model).items()}
     check_finite({f"{PREFIX}{name}": tensor for name, tensor in plain.items()})
     place = folder / ASPECT_WORDS
@@ -279,7 +279,7 @@ def save_aspect_words(folder: Path, model: Any) -> None:
 
 
 def read_aspect_words(place: Path, model: Any) -> dict[str, Tensor]:
-    """Read the words for aspects of an untrusted folder; words and shapes are checked before any weight is read."""
+    """Read the words for aspects of an untrusted folder's pooling; shapes are checked before any weight is read."""
     path = place / "config.json"
     config = read_json(path)
     check_format(path, config, ASPECT_WORDS_FORMAT, ASPECT_WORDS_VERSION)
@@ -332,7 +332,7 @@ def attend(sentences: Tensor, counts: NDArray[np.int64], queries: Tensor) -> Ten
 
 
 def embed_aspect_words(network: Network, reader: TextReader) -> None:
-    """Embed the words for aspects with the model itself, where they have no vectors yet."""
+    """Embed the words for aspects of a pooling with the model itself, where they have no vectors yet."""
     torch = require("torch", extra="minilm")
     queries = aspect_word_weights(network.model)["queries"]
     if bool(queries.any()):

@@ -54,7 +54,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SentenceLayout:
-    """The tokens of a paper, and which of them belong to which sentence."""
+    """The tokens of a paper for the sentence encoder, and which of them belong to which sentence."""
 
     tokens: Tokens
     starts: NDArray[np.int64]
@@ -215,7 +215,7 @@ def span_vectors(
 
 @dataclass(frozen=True, slots=True)
 class PaperTokens:
-    """The token vectors of one paper, and which of them belong to which sentence."""
+    """The token vectors of one paper from the sentence encoder, and which of them belong to which sentence."""
 
     units: Tensor
     """(tokens, dimension) float16, each of length 1."""
@@ -249,7 +249,7 @@ class PaperTokens:
 def encode_tokens(
     encoder: TorchEncoder, titles: Sequence[str], sentences: Sequence[Sequence[str]], *, reporter: Reporter = QUIET
 ) -> list[PaperTokens]:
-    """Encode the tokens of papers, one vector of length 1 per token; a paper without text has none."""
+    """Encode papers with the sentence encoder to one vector of length 1 per token; a paper without text has none."""
     torch = require("torch", extra="minilm")
     layouts = lay_out_sentences(encoder.reader, titles, sentences)
     empty = torch.zeros((0, encoder.dimension), dtype=torch.float16, device=encoder.network.device)

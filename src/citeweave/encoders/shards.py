@@ -112,7 +112,7 @@ def fill_shards(
 
 
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
-    """Yield the first row and the arrays of every shard, in order."""
+    """Yield the first row and the arrays of every shard of an embedding run, in order."""
     for number in range(_count_shards(total, size)):
         path = _path(work, number)
         arrays = read_saved_arrays(path, ["halved"])
@@ -346,7 +346,7 @@ def _count_out_of_memory(artifact: ArtifactWriter, arrays: Arrays) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EncoderSpec:
-    """Which encoder a remote worker loads: the arguments of `load_aspect_encoder`."""
+    """Which encoder a worker loads to make shards: the arguments of `load_aspect_encoder`."""
 
     model: str
     aspect: str = ""
@@ -369,7 +369,7 @@ class RemoteShards:
     encoder: EncoderSpec
 
     def make_task(self, corpus: Corpus, encoder: Encoder, kind: str, options: Mapping[str, Any]) -> RemoteMaker:
-        """Return the maker of one embedding run; `kind` is papers, sentences or chunks, `options` what its shards need."""
+        """Return the maker of a run's shards; `kind` is papers, sentences or chunks, `options` what its shards need."""
         payload = {
             "corpus": {"folder": str(corpus.folder.absolute()), "hash": corpus.hash},
             "encoder": asdict(self.encoder) | {"settings": dict(self.encoder.settings)},
@@ -383,7 +383,7 @@ class RemoteShards:
 
 
 def fingerprints(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what identifies the token store (its hash) and the file of full texts (its size), by path."""
+    """Return by path what identifies inputs of shards: the token store's hash, the size of the file of full texts."""
     prints = {}
     if options.get("tokens"):
         store = TokenStore.open(options["tokens"])

@@ -172,7 +172,7 @@ _attend.register_autograd(_backward, setup_context=_keep)
 
 
 def attend_tiles(wide: Tensor, tiles: Tensor) -> Tensor:
-    """Compute attention (tokens, heads, size) of packed queries, keys and values (tokens, 3, heads, size) on CUDA.
+    """Compute attention (tokens, heads, size) by Triton from packed queries, keys and values (tokens, 3, heads, size).
 
     `wide` is contiguous, and heads have one of `SIZES`. `tiles` (tiles, 3) int32 holds begin and end of a text and a tile's first token.
     """

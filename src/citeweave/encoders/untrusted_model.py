@@ -62,7 +62,7 @@ _NUMBERS = ("F32", "F16", "BF16")
 
 
 def check_config(path: Path, config: dict[str, Any]) -> None:
-    """Refuse a config.json that refers to other weights or to code of the hub."""
+    """Refuse an untrusted model's config.json that refers to other weights or to code of the hub."""
     for key, value in _pairs(config):
         if key == "transformers_weights":
             raise UserError(f"{path} names other weights ({str(value)[:100]!r}); give a model with model.safetensors")
@@ -73,7 +73,7 @@ def check_config(path: Path, config: dict[str, Any]) -> None:
 
 
 def check_sizes(path: Path, config: dict[str, Any], held: int) -> None:
-    """Refuse a network much larger than `held`, the bytes of its weights: it would be allocated before they are read."""
+    """Refuse an untrusted network much larger than `held`, the bytes of its weights, before it is allocated."""
     numbers = {key: value for key, value in config.items() if type(value) is int}
     width = numbers.get("hidden_size", 0)
     for key in _SIDES:
@@ -87,7 +87,7 @@ def check_sizes(path: Path, config: dict[str, Any], held: int) -> None:
 
 
 def check_shards(path: Path, index: dict[str, Any]) -> None:
-    """Refuse a list of shards that names anything but safetensors in its own folder."""
+    """Refuse an untrusted model's list of shards that names anything but safetensors in its own folder."""
     shards = index.get("weight_map")
     if not isinstance(shards, dict):
         raise InputError(f"{path} lists no weights (weight_map); copy the complete folder of the model again")
@@ -114,7 +114,7 @@ def _pairs(value: object) -> Iterator[tuple[str, object]]:
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Refuse a tokenizer.json whose patterns or replacements could run forever or take all memory."""
+    """Refuse an untrusted tokenizer.json whose patterns or replacements could run forever or take all memory."""
     path = folder / TOKENIZER
     if not path.is_file():
         return

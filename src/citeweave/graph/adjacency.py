@@ -182,7 +182,7 @@ NO_EDGES = Edges(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
 class HopWorkspace(NamedTuple):
-    """Counters of one worker for two-hop counts, all zero between two queries."""
+    """Counters of one worker for two-hop paths in an adjacency, all zero between two queries."""
 
     counts: NDArray[np.float32]
     """Shape (nodes,), zero."""
@@ -195,7 +195,7 @@ class HopWorkspace(NamedTuple):
 
 
 class HopLimits(NamedTuple):
-    """Limits of counting two-hop paths in a sparse matrix: which middle nodes count, and which results stay."""
+    """Limits of counting two-hop paths in a sparse adjacency: which middle nodes count, and which results stay."""
 
     longest: int
     """Nodes in the middle with longer lists do not count."""
@@ -214,7 +214,7 @@ class HopResults(NamedTuple):
 
 
 class CitationMentions(NamedTuple):
-    """Where each citing paper mentions the papers it cites: sentence and section of every mention, as sparse rows."""
+    """Sparse adjacency rows of mentions: in which sentence and section a citing paper mentions each paper it cites."""
 
     offsets: NDArray[np.int64]
     """Shape (papers + 1,): the mentions made by each paper."""
@@ -236,7 +236,7 @@ def new_workspace(nodes: int, *, levels: bool = False) -> HopWorkspace:
 
 @numba.njit(cache=True, nogil=True)
 def list_one_hop(first, second, rows, results):  # type: ignore[no-untyped-def]
-    """List the neighbors of every row in one or two directions, each once, ascending. Returns how many."""
+    """List every row's neighbors in an adjacency, in one or two directions, each once, ascending. Returns how many."""
     at = 0
     for number in range(len(rows)):
         row = rows[number]
@@ -262,7 +262,7 @@ def list_one_hop(first, second, rows, results):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def count_paths(first, second, longest, rows, out):  # type: ignore[no-untyped-def]
-    """Add to `out` for every query the number of two-hop paths that its count will follow."""
+    """Add to `out` for every query the number of two-hop paths of the adjacency that its count will follow."""
     for number in range(len(rows)):
         for i in range(first.offsets[rows[number]], first.offsets[rows[number] + 1]):
             middle = first.targets[i]
@@ -330,7 +330,7 @@ def _keep_largest(targets, counts, number):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def count_two_hops(first, second, limits, rows, counter, results):  # type: ignore[no-untyped-def]
-    """Count the directed two-hop paths from every row to the nodes they end at. Returns how many nodes."""
+    """Count directed two-hop paths of an adjacency from every row to the nodes they end at. Returns how many nodes."""
     at = 0
     for number in range(len(rows)):
         touched = _add_paths(first, second, limits.longest, rows[number], counter, 0)
@@ -341,7 +341,7 @@ def count_two_hops(first, second, limits, rows, counter, results):  # type: igno
 
 @numba.njit(cache=True, nogil=True)
 def count_two_hops_undirected(out, into, limits, rows, counter, results):  # type: ignore[no-untyped-def]
-    """Count the two-hop paths from every row over edges in either direction. Returns how many nodes."""
+    """Count two-hop paths of an adjacency from every row over edges in either direction. Returns how many nodes."""
     at = 0
     for number in range(len(rows)):
         row = rows[number]
@@ -356,7 +356,7 @@ def count_two_hops_undirected(out, into, limits, rows, counter, results):  # typ
 
 @numba.njit(cache=True, nogil=True)
 def count_nearby_cocitations(out, into, mentions, worth, limits, rows, counter, results):  # type: ignore[no-untyped-def]
-    """Count co-citations weighted by proximity of the mentions: worth[0] same paper, [1] section, [2] sentence."""
+    """Count co-citations in adjacency rows by proximity of mentions: worth[0] same paper, [1] section, [2] sentence."""
     at = 0
     for number in range(len(rows)):
         row, touched = rows[number], 0

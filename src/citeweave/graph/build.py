@@ -69,7 +69,7 @@ LinkEvaluator = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.fl
 
 @dataclass(frozen=True, slots=True)
 class GraphIntents:
-    """Citation intents for a graph from elsewhere than its corpus, and which of them get node vectors of their own."""
+    """Citation intents from elsewhere to build a graph with, and which of them get node vectors of their own."""
 
     source: str
     """Where the intents come from, for the manifest: the hash of an overlay, or how they were read."""
@@ -125,7 +125,7 @@ class GraphOptions:
 
 
 def graph_options(table: Mapping[str, Any], **more: Any) -> GraphOptions:
-    """Read a `[graph]` table, whose keys are those of `GraphOptions` and of `NodeVectorOptions`."""
+    """Read the options of building a graph, a `[graph]` table with keys of `GraphOptions` and `NodeVectorOptions`."""
     own = {entry.name for entry in dataclasses.fields(GraphOptions)} - {"vectors"}
     inner = {entry.name for entry in dataclasses.fields(NodeVectorOptions)}
     values = {**table, **more}
@@ -260,7 +260,7 @@ def _replace_intents(folder: Path, graph: CitationGraph) -> None:
 
 
 def check_graph_options(folder: Path, required: GraphOptions) -> None:
-    """Refuse a graph whose node vectors are of another signal than the recipe requires; method and size are free."""
+    """Refuse a built graph with node vectors of another signal than the recipe requires; method and size are free."""
     recipe = read_manifest(folder, KIND, VERSION).recipe
     for name in ("signal", "direction", "weighted", "normalize"):
         actual, expected = recipe.get(name), getattr(required, name)
@@ -309,7 +309,7 @@ _COLUMNS = {"target": np.int32, "strength": np.float32}
 
 @dataclass(frozen=True, slots=True)
 class RelatedFile:
-    """A folder of related papers: the queries and the papers related to each, memory-mapped."""
+    """A built folder of related papers: the queries and the papers related to each, memory-mapped."""
 
     rows: NDArray[np.int64]
     related: Related
@@ -342,7 +342,7 @@ def write_related(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> RelatedFile:
-    """Write the papers related to these rows to a folder; the same call again opens the folder, or resumes it."""
+    """Build a folder of the papers related to these rows; the same call again opens the folder, or resumes it."""
     relations = graph if isinstance(graph, Relations) else Relations(graph)
     queries = np.unique(np.asarray(rows, np.int64))
     if len(queries) and not 0 <= queries[0] <= queries[-1] < relations.graph.nodes:

@@ -85,7 +85,7 @@ _CHECKED_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class GraphCounts:
-    """Nodes and edges of a graph, and the edges it left out: input = edges + duplicates + to_itself + dangling."""
+    """Counts of a citation graph, and of citations left out: input = edges + duplicates + to_itself + dangling."""
 
     nodes: int
     edges: int
@@ -152,7 +152,7 @@ class CitationGraph:
         return Adjacency({"both": (forward, backward), "cited": (forward,), "citing": (backward,)}[direction])
 
     def keep_edges(self, edges: NDArray[np.bool_]) -> CitationGraph:
-        """Return the graph with only these citations, in memory; shape of the mask (edges,)."""
+        """Return the citation graph with only these citations, in memory; shape of the mask (edges,)."""
         return graph_from_edges(
             self.sources()[edges],
             self.cited.targets[edges],
@@ -291,7 +291,7 @@ class EdgeList:
     strengths: NDArray[np.float32] | None = None
 
     def intents_of(self, rows: SortedRows) -> NDArray[np.uint8]:
-        """Return the intents of some sorted rows; those of duplicate edges are united."""
+        """Return the intents of some sorted rows of citations; those of duplicate citations are united."""
         if self.intents is None:
             return np.zeros(len(rows.targets), np.uint8)
         intents = take_edges(self.intents, rows.edges)
@@ -301,7 +301,7 @@ class EdgeList:
         return intents
 
     def strengths_of(self, rows: SortedRows) -> NDArray[np.float32]:
-        """Return the strengths of some sorted rows; of duplicate edges the largest."""
+        """Return the strengths of some sorted rows of citations; of duplicate citations the largest."""
         if self.strengths is None:
             return np.ones(len(rows.targets), np.float32)
         strengths = take_edges(self.strengths, rows.edges)
@@ -319,7 +319,7 @@ class SortedGraph(NamedTuple):
 
 
 def sort_edges(edges: EdgeList, nodes: int, folder: Path | None, memory: int) -> SortedGraph:
-    """Sort citations into the columns of a graph, in both directions, within `memory` bytes."""
+    """Sort citations into the columns of a citation graph, in both directions, within `memory` bytes."""
     if len(edges.citing) >= MAX_EDGES:
         raise UserError(
             f"the graph has {len(edges.citing):,} edges; it can have up to {MAX_EDGES - 1:,}: split the corpus by year"

@@ -36,7 +36,7 @@ MAX_EDGES = 2**32
 
 @dataclass(frozen=True, slots=True)
 class SortedRows:
-    """A range of rows of the graph, sorted, each target once."""
+    """A range of rows of the graph with their edges sorted, each target once."""
 
     first: int
     counts: NDArray[np.int64]
@@ -69,7 +69,7 @@ class EdgeCounts:
 
 
 def count_edges(sources: NDArray[np.integer], targets: NDArray[np.integer], nodes: int) -> EdgeCounts:
-    """Count the edges that leave every node, and those that cannot be sorted into rows."""
+    """Count the edges to sort that leave every node, and those that cannot be sorted into rows."""
     degrees, wrong = np.zeros(nodes, np.int64), np.zeros(3, np.int64)
     for span in _spans(len(sources), sources, targets):
         _count(sources[span], targets[span], degrees, wrong)
@@ -81,7 +81,7 @@ def count_edges(sources: NDArray[np.integer], targets: NDArray[np.integer], node
 def sorted_rows(
     sources: NDArray[np.integer], targets: NDArray[np.integer], counts: EdgeCounts, *, memory: int
 ) -> Iterator[SortedRows]:
-    """Yield all sorted rows in order, a range at a time of at most memory / SORTING edges, or of one row."""
+    """Yield the edges sorted into rows, a range of rows at a time, of at most memory / SORTING edges or of one row."""
     assert len(sources) < MAX_EDGES
     degrees = counts.degrees
     for first, last in row_ranges(degrees, max(1, memory // SORTING)):
@@ -108,7 +108,7 @@ def sorted_rows(
 def transposed_rows(
     offsets: NDArray[np.int64], targets: NDArray[np.int32], *, memory: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]]:
-    """Yield the transposed rows, a range at a time: counts, sources (ascending) and edge numbers."""
+    """Yield the transposed rows of sorted edges, a range at a time: counts, sources (ascending) and edge numbers."""
     nodes = len(offsets) - 1
     degrees = np.zeros(nodes, np.int64)
     for span in _spans(len(targets), targets):
@@ -124,7 +124,7 @@ def transposed_rows(
 
 
 def take_edges(column: NDArray[Any], edges: NDArray[np.uint32]) -> NDArray[Any]:
-    """Return the column's values for these edges; unlike numpy's indexing it makes no 64-bit copy of their numbers.
+    """Return a column's values for sorted edges; unlike numpy's indexing it makes no 64-bit copy of their numbers.
 
     >>> take_edges(np.array([5, 6, 7], np.uint8), np.array([2, 0], np.uint32)).tolist()
     [7, 5]
@@ -144,7 +144,7 @@ def _spans(size: int, *columns: NDArray[Any], begin: int = 0, every: int = RELEA
 
 
 def row_ranges(sizes: NDArray[np.int64], max_size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive rows whose sizes sum to at most `max_size`; a larger row is a range of its own.
+    """Yield ranges of rows, as edges are sorted in, whose sizes sum to at most `max_size`; a larger row is alone.
 
     >>> list(row_ranges(np.array([2, 2, 9, 1, 1]), 4))
     [(0, 2), (2, 3), (3, 5)]

@@ -129,7 +129,7 @@ def embed(
 def fill_panels(
     adjacency: Adjacency, files: PanelFiles, options: FastRP, run: EmbeddingRun, reporter: Reporter
 ) -> None:
-    """Write U, before whitening, panel by panel into files; resumes after the panels that already exist.
+    """Write U of FastRP, before whitening, panel by panel into files; resumes after the panels that already exist.
 
     Everything held is within `run.memory`: scales and gains of every node, and three panels.
     """
@@ -201,7 +201,7 @@ _RELEASE_EVERY = 64
 
 
 class PanelFiles:
-    """A folder of panel files that hold the columns of a matrix of shape (nodes, dimension)."""
+    """A folder of panel files that hold the columns of FastRP's matrix U of shape (nodes, dimension)."""
 
     def __init__(self, folder: Path, nodes: int, dimension: int, dtype: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -213,7 +213,7 @@ class PanelFiles:
         return max((columns.stop for columns in self._columns()), default=0)
 
     def write(self, columns: slice, panel: NDArray[Any]) -> None:
-        """Write the next panel of columns, (nodes, columns); the file gets its name once it is complete."""
+        """Write the next panel of FastRP columns, (nodes, columns); the file gets its name once it is complete."""
         assert columns.start == self.done, (columns, self.done)
         path = self._path(columns)
         partial_file = path.with_suffix(".new")
@@ -238,7 +238,7 @@ class PanelFiles:
             _publish(path.with_suffix(".new"), path)
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Yield all rows with all columns as float32, ROW_BLOCK rows at a time."""
+        """Yield all rows of FastRP's panels with all columns as float32, ROW_BLOCK rows at a time."""
         assert self.done == self.dimension, (self.done, self.dimension)
         panels = [(c, open_matrix(self._path(c), self.dtype, (self.nodes, c.stop - c.start))) for c in self._columns()]
         for number, start in enumerate(range(0, self.nodes, ROW_BLOCK)):

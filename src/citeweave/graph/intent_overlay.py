@@ -61,7 +61,7 @@ _NUMBERS = {
 
 
 class IntentOverlay:
-    """Intent masks and confidences of a corpus's citations and citing sentences, memory-mapped."""
+    """Overlay of intents: masks and confidences of a corpus's citations and citing sentences, memory-mapped."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -108,7 +108,7 @@ class IntentOverlay:
         return f"IntentOverlay({str(self.folder)!r}: {int((self.mask > 0).sum()):,} of {len(self):,} citations)"
 
     def check(self, corpus: Corpus) -> None:
-        """Refuse a corpus other than the one whose citation intents these are."""
+        """Refuse a corpus other than the one whose citation intents this overlay holds."""
         if corpus.hash != self.corpus:
             raise UserError(
                 f"{self.folder} holds intents of corpus {self.corpus[:12]}, and {corpus.folder} is {corpus.hash[:12]}: "
@@ -120,7 +120,7 @@ class IntentOverlay:
         return np.where(self.given, self.mask, mask_from_confidence(self.confidence, threshold))
 
     def on(self, graph: CitationGraph, corpus: Corpus, *, threshold: float | None = None) -> CitationGraph:
-        """Return the graph with these intents on its edges, whichever of the corpus's citations it still has.
+        """Return the graph with the overlay's intents on its edges, whichever of the corpus's citations it still has.
 
         Edges that are not citations of the corpus keep the intents they had.
         """
@@ -139,7 +139,7 @@ class IntentOverlay:
 
 
 class CitationPlaces:
-    """Lookup of a citation's position in the columns of a corpus by its citing and cited row.
+    """Lookup of a citation's position, for an intent overlay, in the columns of a corpus by citing and cited row.
 
     A corpus has every citation once, in ascending order of citing and cited row: the import merges duplicates.
     """
@@ -149,7 +149,7 @@ class CitationPlaces:
         self._codes = self._code(corpus.citing, corpus.cited)  # ascending, (citations,)
 
     def find(self, citing: NDArray[Any], cited: NDArray[Any]) -> NDArray[np.int64]:
-        """Find the number of each citation in the corpus, -1 where it has no such citation; shape of `citing`."""
+        """Find the number of each citation of an intent overlay in the corpus, -1 where it has no such citation."""
         if not len(self._codes):
             return np.full(len(citing), -1, np.int64)
         wanted = self._code(citing, cited)
@@ -162,7 +162,7 @@ class CitationPlaces:
 
 
 def mask_from_confidence(confidence: NDArray[np.float16], threshold: float) -> NDArray[np.uint8]:
-    """Return the bits of the intents whose confidence is at or above the threshold.
+    """Return the bits that an intent overlay sets: of the intents whose confidence is at or above the threshold.
 
     >>> mask_from_confidence(np.array([[0.5, 0.5, 0.0], [0.4, 0.3, 0.3]], np.float16), 0.5).tolist()
     [3, 0]
@@ -173,7 +173,7 @@ def mask_from_confidence(confidence: NDArray[np.float16], threshold: float) -> N
 
 
 def confidence_from_mask(mask: NDArray[np.uint8]) -> NDArray[np.float16]:
-    """Return confidence 1 for the intents that a source states; intents finer than the three have no column.
+    """Return an overlay's confidence 1 for intents that a source states; those finer than the three have no column.
 
     >>> confidence_from_mask(np.array([3, 0], np.uint8)).tolist()
     [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
@@ -227,7 +227,7 @@ _PATTERNS = {intent: re.compile(words, re.IGNORECASE) for intent, words in _WORD
 
 
 def heading_intents(heading: str) -> Intent:
-    """Return the citation intents that a section heading suggests.
+    """Return the citation intents, to overlay on a graph, that a section heading suggests.
 
     >>> heading_intents("2. Related Work"), heading_intents("Results and Discussion"), heading_intents("The cerebellum")
     (<Intent.BACKGROUND: 1>, <Intent.RESULT: 4>, <Intent.UNKNOWN: 0>)
@@ -240,7 +240,7 @@ def heading_intents(heading: str) -> Intent:
 
 
 def intents_from_contexts(corpus: Corpus, graph: CitationGraph, *, headings: bool = False) -> NDArray[np.uint8]:
-    """Return the intents of every edge with those of its citing sentences and, optionally, headings; (edges,)."""
+    """Overlay the intents of citing sentences and, optionally, headings on those of every edge; (edges,)."""
     table = corpus.contexts
     intents_of_context = np.array(table.intents)  # (contexts,)
     if headings:

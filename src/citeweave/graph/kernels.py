@@ -147,7 +147,7 @@ def add_rows(
     first: int,
     sums: NDArray[np.float32],
 ) -> None:
-    """Add to sums[i] the vectors of the neighbors of node first + i, times their weights."""
+    """Add by a compiled kernel to sums[i] the vectors of the neighbors of node first + i, times their weights."""
     width = block.shape[1]
     stop = offsets[first + len(sums)]
     for i in range(len(sums)):
@@ -183,7 +183,7 @@ def add_rows(
 def store_scaled(
     sums: NDArray[np.float32], scale: NDArray[np.float32] | None, first: int, out: NDArray[np.float32]
 ) -> None:
-    """Store sums of neighbors: out[first + i] = sums[i], times scale[first + i] if there is a scale."""
+    """Store neighbors' sums by a kernel: out[first + i] = sums[i], times scale[first + i] if there is a scale."""
     for i in range(len(sums)):
         factor = np.float32(1) if scale is None else scale[first + i]
         for j in range(sums.shape[1]):
@@ -199,7 +199,7 @@ def end_step(
     first: int,
     after: NDArray[Any],
 ) -> None:
-    """Finish one random-walk step: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
+    """End a step by a kernel: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
     for i in range(len(sums)):
         factor = scale[first + i]
         for j in range(sums.shape[1]):
@@ -213,7 +213,7 @@ def end_step(
 
 @numba.njit(cache=True, nogil=True)
 def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int, gains: NDArray[np.float32]) -> None:
-    """Set gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
+    """Set, compiled, gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
     for i in range(len(sums)):
         length = np.float32(0)
         for j in range(columns):
@@ -225,7 +225,7 @@ def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int,
 def add_gained(
     sums: NDArray[np.float32], gains: NDArray[np.float32], first: int, column: int, out: NDArray[Any]
 ) -> None:
-    """Add a scaled walk power: out[first + i, column + j] += gains[first + i] * sums[i, j]."""
+    """Add a scaled walk power by a kernel: out[first + i, column + j] += gains[first + i] * sums[i, j]."""
     for i in range(len(sums)):
         factor, row = gains[first + i], first + i
         for j in range(sums.shape[1]):
@@ -250,7 +250,7 @@ def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> N
 
 @numba.njit(cache=True, nogil=True)
 def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[Any]) -> None:
-    """Fill with random signs: out[i, j] = +-scale[i]; the sign depends on the key, node i and column + j alone."""
+    """Fill with random signs, compiled: out[i, j] = +-scale[i], a function of the key, node i and column + j alone."""
     width = out.shape[1]
     for i in range(len(out)):
         plus, minus = scale[i], -scale[i]
@@ -278,7 +278,7 @@ def add_weights(
     weights: NDArray[np.float32] | None,
     out: NDArray[np.float64],
 ) -> bool:
-    """Add the edge weights of every row to out; return False if one is negative or not finite."""
+    """Add by a compiled kernel the edge weights of every row to out; return False if one is negative or not finite."""
     valid = True
     for i in range(len(out)):
         if weights is None:
@@ -294,7 +294,7 @@ def add_weights(
 def hash_entries(
     offsets: NDArray[np.int64], targets: NDArray[np.int32], weights: NDArray[np.float32] | None
 ) -> tuple[np.uint64, np.uint64]:
-    """Hash all entries (row, column, weight) of a sparse matrix, and of its transpose, whatever their order."""
+    """Hash by a kernel all entries (row, column, weight) of a graph, and of its transpose, whatever their order."""
     forward, backward = np.uint64(0), np.uint64(0)
     for i in range(len(offsets) - 1):
         for at in range(offsets[i], offsets[i + 1]):
@@ -314,7 +314,7 @@ def transpose(
     sources: NDArray[np.int32],
     transposed: NDArray[np.float32] | None,
 ) -> None:
-    """Transpose sparse rows by counting sort; `ends` holds where every row of the result begins, later where it ends."""
+    """Transpose a graph's sparse rows by a compiled counting sort; `ends` holds where every row begins, later ends."""
     for i in range(len(offsets) - 1):
         for at in range(offsets[i], offsets[i + 1]):
             column = targets[at]
@@ -332,7 +332,7 @@ def add_columns(
     factors: NDArray[np.float64],
     out: NDArray[np.float64],
 ) -> None:
-    """Add to out[j] the edge weights of column j, each times the factor of its row."""
+    """Add by a compiled kernel to out[j] the edge weights of column j, each times the factor of its row."""
     for i in range(len(factors)):
         for at in range(offsets[i], offsets[i + 1]):
             out[targets[at]] += factors[i] * (1.0 if weights is None else weights[at])
@@ -347,7 +347,7 @@ def fill_log_weights(
     columns: NDArray[np.float64],
     out: NDArray[np.float32],
 ) -> None:
-    """Set the weight w of entry (i, j) to log w + rows[i] + columns[j]; a weight of 0 stays 0."""
+    """Set edge weights by a kernel: w of entry (i, j) to log w + rows[i] + columns[j]; a weight of 0 stays 0."""
     for i in range(len(rows)):
         for at in range(offsets[i], offsets[i + 1]):
             weight = 1.0 if weights is None else weights[at]
@@ -356,7 +356,7 @@ def fill_log_weights(
 
 @numba.njit(cache=True, nogil=True)
 def unit_rows(matrix: NDArray[np.float32]) -> None:
-    """Normalize every row of a matrix to length 1, in place; zero rows stay zero."""
+    """Normalize node vectors to length 1 by a compiled kernel, in place; zero rows stay zero."""
     for i in range(len(matrix)):
         square = 0.0
         for j in range(matrix.shape[1]):

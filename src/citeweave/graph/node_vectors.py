@@ -50,7 +50,7 @@ __all__ = ["METHODS", "EdgeModel", "EmbeddingMethod", "FastRP", "NodeVectorOptio
 
 @dataclass(frozen=True, slots=True)
 class NodeVectorOptions:
-    """Method, dimension and resources of node vectors."""
+    """Options of node vectors: their method, dimension and resources."""
 
     method: str = "fastrp"
     """One of METHODS."""
@@ -130,7 +130,7 @@ def embed_nodes(
     out: NDArray[np.float32] | None = None,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.float32]:
-    """Return one vector per node, (nodes, dimension), float32, finite; 0 for nodes without neighbors.
+    """Return node vectors by any method, (nodes, dimension), float32, finite; 0 for nodes without neighbors.
 
     Vectors of `fastrp` and `prone` have length 1 and are compared by cosine or, which is the same, by dot product.
     Those of `edges` have the lengths that training gave them and are compared by dot product, unless its comparator is

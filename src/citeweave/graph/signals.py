@@ -69,7 +69,7 @@ _BYTES_PER_TARGET = 8
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One way in which papers are related by citations, and its limits."""
+    """One citation signal: a way in which papers are related by citations, and its limits."""
 
     name: str
     """One of SIGNALS."""
@@ -99,7 +99,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """The papers related to each of some papers, with strengths, ascending within a row."""
+    """The papers that a citation signal relates to each of some papers, with strengths, ascending within a row."""
 
     offsets: NDArray[np.int64]
     """Shape (rows + 1,)."""
@@ -135,7 +135,7 @@ class Relations:
         return collect_mentions(self.corpus)
 
     def restricted(self, intent: int | None) -> CitationGraph:
-        """Return the graph of the citations of one intent, made once; None = all citations."""
+        """Return the citation graph that signals of one intent read, made once; None = all citations."""
         if intent is None:
             return self.graph
         if intent not in self._by_intent:
@@ -170,7 +170,7 @@ def related(
 
 
 def join_related(blocks: Sequence[Related]) -> Related:
-    """Concatenate blocks of related papers into one."""
+    """Concatenate blocks of papers that a citation signal relates into one."""
     if len(blocks) == 1:
         return blocks[0]
     counts = [np.zeros(1, np.int64), *(np.diff(block.offsets) for block in blocks)]
@@ -227,7 +227,7 @@ def stream_related(
 
 
 def largest_sizes(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for every row an upper bound on its related papers: its edges, or its paths over two hops."""
+    """Return for every row an upper bound on the papers that a signal relates: its edges, or its two-hop paths."""
     out = np.zeros(len(rows), np.int64)
     if signal.name in ONE_HOP:
         for side in _directions(graph, signal.name):
@@ -310,7 +310,7 @@ class UnionPart:
 
 
 def parse_union(text: str, *, strongest: int = 100) -> list[UnionPart]:
-    """Parse a union of signals such as `connected:1,cocited:0.5`.
+    """Parse a weighted union of citation signals such as `connected:1,cocited:0.5`.
 
     >>> [(part.signal.name, part.weight) for part in parse_union("connected:1, cocited:0.5,coupled")]
     [('connected', 1.0), ('cocited', 0.5), ('coupled', 1.0)]

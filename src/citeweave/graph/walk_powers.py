@@ -58,7 +58,7 @@ MIN_PANEL_WIDTH = 16
 
 
 class Panel(NamedTuple):
-    """A panel of columns, and two buffers of shape (nodes, width) between which walk steps alternate."""
+    """A panel of columns of walk powers: two buffers of shape (nodes, width) between which walk steps alternate."""
 
     columns: slice
     now: NDArray[Any]
@@ -68,7 +68,7 @@ class Panel(NamedTuple):
 
 
 class Panels:
-    """Iterates over the columns of node vectors panel by panel; all panels share two buffers."""
+    """Iterates over the columns of walk powers panel by panel; all panels share two buffers."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Panels:
 
 
 def empty_aligned(size: int, dtype: Any) -> NDArray[Any]:
-    """Return an uninitialized buffer of shape (size,) that starts at a cache line, so that rows span no extra line.
+    """Return an empty buffer for walk powers, (size,), that starts at a cache line, so that rows span no extra line.
 
     numpy alone starts 16 bytes later, which made gathering rows of 64 bytes a fifth slower.
     """
@@ -267,7 +267,7 @@ def _gram_matrix(matrix: Matrix) -> NDArray[np.float64]:
 
 
 def whiten(matrix: Matrix, power: float) -> NDArray[np.float64]:
-    """Whiten node vectors in place, X = U S V' to U S^(1 - power), and return S squared: 0 rotates only, 1 is full.
+    """Whiten sums of walk powers in place, X = U S V' to U S^(1 - power); return S squared: 0 rotates only, 1 is full.
 
     Uses the eigenvectors of the Gram matrix, so the columns come out in order of decreasing strength.
     """
@@ -278,7 +278,7 @@ def whiten(matrix: Matrix, power: float) -> NDArray[np.float64]:
 
 
 def whitening_basis(gram: NDArray[np.float64], power: float) -> tuple[Matrix, NDArray[np.float64]]:
-    """Return the matrix that turns X into U S^(1 - power), (columns, columns), and S squared; from X' X."""
+    """Return the matrix that whitens sums of walk powers, X to U S^(1 - power), and S squared; from X' X."""
     values, vectors = np.linalg.eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
     relevant = values > NEGLIGIBLE * values[0]

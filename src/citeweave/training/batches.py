@@ -35,7 +35,7 @@ from citeweave.training.options import TrainingOptions
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Papers of one training step with their groups; anchors, positives and negatives are positions in `papers`."""
+    """A training batch: papers with their groups; anchors, positives and negatives are positions in `papers`."""
 
     papers: Numbers
     """Distinct papers, ascending, shape (papers,)."""
@@ -59,7 +59,7 @@ class Batch:
     """Mining rules of the negatives, in their shape; None where no loss needs them."""
 
     def of_aspect(self, aspect: int) -> Batch:
-        """Return the batch with only the groups of one aspect; papers keep their positions, triplets are left out."""
+        """Return the training batch with the groups of one aspect only, no triplets; papers keep their positions."""
         assert self.groups.aspects is not None, "load_training_data requires samples with aspects"
         which = np.flatnonzero(self.groups.aspects == aspect)
         return dataclasses.replace(
@@ -79,7 +79,7 @@ class Batch:
 
 
 def build_batch(groups: AnchorGroups) -> Batch:
-    """Build the batch of some groups: number its distinct papers and pad its lists."""
+    """Build the training batch of some groups: number its distinct papers and pad its lists."""
     triplets = groups.triplets()
     mentioned = np.concatenate([groups.anchors, groups.positives.papers, groups.negatives.papers])
     papers, places = np.unique(mentioned, return_inverse=True)
@@ -108,7 +108,7 @@ def _drop_repeats(lists: Numbers) -> Numbers:
 
 
 def mark_positives(batch: Batch, anchors: Numbers, candidates: Numbers) -> NDArray[np.bool_]:
-    """Mark which candidates are positives of which anchors in any group of the batch, (anchors, candidates), bool.
+    """Mark which candidates of a training batch are positives of which anchors in any group, (anchors, candidates).
 
     >>> from citeweave.training.data import make_groups
     >>> batch = build_batch(make_groups([5, 5], positives=[[7], [8]], negatives=[[], []]))
@@ -121,7 +121,7 @@ def mark_positives(batch: Batch, anchors: Numbers, candidates: Numbers) -> NDArr
 
 
 def split_batch(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
-    """Split a batch into parts of complete groups with at most `budget` tokens; a larger group is its own part.
+    """Split a training batch into parts of complete groups with at most `budget` tokens; a larger group is alone.
 
     `lengths` are those of all papers of the data. The parts depend on lengths and budget alone.
     """
@@ -137,7 +137,7 @@ def split_batch(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
 
 
 def balance_costs(costs: Numbers, count: int) -> list[Numbers]:
-    """Divide items among `count` processes at about equal cost: each next most expensive one to the least loaded.
+    """Divide a batch among `count` processes at about equal cost: each next most expensive item to the least loaded.
 
     Graham 1969; each process keeps its items in their original order.
 
@@ -168,7 +168,7 @@ def _group_cost(groups: AnchorGroups, number: int, lengths: Numbers) -> int:
 
 
 class Batches:
-    """Batches of all epochs, each a function of the seed and its step."""
+    """Training batches of all epochs, each a function of the seed and its step."""
 
     def __init__(self, groups: AnchorGroups, options: TrainingOptions) -> None:
         self._seed, self._size = options.seed, options.batch
@@ -184,7 +184,7 @@ class Batches:
         self._ends = lru_cache(maxsize=2)(self._order)
 
     def at(self, step: int) -> Batch:
-        """Return the batch of a step, counted from 0 over all epochs."""
+        """Return the training batch of a step, counted from 0 over all epochs."""
         epoch, number = divmod(step, self.per_epoch)
         order, ends = self._ends(epoch)
         first, last = number * self._size, min((number + 1) * self._size, self.units)
@@ -254,7 +254,7 @@ Mask = NDArray[np.bool_]
 
 
 def allowed_pairs(left: Numbers, right: Numbers, related: PaperLists | None) -> Mask:
-    """Mark which papers may be negatives of each other: not itself, not a related paper; (left, right), bool.
+    """Mark which papers of a batch may be negatives of each other: not itself, not a related paper; (left, right).
 
     >>> from citeweave.training.data import make_lists
     >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), make_lists([[1], [], []])).tolist()
@@ -279,7 +279,7 @@ def batch_candidates(batch: Batch) -> Numbers:
 
 
 def mark_negatives(batch: Batch, owner: Numbers, candidates: Numbers, related: PaperLists | None) -> Mask:
-    """Mark which of the batch's candidates are negatives of the groups `owner`, (owner, candidates), bool."""
+    """Mark which candidates of a training batch are negatives of the groups `owner`, (owner, candidates), bool."""
     anchors = batch.anchors[owner]
     allowed = allowed_pairs(batch.papers[anchors], batch.papers[candidates], related)
     allowed &= ~mark_positives(batch, anchors, candidates)  # positives of any group of the anchor are not negatives

@@ -39,7 +39,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SentenceSpans:
-    """Token spans of the sentences of all papers; those of paper i are from offsets[i] up to offsets[i + 1]."""
+    """Training data of sentences: their token spans; those of paper i are from offsets[i] up to offsets[i + 1]."""
 
     offsets: Numbers
     """Shape (papers + 1,)."""
@@ -64,7 +64,7 @@ class SentenceSpans:
 
 @dataclass(frozen=True, slots=True)
 class AlignedPairs:
-    """Aligned sentences of anchor-positive pairs: for each pair, one sentence of the anchor and one of the positive."""
+    """Training data of aligned sentences: per anchor-positive pair a sentence of the anchor and one of the positive."""
 
     keys: NDArray[np.uint64]
     """Keys of the pairs, ascending, see `_paper_pair_keys`."""
@@ -73,7 +73,7 @@ class AlignedPairs:
     """Shape (pairs, 2): sentence of the anchor and of the positive."""
 
     def find(self, anchors: Numbers, positives: Numbers) -> Numbers:
-        """Return the aligned sentences of these pairs, shape (pairs, 2), -1 where there are none."""
+        """Return the training data's aligned sentences of these pairs, shape (pairs, 2), -1 where there are none."""
         sentences = np.full((len(anchors), 2), -1, np.int64)
         if len(self.keys):
             wanted = _paper_pair_keys(anchors, positives)
@@ -89,7 +89,7 @@ def _paper_pair_keys(anchors: Numbers, positives: Numbers) -> NDArray[np.uint64]
 
 
 def make_alignment(anchors: Numbers, positives: Numbers, sentences: Numbers) -> AlignedPairs:
-    """Index aligned sentences by pair; a repeated pair keeps its first sentences.
+    """Index the training data's aligned sentences by pair; a repeated pair keeps its first sentences.
 
     >>> make_alignment(np.array([7, 2]), np.array([1, 3]), np.array([[0, 4], [5, 6]])).find(np.array([2]), np.array([3]))
     array([[5, 6]])
@@ -100,7 +100,7 @@ def make_alignment(anchors: Numbers, positives: Numbers, sentences: Numbers) -> 
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Row layout of a batch's vectors: each paper's own row, followed by the rows of its sentences."""
+    """Row layout of training data in a batch: each paper's own row, followed by the rows of its sentences."""
 
     own: Numbers
     """Row of each paper itself, shape (papers,)."""
@@ -135,7 +135,7 @@ def paper_rows(spans: SentenceSpans | None, papers: Numbers) -> BatchRows:
 
 @dataclass(frozen=True, slots=True)
 class PaperLists:
-    """Ragged lists of papers, one list per owner."""
+    """Ragged lists of papers in the training data, one list per owner."""
 
     offsets: Numbers
     """Shape (owners + 1,)."""
@@ -156,7 +156,7 @@ class PaperLists:
         return PaperLists(ends, self.papers[places])
 
     def padded(self) -> Numbers:
-        """Return the lists as a matrix (owners, longest), -1 after a list's end.
+        """Return the training data's lists of papers as a matrix (owners, longest), -1 after a list's end.
 
         >>> make_lists([[1, 2], [3]]).padded().tolist()
         [[1, 2], [3, -1]]
@@ -171,7 +171,7 @@ class PaperLists:
 
 @dataclass(frozen=True, slots=True)
 class AnchorGroups:
-    """Anchors with their positives and negatives, as papers of the data."""
+    """Training data of groups: anchors with their positives and negatives, as papers of the data."""
 
     anchors: Numbers
     positives: PaperLists
@@ -186,7 +186,7 @@ class AnchorGroups:
         return len(self.anchors)
 
     def take(self, which: Numbers) -> AnchorGroups:
-        """Return the groups of these numbers, in their order."""
+        """Return the training data's groups of these numbers, in their order."""
         return AnchorGroups(
             self.anchors[which],
             self.positives.take(which),
@@ -201,7 +201,7 @@ class AnchorGroups:
         return np.where((positives > 0) & (negatives > 0), np.maximum(positives, negatives), 0)
 
     def triplets(self) -> Numbers:
-        """Pair every positive with a negative of its group, cycling through the shorter list; (triplets, 3)."""
+        """Pair the data's positives with negatives of their group, cycling through the shorter list; (triplets, 3)."""
         counts = self.triplet_counts()
         owner = np.repeat(np.arange(len(self)), counts)  # (triplets,)
         place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -272,7 +272,7 @@ def make_groups(
 
 
 def find_related_papers(corpus: Corpus, graph: CitationGraph, rows: Numbers) -> PaperLists:
-    """Find related papers among the training papers, which must not be in-batch negatives of each other.
+    """Find the training data's related papers, which must not be in-batch negatives of each other.
 
     Related are papers by citation, co-citation, shared references, or equal titles.
     """

@@ -229,7 +229,7 @@ def join_processes(device: str) -> ProcessGroup:
 
 @contextmanager
 def exiting_without_peers(processes: ProcessGroup) -> Iterator[None]:
-    """Exit without leaving the process group after an error on a GPU.
+    """Exit a distributed run without leaving the process group after an error on a GPU.
 
     Leaving needs all processes in NCCL, and the others wait for this one's part of a sum: none would exit, and torchrun
     would have nothing to restart.
@@ -351,7 +351,7 @@ def place_like(tensor: Tensor, full: Tensor) -> Tensor:
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float, processes: ProcessGroup) -> None:
-    """Clip the norm of all gradients together, over the shards of all processes (Pascanu et al. 2013)."""
+    """Clip the norm of distributed gradients together, over the shards of all processes (Pascanu et al. 2013)."""
     parameters = list(parameters)
     if not any(map(is_shard, parameters)):
         torch.nn.utils.clip_grad_norm_(parameters, max_norm)

@@ -56,7 +56,7 @@ Split = tuple[str, list[str]]
 def tokenize_sentences(
     corpus: Corpus, rows: Numbers, reader: TextReader, folder: Path, *, reporter: Reporter = QUIET
 ) -> tuple[TokenStore, SentenceSpans]:
-    """Tokenize papers sentence by sentence into `folder`; return their tokens and the spans of their sentences."""
+    """Load papers to train on sentence by sentence: tokenize them into `folder`; return tokens and sentence spans."""
     records = make_token_store(
         _LayoutReader(reader),  # type: ignore[arg-type]  # reads split papers instead of texts
         _SplitPapers(corpus, rows),  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ QUERIES = 200
 
 @dataclass(frozen=True, slots=True)
 class DataSources:
-    """Sources of training data besides samples: citation graph, teacher's vectors, suite for validation."""
+    """Sources to load training data from besides samples: citation graph, teacher's vectors, suite for validation."""
 
     graph: CitationGraph | None = None
     """For losses with in-batch negatives, which leave out related papers."""
@@ -212,7 +212,7 @@ class DataSources:
     queries: int = QUERIES
 
     def hashes(self) -> dict[str, Any]:
-        """Return hashes of the sources, for the manifest of a training run."""
+        """Return hashes of the sources that training data is loaded from, for the manifest of a training run."""
         graph, teacher, suite = self.graph, self.teacher, self.suite
         return {
             "graph": None if graph is None else _hash(graph.cited.offsets, graph.cited.targets),

@@ -43,7 +43,7 @@ SCOPES = ("own", "batch")
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """Inputs of losses besides a batch and its vectors: related papers, teacher, sentences, aspect heads, rules."""
+    """Inputs of the objective besides a batch and its vectors: related papers, teacher, sentences, heads, rules."""
 
     related: PaperLists | None = None
     teacher: Tensor | None = None
@@ -66,7 +66,7 @@ Count = Callable[[Batch], int]
 
 
 class Objective:
-    """Weighted sum of a recipe's losses as a function of a batch's vectors."""
+    """The training objective: the weighted sum of a recipe's losses as a function of a batch's vectors."""
 
     def __init__(self, settings: Mapping[str, Settings], inputs: LossInputs | None = None) -> None:
         self.terms = {name: values for name, values in settings.items() if name != "mlm"}
@@ -321,7 +321,7 @@ MASKED, RANDOM = 0.8, 0.1
 
 
 class MaskedTokens(NamedTuple):
-    """Tokens with some masked, the masked positions, and the original tokens there."""
+    """Tokens masked for the masked-language objective, the masked positions, and the original tokens there."""
 
     tokens: NDArray[Any]
     """(n,) input of the model."""
@@ -342,7 +342,7 @@ def mask_tokens(
     *,
     share: float = 0.15,
 ) -> MaskedTokens:
-    """Mask tokens as BERT does: `share` are chosen, of which 80% become the mask, 10% a random token, 10% stay.
+    """Mask tokens for the objective as BERT does: of the `share` chosen, 80% are masked, 10% random, 10% stay.
 
     Devlin et al. 2019. `tokens` (n,) are those of one text or of many in a row, and are not changed. `special` are the
     ids that are never chosen ([CLS], [SEP], padding). `vocabulary` is the number of tokens to draw a random one from.
@@ -363,7 +363,7 @@ def mask_tokens(
 
 
 class MaskedLanguageHead(nn.Module):
-    """BERT's masked-language head: token states (tokens, dimension) to word scores (tokens, vocabulary)."""
+    """The masked-language objective's head, as BERT's: token states to word scores (tokens, vocabulary)."""
 
     def __init__(self, words: nn.Embedding) -> None:
         super().__init__()
@@ -379,7 +379,7 @@ class MaskedLanguageHead(nn.Module):
 
 
 class MaskedLanguage:
-    """Masked-language-modeling loss of papers: `weight` times the mean over all masked tokens of a batch."""
+    """The masked-language objective of papers: `weight` times the mean over all masked tokens of a batch."""
 
     def __init__(
         self,
@@ -400,7 +400,7 @@ class MaskedLanguage:
             self.head = MaskedLanguageHead(words).to(network.device)
 
     def loss(self, papers: Numbers, complete: Numbers, step: int) -> Tensor:
-        """Return some papers' share of the masked-language loss of the complete batch."""
+        """Return some papers' share of the masked-language objective of the complete batch."""
         hidden = [self._mask_paper(int(paper), step) for paper in papers]
         total = sum(len(self._mask_paper(int(paper), step).places) for paper in complete)
         states = self.network.layers_with_gradients([entry.tokens for entry in hidden])  # (papers, tokens, dimension)

@@ -83,7 +83,7 @@ NEGATIVES = ("own", "batch")
 
 
 def negative_rules(settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of the mining rules whose negatives a loss uses; none = all.
+    """Return from a loss's options the names of the mining rules whose negatives it uses; none = all.
 
     >>> negative_rules({"negatives_by": "local, easy"}), negative_rules({})
     (['local', 'easy'], [])
@@ -109,7 +109,7 @@ HEAD_STARTS = ("random", "identity")
 
 @dataclass(frozen=True, slots=True)
 class EncoderOptions:
-    """Start model and shape of the encoder to train: the `[encoder]` table."""
+    """Options of the encoder to train, its start model and shape: the `[encoder]` table."""
 
     init: str = "minilm"
     """Start model: `minilm`, a folder, a name on the Hugging Face hub, or `recipe:NAME` for another recipe's model."""
@@ -150,7 +150,7 @@ class EncoderOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """Losses, batches, optimizer and schedule of training: the `[training]` table."""
+    """Options of training, its losses, batches, optimizer and schedule: the `[training]` table."""
 
     losses: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"triplet": {}})
     """Losses by name with their settings; several are summed by their weights."""

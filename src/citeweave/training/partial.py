@@ -55,7 +55,7 @@ def choose_parts(
     lora_alpha: float | None = None,
     seed: int = 0,
 ) -> Named:
-    """Select the parameters of an encoder to train, freeze all others, and return names and parameters in order.
+    """Choose the part of an encoder's parameters to train, freeze all others; return names and parameters in order.
 
     `lora` changes the model: its layers get low-rank matrices, drawn by `seed`. `lora_alpha` is twice the rank by
     default, and low-rank updates are scaled by alpha / rank.
@@ -82,7 +82,7 @@ def choose_parts(
 
 
 def encoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
-    """Return name and list of an encoder's layers."""
+    """Return name and list of an encoder's layers, of which partial training takes some."""
     count = int(model.config.num_hidden_layers)
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
@@ -165,7 +165,7 @@ HEADS_PREFIX = "aspects."
 
 
 class TrainedHeads(nn.Module):
-    """Aspect heads during training, one projection per aspect."""
+    """Aspect heads as the part that is trained, one projection per aspect."""
 
     def __init__(self, names: tuple[str, ...], sizes: list[int]) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ class TrainedHeads(nn.Module):
 def make_heads(
     names: tuple[str, ...], dimension: int, options: EncoderOptions, *, seed: int, start: AspectHeads | None = None
 ) -> TrainedHeads:
-    """Make the aspect heads that are trained, initialized by the seed, or by the start model's heads where it has them."""
+    """Make the aspect heads, a part to train, from the seed, or from the start model's heads where it has them."""
     size = options.head_size or dimension
     sizes = [dimension, size] if options.heads == "linear" else [dimension, size, size]
     if start is None and options.head_start == "identity" and sizes != [dimension, dimension]:
@@ -209,7 +209,7 @@ def make_heads(
 
 
 def heads_to_arrays(heads: TrainedHeads) -> AspectHeads:
-    """Convert trained aspect heads to plain arrays for saving."""
+    """Convert aspect heads, as a trained part, to plain arrays for saving."""
     weights = {name: weight.detach().float().cpu().numpy() for name, weight in heads.weights().items()}
     depth = len(weights) // (2 * len(heads.names))
     layers = {

@@ -37,7 +37,7 @@ from citeweave.vectors.sentence_distances import PaperPairs
 
 @dataclass(frozen=True, slots=True)
 class TrainedDistance:
-    """The sentence-level distance that a training objective optimizes: name, metric and settings."""
+    """The distance that a sentence objective trains: name, metric and settings."""
 
     name: str
     metric: str
@@ -46,7 +46,7 @@ class TrainedDistance:
 
 
 def trained_distance(losses: Mapping[str, Mapping[str, Any]]) -> TrainedDistance | None:
-    """Return the distance between papers that a recipe's losses train; None where none reads sentences."""
+    """Return the distance that a recipe's sentence objective trains; None where no loss reads sentences."""
     if (settings := losses.get("sentence_triplet")) is not None:
         return TrainedDistance(settings["distance"], settings["metric"], settings["temperature"], settings["mode"])
     if (
@@ -65,7 +65,7 @@ Allowed = Callable[[Numbers, Numbers], Mask]
 
 
 class BatchVectors(NamedTuple):
-    """Vectors of a batch: a row for every paper, followed by the rows of its sentences."""
+    """Vectors of a batch for a sentence objective: a row for every paper, followed by the rows of its sentences."""
 
     matrix: Tensor
     rows: BatchRows
@@ -79,7 +79,7 @@ class BatchVectors(NamedTuple):
 
 
 class SentenceTriplets(NamedTuple):
-    """Triplets of papers by their positions in a batch, (triplets,) each, with their aligned sentences."""
+    """Triplets of a sentence objective by positions in a batch, (triplets,) each, with their aligned sentences."""
 
     anchors: Numbers
     positives: Numbers
@@ -89,7 +89,7 @@ class SentenceTriplets(NamedTuple):
 
 
 def sentence_triplet(vectors: BatchVectors, batch: Batch, settings: LossSettings, allowed: Allowed) -> Tensor:
-    """Compute the triplet loss on a distance between papers by all their sentences; Mysore et al. 2022, section 3.2.3."""
+    """Compute the triplet objective on a distance by all sentences of papers; Mysore et al. 2022, section 3.2.3."""
     triples = _choose_triplets(batch, settings, allowed, None)
     distance = TrainedDistance(settings["distance"], settings["metric"], settings["temperature"], settings["mode"])
     near = document_distances(vectors, triples.anchors, triples.positives, distance)
@@ -100,7 +100,7 @@ def sentence_triplet(vectors: BatchVectors, batch: Batch, settings: LossSettings
 def aligned_triplet(
     vectors: BatchVectors, batch: Batch, settings: LossSettings, allowed: Allowed, alignment: AlignedPairs | None
 ) -> Tensor:
-    """Compute the triplet loss on the distance of aligned sentences; Mysore et al. 2022, section 3.2.2.
+    """Compute the triplet objective on the distance of aligned sentences; Mysore et al. 2022, section 3.2.2.
 
     An in-batch negative is compared by the sentence aligned to its own anchor; one without, such as a mined negative,
     by its nearest sentence. A pair without alignment is compared by its nearest sentences.
@@ -119,7 +119,7 @@ def _margin_loss(near: Tensor, far: Tensor, settings: LossSettings) -> Tensor:
 
 
 def document_distances(vectors: BatchVectors, left: Numbers, right: Numbers, trained: TrainedDistance) -> Tensor:
-    """Compute distances of pairs of papers by all their sentences, (pairs,) float64."""
+    """Compute the distances of a sentence objective: of pairs of papers by all their sentences, (pairs,) float64."""
     if not len(left):
         return vectors.matrix.sum(dtype=torch.float64)[None][:0]
     distance = DocumentDistance(trained.name, trained.temperature, trained.metric, trained.mode, start="batch")
@@ -181,7 +181,7 @@ def _find_aligned(batch: Batch, anchors: Numbers, positives: Numbers, alignment:
 
 
 def sentence_in_batch(vectors: BatchVectors, batch: Batch, settings: LossSettings, allowed: Allowed) -> Tensor:
-    """Compute the in-batch softmax loss on scores by which the sentences of papers match."""
+    """Compute the in-batch softmax objective on scores by which the sentences of papers match."""
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     candidates = batch_candidates(batch)
     anchors = batch.anchors[owner]

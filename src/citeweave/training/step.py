@@ -43,7 +43,7 @@ _Part = TypeVar("_Part")
 
 @dataclass(frozen=True, slots=True)
 class EncodingTurn(Generic[_Part]):
-    """Part of a batch that this process encodes, with its number among the parts of all processes."""
+    """Part of a batch that this process encodes in a training step, with its number among those of all processes."""
 
     number: int
     part: _Part | None
@@ -55,7 +55,7 @@ class EncodingTurn(Generic[_Part]):
 
 @dataclass(frozen=True, slots=True)
 class Stepper:
-    """Loss and gradients of one batch at a time, for a network, its data and its objective."""
+    """Takes training steps: loss and gradients of one batch at a time, for a network, its data and its objective."""
 
     data: TrainingData
     network: Network
@@ -77,7 +77,7 @@ class Stepper:
     """Whether the network is sharded by FSDP: then all processes need equally many forwards."""
 
     def backward(self, batch: Batch, step: int) -> Tensor:
-        """Return the loss of a batch and add its gradient to the parameters; the caller sums them over processes."""
+        """Return the loss of a step's batch and add its gradient to the parameters, not yet summed over processes."""
         if self.frozen is not None:
             return self._backward_frozen(batch)
         total = int(self.data.tokens.lengths()[batch.papers].sum())
@@ -260,7 +260,7 @@ PADDED_TOKENS = 4096
 def encode_rows(
     data: TrainingData, network: Network, settings: Settings, papers: Numbers, *, min_forwards: int = 0
 ) -> Tensor:
-    """Encode papers into the rows (rows, dimension) that losses read: each paper, then its sentences.
+    """Encode the papers of a step into the rows (rows, dimension) that losses read: each paper, then its sentences.
 
     The network runs at least `min_forwards` times, since all processes of a sharded one must run it equally often;
     surplus forwards have weight 0.

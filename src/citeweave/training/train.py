@@ -289,7 +289,7 @@ def load_start_model(options: EncoderOptions, device: str) -> TorchEncoder:
 def prepare_run(
     start: TorchEncoder, data: TrainingData, plan: TrainingPlan, processes: ProcessGroup, reporter: Reporter
 ) -> TrainingRun:
-    """Prepare the training loop: choose the trained weights, make heads and objective, shard the network."""
+    """Prepare to train an encoder: choose the trained weights, make heads and objective, shard the network."""
     options = plan.training
     network = speed_up(start.network) if options.compiled else start.network
     if options.reads_sentences and start.settings.pooling not in ("cls", "mean"):
@@ -462,7 +462,7 @@ def copy_start_weights(weights: Mapping[str, Tensor], share: float) -> dict[str,
 
 
 def mix_with_start(weights: Mapping[str, Tensor], before: Mapping[str, Tensor], share: float) -> None:
-    """Interpolate the saved weights in place: share * start + (1 - share) * trained.
+    """Mix the start model into a trained encoder's weights in place: share * start + (1 - share) * trained.
 
     >>> weights = {"w": torch.tensor([4.0])}
     >>> mix_with_start(weights, {"w": torch.tensor([2.0])}, 0.25)

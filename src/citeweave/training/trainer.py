@@ -55,7 +55,7 @@ _RATIO = 32
 
 
 def warmup_steps(warmup: float, steps: int) -> int:
-    """Return the number of warmup steps, given as a share of the steps if below 1, else as a number.
+    """Return the trainer's number of warmup steps, given as a share of the steps if below 1, else as a number.
 
     >>> warmup_steps(0.1, 500), warmup_steps(100, 500), warmup_steps(1, 500)
     (50, 100, 1)
@@ -64,7 +64,7 @@ def warmup_steps(warmup: float, steps: int) -> int:
 
 
 def learning_rate_factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
-    """Return the learning rate of a step as a share of the peak rate; steps count from 0."""
+    """Return the trainer's learning rate at a step as a share of the peak rate; steps count from 0."""
     if schedule == "slanted":
         return _slanted_triangle(step, steps, warmup)
     if step < warmup:
@@ -90,7 +90,7 @@ def _slanted_triangle(step: int, steps: int, cut: int) -> float:
 
 @dataclass
 class DeferredInterrupt:
-    """Ctrl-C that is deferred to the end of a training step."""
+    """Ctrl-C that the trainer defers to the end of a training step."""
 
     handler: Any
     """Handler of SIGINT outside training."""
@@ -110,7 +110,7 @@ class DeferredInterrupt:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[DeferredInterrupt]:
-    """Defer the first Ctrl-C while training steps run."""
+    """Defer the first Ctrl-C while the trainer's steps run."""
     deferred = DeferredInterrupt(signal.getsignal(signal.SIGINT))
     if threading.current_thread() is not threading.main_thread() or not callable(deferred.handler):
         yield deferred
@@ -168,7 +168,7 @@ SAVE_INTERVAL = 9
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """Everything the training loop needs: stepper, options, trained weights."""
+    """Everything the trainer's loop needs: stepper, options, trained weights."""
 
     stepper: Stepper
     options: TrainingOptions
@@ -181,7 +181,7 @@ class TrainingRun:
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """Progress of a training run: step, validation results and log, saved in checkpoints besides the weights."""
+    """Progress of the trainer: step, validation results and log, saved in checkpoints besides the weights."""
 
     step: int = 0
     log_bytes: int = 0
@@ -227,7 +227,7 @@ class _TrainingLoop:
         work.mkdir(parents=True, exist_ok=True)
 
     def finish(self) -> TrainingProgress:
-        """Train to the last step, and leave the last or the best weights in place."""
+        """Run the trainer's loop to the last step, and leave the last or the best weights in place."""
         state = load_checkpoint(self.work / "checkpoints", self.run.weights, self.optimizer)
         self.progress = _read_progress(state) if state else TrainingProgress()
         self._check_same_step()

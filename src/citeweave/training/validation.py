@@ -101,7 +101,7 @@ class Validation:
 
 
 def held_out_triplets(data: TrainingData) -> tuple[Numbers, Numbers]:
-    """Return the held-out triplets, (triplets, 3), and the group of each, (triplets,).
+    """Return the held-out triplets of validation, (triplets, 3), and the group of each, (triplets,).
 
     Samples without negatives get positives of other samples as negatives.
     """

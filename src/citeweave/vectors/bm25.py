@@ -46,7 +46,7 @@ BLOCK = 4096
 
 
 def words_of(text: str, *, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """Split a text into words: runs of letters, digits and underscores, in lower case, without stop words.
+    """Split a text into the words that BM25 compares: letters, digits and underscores, in lower case, no stop words.
 
     >>> words_of("The BERT-base model's F1")
     ['bert', 'base', 'model', 's', 'f1']

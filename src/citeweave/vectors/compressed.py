@@ -47,7 +47,7 @@ BLOCK = 16_384
 
 
 class CompressedVectors(RowsByPaper):
-    """Vectors of a folder with one byte or one bit per number; `codes` is memory-mapped."""
+    """Compressed vectors of a folder, with one byte or one bit per number; `codes` is memory-mapped."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.kind = str(manifest.facts.get("dtype"))
@@ -112,7 +112,7 @@ def compress(
     recipe: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Vectors | CompressedVectors:
-    """Compress vectors into a new folder: `int8`, `binary` or `truncate:N`; a folder of the same recipe is opened.
+    """Write compressed vectors to a new folder: `int8`, `binary` or `truncate:N`; one of the same recipe is opened.
 
     A path is opened only while it is read, because it may lie inside the new folder's work folder, and Windows cannot
     rename a folder with open files.
@@ -141,7 +141,7 @@ def open_compressed(folder: str | Path, kind: str, recipe: dict[str, Any]) -> Ve
 
 
 def parse_kind(kind: str, dimension: int | None = None) -> int:
-    """Check a kind of compression; return the number of dimensions to keep, 0 for int8 and binary.
+    """Check a kind of compressed vectors; return the number of dimensions to keep, 0 for int8 and binary.
 
     >>> parse_kind("truncate:128", 384), parse_kind("int8")
     (128, 0)

@@ -59,7 +59,7 @@ MIN_TEMPERATURE = 1e-30
 
 @dataclass(frozen=True, slots=True)
 class DocumentDistance:
-    """Which distance between two papers, and its temperature, sentence metric and transport mode."""
+    """Which document distance of two papers to compute, with its temperature, sentence metric and transport mode."""
 
     name: str = "transport"
     """One of DISTANCES."""
@@ -93,7 +93,7 @@ class DocumentDistance:
 
 
 class DocumentMatch(NamedTuple):
-    """Distances of pairs of papers, with the plans over their sentences that explain them."""
+    """Document distances of pairs of papers, with the plans over their sentences that explain them."""
 
     distances: Tensor
     """(pairs,) float64: the sum of plans x sentence distances; infinite, with gradient 0, where a side has no sentence."""
@@ -109,7 +109,7 @@ class DocumentMatch(NamedTuple):
 
 
 def match(pairs: PaperPairs, distance: DocumentDistance) -> DocumentMatch:
-    """Compute the distance of each pair of papers and the plan that explains it; differentiable in the vectors."""
+    """Compute the document distance of each pair of papers and the plan that explains it; differentiable."""
     torch = require("torch", extra="minilm")
     sentences = sentence_distances(pairs, distance.metric)  # (pairs, n, m)
     bad = int((~torch.isfinite(sentences)).flatten(1).any(1).sum())
@@ -149,7 +149,7 @@ def _geomloss_plans(pairs: PaperPairs, sentences: Tensor, distance: DocumentDist
 
 
 class ScoringLimits(NamedTuple):
-    """How much document scoring computes at a time; changes no score."""
+    """How much scoring by document distance computes at a time; changes no score."""
 
     sentences: int
     """Candidate sentences whose distances to their queries are held."""
@@ -168,7 +168,7 @@ RESIDENT = 16 << 30
 
 
 class PlacedSentences:
-    """Sentence vectors that stay on a device from query to query, copied there on first use.
+    """Sentence vectors that stay on a device for document distances of query after query, copied there on first use.
 
     On the CPU nothing is copied: rows are read where they are, in memory or in a mapped file.
     """
@@ -185,7 +185,7 @@ class PlacedSentences:
         *,
         sentences: NDArray[np.integer[Any]] | None = None,
     ) -> NDArray[np.float64]:
-        """Score one query paper with the papers in these rows, (candidates,); -inf where a side has no sentence.
+        """Score a query by document distance with these rows, (candidates,); -inf where a side has no sentence.
 
         The query is a row, which `sentences` can restrict to some sentences of its abstract, or a matrix of sentence
         vectors (sentences, dimension).
@@ -207,7 +207,7 @@ class PlacedSentences:
         *,
         query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
     ) -> NDArray[np.float64]:
-        """Score queries with their own pools of candidates, as `document_scores` does."""
+        """Score queries with their own pools of candidates by document distance, as `document_scores` does."""
         assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == len(candidates)
         rows = SentenceRows.of(self.vectors.offsets, queries)
         if query_sentences is not None:
@@ -337,7 +337,7 @@ def document_scores(
     query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
     device: str = "cpu",
 ) -> NDArray[np.float64]:
-    """Score query paper i (row queries[i] of `vectors`) with the papers candidates[offsets[i]:offsets[i + 1]].
+    """Score query i (row queries[i]) by document distance with the papers candidates[offsets[i]:offsets[i + 1]].
 
     One number per pair, minus the distance; -inf where a row is -1 or a side has no sentence. `query_sentences` restricts
     query i to these sentences of its abstract (None: to all); truncated sentences have no vector and do not take part.

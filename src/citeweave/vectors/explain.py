@@ -28,7 +28,7 @@ Doubles = NDArray[np.float64]
 
 
 class SentencePair(NamedTuple):
-    """Two matching sentences of an explanation, by their numbers in the abstracts."""
+    """Two matching sentences that explain why the vectors of papers are near, by their numbers in the abstracts."""
 
     left: int
     right: int
@@ -38,7 +38,7 @@ class SentencePair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SentenceAlignment:
-    """How the sentences of two papers match; sentences are counted from 0, truncated ones are missing."""
+    """Explanation of a distance: how the sentences of two papers match, counted from 0; truncated ones are missing."""
 
     left: NDArray[np.int64]
     """(n,) numbers of the first paper's sentences that took part."""
@@ -99,7 +99,7 @@ def explain_pair(
     *,
     query_sentences: Sequence[int] | NDArray[np.integer[Any]] | None = None,
 ) -> SentenceAlignment:
-    """Explain the distance of two papers, by ids or positions; `query_sentences` restricts the first paper."""
+    """Explain the sentence vectors' distance of two papers, by id or position; `query_sentences` restricts the first."""
     torch = require("torch", extra="minilm")
     rows = [find_papers(vectors, [paper])[0] if isinstance(paper, str) else paper for paper in (left, right)]
     numbers = [np.asarray(vectors.numbers[vectors.offsets[row] : vectors.offsets[row + 1]], np.int64) for row in rows]

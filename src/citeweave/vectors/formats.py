@@ -72,7 +72,7 @@ def import_vectors(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Vectors:
-    """Import published vectors from files, or all files of folders, into a new vectors folder.
+    """Import vectors in published formats from files, or all files of folders, into a new vectors folder.
 
     `model` and `revision` name the model where the files do not, or rename it. Of several vectors of one id the
     first is kept. A folder that already holds the same import is opened.
@@ -188,7 +188,7 @@ def _hashes(files: list[Path]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One published vector, the id of its paper and, where the file names it, its model."""
+    """One vector of a published format, the id of its paper and, where the file names it, its model."""
 
     id: str
     vector: NDArray[Any]
@@ -201,7 +201,7 @@ Reader = Callable[[Source, Tally], Iterator[Record]]
 
 
 def reader_for(path: Path) -> Reader:
-    """Choose the reader of a file of published vectors by its first bytes."""
+    """Choose the reader for the format of a file of published vectors, by its first bytes."""
     source = Source(path)
     head = source.head()
     if head.data.startswith(b"\x93NUMPY"):
@@ -224,7 +224,7 @@ def _list_of_ids(path: Path) -> Path | None:
 
 
 def read_json(source: Source, tally: Tally, *, on_empty: Callable[[str], None] | None = None) -> Iterator[Record]:
-    """Yield the vectors of a JSON lines file.
+    """Yield the published vectors of a file in the format JSON lines.
 
     `on_empty` is called with each id whose vector is an empty list, as published files mark a paper without text.
     """
@@ -245,7 +245,7 @@ def read_json(source: Source, tally: Tally, *, on_empty: Callable[[str], None] |
 
 
 def read_array(source: Source, tally: Tally) -> Iterator[Record]:
-    """Yield the vectors of a NumPy array with the ids of the list beside it."""
+    """Yield the published vectors of a file in NumPy's array format, with the ids of the list beside it."""
     ids_path = _list_of_ids(source.path)
     if ids_path is None:
         raise InputError(

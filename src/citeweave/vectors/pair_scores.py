@@ -38,7 +38,7 @@ def pair_scores(
     candidates: NDArray[np.integer[Any]],
     metric: str,
 ) -> NDArray[np.float64]:
-    """Score query i (a row of `queries`) with the rows candidates[offsets[i]:offsets[i + 1]] of `pool`.
+    """Score chosen pairs: query i (a row of `queries`) with the rows candidates[offsets[i]:offsets[i + 1]] of `pool`.
 
     One number per pair, higher is nearer: the cosine, 0 where a vector is all zeros; the inner product; or minus the L2
     distance. NaN where the candidate is -1, a paper without vector. Memory-mapped matrices are read in blocks.

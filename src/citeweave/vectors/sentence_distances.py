@@ -66,7 +66,7 @@ NEAR, NEAR_BLOCK = 1e-4, 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class PaperPairs:
-    """Sentence vectors of the query and the candidate of each pair of papers, as padded batches."""
+    """Pairs of papers between whose sentences distances are computed: their sentence vectors, as padded batches."""
 
     queries: Tensor
     """(pairs, query sentences, dimension), zeros behind a paper's last sentence."""
@@ -167,7 +167,7 @@ def distances_to_query(query: Tensor, sentences: Tensor, metric: str) -> Tensor:
 
 
 class SentenceRows(NamedTuple):
-    """Which rows of a sentence matrix belong to which paper: paper i has flat[starts[i]:starts[i] + lengths[i]]."""
+    """Which rows of a sentence matrix distances read: those of paper i are flat[starts[i]:starts[i] + lengths[i]]."""
 
     flat: Longs | None
     """None where all sentences of the papers take part, so that nothing is copied."""
@@ -205,7 +205,7 @@ class SentenceRows(NamedTuple):
 
 
 def split_papers(lengths: Longs, max_sentences: int) -> Iterator[slice]:
-    """Yield ranges of consecutive papers with at most `max_sentences` together; a longer paper is alone."""
+    """Yield ranges of papers for sentence distances, at most `max_sentences` together; a longer paper is alone."""
     ends, start = np.cumsum(lengths), 0
     while start < len(lengths):
         before = ends[start] - lengths[start]
@@ -215,7 +215,7 @@ def split_papers(lengths: Longs, max_sentences: int) -> Iterator[slice]:
 
 
 def batch_pairs(n: Longs, m: Longs, max_size: int) -> Iterator[Longs]:
-    """Yield batches of pairs with similar numbers of sentences, the largest first; at most `max_size` n x m each."""
+    """Yield batches of pairs for sentence distances, of similar n and m, largest first; at most `max_size` n x m."""
     order = np.lexsort((m, n))[::-1].copy()  # torch takes no negative strides
     start = 0
     while start < len(order):

@@ -109,7 +109,7 @@ def search_sentences(
     distance: DocumentDistance,
     **options: Unpack[SentenceSearchOptions],
 ) -> SentenceHits:
-    """Search the k nearest papers of each query by a document distance.
+    """Search by sentence vectors for the k nearest papers of each query in a document distance.
 
     A query is a paper, by id or position, which is then not a hit of itself; or a matrix (sentences, dimension), whose
     sentences are counted from 0.
@@ -164,7 +164,7 @@ def _read_queries(
 
 
 def find_papers(vectors: SentenceVectors, ids: Sequence[str]) -> Longs:
-    """Return the positions of papers by id among sentence vectors; a missing paper is an error."""
+    """Find the papers of a sentence search by id: their positions among the vectors; a missing one is an error."""
     rows = vectors.rows(list(ids))
     missing = np.flatnonzero(rows < 0)
     if len(missing):
@@ -281,7 +281,7 @@ def _rank_papers(
 
 @dataclass(frozen=True, slots=True)
 class SentenceQueries:
-    """The sentence vectors of some queries, one query after the other."""
+    """The sentence vectors of the queries of a sentence search, one query after the other."""
 
     matrix: Singles
     """(sentences, dimension)"""
@@ -300,7 +300,7 @@ def lower_bounds(
     distance: DocumentDistance,
     reporter: Reporter = QUIET,
 ) -> Singles:
-    """Return lower bounds of the distances of queries to papers with sentences, (queries, papers).
+    """Return lower bounds of the distances in a sentence search from queries to papers, (queries, papers).
 
     For `single` and `mean_best` the bound is the distance itself but for rounding.
     """

@@ -68,7 +68,7 @@ class Masses(NamedTuple):
 
 
 def sentence_masses(distances: Tensor, rows: Tensor, columns: Tensor, *, temperature: float) -> Masses:
-    """Return each sentence's mass: softmax(-distance to the nearest sentence of the other paper / temperature)."""
+    """Return each sentence's transport mass: softmax(-distance to the nearest sentence of the other / temperature)."""
     valid = distances.masked_fill(~(rows[:, :, None] & columns[:, None, :]), math.inf)  # (pairs, n, m)
     lowest = valid.detach().amin((1, 2))[:, None]  # subtracted before the division, which then cannot overflow
     return Masses(
@@ -191,7 +191,7 @@ class GeomlossPlan(NamedTuple):
 
 
 def diameters(pairs: PaperPairs, start: str) -> Tensor:
-    """Return geomloss's diameters, (pairs,): the diagonal of the box around the sentences of each pair, or of the batch.
+    """Return geomloss's diameters for transport: the diagonal of the box around a pair's sentences, or the batch's.
 
     geomloss takes the batch with its padding of zeros, so that a distance depends on the other pairs of the batch;
     ASPIRE evaluates one pair at a time.
@@ -208,7 +208,7 @@ def diameters(pairs: PaperPairs, start: str) -> Tensor:
 
 
 def geomloss_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diameter: Tensor) -> GeomlossPlan:
-    """Run geomloss's schedule of entropies for each pair of papers.
+    """Run geomloss's schedule of entropies for optimal transport between each pair of papers.
 
     `to_queries` and `to_candidates` are the same distances (pairs, n, m); only the sentences of the named side get a
     gradient through them, as in geomloss, which differentiates the last round alone.

@@ -27,7 +27,7 @@ PAIRS_PER_TASK = 256
 def transport_distances(
     costs: Doubles, starts: Longs, lengths: Longs, widths: Longs, *, temperature: float, workers: int
 ) -> Doubles:
-    """Return the transport distance <plan, costs> of each pair, (pairs,), computed on the CPU.
+    """Return the transport distance <plan, costs> of each pair, (pairs,), by compiled kernels on the CPU.
 
     `costs` is (sentences of all candidates, longest query): candidate p has the rows starts[p] : starts[p] + lengths[p],
     its query the first widths[p] columns. No pair may have an empty side.

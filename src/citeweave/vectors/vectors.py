@@ -97,7 +97,7 @@ class Provenance:
 
 
 class SeenKeys:
-    """Hashes of the paper ids written so far, 8 bytes each, to detect duplicate ids.
+    """Hashes of the paper ids whose vectors are written so far, 8 bytes each, to detect duplicate ids.
 
     Sorted runs; the last two are merged when they have about the same size.
     """
@@ -106,7 +106,7 @@ class SeenKeys:
         self._runs: list[Keys] = []
 
     def add(self, keys: Keys) -> NDArray[np.bool_]:
-        """Return which of the id hashes are new, and remember them; of equal ones only the first is new."""
+        """Return which id hashes are new among the vectors, and remember them; of equal ones only the first is new."""
         fresh = np.zeros(len(keys), bool)
         fresh[np.unique(keys, return_index=True)[1]] = True
         for run in self._runs:
@@ -162,7 +162,7 @@ class RowsByPaper:
         return np.where(keys[at] == wanted, order[at], -1)
 
     def rows_of_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row of each paper id; a paper without vector is an error."""
+        """Return the row of each paper id in the vectors folder; a paper without vector is an error."""
         ids = as_texts(ids, "ids")
         rows = self.rows(ids)
         missing = np.flatnonzero(rows < 0)
@@ -219,7 +219,7 @@ class VectorsWriter:
         self.tally = Tally({"vectors": Count()})
 
     def append(self, ids: Sequence[str], block: NDArray[Any]) -> None:
-        """Append the vectors (ids, dimension) of these papers.
+        """Append the vectors (ids, dimension) of these papers to the vectors folder.
 
         A row with a repeated id, or with numbers that are not finite after conversion to the writer's dtype, is left
         out and counted.

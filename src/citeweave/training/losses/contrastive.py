@@ -106,7 +106,7 @@ def n_pairs(
     temperature: float = 0.05,
     similarity: str = "cosine",
 ) -> Tensor:
-    """Compute the N-pair loss log(1 + sum over n of exp((s(a, n) - s(a, p)) / t)); Sohn 2016, equation 6.
+    """Compute the contrastive N-pair loss log(1 + sum over n of exp((s(a, n) - s(a, p)) / t)); Sohn 2016, equation 6.
 
     Mean over the anchors. anchors and positives (G, d), negatives (G, n, d); by default the positives of other anchors
     (Sohn's N-pair-mc, equation 7), and negative_mask is (G, G). The cosine with a temperature is the form in the
@@ -209,7 +209,7 @@ def supcon_in_batch(
 def scores_in_batch(
     scores: Tensor, targets: Tensor, *, allowed: Tensor | None = None, temperature: float = 0.05
 ) -> Tensor:
-    """Compute `supcon_in_batch` from precomputed scores such as `match_scores`; (G, C) each.
+    """Compute the contrastive `supcon_in_batch` from precomputed scores such as `match_scores`; (G, C) each.
 
     >>> scores, targets = torch.eye(3), torch.eye(3, dtype=torch.bool)
     >>> round(scores_in_batch(scores, targets, temperature=1.0).item(), 4)  # log(1 + 2 / e)
@@ -227,7 +227,7 @@ def in_batch(
     allowed: Tensor | None = None,
     temperature: float = 0.05,
 ) -> Tensor:
-    """Compute in-batch softmax, -log softmax of the target among all candidates of the batch; Henderson et al. 2017.
+    """Compute the contrastive in-batch softmax, -log softmax of the target among the batch; Henderson et al. 2017.
 
     Mean over the anchors. anchors (G, d), candidates (C, d), target (G,) the index of the anchor's positive, -1 for
     none. `allowed` (G, C) is False at related papers (cited, co-cited, duplicates, other positives of the anchor, the
@@ -271,7 +271,7 @@ def gte(
     allowed: Tensor | None = None,
     temperature: float = 0.01,
 ) -> Tensor:
-    """Compute GTE's loss, the mean over pairs of -log(e^(s(q_i, d_i)/t) / Z_i); Li et al. 2023.
+    """Compute GTE's contrastive loss, the mean over pairs of -log(e^(s(q_i, d_i)/t) / Z_i); Li et al. 2023.
 
     Z_i is the sum of e^(s/t) over
 
@@ -313,7 +313,7 @@ def _pair_masks(count: int, rivals: int, device: torch.device) -> tuple[Tensor, 
 def pairs_in_batch(
     x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0, allowed: Tensor | None = None
 ) -> Tensor:
-    """Compute AnglE's in-batch term: each text of a pair labeled 1 against all texts of the batch; Li & Li 2023.
+    """Compute AnglE's contrastive term: each text of a pair labeled 1 against all texts of the batch; Li & Li 2023.
 
     x and y (P, d), labels (P,), allowed (2P, 2P) over x and then y. A text is never its own candidate. The sum is
     divided by 2P, texts of pairs labeled below 1 included, as in the released code.

@@ -28,7 +28,7 @@ from citeweave.training.losses.contrastive import (
 
 
 def weighted_sum(terms: Mapping[str, tuple[float, Tensor]]) -> Tensor:
-    """Sum losses by their weights; a term of weight 0 is left out, even if it is NaN.
+    """Sum pairwise losses and other terms by their weights; a term of weight 0 is left out, even if it is NaN.
 
     >>> terms = {"triplet": (1.0, torch.tensor(0.5)), "student_teacher": (2.0, torch.tensor(0.25))}
     >>> weighted_sum(terms).item()
@@ -81,7 +81,7 @@ def triplet(
 
 
 def distance_margin(near: Tensor, far: Tensor, *, margin: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """Compute the triplet loss of precomputed distances; Mysore et al. 2022 (ASPIRE), section 3.1.
+    """Compute the triplet loss of precomputed pairwise distances; Mysore et al. 2022 (ASPIRE), section 3.1.
 
     near and far (B,), mask (B,); infinite distances, of papers without sentences, must be masked.
 
@@ -107,7 +107,7 @@ def _cosine_distance(x: Tensor, y: Tensor, epsilon: float) -> Tensor:
 
 
 class LabeledPairs(NamedTuple):
-    """Pairs of text vectors with labels of their similarity."""
+    """Pairs of text vectors with labels of their similarity, for pairwise losses."""
 
     x: Tensor
     """(P, d)"""
@@ -120,7 +120,7 @@ class LabeledPairs(NamedTuple):
 
 
 def triplets_as_pairs(anchors: Tensor, positives: Tensor, negatives: Tensor) -> LabeledPairs:
-    """Turn triplets into pairs: (anchor, positive) labeled 1, then (anchor, negative) labeled 0; (B, d) -> 2B pairs.
+    """Turn triplets (B, d) into 2B pairs for pairwise losses: (anchor, positive) labeled 1, then (anchor, negative) 0.
 
     >>> x = torch.eye(2)
     >>> triplets_as_pairs(x, x, x).labels.tolist()
@@ -131,7 +131,7 @@ def triplets_as_pairs(anchors: Tensor, positives: Tensor, negatives: Tensor) -> 
 
 
 def cosent(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tensor:
-    """Compute CoSENT, log(1 + sum over pairs i above pairs k of e^(scale (cos_k - cos_i))); Huang et al. 2024.
+    """Compute the pairwise CoSENT, log(1 + sum over pairs i above k of e^(scale (cos_k - cos_i))); Huang et al. 2024.
 
     x and y (P, d), labels (P,).
 
@@ -146,7 +146,7 @@ def cosent(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tens
 
 
 def angle(x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0) -> Tensor:
-    """Compute AnglE: `cosent` with `_angle_similarity` in place of the cosine; Li & Li 2023.
+    """Compute the pairwise loss AnglE: `cosent` with `_angle_similarity` in place of the cosine; Li & Li 2023.
 
     >>> x, y = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
     >>> round(angle(x, y, torch.tensor([1.0, 0.0]), scale=1.0).item(), 4)  # similarity 1 and 1.4: log(1 + e^0.4)
@@ -180,7 +180,7 @@ def angle_sum(
     scales: tuple[float, float, float] = (20.0, 20.0, 20.0),
     allowed: Tensor | None = None,
 ) -> Tensor:
-    """Compute AnglE's full loss, w1 cosent + w2 pairs_in_batch + w3 angle; Li & Li 2023, equation 7.
+    """Compute AnglE's full pairwise loss, w1 cosent + w2 pairs_in_batch + w3 angle; Li & Li 2023, equation 7.
 
     `weights` and `scales` in this order; a term of weight 0 is left out. `allowed` (2P, 2P) is for the in-batch
     term: pairs made of triplets contain each anchor twice, which must not be contrasted with itself.
@@ -247,7 +247,7 @@ def match_scores(
     match: str = "mean_best",
     sharpness: float = 0.05,
 ) -> Tensor:
-    """Score all queries against all candidates by cosines of their sentences, (A, C).
+    """Compute pairwise scores of all queries with all candidates by cosines of their sentences, (A, C).
 
     queries (A, n, d) and candidates (C, m, d) with masks (A, n) and (C, m), True at a sentence; every paper must have one.
     mean_best: mean over the query's sentences of the best match, ColBERT's late interaction on sentences

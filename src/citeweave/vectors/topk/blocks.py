@@ -93,7 +93,7 @@ class Pool:
         return as_float32(self.matrix[rows])
 
     def fill(self, tile: Floats, positions: slice | Longs) -> int:
-        """Prepare the vectors at these positions in the first rows of `tile` (rows, width); return how many.
+        """Prepare a block of vectors, at these positions, in the first rows of `tile` (rows, width); return how many.
 
         Products with a prepared query have the order of the scores. For L2, -|q - v|^2 / 2 = q.v - |v|^2 / 2 less
         what is the same for all v; the second term is an additional number of v, for which the query has a 1.
@@ -108,7 +108,7 @@ class Pool:
         return len(vectors)
 
     def prepare(self, queries: Floats, norms: Doubles) -> Floats:
-        """Prepare queries for products with tiles of the pool, (queries, width)."""
+        """Prepare a block of queries for matrix products with tiles of the pool, (queries, width)."""
         dimension = queries.shape[1]
         ready = np.ones((len(queries), self.width), np.float32)
         ready[:, :dimension] = queries
@@ -116,7 +116,7 @@ class Pool:
         return ready
 
     def margins(self, norms: Doubles) -> Doubles:
-        """Return twice the largest error of an approximate score, for queries of these norms.
+        """Return twice the largest error of approximate scores for a block of queries of these norms.
 
         A product of n float32 numbers of vectors no longer than 1, summed in any order, is wrong by at most n u /
         (1 - n u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). 16 u more are for
@@ -143,7 +143,7 @@ def _scale(vectors: Floats, width: int, factors: Doubles) -> None:
 
 
 def norms_of(matrix: NDArray[Any], rows: Longs | None, what: str, workers: int = 0) -> Doubles:
-    """Return the norm of each vector of a matrix; a number that is not finite is an error that names its row."""
+    """Return each vector's norm, block by block; a number that is not finite is an error that names its row."""
     size = len(matrix) if rows is None else len(rows)
     norms = np.empty(size)
 
@@ -177,7 +177,7 @@ def check_scores(metric: int, longest: float, longest_query: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueryBlock:
-    """Queries prepared for matrix products with the pool."""
+    """A block of queries prepared for matrix products with the pool."""
 
     vectors: Floats
     """The original vectors, (queries, dimension)."""
@@ -223,7 +223,7 @@ def capacity_for(k: int, size: int, spare: int = 1024) -> int:
 
 
 class CpuScan:
-    """Scans a pool on the CPU. The product runs on numpy's own threads, all else on `workers` threads."""
+    """Scans a pool for blocks of queries on the CPU: the product on numpy's threads, all else on `workers` threads."""
 
     def __init__(self, pool: Pool, k: int, block: int, workers: int) -> None:
         self._pool, self._k, self._workers = pool, k, workers
@@ -237,7 +237,7 @@ class CpuScan:
             self._sample = np.sort(stream(0, "first cut").choice(len(pool), SAMPLE, replace=False))
 
     def scan(self, block: QueryBlock, *, guess: bool = True) -> KeptCandidates:
-        """Return at least the k best candidates of each query and all within the margin; valid until the next scan.
+        """Return at least the k best candidates of a block's queries and all within the margin; valid until the next.
 
         A guessed first cut may be too high, which `find_windows` detects; without a guess it never is.
         """
@@ -290,7 +290,7 @@ def has_cuda() -> bool:
 
 
 class TorchScan:
-    """Scans a pool with torch, on a GPU or any other device."""
+    """Scans a pool for blocks of queries with torch, on a GPU or any other device."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class TorchScan:
         self._sample = self._sampled(sample) if len(pool) >= 8 * sample >= 8 * self._rank else None
 
     def scan(self, block: QueryBlock, *, guess: bool = True) -> KeptCandidates:
-        """Return the k best candidates of each query and some more; `find_windows` detects a cut guessed too high."""
+        """Return the k best candidates of a block and some more; `find_windows` detects a cut guessed too high."""
         torch = self._torch
         with self._full_precision(), torch.inference_mode():
             queries = torch.from_numpy(block.ready).to(self._device)  # (queries, width)

@@ -67,7 +67,7 @@ _FILES: dict[str, Any] = {"codes": np.int8, "scales": np.float32, "errors": np.f
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """The codes of a matrix, in memory or memory-mapped."""
+    """The int8 codes of a matrix, for top-k scans, in memory or memory-mapped."""
 
     matrix: Bytes
     """(rows, width)"""
@@ -79,7 +79,7 @@ class Codes:
 
     @classmethod
     def open(cls, folder: str | Path) -> Codes:
-        """The codes in a folder; sizes that do not match are an error."""
+        """The int8 codes in a folder; sizes that do not match are an error."""
         folder = Path(folder)
         flat, scales, errors, norms = (open_numbers(folder / f"{name}.npy", kind) for name, kind in _FILES.items())
         rows = len(norms)
@@ -98,7 +98,7 @@ class Codes:
         return int(self.matrix.shape[1])
 
     def check(self, matrix: NDArray[Any]) -> None:
-        """Refuse codes that cannot be those of this matrix."""
+        """Refuse int8 codes that cannot be those of this matrix."""
         fits = matrix.ndim == 2 and len(matrix) == len(self)
         if not fits or (len(self) and self.width != padded(matrix.shape[1])):
             raise ArtifactError(
@@ -124,7 +124,7 @@ def make_codes(matrix: NDArray[Any]) -> Codes:
 
 
 def write_codes(folder: str | Path, matrix: NDArray[Any]) -> None:
-    """Write the codes of a matrix, float16 or float32 and perhaps mapped, block by block; folder may exist."""
+    """Write the int8 codes of a matrix, float16 or float32 and perhaps mapped, block by block; folder may exist."""
     writers = [NumberWriter(Path(folder) / f"{name}.npy", kind) for name, kind in _FILES.items()]
     try:
         for start in range(0, len(matrix), BLOCK):
@@ -191,7 +191,7 @@ class QueryCodes:
 
     @classmethod
     def of(cls, vectors: Floats, norms: Doubles) -> QueryCodes:
-        """The codes of vectors (queries, dimension) with these norms, which must be finite."""
+        """The int8 codes of query vectors (queries, dimension) with these norms, which must be finite."""
         dimension = vectors.shape[1]
         width = padded(dimension)
         largest = min(_LARGEST, _MAX_SUM // (127 * width))

@@ -109,7 +109,7 @@ class TopkOptions(TypedDict, total=False):
 def search(
     pool: NDArray[Any], queries: NDArray[Any], bands: Sequence[Band], **options: Unpack[TopkOptions]
 ) -> list[Neighbors]:
-    """Search the neighbors of all queries at the ranks of each band; one `Neighbors` per band, see `TopkOptions`.
+    """Search with the top-k engine: the neighbors of all queries at the ranks of each band, one `Neighbors` per band.
 
     `pool` (rows, dimension) and `queries` (queries, dimension) are float16 or float32, in memory or mapped.
     """
@@ -138,7 +138,7 @@ def search_blocks(
     device: str = "cpu",
     reporter: Reporter = QUIET,
 ) -> Iterator[tuple[slice, list[Neighbors]]]:
-    """Search as `search` does, yielding blocks: which queries, and their neighbors, one `Neighbors` per band.
+    """Search with the top-k engine as `search` does, yielding blocks: which queries, and one `Neighbors` per band.
 
     The arguments are checked at once, not when the first block is taken.
     """
@@ -176,7 +176,7 @@ def far_band(
     seed: int = 0,
     **options: Unpack[TopkOptions],
 ) -> Neighbors:
-    """Search neighbors at about the ranks of a far band, in a random subsample of the pool; options as in `search`.
+    """Search with the engine at about the ranks of a far band, in a random subsample; options as in `search`.
 
     In a uniform subsample of m of n vectors, without replacement, the vector of rank r has the rank r n / m of the
     complete pool, give or take a relative standard error of about sqrt((1 - m / n) / r). So of a band (low, high] the
@@ -283,7 +283,7 @@ def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors
 
 @dataclass(frozen=True, slots=True)
 class ExactRanker:
-    """Ranks the search's candidates by exact scores near the borders of the bands; `room` is how many it may hold."""
+    """Ranks the top-k engine's candidates by exact scores near the borders of the bands; it may hold `room` of them."""
 
     pool: Pool
     ranks: Ranks
@@ -291,7 +291,7 @@ class ExactRanker:
     room: int
 
     def rank_candidates(self, block: QueryBlock, kept: KeptCandidates) -> tuple[BandResults, Flags]:
-        """Return the members of the bands, and for which queries they are proved; the results of others are empty."""
+        """Rank the engine's candidates; return the bands' members, and for which queries they are proved."""
         size, bands = len(block), len(self.ranks)
         ranks = kept.ranks or self.ranks
         depths = np.minimum(block.depths, ranks.deepest)
@@ -317,7 +317,7 @@ class ExactRanker:
         return placed, proved
 
     def rank_pool(self, block: QueryBlock) -> BandResults:
-        """Rank the complete pool by exact scores, for the few queries with more ties than a scan can hold."""
+        """Rank the complete pool in the engine by exact scores, for queries with more ties than a scan can hold."""
         size = len(block)
         # to a query of zeros all rows are equally near, and the first rows have the first ranks
         alike = (block.norms == 0) & (self.pool.metric != L2)

@@ -82,7 +82,7 @@ class TopkRequest:
         return max(band.high for band in self.bands)
 
     def mask(self) -> Flags | None:
-        """Return which rows of the matrix are searched, (rows,); None where all are."""
+        """Return which rows of the matrix the top-k request searches, (rows,); None where all are."""
         if self.pool_rows is None:
             return self.allowed
         mask = np.zeros(len(self.matrix), np.bool_)
@@ -96,7 +96,7 @@ class TopkRequest:
         return np.flatnonzero(self.allowed) if self.pool_rows is None else self.pool_rows[self.allowed[self.pool_rows]]
 
     def prepare(self, workers: int = 0) -> PreparedRequest:
-        """Compute the norms of the pool; numbers that are not finite are an error."""
+        """Prepare the top-k request: compute the norms of the pool; numbers that are not finite are an error."""
         rows = self.rows()
         norms = norms_of(self.matrix, rows, "pool", workers)
         longest, query = float(norms.max(initial=0.0)), float(self.norms.max(initial=0.0))
@@ -118,7 +118,7 @@ def check_request(
     allowed: NDArray[Any] | None = None,
     itself: NDArray[Any] | None = None,
 ) -> TopkRequest:
-    """Check the arguments of a top-k search, except for numbers of the pool that are not finite."""
+    """Check the request of a top-k search, except for numbers of the pool that are not finite."""
     code = METRIC_CODES[choose(metric, METRICS, "metric")]
     _check_matrix(pool, "pool")
     _check_matrix(queries, "queries")
@@ -211,7 +211,7 @@ def _integers(values: NDArray[Any], what: str) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """How many queries and candidates a top-k search handles at once."""
+    """How many queries and candidates of a top-k request are handled at once."""
 
     block: int
     """Queries compared at a time."""
@@ -223,7 +223,7 @@ class MemoryPlan:
 
 
 def plan_memory(request: PreparedRequest, *, workers: int, memory: int) -> MemoryPlan:
-    """Choose the largest block of queries that fits into `memory` bytes, without the arguments and the results.
+    """Plan a top-k request: the largest block of queries that fits into `memory` bytes, without arguments and results.
 
     Every worker has its own memory, more for longer vectors; where that does not fit there are fewer workers.
     """

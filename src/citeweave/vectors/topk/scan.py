@@ -172,7 +172,7 @@ class Scan:
 
 
 def best_keys(rows: Rows, queries: Queries, k: int, *, exact: bool = True, workers: int = 0) -> list[Keys]:
-    """Return the sorted keys of the k nearest rows of each query, the nearest first.
+    """Scan for the k nearest rows of each query; return their sorted keys, the nearest first.
 
     Without `exact` a scan of codes skips its proof, and may miss a few rows.
     """
@@ -222,7 +222,7 @@ def rows_of(keys: Keys, count: int) -> Ints:
 
 
 def likely_rows(approximate: Floats, errors: Floats, bound: ErrorBound, threshold: float, workers: int = 0) -> Ints:
-    """Return the rows whose exact score may reach `threshold`, ascending; `errors` is empty where rows have no codes."""
+    """Return the rows of a scan whose exact score may reach `threshold`, ascending; `errors` is empty without codes."""
     size = 4 * PART
     likely: list[Ints] = [np.empty(0, np.int32)] * (-(-len(approximate) // size))
 
@@ -241,7 +241,7 @@ def likely_rows(approximate: Floats, errors: Floats, bound: ErrorBound, threshol
 
 @dataclass(frozen=True, slots=True)
 class QueryScan:
-    """One query compared with all rows of a matrix: bounds of every cosine, and exact cosines on demand."""
+    """A scan of all rows of a matrix for one query: bounds of every cosine, and exact cosines on demand."""
 
     rows: Rows
     query: Queries
@@ -256,7 +256,7 @@ class QueryScan:
 
 
 def compare(matrix: NDArray[Any], query: NDArray[Any], codes: Codes | None = None) -> QueryScan:
-    """Bound the cosine of one query (dimension,) with every row, for callers whose score combines several cosines."""
+    """Scan every row for bounds of its cosine with one query, for callers whose score combines several cosines."""
     rows, queries = Rows.of(matrix, codes=codes), Queries.of(query[None])
     scanned = scan(rows, queries, 1)
     bound, approximate = scanned.bounds[0], scanned.approximate_scores[0].astype(np.float64)

@@ -104,7 +104,7 @@ def best_papers(
     allowed: NDArray[np.bool_] | None = None,
     exact: bool = True,
 ) -> BestPapers:
-    """Return the best `count` papers for the sentences `queries` (sentences, dimension) together.
+    """Return the `count` papers whose sentences have the best cosines to the sentences `queries` together.
 
     Paper i has the rows offsets[i] to offsets[i + 1] of the matrix; `allowed`, (papers,), says which papers count; one
     without a sentence never does. Divide scores by len(queries) for the mean cosine.
