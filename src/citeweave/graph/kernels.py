@@ -213,7 +213,7 @@ def end_step(
 
 @numba.njit(cache=True, nogil=True)
 def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int, gains: NDArray[np.float32]) -> None:
-    """Set, compiled, gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
+    """Set by a kernel gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
     for i in range(len(sums)):
         length = np.float32(0)
         for j in range(columns):
@@ -250,7 +250,7 @@ def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> N
 
 @numba.njit(cache=True, nogil=True)
 def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[Any]) -> None:
-    """Fill with random signs, compiled: out[i, j] = +-scale[i], a function of the key, node i and column + j alone."""
+    """Fill with random signs by a kernel: out[i, j] = +-scale[i], by the key, node i and column + j alone."""
     width = out.shape[1]
     for i in range(len(out)):
         plus, minus = scale[i], -scale[i]

@@ -99,7 +99,7 @@ def explain_pair(
     *,
     query_sentences: Sequence[int] | NDArray[np.integer[Any]] | None = None,
 ) -> SentenceAlignment:
-    """Explain the sentence vectors' distance of two papers, by id or position; `query_sentences` restricts the first."""
+    """Explain by sentence vectors how near two papers are, by id or position; `query_sentences` restricts the first."""
     torch = require("torch", extra="minilm")
     rows = [find_papers(vectors, [paper])[0] if isinstance(paper, str) else paper for paper in (left, right)]
     numbers = [np.asarray(vectors.numbers[vectors.offsets[row] : vectors.offsets[row + 1]], np.int64) for row in rows]

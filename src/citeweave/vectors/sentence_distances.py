@@ -167,7 +167,7 @@ def distances_to_query(query: Tensor, sentences: Tensor, metric: str) -> Tensor:
 
 
 class SentenceRows(NamedTuple):
-    """Which rows of a sentence matrix distances read: those of paper i are flat[starts[i]:starts[i] + lengths[i]]."""
+    """Rows of sentences whose distances are computed: those of paper i are flat[starts[i]:starts[i] + lengths[i]]."""
 
     flat: Longs | None
     """None where all sentences of the papers take part, so that nothing is copied."""

@@ -133,7 +133,7 @@ def _term(one: float, other: float, metric: int) -> np.float64:
 
 @njit(cache=True, nogil=True)
 def exact_score(query: Floats, vector: Floats, norms: float, metric: int) -> np.float32:
-    """Compute one vector's exact top-k score, compiled: summed in float64 in a fixed order; higher is nearer.
+    """Compute one vector's exact top-k score by a kernel: summed in float64 in a fixed order; higher is nearer.
 
     cosine: q.v / (|q| |v|), 0 where `norms` = |q| |v| is 0; dot: q.v; l2: minus the distance.
     """
@@ -154,7 +154,7 @@ def exact_score(query: Floats, vector: Floats, norms: float, metric: int) -> np.
 
 @njit(cache=True, nogil=True)
 def norm_of(vector: Any) -> float:
-    """Return the length of one vector in float64, compiled; not finite if one of its numbers is not."""
+    """Return the length of a vector in float64 by a compiled kernel; not finite if one of its numbers is not."""
     a = b = c = d = 0.0
     size = len(vector)
     for at in range(0, size - 3, 4):
@@ -202,7 +202,7 @@ def row_of(one: np.uint64) -> np.int32:
 
 @njit(cache=True, nogil=True)
 def push(heap: Keys, count: int, one: np.uint64) -> int:
-    """Push a key onto a top-k heap of the smallest keys, the largest of which is heap[0]; return how many it holds."""
+    """Push a key onto a top-k kernel's heap of the smallest keys, the largest heap[0]; return how many it holds now."""
     size = len(heap)
     if count < size:
         at = count
@@ -244,7 +244,7 @@ def approximate_dot(line: Any, query: Floats) -> np.float32:
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def approximate_dot_and_square(line: Any, query: Floats) -> tuple[np.float32, np.float32]:
-    """Return line . query and line . line, compiled into one pass."""
+    """Return line . query and line . line by a compiled kernel, in one pass."""
     total = square = np.float32(0)
     for at in range(len(query)):
         value = finite_single(line[at])
@@ -296,7 +296,7 @@ def approximate_cosines(
     codes: Bytes, scales: Floats, start: int, stop: int, words: Words, halves: Bytes, unit: float, by_halves: bool,
     sums: Ints, out: Floats,
 ) -> None:  # fmt: skip
-    """Compute, compiled, approximate cosines of rows start to stop of int8 codes (rows, width), from out[0] on.
+    """Compute by a kernel approximate cosines of rows start to stop of int8 codes (rows, width), from out[0] on.
 
     The query is words (width,) or, the same integers, 128 halves[0] + halves[1], (2, width). Both give the same sums,
     and so the same cosines bit for bit; which one is faster depends on the processor. `sums` has room for as many rows.

@@ -120,7 +120,7 @@ def filter_tile(
     low: int,
     high: int,
 ) -> None:
-    """Filter a tile by compiled loops of a scan: keep the scores above the cut of their query, (queries, capacity).
+    """Filter a tile by a scan kernel: keep the scores above the cut of their query, (queries, capacity).
 
     `tile` (queries, chunks, CHUNK) holds the scores of the positions from `start` on, of which `width` are
     valid; queries `low` to `high` are filtered. When `room` of the capacity is used up, the k best stay. A query with
@@ -149,7 +149,7 @@ def filter_tile(
 
 @njit(cache=True, nogil=True)
 def raise_cuts(k: int, margins: Doubles, cuts: Floats, counts: Longs, scores: Floats, low: int, high: int) -> None:
-    """Raise the cuts of a scan, compiled: to the k-th best score kept, less the margin; discard what was kept."""
+    """Set each query's cut by a scan kernel: the k-th best score kept, less the margin; discard what was kept."""
     for query in range(low, high):
         cut = -np.inf
         if counts[query] >= k:
@@ -173,7 +173,7 @@ def find_windows(
     low: int,
     high: int,
 ) -> None:
-    """Find, compiled, the window of a scan's scores that holds the members of each band; count who is in or above it.
+    """Find by a scan kernel the window of scores that holds the members of each band; count who is in or above it.
 
     Let q be the approximate scores, t the true ones and e the largest error. The r-th largest of q and of t differ by at
     most e, so a member of the band of ranks a to b has t between q_b - e and q_a + e and q between q_b - 2e and
@@ -214,7 +214,7 @@ def find_windows(
 def collect(
     scores: Floats, positions: Ints, counts: Longs, edges: Doubles, ends: Longs, out: Ints, low: int, high: int
 ) -> None:
-    """Copy, compiled, a scan's candidates in the windows to `out`, window after window; `ends` is where each ends."""
+    """Copy by a scan kernel the candidates in the windows to `out`, window after window; `ends` is where each ends."""
     bands = edges.shape[1]
     for query in range(low, high):
         for band in range(bands):
@@ -261,7 +261,7 @@ def scan_codes(
     codes: Bytes, scales: Floats, allowed: Flags, start: int, stop: int, words: Words, halves: Bytes, units: Doubles,
     by_halves: bool, itself: Longs, approximate: Floats, best: Keys, floors: Keys,
 ) -> None:  # fmt: skip
-    """Scan, compiled, int8 codes of rows start to stop: cosines (queries, rows) and best keys (queries, kept)."""
+    """Scan by a kernel the int8 codes of rows start to stop: cosines (queries, rows), best keys (queries, kept)."""
     sums, counts = np.empty(SCAN_CHUNK, np.int32), np.zeros(len(units), np.int64)
     for first in range(start, stop, SCAN_CHUNK):
         last = min(first + SCAN_CHUNK, stop)
@@ -287,7 +287,7 @@ def scan_rows(
     matrix: Any, allowed: Flags, start: int, stop: int, vectors: Floats, directions: Floats, norms: Doubles, metric: int,
     itself: Longs, approximate: Floats, best: Keys, floors: Keys, broken: Longs,
 ) -> float:  # fmt: skip
-    """Scan rows start to stop, compiled: approximate scores, best keys (queries, kept); return the largest norm."""
+    """Scan by a kernel the rows start to stop: approximate scores, best keys (queries, kept); return the largest norm."""
     buffer, counts, longest = np.empty(matrix.shape[1], np.float32), np.zeros(len(norms), np.int64), 0.0
     sums, squares = np.empty((len(norms), SCAN_CHUNK), np.float32), np.empty(SCAN_CHUNK, np.float32)
     for first in range(start, stop, SCAN_CHUNK):
@@ -402,7 +402,7 @@ def find_likely(
     approximate: Floats, errors: Floats, start: int, stop: int, of_row: float, of_score: float, constant: float, threshold: float,
     likely: Ints,
 ) -> int:  # fmt: skip
-    """Find, compiled, scanned rows start to stop whose exact score may reach `threshold`, by `ErrorBound`; how many."""
+    """Find by a scan kernel the rows start to stop that may reach `threshold`, by `ErrorBound`; return how many."""
     count = 0
     for first in range(start, stop, SCAN_CHUNK):
         last = min(first + SCAN_CHUNK, stop)
@@ -434,7 +434,7 @@ def find_likely(
 
 @njit(cache=True, nogil=True)
 def score_rows(matrix: Any, rows: Ints, query: Floats, norm: float, metric: int, keys: Keys) -> None:
-    """Score rows of a scan exactly, compiled: keys[i] = the sort key of row rows[i]."""
+    """Score rows exactly by a scan kernel: keys[i] = the sort key of row rows[i]."""
     line = np.empty(matrix.shape[1], np.float32)
     for at in range(len(rows)):
         widen(matrix[rows[at]], line)
