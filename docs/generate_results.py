@@ -36,7 +36,7 @@ HISTORY_SUITES = {
 
 HEAD = """# Results
 
-What to expect of every recipe, of the baselines and of `weave` on real data, which published claims hold under equal conditions, and
+What to expect of every recipe, of the baselines and of `weave` on real data, and
 the commands that reproduce the numbers. Values are in percent. [evaluation.md](evaluation.md) defines the metrics and intervals,
 [baselines.md](baselines.md) the baselines, [weave.md](weave.md) the variants of `weave`.
 

@@ -210,14 +210,13 @@ def test_the_section_is_written(tmp_path, monkeypatch):
         reports.write_run(tmp_path, run)
     (tmp_path / "page.md").write_text("before\n")
     text = page.write_section(tmp_path, tmp_path / "page.md", ["elife"], resamples=200)
-    main, _, claims = text.partition("### Published claims")
-    assert "| 1 | weave | **" in main and "| 2 | specter |" in main
-    assert "not ranked: scincl: seed 2 is missing" in main
-    assert "not shown: cocite: seed 0 was made with the data version old" in main
-    assert "not possible here: aspire_ts: no citing sentence" in main
-    assert "weave, plain" not in main and "scincl, prone" not in main
+    assert "| 1 | weave | **" in text and "| 2 | specter |" in text
+    assert "not ranked: scincl: seed 2 is missing" in text
+    assert "not shown: cocite: seed 0 was made with the data version old" in text
+    assert "not possible here: aspire_ts: no citing sentence" in text
+    assert "weave, plain" not in text and "scincl, prone" not in text
+    details, _, claims = (tmp_path / "history" / "page.md").read_text().partition("### Published claims")
     assert "| scincl > specter | mean | inconclusive: scincl is not ranked |" in claims
-    details = (tmp_path / "history" / "page.md").read_text()
     for name in ("specter", "weave, plain", "scincl, prone"):
         assert f"| {name} | +" in details or f"| {name} | -" in details
     written = (tmp_path / "page.md").read_text()

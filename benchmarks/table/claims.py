@@ -23,7 +23,7 @@ SCINCL = "SciNCL"
 ASPIRE = "ASPIRE"
 SCIASPECT = "SciAspect"
 COCITE = "Co-citation"
-LINKS = "open in SciNCL, section 9; direction of Hits@10 in [graph.md](graph.md)"
+LINKS = "open in SciNCL, section 9; direction of Hits@10 in [graph.md](../graph.md)"
 
 
 @dataclass(frozen=True)

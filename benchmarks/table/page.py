@@ -58,7 +58,7 @@ seeds; with three seeds they are a little too narrow. Recipes that train sentenc
 train. `+` and `-` after a value: better or worse than `{start}`; `=`: no difference to `{best}` can be claimed, `>`: better than it.
 Bold: the best of a column. Each column is corrected by itself (Holm). MiniLM's vectors have length one; a recipe's do not, which matters
 to probes (`field`, `year`, `citations`) and not to cosines. MiniLM was trained on pairs of papers from the web, which cannot be audited.
-GPU seconds, pools by L2 and SciNCL with other graphs are in [history/results.md](history/results.md).
+GPU seconds, pools by L2, SciNCL with other graphs and verdicts on 43 published claims are in [history/results.md](history/results.md).
 """
 
 HISTORY_HEAD = """## Details of the table of all recipes
@@ -94,9 +94,11 @@ def write_section(folder: Path, page: Path, corpora: Sequence[str], *, resamples
         details.append(corpus_details(results))
         standings[corpus] = results.standings
         impossible[corpus] = facts.impossible
-    section = "\n".join([*parts, claims_section(standings, impossible)])
+    section = "\n".join(parts)
     _write_between_marks(page, section)
-    _write_between_marks(page.parent / "history" / page.name, "\n".join(details))
+    _write_between_marks(
+        page.parent / "history" / page.name, "\n".join([*details, claims_section(standings, impossible)])
+    )
     return section
 
 
