@@ -95,9 +95,10 @@ def test_ids_are_found_in_other_fields(read_all, fields, ids):
             @comment This is one too.
             %@article{off, title = {Commented out}}
             @string{x = {y}}
-            @article{on, title = {Kept}} @article{bare, year = 1999} @article{empty}""",
+            @article{on, title = {Kept}} @article{bare, year = 1999} @article{empty}
+            @article(round)""",
             "on|Kept|None|",
-            {"no title": 2},
+            {"no title": 3},
             {"entry behind a percent sign left out": 1},
         ),
         (  # children inherit venue and year of their volume

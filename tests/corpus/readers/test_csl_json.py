@@ -15,7 +15,8 @@ def test_entries_are_read_or_counted(read_all):
         {"id": "doi:10.1000/182", "title": "The handbook", "DOI": "10.1000/182", "issued": {"literal": "2001?"}},
         {"id": "url:https://example.org/a", "type": "webpage", "title": "A page"},
         {"id": 17, "title": "Numbered", "note": "standard_id: arxiv:1407.3561v1"},
-        {"title": "No id but a DOI", "DOI": "10.1000/x"}, {"id": "s", "title": "Short", "DOI": "10/fqd6hj"},
+        {"title": "No id but a DOI", "DOI": "10.1000/x"}, {"id": "https://doi.org/10.1000/y", "title": "An address"},
+        {"id": "s", "title": "Short", "DOI": "10/fqd6hj"},
         {"title": "Nothing"}, {"id": "empty"}, "text"]""")
     found = read_all(reader, json.dumps(entries, indent=1))
     authors, ids = ("Ada Lovelace", "John von Neumann", "The Society"), ("doi:10.1000/notes", "pmid:77", "pmcid:9")
@@ -27,6 +28,7 @@ def test_entries_are_read_or_counted(read_all):
         Paper("url:https://example.org/a", "A page", extra={"type": "webpage"}),
         Paper("17", "Numbered", ids=("arxiv:1407.3561",), local_id=True),
         Paper("doi:10.1000/x", "No id but a DOI"),
+        Paper("doi:10.1000/y", "An address"),
         Paper("s", "Short", local_id=True),
     ]
     assert found.notes == {"short DOI that only doi.org could resolve": 1}  # of Short; the first one has another DOI

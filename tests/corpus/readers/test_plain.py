@@ -13,7 +13,7 @@ def test_json_lines_of_papers_are_read(read_all):
         plain,
         '{"id": 7, "title": " A  title ", "abstract": null, "year": "2018-02-01", "authors": [{"name": "Ada One"}, '
         '"Ben Two"], "field": "cs.CL", "subjects": ["cs.CL", "stat"], "doi": "https://doi.org/10.1000/X", '
-        '"references": ["b", 8, null], "accepted": true}\n'
+        '"references": ["b", 8.0, null], "accepted": true}\n'
         '{"title": "no id"}\n{"id": "x"}\n\n{"id": "nan", "title": "T", "year": NaN}\n',
     )
     authors, fields, doi = ("Ada One", "Ben Two"), ("cs.CL", "stat"), "https://doi.org/10.1000/X"

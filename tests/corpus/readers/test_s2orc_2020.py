@@ -34,7 +34,8 @@ def test_a_parse_is_read_with_its_citing_sentences(read_all):
     body = [{"section": "Intro", "text": text, "cite_spans": spans}]
     abstract = [{"text": "First part."}, {"text": "Second part."}]
     record = {"paper_id": "5", "_pdf_hash": "h", "abstract": abstract, "body_text": body, "bib_entries": entries}
-    found = read_all(reader, [record])
+    found = read_all(reader, [record, {"paper_id": "6", "_pdf_hash": "h", "abstract": [], "bib_entries": {}}])
+    assert found.rejected("papers") == {"no title and no abstract": 1}
     by_title = "title:known by title and year|1999"
     assert found.papers == [
         Paper("s2:5", abstract="First part. Second part."),

@@ -15,6 +15,7 @@ def test_metadata_is_read(read_all):
         "key": {"paper_id": "inner", "title": None, "abstract": "Only an abstract."},
         "bare": {"title": None, "abstract": None},
         "number": 5,
+        "": {"title": "No id", "references": ["x"], "cited_by": ["y"]},
     }
     found = read_all(reader, [papers])
     assert found.papers == [
@@ -22,8 +23,8 @@ def test_metadata_is_read(read_all):
         Paper("key", "", "Only an abstract.", ids=("inner",)),
     ]
     assert found.citations == [Citation(f"s2sha:{A}", f"s2sha:{'b' * 40}"), Citation("q1", f"s2sha:{A}")]
-    assert found.rejected("papers") == {"no title and no abstract": 1, "not a JSON object": 1}
-    assert found.rejected("citations") == {"no cited paper": 1}
+    assert found.rejected("papers") == {"no title and no abstract": 1, "not a JSON object": 1, "no id": 1}
+    assert found.rejected("citations") == {"no cited paper": 1, "paper rejected that cites or is cited": 2}
 
 
 def test_only_a_count_of_five_is_a_citation(read_all):
