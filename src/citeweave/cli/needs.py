@@ -37,7 +37,7 @@ GENSIM, TORCH_BASELINE = Need("baselines", ("gensim",)), Need("baselines", ("tor
 
 
 def check_needs(command: str, options: Options) -> None:
-    """Refuse to run a command without its packages, and name all that are missing."""
+    """Refuse to run a command without the packages it needs for its options, and name all that are missing."""
     needs = list(_NEEDS[command](options)) if command in _NEEDS else []
     missing = [(need.extra, name) for need in needs for name in need.modules if importlib.util.find_spec(name) is None]
     if missing:

@@ -328,7 +328,7 @@ def print_json(value: Mapping[str, object]) -> None:
 
 
 def format_share(part: int, total: int) -> str:
-    """Format a count with its percentage of a total.
+    """Format a count with its percentage of a total, as commands print it.
 
     >>> format_share(5, 20), format_share(0, 0)
     ('5 (25.0 %)', '0')
@@ -337,7 +337,7 @@ def format_share(part: int, total: int) -> str:
 
 
 def table(rows: list[tuple[str, object]]) -> str:
-    """Format two columns, numbers with thousands separators.
+    """Format two columns as commands print them, numbers with thousands separators.
 
     >>> print(table([("papers", 1234), ("with abstract", "80 %")]))
     papers         1,234

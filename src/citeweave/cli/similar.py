@@ -35,7 +35,7 @@ class PaperSentences:
         return cls(source)
 
     def find(self, ids: Iterable[str]) -> None:
-        """Read the titles and sentences of these papers from the corpus or file."""
+        """Read the titles and sentences of papers that `similar` or `explain` prints from the corpus or file."""
         wanted = list(dict.fromkeys(ids))
         if self._source is not None and self._source.is_dir():
             self._find_in_corpus(self._source, wanted)
@@ -82,7 +82,7 @@ def _parse_sentences(text: str) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def document_distance(name: str, metric: str, temperature: float | None, *, by_sentences: bool) -> DocumentDistance:
+def _document_distance(name: str, metric: str, temperature: float | None, *, by_sentences: bool) -> DocumentDistance:
     """Return the document distance of the options, with ASPIRE's temperature for sentences or whole abstracts."""
     from citeweave.evaluation.sentence_systems import FACET_TEMPERATURE, PAPER_TEMPERATURE
     from citeweave.vectors.document_distance import DocumentDistance
@@ -154,7 +154,7 @@ def similar(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """List the papers nearest to a paper in a folder of vectors, by the whole paper or by selected sentences."""
+    """List the papers nearest to a --paper in a folder of vectors, by the whole paper or by selected --sentences."""
     kind = kind_of(vectors)
     if kind not in ("vectors", "sentence_vectors"):
         raise ArtifactError(f"{vectors} holds no vectors; give an output folder of `citeweave embed`")
@@ -165,7 +165,7 @@ def similar(
         result = _by_vectors(vectors, paper, k, metric or "cosine", device, reporter)
     else:
         numbers = _parse_sentences(sentences)
-        chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
+        chosen = _document_distance(distance, metric, temperature, by_sentences=numbers is not None)
         result = _by_sentences(vectors, paper, numbers, k, chosen, first or None, device, reporter)
     texts.find([paper, *(hit["id"] for hit in result["hits"])])
     for each in (result, *result["hits"]):
@@ -306,7 +306,7 @@ def explain(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Explain which sentences of two papers match and how much each pair counts, as a table and as an HTML page."""
+    """Explain which sentences of two --papers match and how much each pair counts, as a table and as an HTML page."""
     from citeweave.vectors.explain import explain_pair
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -315,7 +315,7 @@ def explain(
     if output is not None and output.exists() and not overwrite:
         raise UserError(f"{output} already exists; choose another name, or replace it with --overwrite")
     known, opened, numbers = PaperSentences.open(texts), SentenceVectors.open(vectors), _parse_sentences(sentences)
-    chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
+    chosen = _document_distance(distance, metric, temperature, by_sentences=numbers is not None)
     explanation = explain_pair(opened, *papers, chosen, query_sentences=numbers)
     known.find(papers)
     if output is not None:

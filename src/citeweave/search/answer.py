@@ -48,7 +48,7 @@ Singles = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A paper that a search returned, with its score and the sentences that matched."""
+    """A hit in the answer to a query: a paper with its score and the sentences that matched."""
 
     id: str
     title: str
@@ -76,7 +76,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits for one query, and what to know about them."""
+    """The answer to one query: its hits, and what to know about them."""
 
     query: Query
     hits: list[SearchHit]
@@ -118,7 +118,7 @@ def answer(
     *,
     near: NearestSearch = nearest_papers,
 ) -> SearchResult:
-    """Search an index with a query of any kind and return the hits.
+    """Answer a query of any kind to an index: search it and return the hits.
 
     `query_encoder` may be None where `needs_query_encoder` says so, or to search by words alone; with the query in its
     place, the index's own model is loaded where the query needs it. `near` compares vectors: the index itself, or a

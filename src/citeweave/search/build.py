@@ -199,7 +199,7 @@ class _IndexBuild:
     reporter: Reporter
 
     def write_segments(self, writer: IndexWriter, recipe: dict[str, Any]) -> list[SegmentEntry]:
-        """Write all papers: those with a precomputed vector as one segment, those to embed as another."""
+        """Build the segments of a new index: papers with a precomputed vector as one, papers to embed as another."""
         records = corpus_records(self.corpus, self.overlay)
         parts = split_precomputed(self.precomputed, records, np.arange(len(records))) or [(False, np.arange(0))]
         recipes = [{**recipe, "part": "given"} if is_precomputed else recipe for is_precomputed, _ in parts]
@@ -343,7 +343,7 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
 
 
 def describe_index(index: Index) -> dict[str, Any]:
-    """Describe a built index as JSON for `citeweave index`: live papers, vectors, sentences, references, model."""
+    """Describe what was built into an index, as JSON: live papers, vectors, sentences, references, model."""
     known, facts = index.provenance, index.state.facts
     waiting = len(pending_rows(index))
     description = {
@@ -377,7 +377,7 @@ def describe_index(index: Index) -> dict[str, Any]:
 
 
 def count_citing_sentences(index: Index) -> tuple[int, int]:
-    """Describe an index's citing sentences: how many mention a live paper, and those mentions."""
+    """Describe how many citing sentences with a mention of a live paper were built into an index, and those mentions."""
     sentences = mentions = 0
     for each in index.segments:
         table = each.citing_sentences
@@ -389,7 +389,7 @@ def count_citing_sentences(index: Index) -> tuple[int, int]:
 
 
 def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, Any]:
-    """Describe any artifact folder or index: kind, version, hash, files and bytes; with `verify` check every byte."""
+    """Describe a built index, or any artifact folder: kind, version, hash, files, bytes; `verify` checks every byte."""
     folder = Path(folder)
     if is_index(folder):
         return _describe_index_folder(folder, verify=verify)

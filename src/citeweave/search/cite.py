@@ -66,7 +66,7 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class CitingEvidence:
-    """A sentence of another paper that cites a recommended paper."""
+    """Evidence for a paper to cite: a sentence in which another paper cites it."""
 
     text: str
     citing: str
@@ -106,7 +106,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A sentence of a draft that needs a citation, the wanted intent, and what the draft is about."""
+    """A sentence of a draft to find papers to cite for, the wanted intent, and what the draft is about."""
 
     sentence: str
     intent: str = ""
@@ -269,7 +269,7 @@ def _citation_score(papers: Any, sentences: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MentionScores:
-    """Citing sentences of one segment, compared with one draft."""
+    """Scores of papers to cite in a draft by how others cite them: a segment's citing sentences, compared with the draft."""
 
     table: CitingSentences
     scan: QueryScan
@@ -282,7 +282,7 @@ class MentionScores:
         return cls(table, compare(table.matrix, query, table.codes), np.float32(OTHER_INTENT) * other)
 
     def bounds(self, papers: int) -> tuple[Doubles, Doubles]:
-        """Return lower and upper bounds of each paper's best mention, (papers,) each; minus infinity where it has none."""
+        """Bound the best mention of each paper to cite from below and above, (papers,) each; minus infinity where none."""
         both = np.full(papers, -np.inf), np.full(papers, -np.inf)
         if len(self.table.paper):
             first = np.flatnonzero(np.diff(self.table.paper, prepend=-1))  # of each paper, which stand in order
@@ -302,7 +302,7 @@ class MentionScores:
 
 @dataclass(frozen=True, slots=True)
 class DraftScores:
-    """The papers and citing sentences of an index, compared with one draft."""
+    """Scores of what to cite in one draft: the papers and citing sentences of an index, compared with it."""
 
     index: Index
     scans: list[QueryScan | None]
@@ -313,7 +313,7 @@ class DraftScores:
 
     @classmethod
     def of(cls, index: Index, about: Singles, aspect: str, sentence: Singles, bits: int) -> DraftScores:
-        """Compare `about`, in the space of an aspect, with all papers, and `sentence` with all citing sentences."""
+        """Score what to cite: compare `about`, in an aspect's space, with all papers, `sentence` with citing sentences."""
         scans: list[QueryScan | None] = []
         for segment in index.segments:
             if segment.matrix is None:
@@ -342,7 +342,7 @@ class DraftScores:
         return rows[high[rows] >= threshold - _ROUNDING]
 
     def papers(self, rows: NDArray[np.int64]) -> Singles:
-        """Return the exact cosines of the papers in these rows to the draft, (rows,)."""
+        """Return the exact cosines between the draft and papers to cite, those in these rows, (rows,)."""
         cosines = np.zeros(len(rows), np.float32)
         for segment, at, own in self.index.split(rows):
             scan = self.scans[self.index.segments.index(segment)]
@@ -351,7 +351,7 @@ class DraftScores:
         return cosines
 
     def sentences(self, rows: NDArray[np.int64]) -> Singles:
-        """Return the best exact score of a mention of each of these papers, (rows,); minus infinity where none."""
+        """Return the best exact score of a mention of each of these papers to cite, (rows,); minus infinity where none."""
         best = np.full(len(rows), -np.inf, np.float32)
         for segment, at, own in self.index.split(rows):
             mentions = self.mentions[self.index.segments.index(segment)]
@@ -361,7 +361,7 @@ class DraftScores:
         return best
 
     def best_mention(self, row: int) -> tuple[CitingSentences, int, float] | None:
-        """Return the best mention of a paper, the first of equal ones: its table, its place there, and its cosine."""
+        """Return the best mention of a paper to cite, the first of equal ones: its table, its place there, and its cosine."""
         segment, at = self.index.place(row)
         mentions = self.mentions[self.index.segments.index(segment)]
         part = slice(0, 0) if mentions is None else mentions.span(at)

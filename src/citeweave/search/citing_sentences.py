@@ -77,7 +77,7 @@ def without_marks(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """Which papers are cited by which citing sentences (contexts) of a corpus; parallel columns."""
+    """Mentions in the citing sentences (contexts) of a corpus to index: which sentence cites which paper, as columns."""
 
     paper: NDArray[np.int64]
     """Row of the cited paper in the corpus."""
@@ -91,7 +91,7 @@ class Mentions:
 
 
 def corpus_mentions(corpus: Corpus, overlay: IntentOverlay | None = None) -> Mentions:
-    """Return all mentions of papers in citing sentences of a corpus, with intents of the overlay or the corpus.
+    """Return all mentions in a corpus's citing sentences, to be indexed, with intents of the overlay or the corpus.
 
     A sentence's own intents count; those of the citation as a whole where the sentence's are not known.
     """
@@ -120,7 +120,7 @@ def _sample_mentions(mentions: Mentions, max_per_intents: int) -> Mentions:
 
 
 class CitingSentenceTexts(Sequence[str]):
-    """Texts of citing sentences of a corpus as the encoder reads them: without marks, sliced lazily."""
+    """Texts of citing sentences as they are embedded for an index: without marks, sliced lazily."""
 
     def __init__(self, corpus: Corpus, contexts: NDArray[np.int64]) -> None:
         self._texts, self._contexts = corpus.contexts.texts, contexts

@@ -35,7 +35,7 @@ MAX_PAIRS, MAX_PAPERS, MAX_WORDS = 12, 50, 8
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why two papers of an index are alike."""
+    """An explanation of why two papers of an index are alike: matching sentences, references, citations, words."""
 
     left: IndexedPaper
     right: IndexedPaper
@@ -80,7 +80,7 @@ class Explanation:
         }
 
     def brief(self) -> dict[str, Any]:
-        """Return a short form of the explanation, to be shown below a hit."""
+        """Return a short explanation of why a hit is like the other paper, to be shown below the hit."""
         return {
             "cites": self.cites,
             "shared_references": self.counts["shared_references"],
@@ -165,7 +165,7 @@ def _summary(paper: IndexedPaper) -> dict[str, Any]:
 
 
 class PaperText(Protocol):
-    """The text of a paper whose words are shared with another."""
+    """The text of a paper of which an explanation names the words shared with another."""
 
     @property
     def title(self) -> str: ...
@@ -188,7 +188,7 @@ class SharedWord(NamedTuple):
 
 
 def shared_words(index: PaperIndex, left_row: int, right_row: int, max_words: int = 8) -> list[SharedWord]:
-    """Return the words that two papers share, the heaviest first, ties alphabetically."""
+    """Return the words that explain why two papers are alike: those they share, the heaviest first, ties alphabetically."""
     statistics = statistics_of(index)
     left, right = (_count_words(index, row) for row in (left_row, right_row))
     shared = [

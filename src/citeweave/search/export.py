@@ -219,7 +219,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def escape_latex(text: str) -> str:
-    r"""Escape a text so that LaTeX prints it as it is, on one line; plain formulas between dollar signs stay.
+    r"""Escape a text for the BibTeX export so that LaTeX prints it as it is, on one line; plain formulas in dollars stay.
 
     >>> escape_latex("50% -- {x} in $O(n^2)$ for $5 or\n$6")
     '50\\% -{}- \\textbraceleft{}x\\textbraceright{} in $O(n^2)$ for \\$5 or \\$6'
@@ -308,7 +308,7 @@ COLUMNS = ("id", "title", "authors", "year", "venue", "fields", "doi", "abstract
 
 
 def to_csv(papers: Iterable[Exportable]) -> str:
-    """Write papers as CSV with a header line; authors and fields are separated by semicolons."""
+    """Export papers as CSV with a header line; authors and fields are separated by semicolons."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(COLUMNS)
@@ -328,7 +328,7 @@ def to_csv(papers: Iterable[Exportable]) -> str:
 
 
 def safe_cell(text: str) -> str:
-    """Return a CSV cell that no spreadsheet takes for a formula, by the characters of OWASP's "CSV injection".
+    """Return a cell of the CSV export that no spreadsheet takes for a formula, by OWASP's "CSV injection" characters.
 
     >>> safe_cell("@SUM(A1)"), safe_cell(" =1"), safe_cell("a=1")
     ("'@SUM(A1)", "'=1", 'a=1')
@@ -338,7 +338,7 @@ def safe_cell(text: str) -> str:
 
 
 def to_json(papers: Iterable[Exportable]) -> str:
-    """Write papers as a JSON list of objects."""
+    """Export papers as a JSON list of objects."""
     rows = [
         {
             "id": paper.id,

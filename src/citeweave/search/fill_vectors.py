@@ -58,7 +58,7 @@ def fill_vectors(
     sentences: bool = False,
     reporter: Reporter = QUIET,
 ) -> int:
-    """Embed the papers of an index that have words only, until none is left or `stop()`; return how many were.
+    """Fill in the vectors of papers of an index that have words only, until none is left or `stop()`; return how many.
 
     With `sentences`, also the sentences of all papers, from now on. `model` is where the index's model is now, or the
     loaded model itself.
@@ -117,7 +117,7 @@ class _VectorFill:
     stopped: bool = False
 
     def embed_papers(self) -> None:
-        """Write vectors of papers that have none: first all precomputed ones at once, then shard by shard."""
+        """Fill in vectors of papers that have none: first all precomputed ones at once, then shard by shard."""
         precomputed = self.precomputed
         if precomputed is not None:
             self._write_shard(lambda index: _precomputed_rows(index, precomputed), self._write_papers, precomputed)
@@ -125,7 +125,7 @@ class _VectorFill:
             pass
 
     def embed_sentences(self, max_papers: int) -> None:
-        """Write sentence vectors of papers that have only their own vector."""
+        """Fill in missing sentence vectors of papers that have only their own vector."""
         end, precomputed = (
             self.done + max_papers,
             self.precomputed if self.precomputed and self.precomputed.sentences else None,

@@ -39,7 +39,7 @@ _AROUND, _MAX_COMPARED = 200, 200
 
 
 class NamedSegment(Protocol):
-    """A segment whose papers have venues and fields, one text per paper."""
+    """A segment whose papers can be filtered by venue and field, one text per paper."""
 
     @property
     def venues(self) -> TextColumn: ...
@@ -57,7 +57,7 @@ class NamedIndex(Protocol):
 
 
 def fold_name(name: str) -> str:
-    """Fold the case and blanks of a venue or field, as names are compared.
+    """Fold the case and blanks of a venue or field, as filters compare names.
 
     >>> fold_name(" Nature  Methods ") == fold_name("NATURE METHODS")
     True
@@ -66,7 +66,7 @@ def fold_name(name: str) -> str:
 
 
 class DistinctTexts(NamedTuple):
-    """The distinct texts of a column of venues or fields."""
+    """The distinct texts of a column of venues or fields, so that a filter reads each once."""
 
     codes: NDArray[np.int32]
     """(papers,): which of the texts each paper has."""
@@ -103,7 +103,7 @@ class AttributeNames:
         return fold_name(name) in self._numbers
 
     def rows_with(self, names: Iterable[str]) -> Mask:
-        """Return the mask of papers that have at least one of these venues or fields, (size,)."""
+        """Filter by name: return the mask of papers that have at least one of these venues or fields, (size,)."""
         wanted = np.zeros(len(self.names), np.bool_)
         known = (self._numbers.get(fold_name(name)) for name in names)
         wanted[[number for number in known if number is not None]] = True
@@ -112,7 +112,7 @@ class AttributeNames:
         return np.asarray(texts[self._codes])
 
     def closest(self, name: str) -> str:
-        """Return the known venue or field spelled most like an unknown one, empty where none is close."""
+        """Return the known venue or field spelled most like a filter's unknown one, empty where none is close."""
         folded = fold_name(name)[:_MAX_COMPARED]
         ordered = sorted(self._numbers)
         place = bisect_left(ordered, folded)
@@ -122,7 +122,7 @@ class AttributeNames:
         return self.names[self._numbers[matches[0]]] if matches else ""
 
     def counts(self, rows: NDArray[Any], max_names: int) -> list[tuple[str, int]]:
-        """Return the most frequent venues or fields of these rows (or of a mask) with their counts; ties alphabetically."""
+        """Count facets: the most frequent venues or fields of these rows (or of a mask); ties alphabetically."""
         papers = np.bincount(self._codes[rows], minlength=self._texts)  # (texts,)
         counts = np.bincount(self._pair_names, papers[self._pair_texts], minlength=len(self.names)).astype(np.int64)
         threshold = 1
@@ -132,7 +132,7 @@ class AttributeNames:
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:max_names]
 
     def number_rows(self, rows: NDArray[np.int64], max_names: int) -> tuple[NDArray[np.uint8], list[str]]:
-        """Number each row by its most frequent venue or field; return those names, and their count for rows with none."""
+        """Number each row by its most frequent facet (venue or field); return those names, their count for rows with none."""
         assert max_names < 256
         shown = [name for name, _ in self.counts(rows, max_names)]
         best = np.full(self._texts, len(shown), np.int64)
@@ -209,7 +209,7 @@ class FilteredIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions on the papers that a search may return; none by default."""
+    """A filter by year, venue, field and id: which papers a search may return; all by default."""
 
     years: tuple[int | None, int | None] = (None, None)
     """The first and the last year, either or both of which may be left open."""
@@ -306,7 +306,7 @@ def unknown_names(index: FilteredIndex, where: Filter) -> str:
 
 
 def count_facets(index: FilteredIndex, rows: NDArray[Any], *, max_names: int = FACETS) -> dict[str, Any]:
-    """Count the papers in these rows (or in a mask) by year, venue and field; frequent names first."""
+    """Count facets of the papers in these rows (or in a mask): by year, venue and field; frequent names first."""
     all_years = np.concatenate([np.empty(0, np.int16), *(segment.years for segment in index.segments)])
     years, counts = np.unique(all_years[rows], return_counts=True)
     return {

@@ -46,7 +46,7 @@ _MAX_NEAR_IDS, _AROUND = 3, 200
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A paper of an index with its score in a search."""
+    """A paper of an open index, by its row, with its score in a search."""
 
     id: str
     title: str
@@ -62,7 +62,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class IndexedPaper:
-    """The complete record of a paper in an index."""
+    """The complete record of a paper in an open index."""
 
     row: int
     id: str
@@ -86,7 +86,7 @@ class IndexedPaper:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Further metadata of the source; empty where it cannot be parsed."""
+        """Further metadata of an indexed paper from its source; empty where it cannot be parsed."""
         try:
             metadata = json.loads(self.extra_json or "{}")
         except (ValueError, RecursionError):
@@ -95,7 +95,7 @@ class IndexedPaper:
 
 
 class IndexedPapers:
-    """Papers of concatenated segments as rows of one table, deleted papers included: the part that needs no vectors."""
+    """Papers of an open index: its segments as rows of one table, deleted papers included; the part that needs no vectors."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments = tuple(segments)
@@ -165,7 +165,7 @@ class IndexedPapers:
         return self.rows_of_keys(id_keys(ids))
 
     def rows_of_keys(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the row of the live paper that has an id with each key, -1 where none has."""
+        """Return the row in the index of the live paper that has an id with each key, -1 where none has."""
         result = np.full(len(keys), -1, np.int64)
         for segment in reversed(self.segments):  # what was written last counts
             missing = np.flatnonzero(result < 0)
@@ -193,7 +193,7 @@ class IndexedPapers:
         return self._own_keys(segment.references(at))
 
     def citing(self, key: np.uint64 | int) -> NDArray[np.int64]:
-        """Return the rows of live papers that cite the paper with this key, by whichever of its ids; ascending."""
+        """Return the rows of the index's live papers that cite the paper with this key, by any of its ids; ascending."""
         keys = [np.uint64(key)]
         row = int(self.rows_of_keys(np.array(keys, np.uint64))[0])
         if row >= 0:
@@ -295,7 +295,7 @@ class Index(IndexedPapers):
 
     @cached_property
     def heads(self) -> AspectHeads | None:
-        """The model's aspect heads, None where it has none."""
+        """The aspect heads of the open index's model, None where it has none."""
         if not self.aspects:
             return None
         # an absolute path, as a bare name may be that of a model
@@ -306,7 +306,7 @@ class Index(IndexedPapers):
 
     @cached_property
     def known_intents(self) -> int:
-        """Bits of the intents with which some live paper is known to be cited."""
+        """Bits of the intents with which some live paper of the open index is known to be cited."""
         bits = 0
         for segment in self.segments:
             cited = segment.cited_as[segment.alive].any(axis=0)  # (8,)
@@ -317,7 +317,7 @@ class Index(IndexedPapers):
         return bits
 
     def row(self, id: str) -> int:
-        """Return the row of a paper by any of its ids; an unknown id is refused with ids that look like it."""
+        """Return the row of the index of a paper by any of its ids; an unknown id is refused with ids that look like it."""
         row = int(self.rows([id])[0])
         if row < 0:
             near = _suggest_ids([(segment.ids, segment.alive) for segment in self.segments], id)
@@ -326,7 +326,7 @@ class Index(IndexedPapers):
         return row
 
     def check_aspect(self, aspect: str) -> None:
-        """Refuse an aspect that the index does not have; the empty name is the encoder's own space."""
+        """Refuse an aspect that the open index does not have; the empty name is the encoder's own space."""
         if aspect and not self.aspects:
             by = self.provenance.model if self.provenance else self.model
             raise UserError(
@@ -337,7 +337,7 @@ class Index(IndexedPapers):
             choose(aspect, (*self.aspects, ALL), "--aspect")
 
     def spaces(self, segment: Segment, aspect: str) -> list[NDArray[Any]]:
-        """Return matrices (papers, dimension) of a segment that side by side are its vectors in a space."""
+        """Return matrices (papers, dimension) that side by side are the open index's vectors of a segment in a space."""
         self.check_aspect(aspect)
         assert segment.matrix is not None
         if not aspect:
@@ -352,7 +352,7 @@ class Index(IndexedPapers):
         return segment.space_codes[self.aspects.index(aspect)] if aspect else segment.codes
 
     def take(self, rows: NDArray[Any], aspect: str = "") -> NDArray[np.float32]:
-        """Return the vectors of the papers in these rows in a space, (rows, dimension); all must have one."""
+        """Return the open index's vectors of the papers in these rows in a space, (rows, dimension); all must have one."""
         self.check_aspect(aspect)
         if self.provenance is None:
             raise UserError(f"{self.folder} has no vectors yet; make them with `citeweave change {self.folder} --fill`")

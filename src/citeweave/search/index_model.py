@@ -30,7 +30,7 @@ from citeweave.vectors.vectors import Provenance
 
 @dataclass(frozen=True, slots=True)
 class QueryEncoder:
-    """The encoder that turns query texts into vectors comparable with those of an index."""
+    """The model of an index as the encoder of query texts: its vectors are comparable with those of the index."""
 
     index: Index
     encoder: Encoder
@@ -49,7 +49,7 @@ class QueryEncoder:
             )
 
     def encode(self, text: str, aspect: str = "", *, abstract: str = "") -> NDArray[np.float32]:
-        """Return the vector of a query text in a space, (dimension,); with an abstract, the text is a paper's title."""
+        """Encode a query text by the index's model in a space, (dimension,); with an abstract, the text is a title."""
         self.index.check_aspect(aspect)
         length = len(text) + len(abstract)
         if length > MAX_TEXT:
@@ -83,7 +83,7 @@ def load_query_encoder(index: Index, model: str, *, device: str, runtime: str) -
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """The encoder and aspect heads that make an index's vectors, and what they make."""
+    """The model that makes an index's vectors, encoder and aspect heads, and what they make."""
 
     encoder: TorchEncoder
     heads: AspectHeads | None

@@ -62,7 +62,7 @@ _COLUMNS = {"row": np.int32, "key": np.uint64, "year": np.int16, "field": np.uin
 
 @dataclass(frozen=True)
 class MapFrame:
-    """The square of the t-SNE plane that a map shows."""
+    """The frame of an index's map: the square of the t-SNE plane that it shows."""
 
     left: float
     top: float
@@ -70,7 +70,7 @@ class MapFrame:
 
     @classmethod
     def around(cls, plane: Plane) -> MapFrame:
-        """Return the square around these places of the plane, with a margin."""
+        """Return the frame of a map: the square around these places of the plane, with a margin."""
         if not len(plane):
             return cls(0.0, 0.0, 1.0)
         low, high = plane.min(axis=0), plane.max(axis=0)
@@ -90,7 +90,7 @@ class MapFrame:
 
 @dataclass(frozen=True)
 class PaperGroup:
-    """A named group of similar papers on the map: where its name stands, and its size."""
+    """A named group of similar papers on the map of an index: where its name stands, and its size."""
 
     name: str
     x: int
@@ -140,7 +140,7 @@ class PaperMap:
         return self.columns["key"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the map as `GET /map` gives it; columns are base64 of little-endian bytes."""
+        """Return the map of an index as JSON; columns are base64 of little-endian bytes."""
         return {
             "points": len(self),
             "state": self.state,
@@ -155,7 +155,7 @@ class PaperMap:
         }
 
     def save(self, folder: Path, recipe: dict[str, Any]) -> None:
-        """Write the map into a new folder."""
+        """Save the map of an index into a new folder."""
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
             _write_matrix(writer.folder / "xy.npy", self.xy)
             _write_matrix(writer.folder / "center.npy", self.centers)
@@ -177,7 +177,7 @@ class PaperMap:
 
     @classmethod
     def open(cls, folder: Path) -> PaperMap:
-        """Open the map in a folder after checking its files and columns."""
+        """Open the map of an index in a folder after checking its files and columns."""
         manifest = read_manifest(folder, KIND, VERSION)
         check_files(folder, manifest)
         facts = manifest.facts
@@ -251,7 +251,7 @@ class MappedPapers:
 
 
 class PlacedPoints(NamedTuple):
-    """Map coordinates of the papers, and how they were placed."""
+    """Points of the map of an index: coordinates of its papers, and how they were placed."""
 
     xy: NDArray[np.uint16]
     frame: MapFrame

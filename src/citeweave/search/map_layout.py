@@ -45,7 +45,7 @@ SHARPNESS = 20.0
 
 
 class Layout(NamedTuple):
-    """Places of the landmarks in the plane of a map."""
+    """The layout of a map's landmarks: their places in the plane."""
 
     xy: Plane
     """(landmarks, 2)"""
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(vectors: Floats, *, seed: int, start: Plane | None = None, reporter: Reporter = QUIET) -> Layout:
-    """Lay out papers in a plane by t-SNE of their unit vectors, (n, dimension), from `start`, (n, 2), if given."""
+    """Lay out papers of a map in a plane by t-SNE of their unit vectors, (n, dimension), from `start`, (n, 2), if given."""
     if len(vectors) < MIN_T_SNE_PAPERS:
         return Layout(
             principal(vectors),
@@ -65,7 +65,7 @@ def lay_out(vectors: Floats, *, seed: int, start: Plane | None = None, reporter:
 
 
 def place_others(vectors: Floats, landmarks: Floats, xy: Plane, keys: Keys) -> Plane:
-    """Return places for papers beside the landmarks they are most similar to, (papers, 2), scattered by their keys."""
+    """Lay out papers of a map beside the landmarks they are most similar to, (papers, 2), scattered by their keys."""
     if not len(vectors) or not len(landmarks):
         return np.zeros((len(vectors), 2))
     near = nearest(landmarks, vectors, min(NEIGHBORS, len(landmarks)))
@@ -96,7 +96,7 @@ def _directions(keys: Keys) -> Plane:
 
 
 def densest_place(xy: NDArray[Any], cells: int = 48) -> tuple[float, float]:
-    """Return the place where most points of a group lie, for its name; their mean may lie among other groups.
+    """Return where a map's layout puts the name of a group: where most points lie; their mean may lie among other groups.
 
     >>> densest_place(np.array([[0, 0], [65535, 100], [65535, 200], [65535, 300]]))
     (65535.0, 200.0)
@@ -143,7 +143,7 @@ def count_groups(papers: int) -> int:
 
 
 def find_centers(vectors: Floats, groups: int, *, seed: int) -> Floats:
-    """Find the unit centers of groups of unit vectors by spherical k-means; fewer where papers coincide."""
+    """Find unit centers of the groups of a map's layout by spherical k-means; fewer where papers coincide."""
     centers = _initial_centers(vectors, groups, stream(seed, "map", "groups"))
     previous = None
     for _ in range(_ROUNDS):

@@ -44,7 +44,7 @@ def nearest_papers(
     exact: bool = True,
     block: int = _BLOCK,
 ) -> Neighbors:
-    """Return the rows of an index whose vectors are nearest to query vectors, and their cosines.
+    """Search for nearest neighbors: the rows of an index whose vectors are nearest to query vectors, and their cosines.
 
     Queries are (queries, dimension), or one (dimension,). `allowed`, (size,), masks the rows that may be found; `itself`, (queries,), has each query's own row, or -1. The result
     is (queries, count), or narrower where fewer papers are found.

@@ -28,7 +28,7 @@ _MAX_READ = 2000
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """A paper with its citation neighbors, and the citations among them."""
+    """The citation neighborhood of a paper: its citation neighbors, and the citations among them."""
 
     nodes: list[IndexedPaper]
     """The paper itself comes first."""
@@ -52,7 +52,7 @@ class Neighborhood:
 
 
 def find_neighborhood(index: Index, row: int, max_papers: int = 50) -> Neighborhood:
-    """Return a paper and at most `max_papers` citation neighbors, those with the most links among them first."""
+    """Return a paper's neighborhood: at most `max_papers` citation neighbors, those with the most links among them first."""
     _check_number(max_papers, MAX_NEIGHBORS)
     cited = index.rows_of_keys(index.references(row))
     around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))
@@ -84,7 +84,7 @@ def _citations_among(index: Index, rows: list[int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MissingPaper:
-    """A paper that papers of the index cite and that it does not have."""
+    """A paper missing from the citation neighborhood: papers of the index cite it, but it does not have it."""
 
     key: int
     """Key of the id under which it is cited."""
@@ -112,7 +112,7 @@ class MissingPaper:
 
 @dataclass(frozen=True, slots=True)
 class MissingPapers:
-    """The papers that an index cites but does not have, the most cited first."""
+    """The papers missing from an index's citation neighborhood: cited by it, but not in it; the most cited first."""
 
     papers: list[MissingPaper]
 
@@ -121,7 +121,7 @@ class MissingPapers:
 
 
 def find_missing_papers(index: Index, max_papers: int = 50, *, min_citing: int = 2) -> MissingPapers:
-    """Return the papers that an index lacks and at least `min_citing` of its papers cite, the most cited first."""
+    """Return citation neighbors that an index lacks and at least `min_citing` of its papers cite, the most cited first."""
     _check_number(max_papers, MAX_MISSING)
     keys, counts = _count_cited(index)
     often = counts >= min_citing

@@ -40,7 +40,7 @@ KINDS = ("text", "paper", "liked", "sentences", "cite")
 
 @dataclass(frozen=True, slots=True)
 class SentenceQuery:
-    """Sentences to search by: some of a paper's abstract, or pasted texts."""
+    """The sentences of a query by sentence: some of a paper's abstract, or pasted texts."""
 
     paper: str = ""
     numbers: tuple[int, ...] = ()
@@ -63,7 +63,7 @@ class SentenceQuery:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A sentence or paragraph of a draft for which papers to cite are wanted."""
+    """The passage of a query for papers to cite: a sentence or paragraph of a draft."""
 
     text: str = ""
     intent: str = ""

@@ -35,7 +35,7 @@ from citeweave.core.errors import UserError
 
 
 class RankedRows(NamedTuple):
-    """Rows of an index, the best first, with their scores."""
+    """A ranking of rows of an index, the best first, with their scores."""
 
     rows: NDArray[np.int64]
     """(ranked,)"""
@@ -45,7 +45,7 @@ class RankedRows(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The ranked rows of one search, with what was compared and what to tell the reader about it."""
+    """The ranking of one search: its rows, what was compared, and what to tell the reader about it."""
 
     rows: NDArray[np.int64]
     """(ranked,)"""
@@ -67,7 +67,7 @@ class Ranking(NamedTuple):
 def rank_rows(
     rows: NDArray[np.integer[Any]], scores: NDArray[np.floating[Any]], count: int, *, name: Callable[[int], str]
 ) -> RankedRows:
-    """Return the `count` best-scored rows, of equal scores by id; `name(row)` is called only where scores are equal."""
+    """Rank rows: return the `count` best-scored, of equal scores by id; `name(row)` is called only where scores are equal."""
     if count <= 0 or not len(rows):
         return RankedRows(np.empty(0, np.int64), np.empty(0))
     if len(rows) > count:
@@ -161,7 +161,7 @@ def diverse_order(
     diversity: float,
     max_places: int | None = None,
 ) -> NDArray[np.int64]:
-    """Return the order of a pool of papers by maximal marginal relevance, all places or the first `max_places`.
+    """Rank a pool of papers for diversity by maximal marginal relevance, all places or the first `max_places`.
 
     Scores (n,), the best first; vectors (n, dimension), rows of zeros where a paper has none. Carbonell and Goldstein,
     "The use of MMR, diversity-based reranking", SIGIR 1998: the next paper maximizes (1 - diversity) relevance -
@@ -200,7 +200,7 @@ irrelevant; here a person said so."""
 
 
 def rocchio_vector(liked: NDArray[np.float32], disliked: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return one query vector for liked and disliked papers: mean of the liked less DISLIKED x mean of the disliked.
+    """Return the Rocchio vector to rank by: mean of the liked papers less DISLIKED x mean of the disliked ones.
 
     Rocchio, "Relevance feedback in information retrieval", 1971, without an original query; see also Manning, Raghavan
     and Schütze, "Introduction to Information Retrieval", 2008, section 9.1.1. Rows are scaled to length 1 first.

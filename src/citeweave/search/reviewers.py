@@ -105,7 +105,7 @@ _OPTIONS = MatchOptions()
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Possible reviewers, sorted by name, with the rows of their papers' vectors."""
+    """Possible reviewers to match, sorted by name, with the rows of their papers' vectors."""
 
     names: Sequence[str]
     offsets: NDArray[np.int64]
@@ -165,7 +165,7 @@ def match_reviewers(
     conflicts: Collection[tuple[str, str]] = (),
     reporter: Reporter = QUIET,
 ) -> Iterator[ReviewerScore]:
-    """Score reviewers for submissions, submission by submission in their order, the best first, ties by name.
+    """Match reviewers: score them for submissions, submission by submission in their order, the best first, ties by name.
 
     `conflicts` are pairs (submission, reviewer) to leave out; so are authors of a submission.
     """
@@ -255,7 +255,7 @@ COLUMNS = ("submission", "reviewer", "score")
 
 
 def read_people(path: Path) -> dict[str, list[str]]:
-    """Read the paper ids of every possible reviewer from a JSON Lines or CSV file."""
+    """Read the paper ids of every possible reviewer to match from a JSON Lines or CSV file."""
     people: dict[str, list[str]] = {}
     rows = (
         _read_json_people(path)
@@ -270,7 +270,7 @@ def read_people(path: Path) -> dict[str, list[str]]:
 
 
 def read_conflicts(path: Path) -> set[tuple[str, str]]:
-    """Read the pairs (submission, person) with a conflict of interest from a CSV file."""
+    """Read conflicts of interest, pairs of (submission, reviewer) not to match, from a CSV file."""
     return {
         (row["submission"], row["person"])
         for row in _read_table(path, ("submission", "person"))
@@ -279,7 +279,7 @@ def read_conflicts(path: Path) -> set[tuple[str, str]]:
 
 
 def write_scores(path: Path, scores: Iterable[ReviewerScore]) -> int:
-    """Write reviewer scores as CSV, atomically; return the number of lines without the header."""
+    """Write the scores of matched reviewers as CSV, atomically; return the number of lines without the header."""
     count = 0
     with new_file(resolve_output(path)) as file:
         stream = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)

@@ -215,7 +215,7 @@ class Segment:
 
 
 def parse_provenance(value: Any, folder: Path) -> Provenance | None:
-    """Parse the provenance of an index's or segment's vectors from JSON; None where there are no vectors."""
+    """Parse the provenance of a segment's vectors, or of a whole index's, from JSON; None where there are no vectors."""
     if value is None:
         return None
     try:

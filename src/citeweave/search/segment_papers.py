@@ -35,7 +35,7 @@ BLOCK = 65_536
 
 @dataclass(frozen=True, slots=True)
 class PaperRecords:
-    """Papers of a corpus or of a segment as columns, from which a segment is written."""
+    """Records of papers, of a corpus or an older segment, as columns from which the papers of a new segment are written."""
 
     texts: Mapping[str, TextColumn]
     years: NDArray[np.int16]
@@ -53,7 +53,7 @@ class PaperRecords:
 
 
 def segment_records(segment: Segment) -> PaperRecords:
-    """Return the papers of a segment, deleted ones included, as records."""
+    """Return the papers of an older segment, deleted ones included, as records for a new segment."""
     texts = {
         "id": segment.ids,
         "title": segment.titles,
@@ -77,7 +77,7 @@ def segment_records(segment: Segment) -> PaperRecords:
 
 
 def corpus_records(corpus: Corpus, overlay: IntentOverlay | None = None) -> PaperRecords:
-    """Return the papers of a corpus as records; the overlay's intents replace the corpus's own."""
+    """Return the papers of a corpus as records for a new segment; the overlay's intents replace the corpus's own."""
     columns = (
         corpus.ids,
         corpus.titles,
@@ -134,7 +134,7 @@ class SelectedPapers:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[PaperRecords, NDArray[Any]]]) -> SelectedPapers:
-        """Select rows of some records and sort them by id."""
+        """Select rows of some records as the papers of a new segment and sort them by id."""
         names: list[str] = []
         for records, rows in parts:
             names += records.texts["id"].take(rows)
@@ -156,7 +156,7 @@ class SelectedPapers:
         return places
 
     def numbers(self, columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Gather a numeric column, or rows of a matrix, from one array per source, in the order of the segment."""
+        """Gather a numeric column, or rows of a matrix, of a new segment's papers in order, from one array per source."""
         gathered = np.empty((len(self), *columns[0].shape[1:]), columns[0].dtype)
         for at, column in enumerate(columns):
             own = np.flatnonzero(self.source == at)
@@ -164,7 +164,7 @@ class SelectedPapers:
         return gathered
 
     def texts(self, name: str) -> Iterator[tuple[NDArray[np.int64], bytes]]:
-        """Yield lengths and bytes of a text column of the segment, block by block."""
+        """Yield lengths and bytes of a text column of a new segment's papers, block by block."""
         for start in range(0, len(self), BLOCK):
             block = slice(start, start + BLOCK)
             source, row = self.source[block], self.row[block]
@@ -186,7 +186,7 @@ class SelectedPapers:
     def ragged(
         self, offsets: Sequence[NDArray[np.int64]], values: Sequence[NDArray[Any]]
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Gather a column of lists, from one pair of offsets and values per source, in the order of the segment."""
+        """Gather a column of lists of a new segment's papers in their order, from offsets and values per source."""
         counts = self.numbers([np.diff(each) for each in offsets]) if len(self) else np.zeros(0, np.int64)
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)  # (papers + 1,)
         gathered = np.empty((int(bounds[-1]), *values[0].shape[1:]), values[0].dtype)
@@ -197,7 +197,7 @@ class SelectedPapers:
 
 
 def spread(starts: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the places of concatenated lists that begin at `starts` and have `counts` members.
+    """Return the places of a segment's papers' lists, concatenated, that begin at `starts` and have `counts` members.
 
     >>> spread(np.array([10, 40]), np.array([3, 2])).tolist()
     [10, 11, 12, 40, 41]
@@ -248,7 +248,7 @@ def write_papers(folder: Path, chosen: SelectedPapers) -> RecordKeys:
 
 
 def hash_records(records: PaperRecords) -> RecordKeys:
-    """Hash the text (title and abstract) and the complete record of every paper of some records."""
+    """Hash the text (title and abstract) and the complete record of every paper that a segment may hold."""
     text = mix_keys(records.texts["title"].keys(), records.texts["abstract"].keys())
     record = mix_keys(text, np.asarray(records.years).astype(np.uint64))
     record = mix_keys(record, np.asarray(records.flags).astype(np.uint64))

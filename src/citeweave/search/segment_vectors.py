@@ -69,7 +69,7 @@ _BLOCK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class PrecomputedVectors:
-    """Vectors of papers, and of their sentences, that were made elsewhere and are looked up by id."""
+    """Precomputed vectors for a new segment's papers and their sentences: made elsewhere, looked up by id."""
 
     vectors: Vectors
     sentences: SentenceVectors | None = None
@@ -77,7 +77,7 @@ class PrecomputedVectors:
     """Whether equal ids mean equal papers, even in another corpus."""
 
     def check(self, embedding: Embedding, corpus: str) -> None:
-        """Refuse precomputed vectors of another model or text recipe, or of a corpus with another hash."""
+        """Refuse for a new segment precomputed vectors of another model or text recipe, or of a corpus with another hash."""
         embedding.provenance.check_same(self.vectors.provenance)
         if self.sentences is not None:
             if not embedding.sentences:
@@ -86,7 +86,7 @@ class PrecomputedVectors:
         self.check_corpus(corpus)
 
     def check_corpus(self, corpus: str) -> None:
-        """Refuse precomputed vectors of a corpus with another hash, as far as they say which corpus they are of."""
+        """Refuse for a new segment precomputed vectors of a corpus with another hash, as far as they say which it is."""
         manifests = {f"{self.vectors.folder}": self.vectors.manifest}
         if self.sentences is not None and self.sentences.manifest is not None:
             manifests["--sentence-vectors"] = self.sentences.manifest
@@ -102,7 +102,7 @@ class PrecomputedVectors:
         return [self.vectors.manifest.hash, _hash(self.sentences) if self.sentences else ""]
 
     def has(self, records: PaperRecords) -> NDArray[np.bool_]:
-        """Return which papers need no model: those with a valid precomputed vector, or without text; (papers,)."""
+        """Return which papers of a new segment need no model: with a valid precomputed vector, or without text; (papers,)."""
         places = find_keys(records.texts["id"].keys(), self.vectors.ids.keys())
         valid = places >= 0
         for start in range(0, len(places), _BLOCK):
@@ -142,7 +142,7 @@ def write_vectors(
 
 
 def find_keys(wanted: Keys, keys: Keys) -> NDArray[np.int64]:
-    """Return the place of each wanted key among the keys of precomputed vectors, -1 where they lack it."""
+    """Return the place of each wanted key among the keys of a new segment's precomputed vectors, -1 where they lack it."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(keys, kind="stable")
@@ -369,7 +369,7 @@ def _write_all_codes(folder: Path, metadata: dict[str, Any], papers: int) -> Non
 def copy_vectors(
     folder: Path, chosen: SelectedPapers, segments: Sequence[Segment], *, sentences: bool = True
 ) -> dict[str, Any]:
-    """Copy the vectors of selected papers from older segments, one per source; return metadata for the manifest."""
+    """Copy vectors of a new segment's papers from older segments, one per source; return metadata for the manifest."""
     status = chosen.numbers([segment.embedded for segment in segments])
     write_numbers(folder / "embedded.npy", status, np.uint8)
     known = [segment for segment in segments if segment.provenance is not None]
@@ -446,7 +446,7 @@ Fill = Callable[[ArtifactWriter], dict[str, Any]]
 
 
 def write_segment(writer: IndexWriter, recipe: dict[str, Any], chosen: SelectedPapers, fill: Fill) -> SegmentEntry:
-    """Write selected papers as a new segment, or reuse one that an interrupted writer finished by the same recipe."""
+    """Write a new segment, papers and their vectors, or reuse one that an interrupted writer finished by the same recipe."""
     folder = writer.segment(recipe)
     if artifact_matches(folder, KIND, VERSION, recipe):
         return SegmentEntry(folder.name, read_manifest(folder, KIND, VERSION).hash, len(chosen))

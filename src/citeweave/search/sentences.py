@@ -43,7 +43,7 @@ Singles = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class MatchedSentence:
-    """A sentence of a hit and the query sentence that it matches."""
+    """A sentence of a hit, found in a search by sentences, and the query sentence that it matches."""
 
     query: int
     """Place among the query's sentences; a text counts as one sentence."""
@@ -87,7 +87,7 @@ def rank_by_sentences(
     *,
     exact: bool = True,
 ) -> Ranking:
-    """Rank the allowed papers by how well their sentences match those of a query; leave out the query's own paper."""
+    """Search by sentences: rank the allowed papers by how well theirs match a query's; leave out the query's own paper."""
     _need_sentences(index)
     sentences = _paper_sentences(index, query) if query.paper else _pasted_sentences(query_encoder, query.texts)
     allowed = allowed & index.with_sentences
@@ -113,7 +113,7 @@ def _need_sentences(index: Index) -> None:
 
 
 def match_sentences(index: Index, queries: Singles, rows: Sequence[int]) -> list[tuple[MatchedSentence, ...]]:
-    """Return for each hit which of its sentences matches each query sentence: the one with the most transport mass."""
+    """Return for each hit of a search by sentences which of its own matches each query sentence: by most transport mass."""
     query_units, matches = _unit(np.asarray(queries, np.float64)), []
     for row in rows:
         cosines = (
@@ -136,7 +136,7 @@ def nearest_sentence(index: Index, vector: Singles, row: int) -> tuple[MatchedSe
 
 
 def encode_sentences_alone(encoder: TorchEncoder, texts: Sequence[str]) -> Singles:
-    """Encode pasted sentences one by one, comparable with sentences of abstracts; zeros where one cannot be read."""
+    """Encode pasted sentences to search by, one by one, comparable with those of abstracts; zeros for unreadable ones."""
     encoded = encode_sentences(encoder, [""] * len(texts), [[text] for text in texts])
     vectors = np.zeros((len(texts), encoder.dimension), np.float32)
     counts = np.diff(encoded.offsets)

@@ -170,7 +170,7 @@ def _why_no_state(folder: Path) -> str:
 
 
 def damaged_index(folder: Path, error: ArtifactError) -> ArtifactError:
-    """Turn an error about a segment into one about its index, as only the index can be built again."""
+    """Turn an error about a segment of an index's state into one about the index, as only that can be built again."""
     text = str(error)
     if _VERSION_MESSAGE in text:
         return error
@@ -197,7 +197,7 @@ def read_deleted(folder: Path, entry: SegmentEntry, lists: Mapping[str, str]) ->
 
 
 class IndexWriter:
-    """The only writer of an index folder while it is locked: writes segments and publishes states."""
+    """The only writer of an index's state while its folder is locked: writes segments and publishes states."""
 
     def __init__(self, folder: Path, state: IndexState | None) -> None:
         self.folder, self.state = folder, state
@@ -263,7 +263,7 @@ class IndexWriter:
 def open_writer(
     folder: Path, *, create: bool = False, overwrite: bool = False, patience: float = PATIENCE
 ) -> Iterator[IndexWriter]:
-    """Lock an index folder for its only writer; another writer waits `patience` seconds.
+    """Lock an index folder for the only writer of its state; another writer waits `patience` seconds.
 
     `create` allows a folder without state, `overwrite` also one whose state cannot be read.
     """

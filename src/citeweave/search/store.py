@@ -94,14 +94,14 @@ _MAX_ID_BYTES, _MAX_NAMES = 60_000, 4000
 
 
 class VectorStore:
-    """A table of papers with their vectors and attributes in a database."""
+    """A vector store: a table of papers with their vectors and attributes in a database."""
 
     def __init__(self, back_end: BackEnd, info: StoreInfo) -> None:
         self._back_end, self._info = back_end, info
 
     @classmethod
     def open(cls, back_end: BackEnd, provenance: Provenance | None = None) -> VectorStore:
-        """Open a store, or create one where there is none and `provenance` says whose vectors it will hold."""
+        """Open a vector store, or create one where there is none and `provenance` says whose vectors it will hold."""
         info = back_end.read_info()
         if info is None:
             if provenance is None:
@@ -149,7 +149,7 @@ class VectorStore:
             raise UserError(f"{self.place}: {error}, or name another store") from None
 
     def add(self, ids: Sequence[str], matrix: NDArray[Any], attributes: Attributes) -> None:
-        """Store papers in batches, replacing those that it already has; of an id given twice the last counts."""
+        """Add papers to the vector store in batches, replacing those it already has; of an id given twice the last counts."""
         if matrix.ndim != 2 or len(matrix) != len(ids) or len(attributes) != len(ids):
             raise ValueError(f"{len(ids)} ids, {matrix.shape} numbers and {len(attributes)} attributes")
         dimension = self.provenance.dimension
@@ -174,7 +174,7 @@ class VectorStore:
         return self._back_end.count()
 
     def listing(self) -> StoreListing:
-        """Return the keys and fingerprints of all papers in the store."""
+        """Return the keys and fingerprints of all papers in the vector store."""
         blocks = list(self._back_end.listing())
         empty = np.empty(0, np.int64)
         return (
@@ -186,7 +186,7 @@ class VectorStore:
     def search(
         self, queries: NDArray[Any], count: int, where: Filter | None = None, *, exact: bool = True
     ) -> StoreMatches:
-        """Return the nearest papers in the store that pass a filter, for each of the queries, (queries, dimension)."""
+        """Search the vector store: the nearest papers that pass a filter, for each of the queries, (queries, dimension)."""
         check_count(count)
         if queries.ndim != 2 or queries.shape[1] != self.provenance.dimension:
             raise UserError(f"{self.place} holds vectors of {self.provenance.dimension} numbers, not {queries.shape}")
@@ -255,7 +255,7 @@ SYNC_BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class SyncCounts:
-    """How many papers of a store a synchronization added, updated, deleted and left unchanged."""
+    """How many papers of a vector store a synchronization added, updated, deleted and left unchanged."""
 
     added: int
     updated: int
@@ -287,7 +287,7 @@ def is_synced(index: Index, store: VectorStore) -> bool:
 def sync_store(
     index: Index, store: VectorStore, *, overwrite: bool = False, block: int = SYNC_BLOCK, reporter: Reporter = QUIET
 ) -> SyncCounts:
-    """Synchronize a store with the papers of an index that have a vector.
+    """Synchronize a vector store with the papers of an index that have a vector.
 
     With `overwrite` also a store that was filled from another index.
     """
@@ -382,7 +382,7 @@ def _compare(
 
 
 class IndexStore:
-    """An index with the search method of a store, to compare a store's matches with."""
+    """An index with the search method of a vector store, to compare a store's matches with."""
 
     def __init__(self, index: Index) -> None:
         self.index, self.place = index, str(index.folder)

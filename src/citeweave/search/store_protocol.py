@@ -57,7 +57,7 @@ def store_keys(ids: Sequence[str]) -> StoreKeys:
 
 
 def name_keys(names: Sequence[str]) -> list[int]:
-    """Return venues or fields as a store keeps and filters them: hashes of the folded names.
+    """Return venues or fields as the store protocol has databases keep and filter them: hashes of the folded names.
 
     >>> name_keys([" neurips", "NeurIPS"]) == name_keys(["NeurIPS"])
     True
@@ -67,7 +67,7 @@ def name_keys(names: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Columns of papers in a store besides ids and vectors: what filters compare."""
+    """Columns of papers in the store protocol besides ids and vectors: what filters compare."""
 
     years: NDArray[np.int16]
     """(papers,), 0 where unknown."""
@@ -91,7 +91,7 @@ class Attributes:
         return cls(np.zeros(papers, np.int16), [()] * papers, [()] * papers, none, none, np.zeros(papers, np.uint64))
 
     def part(self, start: int, end: int) -> Attributes:
-        """Return the attributes of a slice of the papers."""
+        """Return the columns of the store protocol for a slice of the papers."""
         return Attributes(
             self.years[start:end],
             self.venues[start:end],
@@ -103,7 +103,7 @@ class Attributes:
 
 
 class StoredPapers(NamedTuple):
-    """Papers as a back end of a store writes them, one column each."""
+    """Papers in the store protocol, as every back end of a store writes them, one column each."""
 
     keys: StoreKeys
     prints: StoreKeys
@@ -135,7 +135,7 @@ class StoreMatches:
 
 @dataclass(frozen=True, slots=True)
 class SyncMark:
-    """The state of an index that a store was last synchronized with."""
+    """The mark that the store protocol keeps of the index state a store was last synchronized with."""
 
     index: str = ""
     """Folder of the index, empty where the store was not filled from one."""
@@ -149,7 +149,7 @@ class SyncMark:
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store records about itself: the model of its vectors and the state it was synchronized with."""
+    """What a store records about itself by the store protocol: its vectors' model and the state it was synchronized with."""
 
     provenance: Provenance
     mark: SyncMark = SyncMark()
@@ -160,7 +160,7 @@ class StoreInfo:
 
     @classmethod
     def from_json(cls, value: object, place: str) -> StoreInfo:
-        """Parse what the store at a place records about itself."""
+        """Parse what the store at a place records about itself by the store protocol."""
         try:
             if not isinstance(value, dict) or value["format"] != FORMAT:
                 raise ArtifactError(f"{place} is not a store of citeweave; name another place, or an empty one")
@@ -173,7 +173,7 @@ class StoreInfo:
 
 
 class BackEnd(Protocol):
-    """A database with one table of papers, behind a store: the operations that differ between databases."""
+    """The protocol of a store's back end, a database with one table of papers: operations that differ between databases."""
 
     place: str
     """For messages; holds no secret."""
@@ -203,7 +203,7 @@ class BackEnd(Protocol):
 
 
 class Conditions(NamedTuple):
-    """A filter as integers that a database compares; empty lists and None are no condition."""
+    """A filter in the store protocol: integers that a database compares; empty lists and None are no condition."""
 
     first_year: int | None = None
     last_year: int | None = None
@@ -224,7 +224,7 @@ BLOCK = 5000
 
 
 class Dialect(NamedTuple):
-    """How the filter expressions of a database are spelled."""
+    """How a database behind the store protocol spells its filter expressions."""
 
     numbers: str
     """A list of numbers after `in`, with {} for them."""
@@ -234,7 +234,7 @@ class Dialect(NamedTuple):
 
 
 def conditions_of(where: Filter | None) -> Conditions | None:
-    """Translate a filter into conditions of a store; None where no paper can satisfy it."""
+    """Translate a filter into conditions of the store protocol; None where no paper can satisfy it."""
     if where is None:
         return Conditions()
     first, last = where.years
@@ -258,7 +258,7 @@ def conditions_of(where: Filter | None) -> Conditions | None:
 
 
 def split_conditions(conditions: Conditions, *, block: int = BLOCK) -> Iterator[Conditions]:
-    """Split conditions into parts with at most `block` ids each, which together select the same papers."""
+    """Split conditions of the store protocol into parts with at most `block` ids each that together select the same."""
     if len(conditions.keys) > block:
         for start in range(0, len(conditions.keys), block):
             yield conditions._replace(keys=conditions.keys[start : start + block])
@@ -275,7 +275,7 @@ def split_conditions(conditions: Conditions, *, block: int = BLOCK) -> Iterator[
 
 
 def filter_expression(conditions: Conditions, dialect: Dialect) -> str:
-    """Return conditions as a database's filter expression, made of numbers and fixed words only; empty where none."""
+    """Write conditions of the store protocol as a database's filter expression, of numbers and fixed words; empty if none."""
     parts = [
         f"{column} {comparison} {int(value)}"
         for column, comparison, value in (

@@ -68,7 +68,7 @@ class Suggestion(NamedTuple):
 
 
 def suggest(index: TitleIndex, prefix: str, max_suggestions: int = 8) -> list[Suggestion]:
-    """Return completions of a typed text, words before titles; none where nothing was typed."""
+    """Suggest completions of a text typed into a search box, words before titles; none where nothing was typed."""
     typed = prefix.lstrip()[:_MAX_TYPED]
     words = words_of(typed, stop_words=_ALL_WORDS)
     if not words or max_suggestions < 1:

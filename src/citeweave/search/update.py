@@ -135,7 +135,7 @@ _MERGE_FACTOR = 2
 
 
 def compact_index(folder: str | Path) -> Index:
-    """Merge all segments of an index into one, without its deleted papers."""
+    """Update an index by merging all of its segments into one, without its deleted papers."""
     with open_writer(Path(folder)) as writer:
         entries = writer.current().segments
         facts = {name: value for name, value in writer.current().facts.items() if name != "filling"}
@@ -149,7 +149,7 @@ def compact_index(folder: str | Path) -> Index:
 
 
 def merge_last_segments(writer: IndexWriter) -> None:
-    """Merge the last segments of an index where they are alike in size, after a change, as a state of its own."""
+    """Merge the last segments of an index where they are alike in size, after an update, as a state of its own."""
     entries = writer.current().segments
     sizes = [entry.papers - entry.deleted for entry in entries]
     first, total = len(sizes) - 1, sizes[-1] if sizes else 0
@@ -188,7 +188,7 @@ def _merge_segments(writer: IndexWriter, segments: Sequence[Segment]) -> list[Se
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """How many papers of an index a change added, updated, deleted and left unchanged."""
+    """How many papers of an index an update added, replaced, deleted and left unchanged."""
 
     added: int = 0
     updated: int = 0
@@ -201,7 +201,7 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """Options for adding papers to an index: whether and by what their vectors are made."""
+    """Options for updating an index with new papers: whether and by what their vectors are made."""
 
     vectors: bool = True
     """False: words only; `fill_vectors` adds the vectors later. No difference for an index without any vector."""
@@ -271,7 +271,7 @@ def delete_papers(folder: str | Path, ids: Sequence[str]) -> int:
 
 
 def delete_rows(writer: IndexWriter, index: Index, rows: NDArray[np.int64]) -> list[SegmentEntry]:
-    """Write longer lists of deleted rows of an index; return its segment entries, which no state names yet."""
+    """Delete rows of an index in an update: write longer lists; return its segment entries, which no state names yet."""
     entries = list(index.state.segments)
     for number, segment in enumerate(index.segments):
         own = rows[(rows >= segment.start) & (rows < segment.start + segment.size)] - segment.start
@@ -291,7 +291,7 @@ class _IndexChange:
     reporter: Reporter
 
     def apply(self, rows: NDArray[np.int64], *, delete_others: bool) -> ChangeCounts:
-        """Write the papers at these rows of the corpus into the index and publish its new state."""
+        """Update the index: write the papers at these rows of the corpus into it and publish its new state."""
         if self.overlay is not None:
             self.overlay.check(self.corpus)
         records = corpus_records(self.corpus, self.overlay)

@@ -44,7 +44,7 @@ class TextBytes(NamedTuple):
 
 
 def to_bytes(texts: Sequence[str]) -> TextBytes:
-    """Return texts as UTF-8 bytes in which words are runs of word bytes, in lower case beyond ASCII."""
+    """Return texts as UTF-8 bytes to split into word tokens: runs of word bytes, in lower case beyond ASCII."""
     parts = [text.encode("utf-8", "replace") for text in texts]  # lone surrogates are no part of a word, nor is "?"
     joined = _join(parts)
     if not joined.data.size or int(joined.data.max()) < 0x80:
@@ -143,7 +143,7 @@ _SMALL = _lower_case_bytes()
 
 
 class WordCounts(NamedTuple):
-    """Postings of the words of some texts, text after text."""
+    """Word tokens of some texts, split and counted: postings, text after text."""
 
     terms: Ints
     """(postings,): numbers of words in the vocabulary."""
@@ -159,7 +159,7 @@ class WordCounts(NamedTuple):
 
 
 class Vocabulary:
-    """Words numbered in the order of their first occurrence; grows as texts are counted."""
+    """Word tokens numbered in the order of their first occurrence; grows as texts are counted."""
 
     def __init__(self, stop_words: Sequence[str]) -> None:
         self.size = self.stops = 0
@@ -180,7 +180,7 @@ class Vocabulary:
         return [letters[start:end] for start, end in pairwise(ends)]
 
     def count(self, texts: Sequence[str], *, first_row: int) -> WordCounts:
-        """Count the words of these texts, which are the rows from `first_row` on."""
+        """Split these texts, the rows from `first_row` on, into word tokens and count them."""
         data, offsets = to_bytes(texts)
         max_postings = len(data) // 2 + len(texts)  # a word takes a byte and, except the last of a text, a separator
         terms, rows = np.empty(max_postings, np.int32), np.empty(max_postings, np.int32)

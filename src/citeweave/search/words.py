@@ -183,7 +183,7 @@ _PAST_UTF8 = b"\xff"
 
 
 class Postings(NamedTuple):
-    """The papers of a segment that have one word."""
+    """Postings of one word in the inverted index: the papers of a segment that have it."""
 
     rows: NDArray[np.int32]
     """(papers,): rows of the segment, ascending."""
@@ -311,7 +311,7 @@ Mask = NDArray[np.bool_]
 
 
 class WordSegment(Protocol):
-    """A segment that can be searched by words."""
+    """A segment with an inverted index, which can be searched by words."""
 
     @property
     def words(self) -> WordTable | None: ...

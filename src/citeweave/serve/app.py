@@ -249,7 +249,7 @@ def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
 
 
 def run_until_stopped(server: uvicorn.Server) -> None:
-    """Run a server until Ctrl-C, SIGTERM or the end of its terminal, each of which is a normal exit."""
+    """Run the web application until Ctrl-C, SIGTERM or the end of its terminal, each of which is a normal exit."""
 
     def end(number: int, frame: object) -> None:
         server.should_exit = True  # before uvicorn handles signals itself, and when it passes one on at its end
@@ -270,7 +270,7 @@ def exit_at_once() -> None:
 
 
 def check_port(host: str, port: int) -> int:
-    """Return the port to listen on, a free one for 0; an error if nothing can listen there."""
+    """Return the port for the web application to listen on, a free one for 0; an error if nothing can listen there."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -286,7 +286,7 @@ def check_port(host: str, port: int) -> int:
 
 
 def check_indexes(indexes: Mapping[str, Path], options: ServeOptions) -> None:
-    """Try the application before its worker processes start: open the indexes without a model, to fail early."""
+    """Try the web application before its worker processes start: open the indexes without a model, to fail early."""
     from citeweave.search.index import Index
 
     for folder in indexes.values():
@@ -296,7 +296,7 @@ def check_indexes(indexes: Mapping[str, Path], options: ServeOptions) -> None:
 
 
 def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: ServeOptions, *, workers: int) -> None:
-    """Serve with several processes that share the port; each opens the indexes and loads its own model."""
+    """Run the web application with several processes that share the port; each opens the indexes and loads its own model."""
     uvicorn = require("uvicorn", extra="serve")
     folders = {name: str(folder) for name, folder in indexes.items()}
     os.environ[VARIABLE] = json.dumps({"indexes": folders, "options": options.to_environment()})
@@ -312,7 +312,7 @@ def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: Serv
 
 
 def app_from_environment() -> FastAPI:
-    """Create the application of a worker process from environment variables."""
+    """Create the web application of a worker process from environment variables."""
     if VARIABLE not in os.environ:
         raise UserError(f"{VARIABLE} is not set; start the server with `citeweave serve`")
     settings = json.loads(os.environ[VARIABLE])
@@ -341,7 +341,7 @@ START = "/page/index.html"
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the web page with its headers, as the server sends it."""
+    """A file of the web page with its headers, as the web application sends it."""
 
     data: bytes
     compressed: bytes
@@ -358,7 +358,7 @@ def _make_page_file(data: bytes, suffix: str) -> PageFile:
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """Read the files of the web page by their URLs; links and unknown kinds of files are left out."""
+    """Read the files of the web application's page by their URLs; links and unknown kinds of files are left out."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.suffix in MEDIA_TYPES:
@@ -383,7 +383,7 @@ def _respond_with_file(file: PageFile | None, request: Request) -> Response:
 
 
 def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
-    """Add routes that serve the files of the web page."""
+    """Add routes to the web application that serve the files of its page."""
 
     async def page(request: Request) -> Response:
         return _respond_with_file(files.get(request.scope["path"]), request)

@@ -86,7 +86,7 @@ LOG = logging.getLogger("citeweave.serve")
 
 @dataclass(slots=True)
 class MapCache:
-    """The newest map of every index as bytes, and the maps being computed."""
+    """Responses of the exploring route GET /map: the newest map of every index as bytes, and the maps being computed."""
 
     maps: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -164,7 +164,7 @@ MAX_PICKS = 100
 
 @dataclass(frozen=True, slots=True)
 class SampleBrowser:
-    """Mined samples with the corpus that they refer to, for browsing."""
+    """Mined samples with the corpus that they refer to, for the exploring route GET /samples."""
 
     samples: Samples
     corpus: Corpus
@@ -178,7 +178,7 @@ class SampleBrowser:
         return cls(opened, papers)
 
     def page(self, anchor: str, start: int, count: int) -> dict[str, Any]:
-        """Return a page of mined samples, all of them or those of one paper."""
+        """Respond to GET /samples of the exploring routes: a page of mined samples, all of them or those of one paper."""
         if anchor:
             row = int(self.corpus.rows([anchor])[0])
             if row < 0:

@@ -103,7 +103,7 @@ def short_paper(index: Index, row: int) -> dict[str, Any]:
 
 
 class LibraryStatus(Protocol):
-    """The progress of a library whose index is still being built."""
+    """The progress of a served index that is a library still being built."""
 
     @property
     def index_folder(self) -> Path: ...
@@ -117,7 +117,7 @@ class LibraryStatus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenIndex:
-    """An open index with its encoder, at one state."""
+    """A served index, open at one state, with its encoder."""
 
     name: str
     index: Index
@@ -131,7 +131,7 @@ class OpenIndex:
     """What a search by vectors waits for, if background work will provide it; otherwise empty."""
 
     def require_encoder(self) -> QueryEncoder:
-        """Return the encoder of the index; 503 while it is being loaded or if it cannot be."""
+        """Return the encoder of the served index; 503 while it is being loaded or if it cannot be."""
         if self.query_encoder is not None:
             return self.query_encoder
         if self.no_encoder:
@@ -289,7 +289,7 @@ def _warm_up(index: Index, encoder: QueryEncoder | None) -> None:
 
 
 class Workers:
-    """Thread pools for requests: one for searches, and a few threads for requests that must always be answered."""
+    """Threads for requests to the served indexes: a pool for searches, a few for requests that must always be answered."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -340,7 +340,7 @@ class _Job:
 
 
 class Batcher:
-    """One encoder with a queue of texts from concurrent requests, encoded in batches."""
+    """The encoder of a served index with a queue of texts from concurrent requests, encoded in batches."""
 
     def __init__(
         self,
@@ -363,7 +363,7 @@ class Batcher:
         self._thread: threading.Thread | None = None
 
     def submit(self, texts: Sequence[str], *, sentences: bool = False) -> Future[Rows]:
-        """Queue the texts of a request for encoding, (texts, dimension); refused if too many texts wait."""
+        """Queue the texts of a request for the served index's encoder, (texts, dimension); refused if too many texts wait."""
         job = _Job(list(texts), Future(), sentences)
         with self._lock:
             if self._closed:
@@ -381,7 +381,7 @@ class Batcher:
         return job.future
 
     def close(self) -> None:
-        """Encode the queued texts, then stop the batching thread."""
+        """Encode the texts queued for a served index, then stop its batching thread."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -435,7 +435,7 @@ class Batcher:
 
 @dataclass(frozen=True, slots=True)
 class BatchedEncoder:
-    """An encoder that batches its texts with those of other request threads."""
+    """An encoder of a served index that batches its texts with those of other request threads."""
 
     batcher: Batcher
 

@@ -239,7 +239,7 @@ def _describe_missing(corpus: Corpus, *, enriched: bool = False) -> list[str]:
 
 
 def count_papers(index: Index) -> dict[str, int]:
-    """Count the live papers of an index, and how many have vectors, sentences or abstracts.
+    """Count the live papers of a library's index, or any other, and how many have vectors, sentences or abstracts.
 
     Papers around a library, known only because it cites them or they cite it, are counted separately.
     """
@@ -369,7 +369,7 @@ class BackgroundWork:
         self._thread.start()
 
     def working(self) -> dict[str, Any] | None:
-        """Return the current background task: what, done, total, seconds_left; None if there is none."""
+        """Return the library's current background task: what, done, total, seconds_left; None if there is none."""
         with self._lock:
             if self._progress is None:
                 is_busy = self._process is not None and self._process.poll() is None
@@ -390,7 +390,7 @@ class BackgroundWork:
             self._thread.join(seconds)
 
     def stop(self) -> None:
-        """Stop the background process; finished work is kept."""
+        """Stop the background process of the library; finished work is kept."""
         with self._lock:
             self._stopped = True
         if self._process is None or self._process.poll() is not None:

@@ -71,7 +71,7 @@ class Histogram:
 
 
 class Metrics:
-    """Counters of the server since its start, updated from any thread."""
+    """Metrics of the server: counters since its start, updated from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class Metrics:
             self._batches.add(texts)
 
     def text(self, gauges: Mapping[str, Mapping[str, float]] | None = None) -> str:
-        """Format all counters in Prometheus's text format; `gauges` are current values by name and index."""
+        """Format all metrics in Prometheus's text format; `gauges` are current values by name and index."""
         with self._lock:
             lines = [
                 *_head("requests_total", "counter", "Answered requests."),
@@ -151,7 +151,7 @@ LOG = logging.getLogger("citeweave.serve")
 
 
 class RequestLogger:
-    """Middleware that logs and counts every request, and turns server errors into a plain 500 with an id."""
+    """Middleware that logs every request, counts it in the metrics, and turns server errors into a plain 500 with an id."""
 
     def __init__(self, app: App, options: ServeOptions, metrics: Metrics) -> None:
         self._app, self._options, self._metrics = app, options, metrics

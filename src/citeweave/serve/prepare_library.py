@@ -67,7 +67,7 @@ _QUERY = re.compile(r"([a-z0-9]+):(?!/)\s*(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class LibrarySource:
-    """The source of a library: a bibliography file, a Zotero folder, a corpus, an index, or a query."""
+    """The source to prepare a library from: a bibliography file, a Zotero folder, a corpus, an index, or a query."""
 
     kind: str
     """`files`, `zotero`, `corpus`, `index` or `query`."""
@@ -85,7 +85,7 @@ class LibrarySource:
     query: str = ""
 
     def stamp(self) -> list[list[object]]:
-        """Return path, size and time of every source file, to notice changes; empty for a query."""
+        """Return path, size and time of every source file of a prepared library, to notice changes; empty for a query."""
         stamps: list[list[object]] = []
         for path in self.files:
             inner = sorted(path.rglob("*")) if path.is_dir() else [path, *_journals(path)]
@@ -97,7 +97,7 @@ class LibrarySource:
 
 
 def find_source(text: str) -> LibrarySource:
-    """Determine what kind of library source a path or query is, by its name only."""
+    """Determine from what kind of source to prepare a library, a path or a query, by its name only."""
     query = _QUERY.fullmatch(text.strip())
     path = Path(text).expanduser()
     if query and not path.exists():
@@ -169,7 +169,7 @@ def library_folder(source: LibrarySource) -> Path:
 
 
 def data_folder() -> Path:
-    """Return $CITEWEAVE_DATA, or the system's folder for a user's application data."""
+    """Return where libraries are prepared: $CITEWEAVE_DATA, or the system's folder for a user's application data."""
     if named := os.environ.get("CITEWEAVE_DATA"):
         return Path(named)
     home = Path.home()
@@ -219,7 +219,7 @@ _PREPARE_OPTIONS = LibraryOptions()
 
 @dataclass(frozen=True, slots=True)
 class LibraryFolder:
-    """The folder of a library: paths of its corpus and index, and its record library.json."""
+    """The folder of a prepared library: paths of its corpus and index, and its record library.json."""
 
     folder: Path
 
@@ -240,7 +240,7 @@ class LibraryFolder:
         return self.folder / "index"
 
     def record(self) -> dict[str, Any]:
-        """Read library.json; empty if there is none that citeweave wrote."""
+        """Read the record library.json of a prepared library; empty if there is none that citeweave wrote."""
         try:
             payload = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -265,7 +265,7 @@ class LibraryFolder:
 def prepare_words(
     source: LibrarySource, folder: Path, options: LibraryOptions = _PREPARE_OPTIONS, *, reporter: Reporter = QUIET
 ) -> LibraryFolder:
-    """Update a library's corpus and word index from its source."""
+    """Prepare a library to be searched by words: update its corpus and word index from its source."""
     library = LibraryFolder(folder)
     record = library.record()
     if "base" in record and record["place"] != source.place:
@@ -336,7 +336,7 @@ def _open_client(name: str, library: LibraryFolder, options: LibraryOptions, rep
 
 
 def enrich(library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> EnrichmentResult:
-    """Fetch what the library's papers lack from a service, and index it."""
+    """Fetch from a service what the papers of a library to prepare lack, and index it."""
     base = Corpus.open(library.record()["base"])
     service = _open_client(options.enrich, library, options, reporter)
     result = enrich_library(base, service, library.fetched, EnrichOptions(), reporter=reporter)

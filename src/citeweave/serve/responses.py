@@ -153,7 +153,7 @@ class StrictRoute(APIRoute):
 
 
 def parse_strictly(data: bytes) -> Any:
-    """Parse the JSON body of a request; refuse what parsers read differently.
+    """Parse the JSON body of a request strictly; what parsers read differently becomes an error response.
 
     >>> parse_strictly(b'{"a": [1, 2]}')
     {'a': [1, 2]}

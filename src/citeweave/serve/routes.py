@@ -63,7 +63,7 @@ async def search_by_words(server: CurrentServer, parameters: Annotated[SearchPar
     """Search for a text given in the URL: a question, a title or an abstract."""
     return Json(
         await server.run_on_index(
-            parameters.index, lambda opened: search_json(opened, parameters.query(), with_facets=parameters.facets)
+            parameters.index, lambda opened: _search_json(opened, parameters.query(), with_facets=parameters.facets)
         )
     )
 
@@ -72,7 +72,9 @@ async def search_by_words(server: CurrentServer, parameters: Annotated[SearchPar
 async def search(server: CurrentServer, body: SearchRequest) -> Response:
     """Search by a text, a paper, liked papers, selected sentences, or a passage of a draft."""
     return Json(
-        await server.run_on_index(body.index, lambda opened: search_json(opened, body.query(), with_facets=body.facets))
+        await server.run_on_index(
+            body.index, lambda opened: _search_json(opened, body.query(), with_facets=body.facets)
+        )
     )
 
 
@@ -91,7 +93,7 @@ async def similar(server: CurrentServer, parameters: Annotated[SimilarParameters
     """Return papers similar to a paper of the index, with reasons on request."""
 
     def work(opened: OpenIndex) -> dict[str, Any]:
-        result = search_json(opened, parameters.query(), with_facets=parameters.facets)
+        result = _search_json(opened, parameters.query(), with_facets=parameters.facets)
         if parameters.explain:
             row = find_row(opened.index, parameters.paper)
             for hit in result["hits"][:MAX_EXPLAINED]:
@@ -101,7 +103,7 @@ async def similar(server: CurrentServer, parameters: Annotated[SimilarParameters
     return Json(await server.run_on_index(parameters.index, work))
 
 
-def search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool = False) -> dict[str, Any]:
+def _search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool = False) -> dict[str, Any]:
     """Respond to /search: a search result as JSON, its hits with everything that the page shows."""
     query = Query.from_json(fields)
     _check_papers(opened.index, query)
@@ -110,10 +112,10 @@ def search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool 
     result = answer(opened.index, opened.query_encoder, query).as_json()
     result["coming"] = opened.coming if result["by"] == "words" != query.by else ""
     result["hits"] = [_hit_json(opened.index, hit) for hit in result["hits"]]
-    return {**result, "facets": facets_json(opened.index, allowed_rows(opened.index, query)) if with_facets else None}
+    return {**result, "facets": _facets_json(opened.index, allowed_rows(opened.index, query)) if with_facets else None}
 
 
-def facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
+def _facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
     """Return years, venues and fields of some papers, (size,), with counts, as JSON."""
     counts = count_facets(index, mask)
     return {**counts, "years": {str(year): count for year, count in counts["years"].items()}}
@@ -121,7 +123,7 @@ def facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
 
 def _search_or_failure(opened: OpenIndex, fields: dict[str, Any]) -> dict[str, Any]:
     try:
-        return search_json(opened, fields)
+        return _search_json(opened, fields)
     except RefusedError as error:
         return failure(error.message, coming=error.coming)
     except UserError as error:
@@ -173,7 +175,7 @@ async def papers(server: CurrentServer, parameters: Annotated[PapersParameters, 
     def work(opened: OpenIndex) -> dict[str, Any]:
         rows = opened.index.rows(parameters.id).tolist()
         return {
-            "papers": [paper_json(opened.index, row) for row in rows if row >= 0],
+            "papers": [_paper_json(opened.index, row) for row in rows if row >= 0],
             "unknown": [id for id, row in zip(parameters.id, rows, strict=True) if row < 0],
         }
 
@@ -185,7 +187,7 @@ async def paper(server: CurrentServer, id: _Id, parameters: Annotated[IndexParam
     """Return a paper with its sentences, its references and the papers that cite it."""
     return Json(
         await server.run_on_index(
-            parameters.index, lambda opened: paper_details_json(opened.index, find_row(opened.index, id))
+            parameters.index, lambda opened: _paper_details_json(opened.index, find_row(opened.index, id))
         )
     )
 
@@ -212,14 +214,14 @@ async def all_facets(server: CurrentServer, parameters: Annotated[IndexParameter
         key = ("facets", opened.name)
         state, content = server.cache.get(key, (None, b""))
         if state != opened.index.number:
-            content = Json.write(facets_json(opened.index, filter_rows(opened.index, Filter(local=True))))
+            content = Json.write(_facets_json(opened.index, filter_rows(opened.index, Filter(local=True))))
             server.cache[key] = (opened.index.number, content)
         return bytes(content)
 
     return Response(await server.run_on_index(parameters.index, work), media_type="application/json")
 
 
-def paper_json(index: Index, row: int) -> dict[str, Any]:
+def _paper_json(index: Index, row: int) -> dict[str, Any]:
     """Return the fields of a paper as JSON for /papers."""
     paper = index.paper(row)
     return {
@@ -234,13 +236,13 @@ def paper_json(index: Index, row: int) -> dict[str, Any]:
     }
 
 
-def paper_details_json(index: Index, row: int) -> dict[str, Any]:
+def _paper_details_json(index: Index, row: int) -> dict[str, Any]:
     """Return a paper with its sentences, references and citing papers as JSON for /papers/{id}."""
     keys = index.references(row)
     cited = index.rows_of_keys(keys)  # (references,), -1 where not in the index
     citing = np.asarray(index.citing(index.key_of(row)))
     return {
-        **paper_json(index, row),
+        **_paper_json(index, row),
         "row": row,
         "outside": index.paper(row).stub,
         "sentences": [{"number": n, "text": text} for n, text in enumerate(index.sentence_texts(row))],
@@ -336,7 +338,7 @@ async def metrics(server: CurrentServer) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
-def count_index_papers(server: Server, name: str, index: Index) -> dict[str, int]:
+def _count_index_papers(server: Server, name: str, index: Index) -> dict[str, int]:
     """Respond to GET /health: count the papers of an index and what they have, once per state."""
     key = ("counts", name)
     state, counts = server.cache.get(key, (None, {}))
@@ -346,10 +348,10 @@ def count_index_papers(server: Server, name: str, index: Index) -> dict[str, int
     return dict(counts)
 
 
-def describe_missing_data(counts: dict[str, int], opened: OpenIndex | None) -> list[str]:
+def _describe_missing_data(counts: dict[str, int], opened: OpenIndex | None) -> list[str]:
     """Describe what the papers of an index lack for /health, one sentence each.
 
-    >>> describe_missing_data({"papers": 1900, "with_vectors": 1900, "with_sentences": 1900, "with_abstract": 1588}, None)
+    >>> _describe_missing_data({"papers": 1900, "with_vectors": 1900, "with_sentences": 1900, "with_abstract": 1588}, None)
     ['312 of 1,900 papers have no abstract']
     """
     names = {"with_abstract": "abstract", "with_vectors": "vector yet", "with_sentences": "sentence vectors"}
@@ -375,11 +377,11 @@ def _health_json(server: Server) -> dict[str, Any]:
         health["status"] = "failing"
         lacks = [without_paths(str(error))]
     else:
-        counts = count_index_papers(server, opened.name, opened.index)
+        counts = _count_index_papers(server, opened.name, opened.index)
         provenance = opened.index.provenance
         health |= {"status": "ok", **counts, "model": provenance.label if provenance else ""}
         health |= {"reads_texts": opened.query_encoder is not None, "aspects": list(opened.index.aspects)}
-        lacks = describe_missing_data(counts, opened)
+        lacks = _describe_missing_data(counts, opened)
         if error_message := server.indexes.errors.get(opened.name):
             health["status"] = "failing"
             lacks.append(
@@ -404,6 +406,6 @@ def _gauges(server: Server) -> dict[str, dict[str, float]]:
             index = server.indexes.get(name).index
         except (RefusedError, CiteweaveError):
             continue
-        counts = count_index_papers(server, name, index)
+        counts = _count_index_papers(server, name, index)
         papers[name], vectors[name], states[name] = counts["papers"], counts["with_vectors"], index.number
     return {"papers": papers, "papers_with_vectors": vectors, "state_number": states}

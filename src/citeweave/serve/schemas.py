@@ -135,7 +135,7 @@ class TitleAndAbstract(_Body):
 
 
 class EmbedRequest(_Body):
-    """The JSON body of texts to embed."""
+    """The JSON body of a request to embed texts."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"texts": ["a question", {"title": "A title", "abstract": "An abstract."}]}]}
@@ -147,7 +147,7 @@ class EmbedRequest(_Body):
 
 
 class ExportRequest(_Body):
-    """The JSON body of papers to export."""
+    """The JSON body of a request to export papers."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"format": "bibtex", "ids": ["doi:10.1/x"]}]})
 
@@ -181,7 +181,7 @@ class _SearchOptions(_Parameters):
     facets: bool = False
 
     def query(self) -> dict[str, Any]:
-        """Return the parameters as `Query.from_json` reads them."""
+        """Return the parameters of a search request as `Query.from_json` reads them."""
         where: dict[str, Any] = {}
         if self.year_from is not None or self.year_to is not None:
             where["years"] = [self.year_from, self.year_to]
