@@ -143,7 +143,9 @@ def main() -> None:
     full = [section(title, reports_of(folder / name), metrics) for name, (title, metrics) in SUITES.items()]
     short = [short_section(title, reports_of(folder / name)) for name, title in HISTORY_SUITES.items()]
     lines = json.loads(LEARNING.read_text())
-    HISTORY.write_text("\n".join([HISTORY_HEAD, BASELINES, *full, *short, learned(lines), TRIED, kept(HISTORY), SENTENCES]))
+    HISTORY.write_text(
+        "\n".join([HISTORY_HEAD, BASELINES, *full, *short, learned(lines), TRIED, kept(HISTORY), SENTENCES])
+    )
 
 
 def reports_of(folder: Path) -> list[Report]:

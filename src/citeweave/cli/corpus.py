@@ -82,7 +82,7 @@ def import_(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Import files of any supported --format into a corpus, and print how many records were kept or rejected, and why."""
+    """Import files of any supported format into a corpus, and report how many records were kept or rejected, and why."""
     if vectors:
         if format or update or delete or strict or outside != "drop" or same_title != "across":
             raise UserError(
@@ -156,7 +156,7 @@ def info(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Print what is in a corpus: counts, coverage, years, degrees, rejected records, sample papers; or in another artifact.
+    """Summarize a corpus: counts, coverage, years, degrees, rejected records and sample papers; or any other artifact.
 
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
     """
@@ -293,7 +293,7 @@ def synthesize(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Generate a corpus of synthetic --papers with known problems, methods, findings and citation intents."""
+    """Generate a synthetic literature with known problems, methods, findings and citation intents."""
     from citeweave.corpus.summary import summarize
     from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize as write
@@ -340,7 +340,7 @@ def derive(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Derive a corpus of other texts, chosen with --texts: citing sentences, parts of abstracts, or titles."""
+    """Derive a corpus of other texts: citing sentences, parts of abstracts, or titles."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.derive import KINDS_DERIVED, derive_corpus, parse_texts_options
     from citeweave.pipeline.recipe import read_overrides

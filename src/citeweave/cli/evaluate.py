@@ -205,7 +205,7 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Evaluate a model, vectors or scores on a benchmark (--suite) with its published protocol, and write a report."""
+    """Evaluate a model, vectors or scores on a benchmark with its published protocol, and write a report."""
     from citeweave.evaluation import evaluate as verb
     from citeweave.evaluation.evaluate import evaluate_spaces
     from citeweave.evaluation.open_system import OpeningOptions
@@ -418,7 +418,7 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compare systems by reports of `citeweave evaluate`: values with intervals, differences with corrected p-values."""
+    """Compare systems: values with intervals, differences with corrected p-values, and a sentence for each."""
     from citeweave.evaluation import compare as verb
     from citeweave.evaluation.report import comparison_as_markdown
 

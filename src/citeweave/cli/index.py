@@ -101,7 +101,7 @@ def index(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build a search index of a corpus in --output, or update the one there to a newer corpus; an interrupted run resumes."""
+    """Build a search index of a corpus, or update an existing one from a newer corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.build import IndexOptions, describe_index, index_corpus

@@ -133,7 +133,7 @@ def train(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train a classifier of citation intents on labeled citing sentences, for `citeweave annotate --classifier`."""
+    """Train a classifier of citation intents on labeled citing sentences."""
     from citeweave.core.errors import require
     from citeweave.intents.examples import SetFiles, TrainingSets, read_sets
     from citeweave.intents.options import ClassifierOptions
@@ -189,7 +189,7 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Evaluate a classifier on the labeled citing sentences of --data, and print macro-F1, per-label scores, calibration."""
+    """Evaluate a classifier on labeled citing sentences: macro-F1, per-label scores, calibration."""
     from citeweave.core.errors import choose
     from citeweave.intents.classifier import IntentClassifier, evaluate_classifier
     from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labeled
@@ -324,7 +324,7 @@ def annotate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Classify the intent of every citation from its citing sentences, for the option --intents of other commands."""
+    """Classify the intent of every citation from its citing sentences."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.intents.annotate import AnnotateOptions, annotate_intents
     from citeweave.remote.ray_executor import open_executor

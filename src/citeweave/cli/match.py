@@ -68,7 +68,7 @@ def match(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Score how well the papers of --reviewers match submissions, for tools that assign reviewers; authors are excluded."""
+    """Score how well reviewers' papers match submissions, for tools that assign reviewers; authors are excluded."""
     from citeweave.search.reviewers import (
         MatchOptions,
         People,

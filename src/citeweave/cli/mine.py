@@ -130,7 +130,7 @@ def mine(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Mine training samples: positive and negative papers for every paper, by the rules of a --recipe."""
+    """Mine training samples: positive and negative papers for every paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import inputs as mining_inputs
@@ -347,7 +347,7 @@ def align(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Align the sentences of anchors and positives of --samples; an interrupted run resumes."""
+    """Align the sentences of anchors and positives; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.encoder import load_encoder
     from citeweave.mining.align import AlignmentOptions, align_samples
@@ -432,7 +432,7 @@ def convert(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Export samples --to another project's format, or import its files as samples; every record is accounted for."""
+    """Export samples to another project's format, or import its files as samples; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.formats.convert import export_samples, import_samples

@@ -154,7 +154,7 @@ def run(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a complete recipe on --corpus: build the graph, mine samples, train, and evaluate before and after training."""
+    """Run a complete recipe: build the graph, mine samples, train, and evaluate before and after training."""
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
@@ -195,7 +195,7 @@ def run(
 
 
 def recipes(json: Json = False, debug: Debug = False) -> None:
-    """List the recipes that ship with citeweave, for `citeweave run`."""
+    """List the recipes that ship with citeweave."""
     from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
     shipped = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
@@ -274,7 +274,7 @@ def sweep(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a recipe for several values of one key, given with --over, and plot one curve per task."""
+    """Run a recipe for several values of one key and plot one curve per task."""
     from citeweave.pipeline.run import RECORD, as_table, parse_swept_key, sweep_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
@@ -373,7 +373,7 @@ def estimate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Estimate the time, memory and disk space of a recipe for a number of --papers and a --machine; runs nothing."""
+    """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing."""
     from citeweave.pipeline.cost import parse_count
     from citeweave.pipeline.cost_constants import parse_machine
     from citeweave.pipeline.plan import estimate_recipe

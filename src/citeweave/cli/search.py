@@ -244,7 +244,7 @@ def search(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Search an index by text, by --paper or by --sentence, or find papers to cite in a draft with --cite."""
+    """Search an index by text, by paper or by sentence, or find papers to cite in a draft."""
     from citeweave.search.index import Index
     from citeweave.search.query import Passage, Query
 

@@ -71,7 +71,7 @@ def serve(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Serve an index over HTTP on --port: the search page at /, the API documentation at /docs."""
+    """Serve an index over HTTP: the search page at /, the API documentation at /docs."""
     from citeweave.core.errors import require
 
     require("uvicorn", extra="serve")

@@ -128,7 +128,7 @@ def copy(
 
 
 def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Show the cache of artifacts fetched from object storage, or empty it with --clear."""
+    """Show or clear the cache of artifacts fetched from object storage."""
     from citeweave.core.files import cache_folder
     from citeweave.remote.fetch import clear_cache_entry, list_cache
 
@@ -251,7 +251,7 @@ def audit(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Audit a corpus for benchmark papers (--against), or samples for collisions and false negatives.
+    """Audit a corpus for benchmark papers, or samples for collisions and false negatives.
 
     In a corpus: the papers of benchmarks, by id, DOI, title and near-duplicate text; exclude them with -o. In samples:
     collisions, negatives that are related or copies, repeats, coverage, leaks.

@@ -99,7 +99,7 @@ def train(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train an encoder on mined --samples, starting from any model (--init); an interrupted run resumes."""
+    """Train an encoder on mined samples, starting from any model; an interrupted run resumes."""
     if os.environ.get("RANK", "0") != "0":  # torchrun started several: the first one tells
         quiet, json = True, False
     reporter = reporter_of(quiet or json)
@@ -136,7 +136,7 @@ def bundle(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Pack tokens, samples and start model into one folder, for `citeweave train --bundle` on a machine without the corpus."""
+    """Pack tokens, samples and the start model into one folder, to train on a machine without the corpus."""
     from citeweave.mining.samples import Samples
     from citeweave.training.bundle import make_bundle
 
@@ -291,7 +291,7 @@ def model(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write a complete model folder to --output for sentence-transformers and other programs; deltas are merged in."""
+    """Write a complete model folder for sentence-transformers and other programs; deltas are merged in."""
     from citeweave.encoders.save import write_merged_model
 
     manifest = write_merged_model(name, output, dtype=dtype, overwrite=overwrite)

@@ -315,7 +315,7 @@ def embed(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Embed the papers of a corpus with a --model; an interrupted run resumes."""
+    """Embed the papers of a corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
