@@ -167,6 +167,7 @@ def test_groups_are_the_clouds_and_named_by_what_sets_them_apart():
     titles = ["Protein folding in cells", "Folding of a protein", "Graph networks for learning", "A graph network"]
     assert name_groups(titles, np.array([0, 0, 1, 1]), 3) == ["folding, protein, cells", "graph, learning, network", ""]
     assert name_groups([], np.empty(0, np.uint8), 1) == [""]
+    assert name_groups(["Graph graphs learn", "Graphs graph"], np.zeros(2, np.uint8), 1) == ["graph, learn"]
 
 
 def test_a_frame_holds_all_places():

@@ -223,7 +223,7 @@ def test_one_process_at_a_time_and_one_source(opened, refused, tmp_path):
     empty, other = tmp_path / "empty.bib", tmp_path / "other.bib"
     empty.write_text("nothing\n")
     other.write_text(bibtex(TITLES))
-    refused("", str(empty))  # a start that failed leaves the folder to other sources
+    refused("empty.bib", str(empty))  # a start that failed leaves the folder to other sources
     with opened() as library:
         assert words(library, "cell")
         refused("already being explored")
