@@ -118,7 +118,7 @@ def _arm(at: int, moment: str, steps: list[int]) -> None:
         case "old ones":
             before(checkpoints.shutil, "rmtree", _die, lambda path, *_: path.suffix != ".partial" and path.is_dir())
         case _:
-            before(checkpoints, "_save", _half_a_file, lambda path, *_: path.stem == moment)
+            before(checkpoints, "_save_tensors", _half_a_file, lambda path, *_: path.stem == moment)
 
 
 def _die(*_: Any) -> None:
