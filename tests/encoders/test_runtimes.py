@@ -142,7 +142,7 @@ def test_batch_order_and_threads_do_not_change_a_bit(bert, monkeypatch):
     alone = [int8(1).encode([text]) for text in TEXTS]
     for threads in (2, 3, 5):  # that share one text
         shared = int8(threads)
-        monkeypatch.setattr("citeweave.encoders.int8_network.SHARED", 2)
+        monkeypatch.setattr(sys.modules[type(shared.network).__module__], "SHARED", 2)
         assert all(np.array_equal(shared.encode([text]), vector) for text, vector in zip(TEXTS, alone, strict=True))
 
 
