@@ -29,7 +29,7 @@ $(INSTALLED_DEV): $(INSTALLED)
 	constraints/install.sh .venv newest --editable '.[all,dev]'
 	@touch $@
 
-demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about four minutes)
+demo: install  ## Generate a small literature, import it, mine samples, train an encoder, evaluate it (about four minutes)
 	@$(BIN)/python examples/demo.py
 
 test: dev  ## Run all tests, in JOBS processes (2)

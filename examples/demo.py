@@ -42,9 +42,11 @@ def main() -> None:
     write_sources(literature, FOLDER / "sources")
 
     say(
-        "It is written out as a scholar might hold it: tables of papers, citations and citing sentences, and a .bib file."
+        "It is written as the files that a scholar might have: tables of papers, citations and citing sentences, and a .bib file."
     )
-    say("All of it is imported. Papers of the .bib that the table has too are merged; every record is accounted for.")
+    say(
+        "All files are imported. Papers that are in the .bib and in the table are merged; every record is accounted for."
+    )
     run(f"citeweave import {FOLDER}/sources -o {FOLDER}/corpus")
     run(f"citeweave info {FOLDER}/corpus --samples 1")
 
@@ -60,7 +62,7 @@ def main() -> None:
     run(f"citeweave import {FOLDER}/update --update {FOLDER}/training -o {FOLDER}/training-2")
 
     say(
-        "The citations become a graph, and the graph vectors: papers cited together come to lie together. Held-out citations are found again."
+        "The citations become a graph, and its nodes become vectors: papers cited together are close. Held-out citations are predicted from them."
     )
     run(f"citeweave graph {FOLDER}/training -o {FOLDER}/graph --held-out 0.05")
 
@@ -99,7 +101,7 @@ def begin_folder() -> None:
 def show_training() -> None:
     """A whole run of a recipe, and what its encoder is good for."""
     say(
-        "Now all of it by one command: SPECTER's recipe trains MiniLM on this literature, a little. The references of a tenth of "
+        "Now everything with one command: SPECTER's recipe trains MiniLM briefly on this literature. The references of a tenth of "
         "the papers\nare held out; what they cite must be found among random papers (cite), and among papers one step further "
         "(hard_cite),\nbefore and after. Texts are cut at 48 tokens and four of six layers stay as they are: this is two CPU cores."
     )
@@ -114,7 +116,7 @@ def show_training() -> None:
     run(f"citeweave evaluate bm25 {judged} -o {FOLDER}/report-bm25")
     run(f"citeweave compare {FOLDER}/run/report/corpus {FOLDER}/report-bm25 --metric cite.map --metric hard_cite.map")
 
-    say("The trained encoder reads the whole literature.")
+    say("The trained encoder embeds all papers.")
     run(f"citeweave embed {FOLDER}/training --model {FOLDER}/run/model -o {FOLDER}/vectors --device cpu")
 
     say(
