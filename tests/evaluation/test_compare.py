@@ -11,7 +11,8 @@ import pytest
 from citeweave.core.artifact import Manifest
 from citeweave.core.errors import UserError
 from citeweave.evaluation.compare import OVERALL, Comparison, compare, holm, two_sided
-from citeweave.evaluation.report import Report, comparison_as_markdown
+from citeweave.evaluation.comparison_page import comparison_as_markdown
+from citeweave.evaluation.report import Report
 
 
 def report(values: dict[str, np.ndarray], *, mark: str = "same", suite: str = "toy", **more: Any) -> Report:

@@ -21,6 +21,7 @@ from citeweave.evaluation import probe_solvers
 from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.probe_solvers import FitOptions
+from citeweave.evaluation.probe_tasks import run_probe
 from citeweave.evaluation.probes import (
     SCIDOCS_CLASSES,
     SCIREPEVAL_CLASSES,
@@ -34,7 +35,6 @@ from citeweave.evaluation.probes import (
     fit_classes,
     fit_labels,
     fit_numbers,
-    run_probe,
 )
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.systems import NoAnswerError

@@ -14,10 +14,11 @@ from citeweave.core.randomness import stream
 from citeweave.evaluation import html
 from citeweave.evaluation.bootstrap import Outcome, intervals_of
 from citeweave.evaluation.compare import Comparison, Difference
+from citeweave.evaluation.comparison_page import comparison_as_page
 from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_page
 from citeweave.evaluation.paper_map import MapData
 from citeweave.evaluation.report_charts import choose_shades
-from citeweave.evaluation.report_page import comparison_as_page, report_as_page
+from citeweave.evaluation.report_page import report_as_page
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import SentenceAlignment
 

@@ -420,7 +420,7 @@ def compare(
 ) -> None:
     """Compare systems: values with intervals, differences with corrected p-values, and a sentence for each."""
     from citeweave.evaluation import compare as verb
-    from citeweave.evaluation.report import comparison_as_markdown
+    from citeweave.evaluation.comparison_page import comparison_as_markdown
 
     if resamples < 100:
         raise UserError(f"--resamples is {resamples}; it must be at least 100 for an interval")
@@ -466,7 +466,7 @@ def _free_name(names: list[str], taken: Container[str]) -> str:
 
 
 def _write(path: Path, comparison: Comparison, text: str) -> None:
-    from citeweave.evaluation.report_page import comparison_as_page
+    from citeweave.evaluation.comparison_page import comparison_as_page
 
     write_atomically(
         resolve_output(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode()

@@ -28,14 +28,8 @@ from citeweave.core.columns import NumberWriter, TextWriter, open_numbers, relea
 from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS, IdIndex
-from citeweave.corpus.external_sort import (
-    ATTRIBUTES,
-    CitationCodes,
-    ExternalSort,
-    NumberedTable,
-    NumberRows,
-    default_of,
-)
+from citeweave.corpus.external_sort import CitationCodes, ExternalSort
+from citeweave.corpus.numbered_citations import ATTRIBUTES, NumberedTable, NumberRows, default_of
 from citeweave.corpus.staged_parts import StagedPart
 
 CITATION_STEP = 1 << 20

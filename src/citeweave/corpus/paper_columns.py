@@ -22,8 +22,9 @@ from citeweave.core.columns import BLOCK, TextColumn, TextWriter, open_numbers, 
 from citeweave.core.hash_keys import Keys, hash_numbers, hash_text, hash_texts
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT, IdIndex
-from citeweave.corpus.external_sort import ExternalSort, NumberedTable
+from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.merge import Ints, RowAssignment, StagedPapers
+from citeweave.corpus.numbered_citations import NumberedTable
 from citeweave.corpus.paper import NumberedPapers, Paper
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
 

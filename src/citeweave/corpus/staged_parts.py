@@ -27,8 +27,8 @@ from citeweave.core.files import read_input, write_json
 from citeweave.core.hash_keys import hash_numbers, hash_texts
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
-from citeweave.corpus.external_sort import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
 from citeweave.corpus.identity import title_key
+from citeweave.corpus.numbered_citations import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
 from citeweave.corpus.paper import (
     Citation,
     CitationBlock,

@@ -19,8 +19,8 @@ from citeweave.core.files import hash_file, link_or_copy
 from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import NOT_FOUND, PAPER_TEXTS, Changes, Corpus
-from citeweave.corpus.external_sort import NumberedTable
 from citeweave.corpus.merge import RowAssignment
+from citeweave.corpus.numbered_citations import NumberedTable
 from citeweave.corpus.paper import NameCollector
 from citeweave.corpus.staged_parts import StagedPart
 

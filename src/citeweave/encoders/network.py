@@ -74,7 +74,7 @@ class Network:
         if self.packed is False:
             return False
         require("torch", extra="minilm")
-        from citeweave.encoders.packed import can_pack
+        from citeweave.encoders.packed_models import can_pack
 
         return can_pack(self.model, self.device, slowly=self.packed is True)
 
@@ -82,7 +82,8 @@ class Network:
         """Return the network's last states of a batch, with gradients where enabled; `first_only` for `cls()` alone."""
         if not first_only or not self.packs:
             return self.token_states(batch)
-        from citeweave.encoders.packed import first_states, pack
+        from citeweave.encoders.packed import pack
+        from citeweave.encoders.packed_models import first_states
 
         return first_states(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
@@ -91,7 +92,8 @@ class Network:
         if not self.packs:
             layers, mask = self.padded(batch)
             return PaddedStates(layers[0], mask)
-        from citeweave.encoders.packed import pack, packed_tokens
+        from citeweave.encoders.packed import pack
+        from citeweave.encoders.packed_models import packed_tokens
 
         return packed_tokens(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
@@ -121,7 +123,7 @@ class Network:
 def speed_up(network: Network) -> Network:
     """Return the network with layers that are compiled at the first batch, where torch can; for long runs."""
     require("torch", extra="minilm")
-    from citeweave.encoders.packed import can_compile
+    from citeweave.encoders.packed_models import can_compile
 
     return replace(network, compiled=can_compile(network.model, network.device))
 

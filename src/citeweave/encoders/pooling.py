@@ -51,8 +51,6 @@ from citeweave.encoders.untrusted_model import check_finite, read_tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from citeweave.encoders.network import Network
-
 POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
 
 WORDS = ("background", "method", "result", "miscellaneous")
@@ -120,7 +118,24 @@ def check_sum(total: float, what: object) -> None:
         raise InputError(f"{what}: the weights of the layers add up to {total:.1g}; a mix needs a sum other than 0")
 
 
-def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) -> Tensor:
+class StatesNetwork(Protocol):
+    """What pooling needs of a transformer network: the states of a batch's tokens (`network.py`)."""
+
+    @property
+    def model(self) -> Any:
+        """The model of transformers."""
+
+    def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
+        """Return the last states of a batch, with `first_only` for `cls()` alone."""
+
+    def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
+        """Return the last states of every token of a batch."""
+
+    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return padded states, of every layer or the last, and the mask of the tokens."""
+
+
+def text_vectors(network: StatesNetwork, batch: Sequence[Tokens], settings: Settings) -> Tensor:
     """Encode and pool tokenized texts, each of one token or more, as the settings say, (texts, dimension)."""
     if settings.pooling in ("layers", "mix"):
         layers, mask = network.padded(batch, every=True)
@@ -291,7 +306,7 @@ def read_aspect_words(place: Path, model: Any) -> dict[str, Tensor]:
     return weights
 
 
-def _aspect_word_vectors(network: Network, batch: Sequence[Tokens]) -> Tensor:
+def _aspect_word_vectors(network: StatesNetwork, batch: Sequence[Tokens]) -> Tensor:
     """Pool texts that were tokenized by sentence with attention from the aspect words, (texts, dimension)."""
     torch = require("torch", extra="minilm")
     marks = [np.flatnonzero(tokens == tokens[0]) for tokens in batch]  # a text begins with its mark
@@ -331,7 +346,7 @@ def attend(sentences: Tensor, counts: NDArray[np.int64], queries: Tensor) -> Ten
     return vectors
 
 
-def embed_aspect_words(network: Network, reader: TextReader) -> None:
+def embed_aspect_words(network: StatesNetwork, reader: TextReader) -> None:
     """Embed the words for aspects of a pooling with the model itself, where they have no vectors yet."""
     torch = require("torch", extra="minilm")
     queries = aspect_word_weights(network.model)["queries"]

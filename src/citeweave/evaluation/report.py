@@ -27,7 +27,6 @@ from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page
 from citeweave.evaluation.report_page import remarks_of, report_as_page
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.compare import Comparison
     from citeweave.evaluation.match_page import ExampleMatch
 
 
@@ -153,7 +152,7 @@ def _report_as_markdown(value: Mapping[str, Any]) -> str:
     parts = [
         f"# {_cell(value['model']['name'])} on {_cell(value['suite'])}",
         "",
-        *_table(["metric", "value", "95 % interval"], _metric_rows(value)),
+        *markdown_table(["metric", "value", "95 % interval"], _metric_rows(value)),
         "",
         "Values are in percent. Intervals are bootstrap intervals over queries or test papers.",
         *_section("Averages", [f"{name}: {note}" for name, note in value.get("averages", {}).items() if note]),
@@ -162,37 +161,16 @@ def _report_as_markdown(value: Mapping[str, Any]) -> str:
         "",
         "## Coverage",
         "",
-        *_table(["task", "what", "number"], _coverage_rows(value)),
+        *markdown_table(["task", "what", "number"], _coverage_rows(value)),
         "",
         "## How",
         "",
-        *_table(
+        *markdown_table(
             ["option", "value"], [[name, str(each)] for name, each in {**value["options"], **value["model"]}.items()]
         ),
         "",
     ]
     return "\n".join(parts)
-
-
-def comparison_as_markdown(comparison: Comparison) -> str:
-    """Report a comparison as Markdown: a table of systems with intervals, then the verdicts."""
-    rows = [
-        [system, *(_with_interval(comparison, system, metric) for metric in comparison.metrics)]
-        for system in comparison.systems
-    ]
-    return "\n".join(
-        [
-            *_table(["system", *comparison.metrics], rows),
-            "",
-            *(f"- {sentence}" for sentence in comparison.sentences),
-            "",
-        ]
-    )
-
-
-def _with_interval(comparison: Comparison, system: str, metric: str) -> str:
-    low, high = comparison.intervals[system][metric]
-    return f"{comparison.values[system][metric]:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _metric_rows(value: Mapping[str, Any]) -> list[list[str]]:
@@ -216,7 +194,12 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
     return ["", f"## {title}", "", *(f"- {_cell(line)}" for line in lines)] if lines else []
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table.
+
+    >>> markdown_table(["metric", "value"], [["map", "88.00"]])
+    ['| metric | value |', '| --- | --- |', '| map | 88.00 |']
+    """
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines]
 

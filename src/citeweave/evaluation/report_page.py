@@ -1,4 +1,4 @@
-"""The HTML page of a report, and of a comparison of systems: metrics with intervals, charts, coverage, options.
+"""The HTML page of a report: metrics with intervals, charts, coverage, options.
 
     Path("report.html").write_text(report_as_page(report.value), encoding="utf-8")
 
@@ -28,30 +28,23 @@ from citeweave.evaluation.match_page import render_matches
 from citeweave.evaluation.paper_map import MAP_FILE, MapData, draw_preview
 from citeweave.evaluation.report_charts import (
     BarRow,
-    GapRow,
     collect_spreads,
     render_bar_table,
     render_extreme_queries,
     render_field_maps,
-    render_gap_table,
     render_histograms,
     render_task_map,
 )
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.compare import Comparison, Difference
     from citeweave.evaluation.match_page import ExampleMatch
 
 
 MAX_CARDS = 8
+ABOUT_BARS = '<p class="muted">Values are in percent, with 95 % bootstrap intervals.</p>'
 
 _SHADED = '<p class="muted">Shades run from the lowest to the highest value of each column.</p>'
 _DASHED = '<p class="muted">One value per query, in percent. The dashed line is the mean.</p>'
-_ABOUT_BARS = '<p class="muted">Values are in percent, with 95 % bootstrap intervals.</p>'
-_ABOUT_GAPS = (
-    '<p class="muted">Paired bootstrap over the same queries; p-values are two-sided. The corrected one holds for all '
-    "comparisons of this table together (Holm); ✓ marks those below 0.05. Intervals are not corrected.</p>"
-)
 
 
 def report_as_page(
@@ -229,44 +222,3 @@ def _plain(each: Any) -> str:
     if isinstance(each, bool):
         return "yes" if each else "no"
     return "–" if each is None or each == "" else str(each)
-
-
-# --- comparisons -----------------------------------------------------------------------------------------
-
-
-def comparison_as_page(comparison: Comparison) -> str:
-    """Return a comparison's report page in HTML: verdicts, metrics of systems as bars, differences with p-values."""
-    title = " and ".join([", ".join(comparison.systems[:-1]), comparison.systems[-1]])
-    values = {
-        metric: [
-            BarRow(system, comparison.values[system][metric], comparison.intervals[system][metric])
-            for system in comparison.systems
-        ]
-        for metric in comparison.metrics
-    }
-    counts = [[escape(metric, 80), f"{count:,}"] for metric, count in comparison.queries.items()]
-    body = [
-        f"<header><h1>Comparison <small>of {escape(title, 300)}</small></h1></header><main>",
-        render_section("Verdict", render_bullets(comparison.sentences)),
-        render_section("Systems", render_bar_table(values, "system"), _ABOUT_BARS),
-        render_section("Differences", render_gap_table(_gap_groups(comparison.differences)), _ABOUT_GAPS),
-        render_section("Compared rows", render_table(["metric", "rows that all systems answered"], counts)),
-        "</main>",
-    ]
-    return render_page(f"Comparison of {title}", "\n".join(part for part in body if part))
-
-
-def _gap_groups(differences: Sequence[Difference]) -> dict[str, list[GapRow]]:
-    groups: dict[str, list[GapRow]] = {}
-    for each in differences:
-        gap = GapRow(
-            f"{each.first} − {each.second}",
-            each.points,
-            each.low,
-            each.high,
-            each.p,
-            each.corrected,
-            each.is_significant,
-        )
-        groups.setdefault(each.metric, []).append(gap)
-    return groups

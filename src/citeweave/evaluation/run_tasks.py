@@ -29,7 +29,7 @@ from citeweave.core.files import hash_file, hash_json, read_input, write_json
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace
-from citeweave.evaluation.probes import run_probe
+from citeweave.evaluation.probe_tasks import run_probe
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.report import Report, write_run
 from citeweave.evaluation.systems import NoAnswerError, System

@@ -34,9 +34,10 @@ from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.model_names import MINILM, hub_name, locate
 from citeweave.evaluation.compare import Comparison, compare
+from citeweave.evaluation.comparison_page import comparison_as_markdown
 from citeweave.evaluation.encoder_systems import ENCODER, MATCHING, EncoderSystem, aspect_spaces
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.report import Report, comparison_as_markdown
+from citeweave.evaluation.report import Report
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.systems import ABSENT, PaperVectors, System
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite, Task, TaskTexts

@@ -57,7 +57,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import citeweave
 from citeweave.core.errors import UserError, choose, require
 from citeweave.core.executor import Make, ShardTask, resolve_maker
 from citeweave.core.progress import Reporter
@@ -151,7 +150,7 @@ def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> l
 
 def _source() -> str:
     """Return a hash of the package's source files."""
-    folder = Path(citeweave.__file__).parent
+    folder = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
