@@ -61,6 +61,24 @@ def test_openvino_in_float32_is_torch_again_whatever_the_batch(bert, cache, opti
     assert not encoder.encode(TEXTS)[2].any()
 
 
+def test_ctrl_c_is_heard_after_an_openvino_encoder_is_gone(bert, cache):
+    """In a process of its own, which a freed signal stack would end."""
+    code = f"""
+import pathlib, signal, threading
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.runtimes import Runtime
+held = [load_encoder({str(bert)!r}, runtime=Runtime("openvino", cache=pathlib.Path({str(cache)!r})))]
+held[0].encode(["data"])
+dropper = threading.Thread(target=held.clear)
+dropper.start()
+dropper.join()
+signal.signal(signal.SIGINT, lambda number, frame: print("heard"))
+signal.raise_signal(signal.SIGINT)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "heard\n"), ran.stderr
+
+
 def test_openvino_in_other_precisions_is_near(bert, cache):
     plain = load_encoder(bert, pooling="mean", device="cpu")
     small = load_encoder(bert, pooling="mean", runtime=openvino(cache, "int8"))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +21,6 @@ from .conftest import Literature, weights_of
 
 SHORT = {"steps": 24, "checkpoint_every": 0, "check_every": 7, "patience": 9}
 LOG = "training/log.jsonl"
-IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.fixture(autouse=True)
@@ -35,28 +31,6 @@ def heard_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_in_a_process_of_its_own():
-    """A process of many tests has threads and handlers of other libraries, and a real signal may end it."""
-    if not IN_WORKER:
-        pytest.skip("the test below is run by this process")
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        __file__,
-        "-k",
-        "writes_a_checkpoint",
-    ]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert ended.returncode == 0 and "3 passed" in ended.stdout, ended.stdout + ended.stderr
-
-
-@pytest.mark.skipif(IN_WORKER, reason="run in a process of its own by the test above")
 @pytest.mark.parametrize("step", [0, 8, 23])
 def test_ctrl_c_writes_a_checkpoint(literature, tmp_path, monkeypatch, step):
     whole = literature.train(tmp_path / "whole", **SHORT)

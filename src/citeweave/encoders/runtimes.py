@@ -25,6 +25,7 @@ quantization"). One text is one request, so that nothing is padded; as many requ
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import threading
 import warnings
@@ -227,9 +228,19 @@ class OpenVinoNetwork(Network):
         return (torch.from_numpy(states),), torch.from_numpy(mask)
 
 
+@functools.cache
+def _openvino_core() -> Any:
+    """Return OpenVINO's core, one for the whole process.
+
+    The CPU plugin gives the thread that loads it a signal stack and frees it with the core. Freed in another thread, the
+    stack of the first would stay set, and the next Ctrl-C would end the process with a segmentation fault.
+    """
+    return require("openvino", extra="runtimes").Core()
+
+
 def supported_precisions() -> list[str]:
     """Return the precisions that OpenVINO supports on this processor."""
-    capabilities = require("openvino", extra="runtimes").Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    capabilities = _openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return [precision for precision, (_, needed) in _HINTS.items() if needed in capabilities]
 
 
@@ -245,8 +256,7 @@ def _openvino_network(
     network: Network, name: str, precision: str, *, revision: str = "", threads: int = 0, cache: Path | None = None
 ) -> OpenVinoNetwork:
     """Convert a network to OpenVINO; with a `revision` of its weights the conversion is kept in the cache."""
-    openvino, threads = require("openvino", extra="runtimes"), threads or available_cores()
-    core = openvino.Core()
+    core, threads = _openvino_core(), threads or available_cores()
     model = core.read_model(str(_cached_model(network, name, precision, revision, cache))) if revision else None
     options = {
         "NUM_STREAMS": threads,
