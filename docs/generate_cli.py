@@ -8,47 +8,17 @@ import os
 import sys
 from pathlib import Path
 
+from typer import Typer
 from typer.main import get_command
 
-from citeweave.cli import app
+from citeweave.cli import COMMANDS, app
 
 PAGE = Path(__file__).parent / "cli.md"
-COMMANDS = [
-    "synthesize",
-    "import",
-    "info",
-    "derive",
-    "annotate",
-    "intents train",
-    "intents evaluate",
-    "graph",
-    "mine",
-    "align",
-    "train",
-    "bundle",
-    "run",
-    "sweep",
-    "recipes",
-    "estimate",
-    "audit",
-    "convert",
-    "model",
-    "embed",
-    "similar",
-    "explain",
-    "index",
-    "change",
-    "search",
-    "match",
-    "store",
-    "serve",
-    "explore",
-    "evaluate",
-    "compare",
-    "benchmark",
-    "copy",
-    "cache",
-    "doctor",
+NAMES = [
+    f"{name} {inner.name}" if inner else name
+    for group in COMMANDS.values()
+    for name, command in group.items()
+    for inner in (command.registered_commands if isinstance(command, Typer) else [None])
 ]
 HEAD = """# The command line
 
@@ -78,7 +48,7 @@ def help_text(*command: str) -> str:
 
 def page() -> str:
     sections = [HEAD, f"```\n{help_text()}\n```\n"]
-    sections += [f"## citeweave {command}\n\n```\n{help_text(*command.split())}\n```\n" for command in COMMANDS]
+    sections += [f"## citeweave {command}\n\n```\n{help_text(*command.split())}\n```\n" for command in NAMES]
     return "\n".join(sections)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from citeweave.cli import (
     corpus,
@@ -27,48 +31,89 @@ from citeweave.cli.needs import missing_module
 from citeweave.cli.options import AddressCommand
 from citeweave.core.errors import CiteweaveError
 
+COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Your library": {
+        "explore": serve.explore,
+        "search": search.search,
+        "similar": similar.similar,
+        "explain": similar.explain,
+        "match": match.match,
+    },
+    "Corpora": {
+        "import": corpus.import_,
+        "info": corpus.info,
+        "audit": tools.audit,
+        "derive": corpus.derive,
+        "synthesize": corpus.synthesize,
+        "annotate": intents.annotate,
+        "intents": intents.app,
+        "graph": vectors.graph,
+    },
+    "Training": {
+        "run": run.run,
+        "sweep": run.sweep,
+        "recipes": run.recipes,
+        "estimate": run.estimate,
+        "mine": mine.mine,
+        "align": mine.align,
+        "convert": mine.convert,
+        "train": train.train,
+        "bundle": train.bundle,
+        "model": train.model,
+    },
+    "Evaluation": {
+        "evaluate": evaluate.evaluate,
+        "compare": evaluate.compare,
+        "benchmark": evaluate.benchmark,
+    },
+    "Serving": {
+        "embed": vectors.embed,
+        "index": index.index,
+        "change": index.change,
+        "store": index.store,
+        "serve": serve.serve,
+    },
+    "Tools": {
+        "copy": tools.copy,
+        "cache": tools.cache,
+        "doctor": tools.doctor,
+    },
+}
+"""Commands by the work they belong to, in the order of `citeweave --help`."""
+
+
+class GroupedCommands(TyperGroup):
+    """The commands of `citeweave --help`, in groups, each with the first clause of its own help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _first_clause(self.commands[name].help)) for name in names])
+
+
+def _first_clause(text: str | None) -> str:
+    """Return the first clause of a command's help.
+
+    >>> _first_clause("Embed the papers of a corpus; an interrupted run resumes.")
+    'Embed the papers of a corpus'
+    """
+    return re.split(r"[:;]|\.(?=\s|$)", " ".join((text or "").split()))[0]
+
+
 app = typer.Typer(
     name="citeweave",
+    cls=GroupedCommands,
     help="Vector representations of scientific papers from their text and their citations.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("synthesize")(corpus.synthesize)
-app.command("import")(corpus.import_)
-app.command("info")(corpus.info)
-app.command("derive")(corpus.derive)
-app.command("annotate")(intents.annotate)
-app.add_typer(intents.app, name="intents")
-app.command("graph")(vectors.graph)
-app.command("mine")(mine.mine)
-app.command("align")(mine.align)
-app.command("train")(train.train)
-app.command("bundle")(train.bundle)
-app.command("run")(run.run)
-app.command("sweep")(run.sweep)
-app.command("recipes")(run.recipes)
-app.command("estimate")(run.estimate)
-app.command("audit")(tools.audit)
-app.command("convert")(mine.convert)
-app.command("model")(train.model)
-app.command("embed")(vectors.embed)
-app.command("similar")(similar.similar)
-app.command("explain")(similar.explain)
-app.command("index")(index.index)
-app.command("change")(index.change)
-app.command("search")(search.search)
-app.command("store")(index.store)
-app.command("serve")(serve.serve)
-app.command("explore")(serve.explore)
-app.command("match")(match.match)
-app.command("evaluate")(evaluate.evaluate)
-app.command("compare")(evaluate.compare)
-app.command("benchmark")(evaluate.benchmark)
-app.command("copy")(tools.copy)
-app.command("cache")(tools.cache)
-app.command("doctor")(tools.doctor)
+for _name, _command in (item for group in COMMANDS.values() for item in group.items()):
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 for _registered in (*app.registered_commands, *intents.app.registered_commands):
     _registered.cls = AddressCommand
 
