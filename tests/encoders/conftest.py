@@ -1,7 +1,5 @@
 """A small corpus with full texts, networks that can be watched and interrupted, and what several tests compare with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -110,7 +108,7 @@ def write_lines(path: Path, records: Sequence[Any]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory) -> Corpus:
     """54 papers, some with a title alone, one longer than models read, and 6 of which nothing but the id is known."""
     place, draw = tmp_path_factory.mktemp("corpus"), np.random.default_rng(0)
 
@@ -132,7 +130,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture(scope="session")
-def full_texts(corpus: Corpus) -> Path:
+def full_texts(corpus) -> Path:
     """Those of two papers, beside records that cannot be used."""
     sections = [{"heading": "data", "text": " ".join(WORDS * 8)}, {"heading": "", "text": ""}, {"text": "we find"}, 3]
     records: list[dict[str, Any]] = [
@@ -163,7 +161,7 @@ def embed(kind: str, corpus: Corpus, encoder: Any, folder: Path, options: Any, *
 
 
 @pytest.fixture
-def encoder(bert: Path) -> TorchEncoder:
+def encoder(bert) -> TorchEncoder:
     return load_encoder(bert, device="cpu")
 
 

@@ -1,7 +1,5 @@
 """Aspect heads as files: they come back as they were, foreign ones are refused, and `embed --aspect` uses them."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from pathlib import Path
@@ -35,7 +33,7 @@ def heads_of(
 
 
 @pytest.fixture
-def model(bert: Path, tmp_path: Path) -> Path:
+def model(bert, tmp_path) -> Path:
     shutil.copytree(bert, tmp_path / "model")
     save_heads(tmp_path / "model", heads_of(32))
     return tmp_path / "model"

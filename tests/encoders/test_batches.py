@@ -1,7 +1,5 @@
 """Batches: every text once within the budget, smaller where memory is short; those that were saved are not computed again."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Deltas, full and compact: what was trained comes back on top of its base, on no other; damage and untrusted input are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -118,7 +116,7 @@ def test_deltas_that_cannot_be_saved(encoder, bert, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(bert, tmp_path_factory) -> Path:
     """A model whose every weight is moved a little, as if by training."""
     encoder = load_encoder(bert, pooling="mean", normalize=True, max_tokens=20, device="cpu")
     generator = torch.Generator().manual_seed(0)
@@ -134,14 +132,14 @@ def compressed(trained: Path, base: Path, folder: Path, budget: int = 10**6) -> 
 
 
 @pytest.fixture(scope="module")
-def small(bert: Path, trained: Path) -> Path:
+def small(bert, trained) -> Path:
     """A compact delta of it that no test changes."""
     compressed(trained, bert, trained.with_name("small"), 16_000)
     return trained.with_name("small")
 
 
 @pytest.fixture(scope="module")
-def full(bert: Path, trained: Path) -> Path:
+def full(bert, trained) -> Path:
     """A delta of biases that no test changes."""
     make_delta(bert, trained.with_name("full"), "bias")
     return trained.with_name("full")

@@ -1,7 +1,5 @@
 """Papers become a folder of vectors, nothing is computed twice, and nothing is lost where a run stops."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Encoders give the vectors that the same model gives elsewhere, whatever the batch; so does the one in the package."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Names and folders of models: what sentence-transformers writes is read, what cannot be read is refused by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

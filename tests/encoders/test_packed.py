@@ -1,7 +1,5 @@
 """A packed batch gives the states, means and gradients that the padded one gives."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 from typing import Any

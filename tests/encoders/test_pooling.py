@@ -1,7 +1,5 @@
 """Vectors of texts as the settings ask for them, with gradients; the pooling aspect_words: how it reads, its formula, its files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

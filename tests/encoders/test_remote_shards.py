@@ -1,7 +1,5 @@
 """An executor makes the very shards that this process would make: the same bytes, whatever kind of vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Other runtimes give the vectors that torch gives, int8 nearly so and to the bit in any batch; auto takes the fastest."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

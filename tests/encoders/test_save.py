@@ -1,7 +1,5 @@
 """Saved encoders: sentence-transformers gives their vectors, a save is the same bytes every time, cards are harmless."""
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

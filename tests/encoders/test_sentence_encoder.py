@@ -1,7 +1,5 @@
 """Vectors of sentences and of tokens, read in the complete paper; one pass gives papers and sentences as two passes do."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,12 +1,9 @@
 """Tokens are made once: what is stored is what the reader gives, whatever the blocks and wherever a run was killed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ RECIPE = {"corpus": "c", "text_recipe": "t"}
 
 
 @pytest.fixture(scope="module")
-def reader(bert: Path) -> TextReader:
+def reader(bert) -> TextReader:
     transformers = pytest.importorskip("transformers")
     return make_reader(transformers.AutoTokenizer.from_pretrained(bert), 12)
 
@@ -37,7 +34,7 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch) -> None:
     monkeypatch.setattr(tokens, "BLOCK", 8)
 
 

@@ -1,7 +1,5 @@
 """A tiny folder of every suite, all about the same twenty papers, vectors of them, and what tests of suites share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -146,7 +144,7 @@ FOLDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory) -> dict[str, Path]:
     """Suite -> its folder; not to be written to."""
     root = tmp_path_factory.mktemp("suites")
     return {suite: write_files(root / suite, files) for suite, files in FOLDERS.items()}

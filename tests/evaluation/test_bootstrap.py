@@ -1,7 +1,5 @@
 """Metrics derived from rows: the same for the rows as for unit weights, and for a resample as for rows written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,7 +29,7 @@ def row_of(rng: np.random.Generator, at: int) -> dict:
 
 
 @pytest.mark.parametrize("way", ["mean", "folds", "weighted", "f1_macro", "f1_weighted", "accuracy", "kendalltau"])
-def test_a_resample_is_the_rows_written_out(way: str) -> None:
+def test_a_resample_is_the_rows_written_out(way):
     rng = np.random.default_rng(0)
     rows = {f"r{at}": row_of(rng, at) for at in range(40)}
     weights = draw_resamples(list(rows), 5, seed=3, purpose="test")
@@ -42,7 +40,7 @@ def test_a_resample_is_the_rows_written_out(way: str) -> None:
 
 
 @pytest.mark.parametrize("distinct", [2, 5, 1000])
-def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct: int) -> None:
+def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct):
     rng = np.random.default_rng(distinct)
     answer, told = rng.integers(distinct, size=(2, 90)) / 7
     weights = rng.multinomial(90, np.full(90, 1 / 90), size=70)  # more than walk together
@@ -51,7 +49,7 @@ def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct: int) -> None:
     assert found.tolist() == expected
 
 
-def test_tau_where_nothing_can_be_told() -> None:
+def test_tau_where_nothing_can_be_told():
     columns = {"answer": np.array([1.0, 1.0, 2.0]), "told": np.array([3.0, 4.0, 5.0])}
     weights = np.array([[1, 1, 0], [0, 0, 3], [0, 1, 1], [0, 0, 0]])
     assert derive_resamples("kendalltau", columns, weights).tolist() == [0.0, 0.0, 1.0, 0.0]
@@ -61,7 +59,7 @@ def test_tau_where_nothing_can_be_told() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=30))
-def test_macro_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
+def test_macro_f1_is_scikit_learns(pairs):
     rows = {str(at): {"answer": answer, "told": told} for at, (answer, told) in enumerate(pairs)}
     answers, told = zip(*pairs, strict=True)
     expected = f1_score(answers, told, average="macro", zero_division=0)
@@ -76,26 +74,26 @@ def test_macro_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
         ([1, 0, 0], [1, 1, 0], {"f1": 2 / 3}),  # of the class one
     ],
 )
-def test_metrics_of_classes(answers, told, metrics) -> None:
+def test_metrics_of_classes(answers, told, metrics):
     rows = {str(at): {"answer": a, "told": b} for at, (a, b) in enumerate(zip(answers, told, strict=True))}
     assert {name: derive_metric(name, rows, name) for name in metrics} == pytest.approx(metrics)
 
 
-def test_outcomes_derive_their_metrics_and_survive_json() -> None:
+def test_outcomes_derive_their_metrics_and_survive_json():
     outcome = Outcome("t", "ranking", {"map": "mean"}, {"q": {"map": 0.25}}, {"queries": 1}, ("note",), {"C": 1.0})
     assert outcome.metrics == {"map": 25.0}
     assert Outcome.of_json(outcome.as_json()) == outcome
     assert set(DERIVATIONS) >= {"mean", "folds", "weighted", "f1_macro", "kendalltau"}
 
 
-def test_rows_of_one_paper_are_drawn_together() -> None:
+def test_rows_of_one_paper_are_drawn_together():
     rows = {"p_method": {"map": 1.0, "paper": 7}, "p_result": {"map": 0.0, "paper": 7}, "q": {"map": 0.5, "paper": 8}}
     weights = draw_resamples(clusters_of(rows), 100, seed=0, purpose="x")
     assert (weights[:, 0] == weights[:, 1]).all()
     assert set(weights.sum(axis=1).tolist()) == {2, 3, 4}  # q twice, one of each, p twice
 
 
-def test_a_seed_draws_the_same_rows_and_intervals_hold_the_value() -> None:
+def test_a_seed_draws_the_same_rows_and_intervals_hold_the_value():
     assert sum(resample_blocks(10, 1234)) == 1234
     rows = {str(at): {"map": (at % 10) / 10, "answer": at % 3, "told": at % 2} for at in range(100)}
     outcome = Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
@@ -106,7 +104,7 @@ def test_a_seed_draws_the_same_rows_and_intervals_hold_the_value() -> None:
         assert low < outcome.metrics[name.removeprefix("t.")] < high
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_an_interval_covers_the_truth_about_as_often_as_it_says():
     rng = np.random.default_rng(1)
     held = 0
     for trial in range(200):
@@ -118,7 +116,7 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("way", ["mean", "folds", "f1_macro", "kendalltau"])
-def test_systems_together_are_systems_one_by_one(way: str) -> None:
+def test_systems_together_are_systems_one_by_one(way):
     rng = np.random.default_rng(4)
     names = [f"r{at}" for at in range(60)]
     answers = {name: {"answer": int(rng.integers(3))} for name in names}

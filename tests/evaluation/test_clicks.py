@@ -1,7 +1,5 @@
 """Recommendations from clicks: the files, the features, the network and its evaluation."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

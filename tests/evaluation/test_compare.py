@@ -1,7 +1,5 @@
 """Comparing reports: what is significant, what is not, and what must not be compared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,7 @@ def compared(resamples: int = 2000, **values: np.ndarray | dict[str, np.ndarray]
     return compare(reports, resamples=resamples)
 
 
-def test_a_steady_gain_is_significant_and_noise_is_not() -> None:
+def test_a_steady_gain_is_significant_and_noise_is_not():
     rng = np.random.default_rng(0)
     base = rng.random(200)
     steady = np.clip(base + 0.02 + rng.normal(0, 0.02, 200), 0, 1)
@@ -51,7 +49,7 @@ def test_a_steady_gain_is_significant_and_noise_is_not() -> None:
     assert found.differences[0].is_significant
 
 
-def test_false_alarms_are_as_rare_as_promised() -> None:
+def test_false_alarms_are_as_rare_as_promised():
     rng = np.random.default_rng(2)
     alarms = 0
     for trial in range(150):
@@ -60,7 +58,7 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
     assert alarms / 150 <= 0.11
 
 
-def test_tasks_weigh_alike_whatever_their_number_of_queries() -> None:
+def test_tasks_weigh_alike_whatever_their_number_of_queries():
     large = np.full(1000, 0.8)
     found = compared(
         200, one={"small": np.full(12, 0.2), "large": large}, two={"small": np.full(12, 0.4), "large": large}
@@ -70,7 +68,7 @@ def test_tasks_weigh_alike_whatever_their_number_of_queries() -> None:
     assert any("Fewer than 30 queries in small" in note for note in found.notes)
 
 
-def test_seeds_widen_the_interval() -> None:
+def test_seeds_widen_the_interval():
     base = np.random.default_rng(3).random(100)
     seeds = [report({"t": np.clip(base * 0.5 + 0.25 + shift, 0, 1)}) for shift in (-0.1, 0.0, 0.1)]
     alone, several = (
@@ -81,7 +79,7 @@ def test_seeds_widen_the_interval() -> None:
     assert any("training seed" in note for note in alone.notes)
 
 
-def test_other_data_and_other_suites_are_refused() -> None:
+def test_other_data_and_other_suites_are_refused():
     values = {"t": np.ones(40)}
     a, b = [report(values)], [report(values)]
     with pytest.raises(UserError, match="have t.map on different data"):
@@ -94,7 +92,7 @@ def test_other_data_and_other_suites_are_refused() -> None:
         compare({"a": a, "b": b}, metrics=["t.mrr"])
 
 
-def test_missing_rows_and_other_options_are_told() -> None:
+def test_missing_rows_and_other_options_are_told():
     found = compared(200, a=np.ones(40), b=np.ones(35))
     assert found.queries["t.map"] == 35
     assert any("5 of 40 rows" in note for note in found.notes)
@@ -107,7 +105,7 @@ def test_missing_rows_and_other_options_are_told() -> None:
     assert note == "The reports have different options: missing is peers or wrong."
 
 
-def test_a_handful_of_queries_is_shown_and_not_tested() -> None:
+def test_a_handful_of_queries_is_shown_and_not_tested():
     large = np.full(100, 0.5)
     found = compared(200, a={"small": np.full(9, 0.2), "large": large}, b={"small": np.full(9, 0.9), "large": large})
     assert {each.metric for each in found.differences} == {OVERALL, "large.map"}
@@ -116,7 +114,7 @@ def test_a_handful_of_queries_is_shown_and_not_tested() -> None:
     assert alone.differences == () and "Too few queries to test a difference." in alone.sentences
 
 
-def test_holm_and_two_sided() -> None:
+def test_holm_and_two_sided():
     assert holm([0.5]) == [0.5]
     assert holm([0.04, 0.01, 0.03, 0.005]) == pytest.approx([0.06, 0.03, 0.06, 0.02])
     assert two_sided(np.ones(999)) == pytest.approx(2 / 1000)

@@ -1,13 +1,10 @@
 """Aspect spaces: what heads project, which space answers which query, one reading for all, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -75,7 +72,7 @@ def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -
     return RankingTask("faceted", texts, pools, RULE)
 
 
-def test_every_query_is_answered_in_its_own_space(papers: Papers) -> None:
+def test_every_query_is_answered_in_its_own_space(papers):
     texts, codes, encoder = papers
     spaces = aspect_spaces(EncoderSystem(encoder), picking(6))
     for facets in (NAMES, ("problem", "method", "finding")):
@@ -97,7 +94,7 @@ def test_every_query_is_answered_in_its_own_space(papers: Papers) -> None:
     assert spaces["method"].name == "counting (method)" and spaces["method"].metadata()["dimension"] == 2
 
 
-def test_papers_without_vectors_stay_so_in_a_space() -> None:
+def test_papers_without_vectors_stay_so_in_a_space():
     heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32), np.ones(2, np.float32)),)})
     texts = TaskTexts(["a", "b"], ["A", ""], ["", ""])
     space = AspectSpace(VectorSystem(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
@@ -107,7 +104,7 @@ def test_papers_without_vectors_stay_so_in_a_space() -> None:
     assert not nobody.vectors(TaskTexts(["b"], [""], [""])).present.any()
 
 
-def test_matching_says_what_it_lacks(papers: Papers) -> None:
+def test_matching_says_what_it_lacks(papers):
     texts, codes, encoder = papers
     task = faceted(texts, codes, NAMES)
     system = MatchingSpace(EncoderSystem(encoder), picking(6, ("background", "method")))
@@ -119,7 +116,7 @@ def test_matching_says_what_it_lacks(papers: Papers) -> None:
 
 
 @pytest.fixture(scope="module")
-def model(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(bert, tmp_path_factory) -> Path:
     folder, rng = shutil.copytree(bert, tmp_path_factory.mktemp("aspects") / "model"), np.random.default_rng(0)
     layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in NAMES}
     save_heads(folder, AspectHeads(NAMES, layers))
@@ -127,7 +124,7 @@ def model(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def csfcube(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def csfcube(folders, tmp_path_factory) -> Path:
     """With abstracts that the small model can tell apart."""
     folder = shutil.copytree(folders["csfcube"], tmp_path_factory.mktemp("csfcube") / "csfcube")
     path, words, rng = folder / "abstracts-csfcube-preds.jsonl", VOCABULARY.split(), np.random.default_rng(1)
@@ -136,7 +133,7 @@ def csfcube(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
-def test_every_space_of_a_model_in_one_go(model: Path, csfcube: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_every_space_of_a_model_in_one_go(model, csfcube, folders, tmp_path):
     spaces = open_spaces(str(model), OpeningOptions(device="cpu", cache=tmp_path / "cache"))
     reports = evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "csfcube")
     assert list(reports) == ["encoder", *NAMES, "all", "matching"]
@@ -158,7 +155,7 @@ def test_every_space_of_a_model_in_one_go(model: Path, csfcube: Path, folders: d
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
 
 
-def test_the_command(model: Path, bert: Path, csfcube: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_the_command(model, bert, csfcube, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
     def run(system: str | Path, *more: str) -> str:

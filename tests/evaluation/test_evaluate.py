@@ -1,7 +1,5 @@
 """The verb: what a report holds, that nothing is evaluated twice, and what is said where something cannot be evaluated."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -68,7 +66,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def scidocs(folders: dict[str, Path]) -> Suite:
+def scidocs(folders) -> Suite:
     return read_suite("scidocs", folders["scidocs"])
 
 
@@ -232,7 +230,7 @@ def test_a_run_of_a_search_is_read_back_even_where_questions_have_ids_of_papers(
     assert scores["recall_at_100"] == report.metrics["search.recall_100"] / 100
 
 
-def test_names_of_files_do_not_collide() -> None:
+def test_names_of_files_do_not_collide():
     assert file_names(["a b", "a/b", "..", "a_b-2"]) == {"a b": "a_b", "a/b": "a_b-2", "..": "task", "a_b-2": "a_b-2-2"}
 
 

@@ -1,7 +1,5 @@
 """Link prediction: ranks against brute force, worked examples, and what blind vectors must get."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

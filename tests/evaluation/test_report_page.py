@@ -1,7 +1,5 @@
 """The page of a report: every number is there, the markup is whole, nothing is loaded, and hostile text stays text."""
 
-from __future__ import annotations
-
 import math
 import re
 from html.parser import HTMLParser
@@ -130,7 +128,7 @@ def small_map(points: int = 200) -> MapData:
     return MapData(xy, labels, [f"paper {at}" for at in range(points)], 0.41, 0.72, "A sample.")
 
 
-def test_every_number_of_the_report_is_on_the_page() -> None:
+def test_every_number_of_the_report_is_on_the_page():
     value, curves = report_value(), {"loss/train": [(1, 0.9), (2, 0.5)], "loss/dev": [(1, 1.0)]}
     found = check(report_as_page(value, curves=curves, map_data=small_map())).texts
     texts = " ".join(found)
@@ -156,7 +154,7 @@ def test_every_number_of_the_report_is_on_the_page() -> None:
     assert order[0] in found[found.index("lowest") :][:8] and order[-1] in found[found.index("highest") :][:8]
 
 
-def test_pictures_stand_where_their_numbers_say() -> None:
+def test_pictures_stand_where_their_numbers_say():
     drawn = html.draw_bar(50.0, 40.0, 60.0, (0.0, 100.0))
     assert 'x="0.00" y="1.5" width="50.00"' in drawn and "M40.00 6H60.00" in drawn
     assert 'x="0.00" y="1.5" width="20.00"' in html.draw_bar(-25.0, None, None, html.percent_span([-25.0]))
@@ -170,7 +168,7 @@ def test_pictures_stand_where_their_numbers_say() -> None:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_hostile_text_stays_text(hostile: str) -> None:
+def test_hostile_text_stays_text(hostile):
     plain = check(report_as_page(report_value(), map_data=small_map()))
     value = report_value([f"{hostile} {at}" for at in range(60)])
     value |= {"suite": hostile, "model": {"name": hostile, hostile: hostile}, "notes": [hostile]}
@@ -184,7 +182,7 @@ def test_hostile_text_stays_text(hostile: str) -> None:
     check(comparison_as_page(comparison((hostile, "b"))))
 
 
-def test_odd_reports_are_pages() -> None:
+def test_odd_reports_are_pages():
     assert len(report_as_page(report_value(queries=5_000)).encode()) < 100_000
     value = report_value()  # missing numbers leave gaps and no error
     value["metrics"]["cite.map"] = math.nan
@@ -203,7 +201,7 @@ def test_odd_reports_are_pages() -> None:
     assert "Queries" not in found.texts and "Coverage" not in found.texts
 
 
-def test_a_comparison_names_systems_differences_and_verdicts() -> None:
+def test_a_comparison_names_systems_differences_and_verdicts():
     texts = " ".join(check(comparison_as_page(comparison())).texts)
     for part in ("minilm", "specter", "61.50", "58.25 to 64.75", "−1.00", "−1.75 to −0.25", "✓ 0.0008", "1,000"):
         assert part in texts
@@ -211,13 +209,13 @@ def test_a_comparison_names_systems_differences_and_verdicts() -> None:
     assert texts.count("✓ 0.") == 1
 
 
-def test_json_in_a_script_cannot_end_it() -> None:
+def test_json_in_a_script_cannot_end_it():
     assert not re.search("[<>&\u2028\u2029]", html.escape_json(HOSTILE[:4]))
     assert html.escape(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (60, 2), (3, 60)])
-def test_sentences_of_others_stay_text(left: int, right: int) -> None:
+def test_sentences_of_others_stay_text(left, right):
     plan = stream(left, "plan").random((left, right))
     explained = SentenceAlignment(np.arange(left), np.arange(right), plan / plan.sum(), plan, 1.0)
     texts = PairTexts(HOSTILE[0], HOSTILE[1], (HOSTILE * 20)[:left], (HOSTILE * 20)[:right])

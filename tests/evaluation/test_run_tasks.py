@@ -1,7 +1,5 @@
 """Evaluation by an executor: the same report as without one, task by task, with papers that were embedded shard by shard."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -37,7 +35,7 @@ def evaluated(name: object, asked: SuiteSpec, output: Path, executor: Told | Non
 
 
 @pytest.fixture(scope="module")
-def file(vectors: dict[str, list[float]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(vectors, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("remote") / "toy.jsonl"
     path.write_text("".join(json.dumps({"paper_id": each, "embedding": row}) + "\n" for each, row in vectors.items()))
     return path
@@ -103,7 +101,7 @@ def test_every_space_of_a_model(bert, folders, tmp_path):
     assert [work.maker for work in executor.works].count(EMBED) == 1
 
 
-def test_a_suite_made_from_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_made_from_a_corpus(tmp_path, monkeypatch):
     from citeweave import synthesize
     from citeweave.corpus.synthetic.literature import SyntheticOptions
 

@@ -1,7 +1,5 @@
 """Papers compared sentence by sentence, token by token, and by sums of distances; and the pictures in their reports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +50,7 @@ def opened(bert: Path, distance: str, max_tokens: int, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(("suite", "name"), [("relish", "relish"), ("treccovid_rf", "treccovid")])
-def test_whole_abstracts_by_transport_at_5000(tmp_path: Path, suite: str, name: str) -> None:
+def test_whole_abstracts_by_transport_at_5000(tmp_path, suite, name):
     read, options = read_suite(suite, write(tmp_path / "data", name)), EvaluationOptions(distance="transport")
     report = evaluate(SentenceSystem(VECTORS, name="mine"), read, tmp_path / "r", options=options)
     run = [line.split() for line in (tmp_path / "r" / "runs" / f"{suite}.run").read_text().splitlines()]
@@ -64,7 +62,7 @@ def test_whole_abstracts_by_transport_at_5000(tmp_path: Path, suite: str, name: 
     assert page.count('class="ribbon') > 4 and "On q &lt;/title&gt;&lt;script&gt;" in page and "<script" not in page
 
 
-def test_a_model_reads_sentences_in_their_context_and_searches(tmp_path: Path, bert: Path, folders) -> None:
+def test_a_model_reads_sentences_in_their_context_and_searches(tmp_path, bert, folders):
     read, options = read_suite("relish", write(tmp_path / "data", "relish")), EvaluationOptions(distance="transport")
     report = evaluate(opened(bert, "transport", 32), read, tmp_path / "r", options=options)
     assert 0 <= report.metrics["relish.map"] <= 100
@@ -78,7 +76,7 @@ def test_a_model_reads_sentences_in_their_context_and_searches(tmp_path: Path, b
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_top_is_the_order_of_the_scores(distance: str) -> None:
+def test_top_is_the_order_of_the_scores(distance):
     texts = TaskTexts.of_ids([*PAPERS, "unknown"], lacking="papers.jsonl")
     system = SentenceSystem(VECTORS)
     candidates = np.array([5, 6, 2, 3, 4])
@@ -95,7 +93,7 @@ def test_top_is_the_order_of_the_scores(distance: str) -> None:
 # --- pictures ------------------------------------------------------------------------------------------
 
 
-def test_ribbons_are_as_wide_as_their_mass() -> None:
+def test_ribbons_are_as_wide_as_their_mass():
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
     picture = draw_ribbons(
         SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
@@ -107,7 +105,7 @@ def test_ribbons_are_as_wide_as_their_mass() -> None:
     np.testing.assert_allclose(np.array(sizes) / sum(sizes[:2]), [0.3, 0.7, 0.301, 0.699], atol=0.01)
 
 
-def test_examples_reach_from_the_best_to_the_worst_query(tmp_path: Path) -> None:
+def test_examples_reach_from_the_best_to_the_worst_query(tmp_path):
     ids = [f"p{at}" for at in range(30)]
     vectors = SentenceVectors.of(ids, [RNG.normal(size=(3, 4)) for _ in ids])
     texts = TaskTexts(ids, ids, ["One. Two. Three."] * 30, [["One.", "Two.", "Three."]] * 30)
@@ -152,7 +150,7 @@ def pools(sentences: list[Any] | None = None) -> Pools:
 
 
 @pytest.fixture(scope="module")
-def encoder(bert: Path) -> Any:
+def encoder(bert) -> Any:
     return load_encoder(bert, max_tokens=16, device="cpu")
 
 
@@ -166,7 +164,7 @@ def by_hand(encoder: Any, query: int, candidate: int, sentences: Any = None) -> 
 
 
 @pytest.mark.parametrize("room", [1, 3, 1000])
-def test_scores_are_the_mean_best_cosines_however_little_is_held(encoder: Any, room: int) -> None:
+def test_scores_are_the_mean_best_cosines_however_little_is_held(encoder, room):
     facet = np.array([1])
     held = TokenCache(encoder, TEXTS, memory=room * 16 * encoder.dimension * BYTES)
     found = held.scores(pools([facet, None]))
@@ -177,7 +175,7 @@ def test_scores_are_the_mean_best_cosines_however_little_is_held(encoder: Any, r
     assert held.scores(pools()) == pytest.approx(held.scores(pools([None, None])), nan_ok=True)
 
 
-def test_a_facet_that_was_cut_away_has_no_answer(encoder: Any) -> None:
+def test_a_facet_that_was_cut_away_has_no_answer(encoder):
     made = Pools.of(TEXTS, {"long": {"a": 1}})
     cut = Pools(made.queries, made.offsets, made.candidates, made.grades, made.names, [np.array([2])])
     system = SentenceSystem(encoder)
@@ -186,7 +184,7 @@ def test_a_facet_that_was_cut_away_has_no_answer(encoder: Any) -> None:
     assert system.metadata()["sentences cut away"] == 2  # though both distances have read them
 
 
-def test_many_candidates_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_candidates_are_compared_in_parts(monkeypatch):
     rng = np.random.default_rng(3)
     query, *papers = (torch.from_numpy(rng.normal(size=(size, 4))) for size in (3, 5, 1, 9, 2))
     whole = sentence_distances.token_distances(query, papers)
@@ -205,7 +203,7 @@ def ranking(system: Any, distance: str) -> dict[str, Any]:
     return dict(run_ranking(task, system, distance, "wrong").ranked["q"])
 
 
-def test_a_sum_adds_standardized_scores() -> None:
+def test_a_sum_adds_standardized_scores():
     vectors = {"q": [3.0, 4.0], "a": [3.0, 4.0], "b": [6.0, 8.0], "long": [4.0, -3.0]}
     system = VectorSystem(list(vectors), np.array(list(vectors.values())), name="mine")
     found = ranking(system, "cosine+l2")
@@ -217,7 +215,7 @@ def test_a_sum_adds_standardized_scores() -> None:
     assert ranking(system, "cosine+cosine")["a"] == pytest.approx(2 * 0.5**0.5)
 
 
-def test_a_sum_may_mix_papers_sentences_and_tokens(bert: Path, tmp_path: Path, folders: dict[str, Path]) -> None:
+def test_a_sum_may_mix_papers_sentences_and_tokens(bert, tmp_path, folders):
     name = "cosine+mean_best+token_best"
     system = opened(bert, name, 16, sentence_metric="cosine")
     assert isinstance(system, CombinedSystem)
@@ -234,7 +232,7 @@ def test_a_sum_may_mix_papers_sentences_and_tokens(bert: Path, tmp_path: Path, f
     assert 0 <= report.metrics["all.map"] <= 100 and not report.value["not_evaluated"]
 
 
-def test_what_cannot_be_added_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_added_is_refused(tmp_path):
     for distance in ("cosine+", "+cosine", "cosine+nothing", "token"):
         with pytest.raises(UserError, match="--distance"):
             OpeningOptions(distance=distance)

@@ -1,7 +1,5 @@
 """A small literature, its samples and a small start model, made once; how it is trained, and cut off."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import dataclass, field
@@ -99,7 +97,7 @@ def mine(recipe: str, changes: list[str], corpus: Corpus, graph: CitationGraph, 
 
 
 @pytest.fixture(scope="session")
-def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
+def literature(bert, tmp_path_factory) -> Literature:
     folder = tmp_path_factory.mktemp("literature")
     corpus = synthesize(folder / "corpus", SyntheticOptions(papers=150), workers=1)
     graph = build_graph(corpus, folder / "graph")
@@ -108,7 +106,7 @@ def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literatu
 
 
 @pytest.fixture(scope="session")
-def aspects(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Literature:
+def aspects(literature, tmp_path_factory) -> Literature:
     """The small literature with samples of three aspects, local and global negatives."""
     folder, changes = tmp_path_factory.mktemp("aspects") / "samples", ["mining.every_aspect=false"]
     samples = mine("sciaspect_hybrid", changes, literature.corpus, literature.graph, folder)
@@ -147,7 +145,7 @@ def _write_papers(folder: Path, number: int) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def paired(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
+def paired(bert, tmp_path_factory) -> Literature:
     """Papers whose sentences a small model can read, with co-cited pairs for samples: no negatives, aligned sentences."""
     folder = tmp_path_factory.mktemp("pairs")
     corpus = import_papers(_write_papers(folder, 80), folder / "corpus").corpus
@@ -185,7 +183,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, EncoderRun]:
+def uninterrupted(request, tmp_path_factory) -> dict[str, EncoderRun]:
     """Models of all kinds that no test changes."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     return {

@@ -5,8 +5,6 @@ torchrun --standalone --nproc-per-node 2 several.py jobs.json output/ ddp fsdp
 Every job is trained once for each way of parallel, into output/WAY/JOB; one with a `cut` stops before that step.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Batches: every unit once an epoch, every paper once a batch, the same for the same seed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bundles: what is trained from one is what is trained from the corpus; damaged ones are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -30,12 +28,12 @@ def bundle_of(source: Literature, folder: Path, suite: Any = None, **options: An
 
 
 @pytest.fixture(scope="module")
-def suite(literature: Literature) -> Any:
+def suite(literature) -> Any:
     return make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=10))
 
 
 @pytest.fixture(scope="module")
-def bundle(literature: Literature, suite: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(literature, suite, tmp_path_factory) -> Path:
     return bundle_of(literature, tmp_path_factory.mktemp("bundles") / "bundle", suite, **SHORT)
 
 

@@ -1,7 +1,5 @@
 """Checkpoints: weights and moments come back to the bit; those of another model are refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,10 +1,7 @@
 """What is trained on: where sentences are, which are aligned, that papers are read as encoders read them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,7 +89,7 @@ PAPERS = [
 
 
 @pytest.fixture(scope="module")
-def small(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def small(bert, tmp_path_factory) -> SimpleNamespace:
     folder = tmp_path_factory.mktemp("small")
     lines = [{"id": str(n), "title": title, "abstract": text} for n, (title, text) in enumerate(PAPERS)]
     (folder / "papers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -3,8 +3,6 @@
 Where processes are threads that meet at a barrier, what they tell each other is the real thing, how it travels is not.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -40,7 +38,6 @@ from citeweave.training.options import EncoderOptions, training_options
 from citeweave.training.partial import heads_to_arrays, make_heads
 
 from ..faults import killing
-from .conftest import Literature
 from .several import USUAL, train_job
 
 LIMIT = timedelta(seconds=20)
@@ -200,7 +197,7 @@ COPIES_ALONE = ("words", "elastic")
 
 
 @pytest.fixture(scope="module")
-def jobs(literature: Literature, aspects: Literature, paired: Literature) -> dict[str, dict[str, Any]]:
+def jobs(literature, aspects, paired) -> dict[str, dict[str, Any]]:
     special = {
         "aspect_in_batch": (aspects, {"heads": "linear"}), "sentences": (paired, {}), "words": (literature, {"pooling": "mix"}),
     }  # fmt: skip
@@ -218,7 +215,7 @@ def jobs(literature: Literature, aspects: Literature, paired: Literature) -> dic
 
 
 @pytest.fixture(scope="module")
-def trained(jobs: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(jobs, tmp_path_factory) -> Path:
     """Models of one process and of two by both ways; and runs that one process began and two went on with, or two one."""
     folder = tmp_path_factory.mktemp("processes")
     for name, job in jobs.items():

@@ -1,7 +1,5 @@
 """Losses: padding and masks, what has nothing to contrast, precision, order, and gradients by differences."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

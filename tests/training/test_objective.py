@@ -1,7 +1,5 @@
 """What losses make of a batch, against plain loops: aspects' spaces, negatives of the batch, sentences; and masked tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of a recipe: what is not known is refused, with the nearest known."""
 
-from __future__ import annotations
-
 import pytest
 
 from citeweave.core.errors import UserError

@@ -1,7 +1,5 @@
 """Chosen parts: exactly they are trained, the rest stays as it was bit for bit, and low-rank layers begin at nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

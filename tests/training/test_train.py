@@ -1,7 +1,5 @@
 """Training on CPU: it learns, it resumes to the bit, it says what is wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

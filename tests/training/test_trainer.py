@@ -1,7 +1,5 @@
 """Ctrl-C in the middle of training costs nothing, short runs have their checkpoints, and learning rates have their shape."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import signal
@@ -17,7 +15,7 @@ from citeweave.training import trainer
 from citeweave.training.step import Stepper
 from citeweave.training.trainer import deferred_interrupts, learning_rate_factor, warmup_steps
 
-from .conftest import Literature, weights_of
+from .conftest import weights_of
 
 SHORT = {"steps": 24, "checkpoint_every": 0, "check_every": 7, "patience": 9}
 LOG = "training/log.jsonl"
@@ -55,7 +53,7 @@ def test_ctrl_c_writes_a_checkpoint(literature, tmp_path, monkeypatch, step):
 
 
 @pytest.fixture
-def saved_steps(literature: Literature, tmp_path: Path) -> Callable[..., list[int]]:
+def saved_steps(literature, tmp_path) -> Callable[..., list[int]]:
     """The steps after which a run by this clock writes a checkpoint."""
 
     def saved_steps(name: str, clock: Callable[[], float], **changes: Any) -> list[int]:

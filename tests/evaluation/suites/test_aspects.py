@@ -1,12 +1,9 @@
 """The suite of planted aspects: pools against the truth, vectors that know it and vectors that do not, bad corpora."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,18 +28,18 @@ OPTIONS = AspectSuiteOptions(papers=60, queries=20)
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory) -> Corpus:
     options = SyntheticOptions(papers=80, sharers=8, bare=0.1)
     return synthesize(tmp_path_factory.mktemp("made") / "corpus", options, workers=1)
 
 
 @pytest.fixture(scope="module")
-def suite(corpus: Corpus) -> Suite:
+def suite(corpus) -> Suite:
     return make_suite(corpus, OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def knowing(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def knowing(corpus, tmp_path_factory) -> Path:
     """Sentence vectors: of a sentence of an aspect the direction of its planted value, of any other one for all."""
     truth, folder = open_truth(corpus), tmp_path_factory.mktemp("vectors") / "knowing"
     with new_sentence_vectors(folder, dtype="float32") as writer:
@@ -56,7 +53,7 @@ def knowing(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_pools_hold_who_shares_the_aspect_among_others(corpus: Corpus, suite: Suite) -> None:
+def test_pools_hold_who_shares_the_aspect_among_others(corpus, suite):
     truth = open_truth(corpus)
     assert [task.name for task in suite.tasks] == [*TASKS, "all", *(f"{name}_space" for name in TASKS)]
     for task in suite.tasks[:3]:
@@ -77,7 +74,7 @@ def test_pools_hold_who_shares_the_aspect_among_others(corpus: Corpus, suite: Su
             assert {task.texts.labels[query][at] for at in pools.sentences[number].tolist()} == {task.name}  # type: ignore[union-attr]
 
 
-def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(corpus, suite, knowing) -> None:
+def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(corpus, suite, knowing):
     opened = SentenceVectors.open(knowing)
     sums = np.stack([opened.sentences(row).sum(axis=0) for row in range(len(opened))])
     whole = VectorSystem(list(opened.ids), sums, name="their sums")
@@ -92,7 +89,7 @@ def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(corpus, 
         assert run_ranking(task, Bm25System(), "", "wrong").metrics["map"] > lowest
 
 
-def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite) -> None:
+def test_the_nearest_papers_of_a_space_are_counted(corpus, suite):
     truth, tasks = open_truth(corpus), {task.name: task for task in suite.tasks}
     told = np.flatnonzero(np.diff(truth.facet_offsets))
     matrix = np.random.default_rng(4).normal(size=(len(corpus), 3))
@@ -118,7 +115,7 @@ def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite)
     assert run_search(tasks["method_space"], truthful, "", "wrong").metrics["P_cap_10"] == pytest.approx(100)  # type: ignore[arg-type]
 
 
-def test_draws_depend_on_the_seed_and_fewer_queries_are_the_first(corpus: Corpus, suite: Suite) -> None:
+def test_draws_depend_on_the_seed_and_fewer_queries_are_the_first(corpus, suite):
     def plain(made: Suite) -> list[tuple[str, list[str]]]:
         return [(name, list(pool)) for name, pool in grades_of(made.tasks[1]).items()]
 
@@ -129,7 +126,7 @@ def test_draws_depend_on_the_seed_and_fewer_queries_are_the_first(corpus: Corpus
     assert bare > 0 and suite.data["papers without abstract, never drawn"] == bare
 
 
-def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus, tmp_path):
     copy = Corpus.open(shutil.copytree(corpus.folder, tmp_path / "copy"))
     offsets, facets = open_truth(copy).facet_offsets, np.load(copy.folder / "truth/facet.npy")
     mute = int(np.flatnonzero(np.diff(offsets))[0])
@@ -142,7 +139,7 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tm
         assert f"{aspect}: queries left out, since no sentence of theirs is about it: 1" in made.notes
 
 
-def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_said(corpus, tmp_path):
     real = import_records(tmp_path, [{"id": "a", "title": "A title", "abstract": "One. Two."}])
     with pytest.raises(ArtifactError, match="is not a synthetic corpus: .* make one with `citeweave synthesize`"):
         make_suite(real)
@@ -152,7 +149,7 @@ def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
         AspectSuiteOptions(papers=0)
 
 
-def test_the_command(corpus: Corpus, knowing: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_the_command(corpus, knowing, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
     def run(system: str, *more: str) -> dict[str, float]:

@@ -1,8 +1,6 @@
 """ASPIRE's form: RELISH's splits, what is relevant, files that do not fit together; and TRECCOVID-RF, which is built
 from synthetic TREC-COVID files: positives, negatives, splits, and that draws follow the seed."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
@@ -23,7 +21,7 @@ ABSTRACTS, POOLS, SPLITS = "abstracts-relish.jsonl", "test-pid2anns-relish.json"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     names = ["a", "b", "c", "d", "q1", "q2", "q3", "q4", "unused"]
     files = {
         ABSTRACTS: [{"paper_id": name, "title": f"On {name}", "abstract": ["One. ", "Two."]} for name in names],
@@ -38,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path, files)
 
 
-def test_the_test_split(folder: Path) -> None:
+def test_the_test_split(folder):
     suite = relish.read_suite(folder)
     task = task_of(suite)
     assert (suite.name, task.name, suite.headline) == ("relish", "relish", ("relish.map", "relish.ndcg%20"))
@@ -61,7 +59,7 @@ def test_the_test_split(folder: Path) -> None:
     assert task.texts.lacking.endswith(ABSTRACTS) and grades_of(task) == found
 
 
-def test_both_forms_of_the_splits_file(folder: Path) -> None:
+def test_both_forms_of_the_splits_file(folder):
     lists = relish.read_suite(folder, split="dev")
     write_files(folder, {SPLITS: {"q1": "test", "q2": "test", "q3": "dev"}})
     names = relish.read_suite(folder, split="dev")
@@ -76,7 +74,7 @@ def test_both_forms_of_the_splits_file(folder: Path) -> None:
         relish.read_suite(folder)
 
 
-def test_numbers_as_ids_and_abstracts_in_one_piece(folder: Path) -> None:
+def test_numbers_as_ids_and_abstracts_in_one_piece(folder):
     abstracts = [{"paper_id": paper, "title": None, "abstract": "Whole. In one."} for paper in (1, 2)]
     pools = {"1": {"cands": [2], "relevance_adju": [2.0]}}
     task = task_of(relish.read_suite(write_files(folder, {ABSTRACTS: abstracts, POOLS: pools, SPLITS: {"test": [1]}})))
@@ -101,7 +99,7 @@ PAPERS = [
 
 
 @pytest.fixture
-def cord(tmp_path: Path) -> Path:
+def cord(tmp_path) -> Path:
     """TREC-COVID's qrels and CORD-19's table, with its columns and a repeated line."""
     qrels = "".join(f"{topic} 4.5 {paper} {grade}\n" for topic, paper, grade in JUDGMENTS)
     folder = write_files(tmp_path / "cord", {"qrels-covid_d5_j0.5-5.txt": qrels})
@@ -122,7 +120,7 @@ def content(folder: Path) -> dict[str, Any]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith(("abs", "test", "trec"))}
 
 
-def test_positives_are_of_the_topic_and_negatives_of_the_others(cord: Path, tmp_path: Path) -> None:
+def test_positives_are_of_the_topic_and_negatives_of_the_others(cord, tmp_path):
     made = build_treccovid_rf(cord, tmp_path / "rf")
     texts = {name for name, _, abstract in PAPERS if abstract and name not in ("partly", "not")}
     pools = pools_in(tmp_path / "rf")
@@ -153,7 +151,7 @@ def test_positives_are_of_the_topic_and_negatives_of_the_others(cord: Path, tmp_
     assert seen == set(pools)
 
 
-def test_both_sources_give_the_same_files_and_draws_follow_the_seed(cord: Path, tmp_path: Path) -> None:
+def test_both_sources_give_the_same_files_and_draws_follow_the_seed(cord, tmp_path):
     corpus = lines({"_id": name, "title": title, "text": text, "metadata": {}} for name, title, text in PAPERS)
     qrels = "".join(f"{topic}\t{paper}\t{grade}\n" for topic, paper, grade in JUDGMENTS)
     files = {
@@ -180,7 +178,7 @@ def test_both_sources_give_the_same_files_and_draws_follow_the_seed(cord: Path, 
     build_treccovid_rf(cord, tmp_path / "full", RfOptions(seed=1), overwrite=True)
 
 
-def test_missing_and_foreign_files_are_named(cord: Path, tmp_path: Path) -> None:
+def test_missing_and_foreign_files_are_named(cord, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no file with TREC-COVID's judgments, such as qrels-covid_d5_j0.5-5.txt"):
         build_treccovid_rf(tmp_path / "empty", tmp_path / "rf")

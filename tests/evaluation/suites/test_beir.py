@@ -1,7 +1,5 @@
 """Search benchmarks: BEIR folders, SciTLDR's summaries and graded lists, with what is odd in them counted."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -17,7 +15,7 @@ HEADER = "query-id\tcorpus-id\tscore\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     """q2 has nothing relevant, q3's paper is not in the corpus, q9 has no text, q4 is not judged."""
     corpus = [{"_id": f"p{number}", "title": f"Title {number}", "text": f"Text {number}."} for number in range(1, 4)]
     files = {
@@ -28,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path, files)
 
 
-def test_a_folder_of_beir(folder: Path) -> None:
+def test_a_folder_of_beir(folder):
     suite = read_suite(folder)
     task = task_of(suite)
     assert isinstance(task, SearchTask)
@@ -52,7 +50,7 @@ def test_a_folder_of_beir(folder: Path) -> None:
         read_suite(folder)
 
 
-def test_questions_with_the_id_of_a_paper_get_rows_of_their_own(folder: Path) -> None:
+def test_questions_with_the_id_of_a_paper_get_rows_of_their_own(folder):
     questions = [{"_id": "p1", "text": "ask 1"}, {"_id": "q2", "text": "ask 2"}]
     write_files(folder, {"queries.jsonl": questions, "qrels/test.tsv": f"{HEADER}p1\tp1\t1\nq2\tp2\t1\n"})
     suite = read_suite(folder)
@@ -63,7 +61,7 @@ def test_questions_with_the_id_of_a_paper_get_rows_of_their_own(folder: Path) ->
     assert suite.notes == ("questions with the id of a paper: 1",)
 
 
-def test_a_summary_asks_for_its_paper(tmp_path: Path) -> None:
+def test_a_summary_asks_for_its_paper(tmp_path):
     """s3 repeats its own abstract; s4 and s5 are one work under two ids; s6 is of another split."""
     rows = [
         ("s1", "Nets", ["Speed for nets.", "How nets get fast."], "test"),
@@ -93,7 +91,7 @@ def test_a_summary_asks_for_its_paper(tmp_path: Path) -> None:
         assert direct.texts.hash == read.texts.hash and grades_of(direct) == grades_of(read)
 
 
-def test_graded_lists_are_ordered_one_by_one(tmp_path: Path) -> None:
+def test_graded_lists_are_ordered_one_by_one(tmp_path):
     first = {"query_text": "what", "candidates": ["p1", "p2"], "relevance": [1, 0]}
     lists = [first, {"query_text": "why", "candidates": ["p2"], "relevance": [0]}]
     paper = {"id": "p1", "title": "A", "abstract": "B"}
@@ -117,7 +115,7 @@ def test_graded_lists_are_ordered_one_by_one(tmp_path: Path) -> None:
         read_suite(tmp_path)
 
 
-def test_real_data(shared: Path) -> None:
+def test_real_data(shared):
     folders = shared / "data/scitldr", shared / "data/scirepeval_samples"
     if not all(folder.is_dir() for folder in folders):
         pytest.skip(f"{folders} are not here")

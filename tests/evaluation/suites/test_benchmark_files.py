@@ -1,7 +1,5 @@
 """Files of benchmarks: read whole, or refused with the file, the line and the next step; labels and judged queries."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 
@@ -105,7 +103,7 @@ IDS = st.sampled_from("abcdef")
 
 
 @given(st.dictionaries(IDS, st.lists(st.tuples(IDS, st.integers(0, 3)), max_size=8), min_size=1))
-def test_cleaning_keeps_the_last_grade_of_every_other_paper(judged: dict[str, list[tuple[str, int]]]) -> None:
+def test_cleaning_keeps_the_last_grade_of_every_other_paper(judged):
     queries = [labels.GradedQuery(name, name, *map(list, zip(*pool, strict=True)) if pool else ([], [])) for name, pool in judged.items()]  # fmt: skip
     cleaned = {
         name: {p: grade for p, grade in sorted(dict(pool).items()) if p != name} for name, pool in judged.items()

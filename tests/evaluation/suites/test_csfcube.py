@@ -1,7 +1,5 @@
 """CSFCube is read whole from either layout: counts, folds, sentences of the facet, and what is noted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ POOLS: dict[str, dict[str, list[Any]]] = {
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Path:
+def release(tmp_path) -> Path:
     """The layout of the release."""
     abstracts = [
         {"paper_id": paper, "title": f"On {paper}", "abstract": own, "pred_labels": LABELS}
@@ -37,7 +35,7 @@ def release(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def flat(tmp_path: Path) -> Path:
+def flat(tmp_path) -> Path:
     """The same as JSON lines."""
     labels = {"sentence_facets_predicted": [label.removesuffix("_label") for label in LABELS]}
     papers = [
@@ -52,7 +50,7 @@ def flat(tmp_path: Path) -> Path:
     return write_files(tmp_path / "flat", {"papers.jsonl": papers, "judgements.jsonl": judgments, **SPLITS})
 
 
-def test_tasks_are_the_facets_and_all(release: Path) -> None:
+def test_tasks_are_the_facets_and_all(release):
     suite = read_suite(release)
     assert [task.name for task in suite.tasks] == [*FACETS, "all"]
     method, whole = task_of(suite, "method"), task_of(suite, "all")
@@ -77,7 +75,7 @@ def test_tasks_are_the_facets_and_all(release: Path) -> None:
     ]
 
 
-def test_dev_is_the_first_fold_alone(release: Path) -> None:
+def test_dev_is_the_first_fold_alone(release):
     suite = read_suite(release, split="dev")
     assert task_of(suite, "result").folds == [["p00_result"]]
     assert list(grades_of(task_of(suite, "all"))) == ["p00_background", "p00_method", "p00_result"]
@@ -86,7 +84,7 @@ def test_dev_is_the_first_fold_alone(release: Path) -> None:
         read_suite(release, split="train")
 
 
-def test_both_layouts_say_the_same(release: Path, flat: Path) -> None:
+def test_both_layouts_say_the_same(release, flat):
     one, other = read_suite(release), read_suite(flat)
     assert one.notes == other.notes
     for facet in (*FACETS, "all"):
@@ -96,7 +94,7 @@ def test_both_layouts_say_the_same(release: Path, flat: Path) -> None:
         assert str(left.pools.sentences) == str(right.pools.sentences)
 
 
-def test_what_is_missing_is_named(release: Path) -> None:
+def test_what_is_missing_is_named(release):
     abstracts = release / "abstracts-csfcube-preds.jsonl"
     abstracts.write_text("".join(abstracts.read_text().splitlines(keepends=True)[1:]))
     suite = read_suite(release)
@@ -114,7 +112,7 @@ def test_what_is_missing_is_named(release: Path) -> None:
     assert "test-pid2anns-csfcube-method.json is missing" in suite.not_evaluated["all"]
 
 
-def test_real_data(shared: Path) -> None:
+def test_real_data(shared):
     fixture = shared / "fixtures/csfcube"
     expected = json.loads((fixture / "expected.json").read_bytes())
     assert set(task_of(read_suite(fixture), "all").pools.names) == set(expected["per_query"])

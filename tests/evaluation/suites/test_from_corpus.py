@@ -1,7 +1,5 @@
 """Suites made from a corpus: pools against plain sets of citations, held-out intents, and what a corpus cannot give."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -42,12 +40,12 @@ RANKINGS = ["cite", "cocite", "hard_cite", "couple", "mdcr"]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory) -> Corpus:
     return synthesize(tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=700, references=6.0))
 
 
 @pytest.fixture(scope="module")
-def suite(corpus: Corpus) -> Suite:
+def suite(corpus) -> Suite:
     return make_suite(corpus, OPTIONS)
 
 
@@ -91,7 +89,7 @@ def cocited(graph: Graph, query: int) -> Counter[int]:
 
 
 @pytest.mark.parametrize("rule", ["share:0.2", "year:2020"])
-def test_held_out_papers_are_those_of_the_corpus_split(corpus: Corpus, rule: str) -> None:
+def test_held_out_papers_are_those_of_the_corpus_split(corpus, rule):
     options = CorpusSuiteOptions(held_out=rule, seed=3)
     held = held_out_rows(corpus, options)
     if rule == "share:0.2":
@@ -107,7 +105,7 @@ def test_held_out_papers_are_those_of_the_corpus_split(corpus: Corpus, rule: str
 
 
 @pytest.mark.parametrize("name", RANKINGS)
-def test_pools_hold_no_paper_twice_and_never_the_query(corpus: Corpus, suite: Suite, name: str) -> None:
+def test_pools_hold_no_paper_twice_and_never_the_query(corpus, suite, name):
     graph, held, seen = citations(corpus), held_out_rows(corpus, OPTIONS), 0
     for query, relevant, others in pools_of(suite, corpus, name):
         assert 1 <= len(relevant) <= 5 and 1 <= len(others) <= (55 if name == "mdcr" else 25)
@@ -121,7 +119,7 @@ def test_pools_hold_no_paper_twice_and_never_the_query(corpus: Corpus, suite: Su
     assert seen == suite.data["tasks"][name]["queries"] > 40
 
 
-def test_hard_papers_are_cited_by_the_cited(corpus: Corpus, suite: Suite) -> None:
+def test_hard_papers_are_cited_by_the_cited(corpus, suite):
     graph, held = citations(corpus), held_out_rows(corpus, OPTIONS)
     hard, random = 0, 0
     for query, _, others in pools_of(suite, corpus, "hard_cite"):
@@ -138,7 +136,7 @@ def test_hard_papers_are_cited_by_the_cited(corpus: Corpus, suite: Suite) -> Non
     assert len(both) > 40 and all(asked[0][query] == asked[1][query] for query in both)
 
 
-def test_cocited_pairs_are_unknown_to_training_and_the_strongest(corpus: Corpus, suite: Suite) -> None:
+def test_cocited_pairs_are_unknown_to_training_and_the_strongest(corpus, suite):
     held = held_out_rows(corpus, OPTIONS)
     everywhere, training, unseen = (citations(corpus, of=of) for of in (None, ~held, held))
     for query, relevant, others in pools_of(suite, corpus, "cocite"):
@@ -149,7 +147,7 @@ def test_cocited_pairs_are_unknown_to_training_and_the_strongest(corpus: Corpus,
         assert not set(others) & (cocited(everywhere, query).keys() | connected(everywhere, query))
 
 
-def test_coupled_papers_share_the_most_references(corpus: Corpus, suite: Suite) -> None:
+def test_coupled_papers_share_the_most_references(corpus, suite):
     graph = citations(corpus)
     for query, relevant, others in pools_of(suite, corpus, "couple"):
         shared = Counter({row: n for row in graph if row != query and (n := len(graph[row] & graph[query]))})
@@ -157,7 +155,7 @@ def test_coupled_papers_share_the_most_references(corpus: Corpus, suite: Suite) 
         assert not set(others) & (shared.keys() | connected(graph, query))
 
 
-def test_references_outside_the_corpus_couple(tmp_path: Path) -> None:
+def test_references_outside_the_corpus_couple(tmp_path):
     """Of every four papers three cite the first, and two by two share a reference outside."""
     made = papers(80)
     for i, paper in enumerate(made):
@@ -184,14 +182,14 @@ def test_references_outside_the_corpus_couple(tmp_path: Path) -> None:
     assert suite.not_evaluated["cite"] == suite.not_evaluated["cocite"] == "the corpus has no citations"
 
 
-def test_mdcr_asks_every_field_in_turn(corpus: Corpus, suite: Suite) -> None:
+def test_mdcr_asks_every_field_in_turn(corpus, suite):
     groups = [corpus.fields[query].partition("\n")[0] for query, _, _ in pools_of(suite, corpus, "mdcr")]
     assert list(task_of(suite, "mdcr").pools.groups) == groups
     fields = set(groups)
     assert len(fields) > 1 and set(groups[: len(fields)]) == fields
 
 
-def test_draws_depend_on_the_seed_and_the_query_alone(corpus: Corpus, suite: Suite) -> None:
+def test_draws_depend_on_the_seed_and_the_query_alone(corpus, suite):
     again = make_suite(corpus, replace(OPTIONS, queries=20, field_papers=100, search_papers=50))
     other = make_suite(corpus, replace(OPTIONS, seed=1))
     for name in RANKINGS:
@@ -202,7 +200,7 @@ def test_draws_depend_on_the_seed_and_the_query_alone(corpus: Corpus, suite: Sui
     assert len({row for _, _, found in pools_of(sampled, corpus, "cite") for row in found}) <= 40
 
 
-def test_copies_of_a_paper_are_never_candidates(tmp_path: Path) -> None:
+def test_copies_of_a_paper_are_never_candidates(tmp_path):
     """Every paper has a copy of its own under another id, which nobody cites."""
     originals = papers(60)
     copies = [{**paper, "id": f"y:{i}", "references": [], "year": 1999} for i, paper in enumerate(originals)]
@@ -215,7 +213,7 @@ def test_copies_of_a_paper_are_never_candidates(tmp_path: Path) -> None:
             assert not taken & {corpus.titles[row] for row in others}
 
 
-def test_pairs_that_training_knows_the_other_way_round_are_not_asked_for(tmp_path: Path) -> None:
+def test_pairs_that_training_knows_the_other_way_round_are_not_asked_for(tmp_path):
     made = papers(60)
     for i in range(0, 60, 2):  # x:i and x:i+1 cite each other
         made[i]["references"].append(f"x:{i + 1}")
@@ -227,7 +225,7 @@ def test_pairs_that_training_knows_the_other_way_round_are_not_asked_for(tmp_pat
     assert asked
 
 
-def test_probes_ask_for_the_papers_own_fields_and_numbers(corpus: Corpus, suite: Suite, tmp_path: Path) -> None:
+def test_probes_ask_for_the_papers_own_fields_and_numbers(corpus, suite, tmp_path):
     def rows_of(task: ProbeTask, part: Any) -> Any:
         return corpus.rows([task.texts.ids[row] for row in part.tolist()])
 
@@ -254,7 +252,7 @@ def test_probes_ask_for_the_papers_own_fields_and_numbers(corpus: Corpus, suite:
     assert np.allclose(task.test_labels, np.log1p(numbers))
 
 
-def test_titles_ask_for_abstracts_that_do_not_hold_them(corpus: Corpus, suite: Suite, tmp_path: Path) -> None:
+def test_titles_ask_for_abstracts_that_do_not_hold_them(corpus, suite, tmp_path):
     task = task_of(suite, "title")
     assert isinstance(task, SearchTask) and len(task.queries) == 80
     assert all(task.texts.titles[row] == "" and task.texts.abstracts[row] for row in task.candidates.tolist())
@@ -272,7 +270,7 @@ def test_titles_ask_for_abstracts_that_do_not_hold_them(corpus: Corpus, suite: S
     assert counts["candidates"] == 20
 
 
-def test_summaries_ask_for_their_papers(tmp_path: Path) -> None:
+def test_summaries_ask_for_their_papers(tmp_path):
     made = papers(20)
     made[3]["tldr"], made[4]["tldr"] = ["Shows three.", "Three, shown."], "Shows four."
     made[5]["tldr"] = "Here thing 5 is looked at."  # word for word
@@ -284,7 +282,7 @@ def test_summaries_ask_for_their_papers(tmp_path: Path) -> None:
     assert found == [name.removesuffix("#summary") for name in asked] and len(task.candidates) == 20
 
 
-def test_the_suite_names_its_data_and_words_find_what_is_asked_for(corpus: Corpus, suite: Suite) -> None:
+def test_the_suite_names_its_data_and_words_find_what_is_asked_for(corpus, suite):
     assert suite.name == "corpus" and not suite.not_evaluated
     probes = ("field.f1", "year.kendalltau", "citations.kendalltau")
     assert suite.headline == (*(f"{name}.map" for name in RANKINGS), *probes, "title.ndcg_cut_10")
@@ -300,7 +298,7 @@ def test_the_suite_names_its_data_and_words_find_what_is_asked_for(corpus: Corpu
     assert run_search(task_of(suite, "title"), Bm25System(), "", "wrong").metrics["recip_rank"] > 20
 
 
-def test_what_a_corpus_cannot_give_is_named(tmp_path: Path) -> None:
+def test_what_a_corpus_cannot_give_is_named(tmp_path):
     suite = make_suite(import_records(tmp_path / "bare", [{**paper, "references": []} for paper in papers(30)]))
     assert [task.name for task in suite.tasks] == ["title"]
     assert suite.not_evaluated == {
@@ -339,7 +337,7 @@ def test_what_a_corpus_cannot_give_is_named(tmp_path: Path) -> None:
         make_suite(nothing, THIRD)
 
 
-def test_options_are_checked(corpus: Corpus) -> None:
+def test_options_are_checked(corpus):
     for rule in ("2016", "year:soon", "share:0", "share:1", "share:nan", "years:2016", "share:", ""):
         with pytest.raises(UserError, match="must be a year such as year:2016, or a share"):
             CorpusSuiteOptions(held_out=rule)
@@ -356,12 +354,12 @@ MANY = CorpusSuiteOptions(held_out="share:0.3", queries=1000)
 
 
 @pytest.fixture(scope="module")
-def literature(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def literature(tmp_path_factory) -> Corpus:
     return synthesize(tmp_path_factory.mktemp("made") / "corpus", SyntheticOptions(papers=150, sharers=12), workers=1)
 
 
 @pytest.fixture(scope="module")
-def intent_suite(literature: Corpus) -> Suite:
+def intent_suite(literature) -> Suite:
     return make_intent_suite(literature, MANY)
 
 
@@ -376,7 +374,7 @@ def intent_pools(suite: Suite, name: str) -> dict[str, tuple[set[str], set[str]]
     return found
 
 
-def test_pools_of_intents_are_those_of_brute_force(literature: Corpus, intent_suite: Suite) -> None:
+def test_pools_of_intents_are_those_of_brute_force(literature, intent_suite):
     corpus, suite, several = literature, intent_suite, 0
     held = held_out_rows(corpus, MANY)
     # papers cite earlier ones alone, so that no pair is known the other way
@@ -406,7 +404,7 @@ def test_pools_of_intents_are_those_of_brute_force(literature: Corpus, intent_su
     assert asked <= set(intent_pools(make_suite(corpus, MANY), "cite"))
 
 
-def test_random_vectors_reach_the_chance_that_is_noted(literature: Corpus, intent_suite: Suite) -> None:
+def test_random_vectors_reach_the_chance_that_is_noted(literature, intent_suite):
     task = task_of(intent_suite, "method")
     assert isinstance(task, RankingTask) and set(task.pools.groups or ()) == {"method"}
     rng = np.random.default_rng(0)
@@ -422,7 +420,7 @@ def test_random_vectors_reach_the_chance_that_is_noted(literature: Corpus, inten
 
 
 @given(st.integers(1, 6).flatmap(lambda size: st.tuples(st.integers(1, size), st.just(size))))
-def test_chance_is_the_mean_over_all_orders(sizes: tuple[int, int]) -> None:
+def test_chance_is_the_mean_over_all_orders(sizes):
     relevant, size = sizes
     grades = [1] * relevant + [0] * (size - relevant)
     precisions = [
@@ -441,7 +439,7 @@ def write_overlay(corpus: Corpus, folder: Path, mask: np.ndarray) -> None:
         artifact.finish()
 
 
-def test_intents_of_an_overlay_and_what_cannot_be_asked(literature: Corpus, tmp_path: Path, capsys: Any) -> None:
+def test_intents_of_an_overlay_and_what_cannot_be_asked(literature, tmp_path, capsys):
     corpus, intent_graph = literature, from_corpus.intent_graph
     mask = np.where(np.arange(len(corpus.citing)) % 2, Intent.METHOD, Intent.RESULT).astype(np.uint8)
     write_overlay(corpus, tmp_path / "intents", mask)

@@ -1,7 +1,5 @@
 """MDCR's files: one task per field, `true` beats every other list."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reviewer matching: people as candidates, pairs that are judged but never ranked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

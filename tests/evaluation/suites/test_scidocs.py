@@ -1,7 +1,5 @@
 """SciDocs' folder: tasks in the peer's order, and precise reasons for those that cannot be evaluated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """SciRepEval's folder: tasks from its task file or from what sub-folders look like, and its ways of averaging."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
