@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import multiprocessing
+from pathlib import Path
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path):
         assert list(writer.finish().files) == ["new.txt"]
 
 
-def test_existing_folders_are_not_written_over(tmp_path):
+def test_existing_folders_are_not_written_over(tmp_path, monkeypatch):
     make(tmp_path / "x")
     with pytest.raises(UserError, match="other inputs or options"):
         make(tmp_path / "x", seed=2)
@@ -130,6 +131,11 @@ def test_existing_folders_are_not_written_over(tmp_path):
         with pytest.raises(UserError, match="not an artifact"):
             make(tmp_path / "mine", overwrite=overwrite)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "here").mkdir()
+    for folder, overwrite in ((tmp_path / "here", False), (tmp_path / "x", True)):
+        monkeypatch.chdir(folder)
+        with pytest.raises(UserError, match=r"\. is the working folder"):
+            make(Path("."), seed=3, overwrite=overwrite)
 
 
 def test_changed_files_of_a_small_artifact_are_found_when_it_is_opened(tmp_path, monkeypatch):
