@@ -135,7 +135,7 @@ def test_existing_folders_are_not_written_over(tmp_path, monkeypatch):
     for folder, overwrite in ((tmp_path / "here", False), (tmp_path / "x", True)):
         monkeypatch.chdir(folder)
         with pytest.raises(UserError, match=r"\. is the working folder"):
-            make(Path("."), seed=3, overwrite=overwrite)
+            make(Path(), seed=3, overwrite=overwrite)
 
 
 def test_changed_files_of_a_small_artifact_are_found_when_it_is_opened(tmp_path, monkeypatch):
