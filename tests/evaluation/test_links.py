@@ -1,4 +1,4 @@
-"""Link prediction: ranks against brute force, worked examples, and what blind vectors must get."""
+"""Link prediction: ranks against brute force, and what blind vectors must get."""
 
 import numpy as np
 import pytest
@@ -72,19 +72,6 @@ def test_ranks_are_those_of_brute_force(seed, nodes, edges, degree):
         assert scores.auc == pytest.approx(1 - ((ranks - 1)[some] / compared[some]).mean())
 
 
-def test_the_worked_example():
-    vectors = np.array([[2], [3], [1], [3], [4]], np.float32)
-    ends, nothing = (np.array([0]), np.array([1])), csr(5, set())
-    source = links._rank_ends(vectors, ends, 0, np.array([2, 2, 2]), nothing, "dot")  # 6 against 3, 3, 3
-    target = links._rank_ends(vectors, ends, 1, np.array([2, 3, 4]), nothing, "dot")  # 6 against 2, 6, 8
-    scores = links._summarize([source, target], edges=1)
-    assert scores.mean_rank == (1 + 2.5) / 2 and scores.mrr == (1 + 1 / 2.5) / 2
-    assert scores.auc == pytest.approx((1 + 0.5) / 2) and scores.hits_1 == 0.5 and scores.hits_10 == 1
-    # 0 -> 4 is a true edge as well, and nobody is a negative for himself or for the true end
-    target = links._rank_ends(vectors, ends, 1, np.array([0, 1, 2, 3, 4]), csr(5, {(0, 1), (0, 4)}), "dot")
-    assert [column.tolist() for column in target] == [[0], [1], [2]]
-
-
 def test_cosine_leaves_lengths_out():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(200, 8)).astype(np.float32)
@@ -109,18 +96,8 @@ def test_vectors_that_know_nothing_get_what_chance_gives():
         for score in ("dot", "cosine"):  # of vectors that are all alike
             scores = evaluate_links(vectors, sources, targets, count=101, score=score)
             assert scores.auc == 0.5 and 45 < scores.mean_rank <= 51.5 and scores.hits_10 == 0
-
-
-def test_true_edges_are_no_negatives():
-    # node 0 cites everybody: nothing is left to be a wrong target
-    known = csr(20, {(0, node) for node in range(1, 20)})
-    vectors = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    source = np.array([0])
-    scores = [evaluate_links(vectors, source, np.array([t]), known=known, count=500) for t in range(1, 20)]
-    unfiltered = evaluate_links(vectors, source, np.array([1]), count=500)
-    assert scores[0].negatives < unfiltered.negatives and scores[0].negatives < 500
-    assert all(score.mean_rank >= 1 and score.hits_1 >= 0.5 for score in scores)
-    nothing = evaluate_links(np.eye(2, dtype=np.float32), source, np.array([1]), count=5)
+    # neither an end itself nor the true other end is a negative
+    nothing = evaluate_links(np.eye(2, dtype=np.float32), np.array([0]), np.array([1]), count=5)
     assert nothing.negatives == 0 and nothing.mrr == 1 and np.isnan(nothing.auc)
 
 
@@ -131,13 +108,6 @@ def test_memory_maps_and_half_precision_are_evaluated_too(tmp_path):
     sources, targets = np.arange(100), np.arange(100, 200)
     assert evaluate_links(mapped, sources, targets) == evaluate_links(vectors.astype(np.float32), sources, targets)
     assert evaluate_links(mapped, sources, targets, seed=1) != evaluate_links(mapped, sources, targets)
-
-
-def test_negatives_by_degree_are_drawn_by_degree():
-    degrees = np.array([0, 1, 3, 0, 6])
-    drawn = links._draw_negatives(np.random.default_rng(0), 20_000, 5, np.cumsum(degrees, dtype=float))
-    assert np.bincount(drawn, minlength=5) / 20_000 == pytest.approx(degrees / 10, abs=0.02)
-    assert np.bincount(drawn, minlength=5)[[0, 3]].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5])

@@ -92,30 +92,6 @@ def test_trec_metrics_are_those_of_plain_python(queries):
         assert values == pytest.approx([plain_trec(query, name) for query in queries], abs=1e-12), name
 
 
-@settings(max_examples=60)
-@given(queries=pools(), seed=st.integers(0, 99))
-def test_the_order_of_candidates_and_of_queries_does_not_matter(queries, seed):
-    rng = np.random.default_rng(seed)
-    turn = rng.permutation(len(queries))
-    shuffled = [[queries[at][place] for place in rng.permutation(len(queries[at]))] for at in turn]
-    one, two = (ranking_metrics(rank_as_trec(*flat(each)), TREC + CSFCUBE) for each in (queries, shuffled))
-    for name in one:
-        assert one[name][turn] == pytest.approx(two[name], abs=1e-12), name
-
-
-@settings(max_examples=60)
-@given(grades=st.lists(st.integers(0, 3), min_size=2, max_size=30))
-def test_a_perfect_ranking_gets_1_and_a_worse_one_less(grades):
-    best = sorted(grades, reverse=True)
-    names = ["map", "ndcg", "ndcg_cut_2", "Rprec", "recip_rank", "csfcube:ndcg", "csfcube:ndcg%50"]
-    scores, offsets = -np.arange(len(best)), np.array([0, len(best)])
-    ordered = (rank_as_given(scores, np.array(each), offsets) for each in (best, best[::-1]))
-    found, worst = ({n: values[0] for n, values in ranking_metrics(each, names).items()} for each in ordered)
-    assert found == pytest.approx(dict.fromkeys(names, float(best[0] > 0)))
-    assert all(worst[name] <= found[name] + 1e-12 for name in names)
-    assert best[0] == best[-1] or worst["ndcg"] < 1
-
-
 def plain_csfcube(ranked: list[int], length: int, best: list[int], relevant: int) -> dict[str, float]:
     """One list by the words of FORMATS; `best` and `relevant` are what there was to reach."""
 
@@ -178,18 +154,13 @@ def test_trec_eval_itself():
         assert found[name] == pytest.approx([expected[f"q{i}"][name] for i in range(100)], abs=1e-9)
 
 
-def test_queries_without_candidates_get_0_and_true_r_precision_is_not_the_peers_one():
-    ranked = rank_as_given(np.array([3.0, 2, 1]), np.array([0, 0, 2]), np.array([0, 3]))
-    found = ranking_metrics(ranked, ["csfcube:r_precision", "csfcube:precision_at_last_relevant"])
-    assert [values[0] for values in found.values()] == [0, pytest.approx(1 / 3)]
-    ranked = rank_as_trec(np.array([1.0]), np.array([1]), np.array([0, 0, 1, 1]), np.array([0]))
-    for name, values in ranking_metrics(ranked, TREC).items():
-        assert values[[0, 2]].tolist() == [0, 0] and values[1] == pytest.approx(0.2 if name == "P_5" else 1)
-    nothing = rank_as_given(np.zeros(0), np.zeros(0, int), np.array([0]))
-    assert ranking_metrics(nothing, ["map", "csfcube:ndcg%20"])["map"].shape == (0,)
-
-
-ONE, TWO = np.zeros(1), np.zeros(2)
+ONE, TWO, PAIR = np.zeros(1), np.zeros(2), np.array([0, 2])
+WRONG_NAMES = {
+    **{"recal_5": "'recall_5'", "ndcg_10": "'ndcg_cut_10'", "recall": "'recall_10'", "recall_k": "'recall_10'"},
+    **{"ndcg%20": "write 'csfcube:ndcg%20'", "av_precision": "write 'csfcube:av_precision'", "MAP": "must be one of"},
+    **{"csfcube:av_precison": "'csfcube:av_precision'", "": "must be one of", "csfcube:ndcg%101": "from 1 to 100"},
+    "P_0": "from 1 to",
+}
 
 
 @pytest.mark.parametrize(
@@ -198,15 +169,10 @@ ONE, TWO = np.zeros(1), np.zeros(2)
         (rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
         (rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
         (rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
-        (rank_as_trec, (TWO, TWO, np.array([0, 2]), np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
-        (rank_clicks, (TWO, np.array([0, 2]), np.array([2])), ValueError, "inside it"),
-        (
-            rank_clicks,
-            (TWO, np.array([0, 2]), np.array([1]), ONE + 0.5),
-            UserError,
-            "place 2 has no propensity: only 1",
-        ),
-        (rank_clicks, (TWO, np.array([0, 2]), np.array([1]), np.array([0.5, 0.0])), UserError, "above 0"),
+        (rank_as_trec, (TWO, TWO, PAIR, np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
+        (rank_clicks, (TWO, PAIR, np.array([2])), ValueError, "inside it"),
+        (rank_clicks, (TWO, PAIR, np.array([1]), ONE + 0.5), UserError, "place 2 has no propensity: only 1"),
+        (rank_clicks, (TWO, PAIR, np.array([1]), np.array([0.5, 0.0])), UserError, "above 0"),
         (click_parts, (ClickRanks(ONE, ONE, ONE + 1), "adj-NDCG"), UserError, "one of P@1, accuracy, adj-P@1"),
         (count_classes, ([0], [0, 1]), ValueError, "1 true labels for 2 predicted"),
         (classification_metrics, (count_classes([0, 1, 2], [0, 1, 2]), ["f1"]), UserError, "use f1_macro"),
@@ -216,22 +182,7 @@ ONE, TWO = np.zeros(1), np.zeros(2)
         (map_quality, (np.zeros((3, 2)), [0, 1, 2]), UserError, "the map has 3 points"),
         (map_quality, (np.full((30, 2), np.nan), np.zeros(30)), UserError, "finite"),
         (lambda ideal: RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
-        *(
-            (check_metric_names, ([wrong],), UserError, hint)
-            for wrong, hint in {
-                "recal_5": "'recall_5'",
-                "ndcg_10": "'ndcg_cut_10'",
-                "recall": "'recall_10'",
-                "recall_k": "'recall_10'",
-                "ndcg%20": "write 'csfcube:ndcg%20'",
-                "av_precision": "write 'csfcube:av_precision'",
-                "MAP": "must be one of",
-                "csfcube:av_precison": "'csfcube:av_precision'",
-                "": "must be one of",
-                "csfcube:ndcg%101": "from 1 to 100",
-                "P_0": "from 1 to",
-            }.items()
-        ),
+        *((check_metric_names, ([wrong],), UserError, hint) for wrong, hint in WRONG_NAMES.items()),
     ],
 )
 def test_what_cannot_be_measured_is_refused(measure, arguments, error, message):
@@ -239,9 +190,11 @@ def test_what_cannot_be_measured_is_refused(measure, arguments, error, message):
         measure(*arguments)
 
 
-def test_names():
+def test_names_and_no_queries():
     check_metric_names([*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
     assert all(":" in name or "csfcube" not in name for name in RANKING_METRICS)
+    nothing = rank_as_given(np.zeros(0), np.zeros(0, int), np.array([0]))
+    assert ranking_metrics(nothing, ["map", "csfcube:ndcg%20"])["map"].shape == (0,)
 
 
 LISTS = st.tuples(st.lists(st.sampled_from([0.1, 0.2, 0.3, math.nan]), min_size=1, max_size=6), st.integers(0, 5))
@@ -300,6 +253,8 @@ def test_classes_are_those_of_sklearn(classes, data):
     texts = [np.array([f"class {label}" for label in labels]) for labels in (truth, predicted)]
     if classes > 1:
         assert classification_metrics(count_classes(*texts), names) == found
+    named = count_classes(["no", "yes"], ["yes", "yes"], positive="yes")
+    assert classification_metrics(named, ["recall"]) == {"recall": 1}
 
 
 @settings(max_examples=25)
@@ -327,11 +282,6 @@ def test_a_bootstrap_is_one_call():
     assert many.mean() == pytest.approx(values.mean(), abs=0.02) and many.std() == pytest.approx(values.std(), rel=0.4)
 
 
-def test_the_positive_class_may_be_named():
-    counts = count_classes(["no", "yes"], ["yes", "yes"], positive="yes")
-    assert classification_metrics(counts, ["recall"]) == {"recall": 1}
-
-
 def test_correlations_are_those_of_scipy():
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(0)
@@ -348,11 +298,8 @@ def test_a_map_that_shows_its_topics_is_told_from_one_that_does_not():
     topics = rng.integers(0, 6, 600)
     centers = 10 * np.stack([np.arange(6) % 3, np.arange(6) // 3], axis=1)
     xy = centers[topics] + rng.normal(size=(600, 2))
-    good, bad, stretched = (
-        map_quality(xy, topics),
-        map_quality(xy, rng.permutation(topics)),
-        map_quality(1000 * xy, topics),
-    )
+    good, bad = map_quality(xy, topics), map_quality(xy, rng.permutation(topics))
+    stretched = map_quality(1000 * xy, topics)
     assert good.homogeneity > 0.8 and good.completeness > 0.7 and 0 < good.noise < 0.3 and good.clusters >= 6
     assert bad.homogeneity < 0.1
     assert stretched.homogeneity == pytest.approx(good.homogeneity) and stretched.eps == pytest.approx(1000 * good.eps)
