@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 120.0
 """Seconds after which a command is taken for hung."""
 
-NOT_NEEDED = (
+NOT_NEEDED = [
     "baselines",
     "intents",
     "triton",
@@ -42,28 +42,27 @@ NOT_NEEDED = (
     "serve",
     "remote",
     "__main__",
-)
+]
 """Words in the names of modules that no stage needs, and that load much, or what starts threads."""
 
 NOBODY = 65534
-Trouble = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """How a command ended."""
 
-    status: int
-    """Exit code, or minus the signal that ended it."""
-
+    status: int  # exit code, or minus the signal that ended it
     steps: int
     seconds: float
-    memory: int
-    """Largest resident memory in bytes."""
-
+    memory: int  # largest resident memory in bytes
     out: str
-    told: str
-    """All that it printed: standard output, then errors."""
+    err: str
+
+    @property
+    def told(self) -> str:
+        """All that it printed."""
+        return self.out + self.err
 
     def expect_success(self) -> Self:
         assert self.status == 0, f"exit code {self.status}: {self.told}"
@@ -86,7 +85,7 @@ class CommandServer:
     def close(self) -> None:
         self._process.communicate()
 
-    def run(self, words: list[str], trouble: Trouble | None = None, **how: Any) -> Run:
+    def run(self, words: list[str], trouble: Mapping[str, Any] | None = None, **how: Any) -> Run:
         """A command in a process of its own: in a `folder`, killed after `kill_after` seconds, without rights (`nobody`)."""
         return self._ask(words=words, trouble=trouble, **how)
 
@@ -101,8 +100,7 @@ class CommandServer:
         self._process.stdin.write(json.dumps({**request, "files": self._files}, default=str) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._listen())
-        out, err = (path.read_text(encoding="utf-8", errors="replace") for path in self._files)
-        return Run(out=out, told=out + err, **answer)
+        return Run(**answer, **{path.stem: path.read_text("utf-8", "replace") for path in self._files})
 
     def _listen(self) -> str:
         assert self._process.stdout is not None

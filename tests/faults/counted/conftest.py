@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from .commands import CommandServer
 from .counting import Trial, read_records
 from .services import RedirectingService
 
@@ -34,7 +35,9 @@ def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
     """The experiment of a test, called as its function is: `test_killed_imports[ris]` is `killed imports, ris`."""
     name = request.node.name.removeprefix("test_").replace("_", " ").replace("[", ", ").removesuffix("]")
     chapter = request.module.__name__.rpartition(".")[2].removeprefix("test_")
-    own = Trial(name, SHARE == "whole", chapter, _promise(request), most_seconds=SECONDS)
+    promise = inspect.getdoc(request.function) or inspect.getdoc(request.module) or ""
+    promise = " ".join(promise.partition("\n\n")[0].split())
+    own = Trial(name, SHARE == "whole", chapter, promise, most_seconds=SECONDS)
     yield own
     own.finish(RECORDS)
 
@@ -47,10 +50,26 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[RedirectingService]:
-    made = RedirectingService()
+def services() -> Iterator[tuple[RedirectingService, RedirectingService]]:
+    """Two on ports of their own: one to contact, and a listener whom nobody has a reason to contact."""
+    made = RedirectingService(), RedirectingService()
     yield made
-    made.close()
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], CommandServer]]:
+    """Makes servers of commands; they end with the tests of the file."""
+    made: list[CommandServer] = []
+
+    def make() -> CommandServer:
+        made.append(CommandServer(tmp_path_factory.mktemp("commands")))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +77,8 @@ def index_of(save_bert: Callable[..., Path]) -> Callable[..., Path]:
     """An index of these papers, or of a synthetic literature, in a folder; corpus and model lie beside it."""
 
     def make(folder: Path, papers: list[dict[str, Any]] | int, model: str = "", **options: Any) -> Path:
-        from citeweave import Corpus
-        from citeweave.corpus.ingest import import_papers
+        from citeweave import Corpus, IndexOptions, build_index, import_papers, synthesize
         from citeweave.corpus.synthetic.literature import SyntheticOptions
-        from citeweave.corpus.synthetic.synthesize import synthesize
-        from citeweave.search.build import IndexOptions, build_index
 
         if isinstance(papers, int):
             synthesize(folder / "corpus", SyntheticOptions(papers=papers), workers=1)
@@ -74,12 +90,6 @@ def index_of(save_bert: Callable[..., Path]) -> Callable[..., Path]:
         return folder / "index"
 
     return make
-
-
-def _promise(request: pytest.FixtureRequest) -> str:
-    """The first paragraph of what the test says of itself, or its module."""
-    told = inspect.getdoc(request.function) or inspect.getdoc(request.module) or ""
-    return " ".join(told.partition("\n\n")[0].split())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

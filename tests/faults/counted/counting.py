@@ -1,6 +1,6 @@
 """Experiments that count: N tried, N held.
 
-    def test_something(trial: Trial) -> None:
+    def test_something(trial):
         for seed in trial.numbers(quick=10, whole=200):
             with trial.attempt(f"seed {seed}"):
                 assert what_was_promised(seed)
@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 MOST_TOLD = 20
 """Failures that a record has in words."""
+
+Try = TypeVar("Try")
 
 
 @dataclass
@@ -30,29 +33,25 @@ class Trial:
 
     name: str
     is_whole: bool
-    chapter: str = ""
-    """What it belongs to: the name of the test's module, without `test_`."""
-
-    promise: str = ""
-    """What is to hold, in words: the docstring of the test."""
-
+    chapter: str = ""  # the name of the test's module, without `test_`
+    promise: str = ""  # what is to hold, in words: the docstring of the test
     tried: int = 0
     held: int = 0
     failures: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Whatever else the page shall tell, by its words: `{"p95 of real requests, ratio": 1.3}`."""
-
+    facts: dict[str, Any] = field(default_factory=dict)  # whatever else the page shall tell, by its words
     begun: float = field(default_factory=time.monotonic)
-
-    most_seconds: float = math.inf
-    """Of an experiment that is measured in seconds: `make trust SECONDS=60`."""
-
-    is_part: bool = False
-    """Whether the whole experiment would have taken longer than it might."""
+    most_seconds: float = math.inf  # of an experiment that is measured in seconds: `make trust SECONDS=60`
+    is_part: bool = False  # whether the whole experiment would have taken longer than it might
 
     def numbers(self, *, quick: int, whole: int) -> range:
         """As many numbers as are to be tried: `quick` in CI, `whole` in `make trust`."""
         return range(whole if self.is_whole else quick)
+
+    def some(self, tries: Iterable[Try], *, quick: int, whole: int | None = None, seed: int = 0) -> Sequence[Try]:
+        """Tries in an order by chance: all of them, or `whole`, in `make trust`; `quick` in CI."""
+        shuffled = list(tries)
+        random.Random(seed).shuffle(shuffled)
+        return shuffled[: whole if self.is_whole else quick]
 
     def seconds(self, *, quick: float, whole: float) -> float:
         """As long as is to be tried; less, and told so, where less is allowed."""
@@ -74,24 +73,26 @@ class Trial:
         else:
             self.held += 1
 
-    def line(self) -> str:
-        return f"{self.name}: {self.tried:,} tried / {self.held:,} held"
-
     def finish(self, folder: Path) -> None:
         """Write the count; fail where something did not hold, or nothing was tried."""
         folder.mkdir(parents=True, exist_ok=True)
-        record = {
-            name: getattr(self, name) for name in ("name", "chapter", "promise", "share", "tried", "held", "facts")
-        }
+        names = ("name", "chapter", "promise", "share", "tried", "held", "facts")
+        record = {name: getattr(self, name) for name in names} | {"failures": self.failures[:MOST_TOLD]}
         record |= {"seconds": round(time.monotonic() - self.begun, 1), "ended": time.time()}
-        record["failures"] = self.failures[:MOST_TOLD]
         path = folder / f"{self.name.replace(' ', '-').replace('/', '-')}.json"
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         assert self.tried, f"{self.name}: nothing was tried"
-        told = "\n".join(self.failures[:MOST_TOLD])
-        assert self.held == self.tried, f"{self.line()}\n{told}"
+        told = "\n".join([f"{self.name}: {self.tried:,} tried / {self.held:,} held", *self.failures[:MOST_TOLD]])
+        assert self.held == self.tried, told
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """The counts of a folder, by name."""
     return sorted((json.loads(path.read_bytes()) for path in folder.glob("*.json")), key=lambda each: each["name"])
+
+
+def one_line(error: Exception, most: int = 1500) -> str:
+    """The words of an error, which are one line that a terminal can show."""
+    said = str(error)
+    assert said.isprintable() and 0 < len(said) < most, f"not one short line: {said[:300]!r}"
+    return said

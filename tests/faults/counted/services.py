@@ -28,16 +28,12 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 
-class SilentHandler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Tests are silent."""
-
-
 class LocalServer:
     """A server on a port of its own, in a thread."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        silent = {"service": self, "log_message": lambda *_: None}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), silent))
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self.base = f"http://127.0.0.1:{self.port}"
@@ -55,61 +51,36 @@ PAGE = 17
 Answer = Callable[[str, dict[str, str], Any], tuple[int, Any]]
 
 
-@dataclass(frozen=True)
 class MadeUpPaper:
     """One paper; those with a number divisible by three cite the first."""
 
-    number: int
-
-    @property
-    def doi(self) -> str:
-        return f"10.1000/paper.{self.number}"
-
-    @property
-    def title(self) -> str:
-        return f"On the {self.number}th way of counting what is lost"
-
-    @property
-    def openalex(self) -> str:
-        return f"https://openalex.org/W{self.number}"
-
-    @property
-    def sha(self) -> str:
-        return f"{self.number:040x}"
-
-    @property
-    def is_citing(self) -> bool:
-        return self.number % 3 == 0
-
-    def as_work(self) -> dict[str, Any]:
-        told = {"id": self.openalex, "doi": f"https://doi.org/{self.doi}", "title": self.title, "locations": []}
-        told |= {"publication_year": 2000 + self.number % 20, "ids": {"openalex": self.openalex}}
-        told["abstract_inverted_index"] = {"Counted": [0], "twice.": [1]}
-        return {**told, "referenced_works": ["https://openalex.org/W1"] if self.is_citing else []}
-
-    def as_paper(self) -> dict[str, Any]:
-        told = {"paperId": self.sha, "corpusId": self.number, "externalIds": {"DOI": self.doi}, "title": self.title}
-        told |= {"year": 2000 + self.number % 20, "abstract": "Counted twice."}
-        return {**told, "references": [{"paperId": f"{1:040x}", "title": "On the 1th way"}] if self.is_citing else []}
+    def __init__(self, number: int) -> None:
+        self.number, self.sha, self.doi = number, f"{number:040x}", f"10.1000/paper.{number}"
+        self.title, self.is_citing = f"On the {number}th way of counting what is lost", number % 3 == 0
+        year, id = 2000 + number % 20, f"https://openalex.org/W{number}"
+        self.work = {"id": id, "doi": f"https://doi.org/{self.doi}", "title": self.title, "locations": []}
+        self.work |= {"publication_year": year, "ids": {"openalex": id}}
+        self.work["abstract_inverted_index"] = {"Counted": [0], "twice.": [1]}
+        self.work["referenced_works"] = ["https://openalex.org/W1"] * self.is_citing
+        self.paper = {"paperId": self.sha, "corpusId": number, "externalIds": {"DOI": self.doi}, "title": self.title}
+        self.paper |= {"year": year, "abstract": "Counted twice."}
+        self.paper["references"] = [{"paperId": f"{1:040x}", "title": "On the 1th way"}] * self.is_citing
 
 
 def openalex_answer(papers: list[MadeUpPaper]) -> Answer:
-    def chosen(query: dict[str, str]) -> list[MadeUpPaper]:
+    def answer(path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         kind, _, value = query.get("filter", "").partition(":")
         wanted = set(value.split("|"))
-        if kind == "doi":
-            return [one for one in papers if one.doi in wanted]
-        if kind == "title.search":
-            return [one for one in papers if one.title.lower() == value]
-        if kind == "cites":
-            return [one for one in papers if one.is_citing and "W1" in wanted]
-        return papers
-
-    def answer(path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
-        found, start = chosen(query), 0 if query["cursor"] == "*" else int(query["cursor"])
+        passes: dict[str, Callable[[MadeUpPaper], bool]] = {
+            "doi": lambda one: one.doi in wanted,
+            "title.search": lambda one: one.title.lower() == value,
+            "cites": lambda one: one.is_citing and "W1" in wanted,
+        }
+        found = list(filter(passes.get(kind), papers))
+        start = 0 if query["cursor"] == "*" else int(query["cursor"])
         following = str(start + PAGE) if start < len(found) else None  # one comes even after the last page
         meta = {"count": len(found), "next_cursor": following}
-        return 200, {"meta": meta, "results": [one.as_work() for one in found[start : start + PAGE]]}
+        return 200, {"meta": meta, "results": [one.work for one in found[start : start + PAGE]]}
 
     return answer
 
@@ -119,17 +90,17 @@ def semantic_scholar_answer(papers: list[MadeUpPaper]) -> Answer:
 
     def answer(path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         if path == "/paper/batch":
-            return 200, [by_name[name].as_paper() if name in by_name else None for name in body["ids"]]
+            return 200, [by_name[name].paper if name in by_name else None for name in body["ids"]]
         if path == "/paper/search/match":
-            found = [one.as_paper() for one in papers if one.title == query["query"]]
+            found = [one.paper for one in papers if one.title == query["query"]]
             return (200, {"data": found}) if found else (404, {"error": "Title match not found"})
         if path.endswith("/citations"):
-            citing = [one.as_paper() for one in papers if one.is_citing and path == f"/paper/{1:040x}/citations"]
+            citing = [one.paper for one in papers if one.is_citing and path == f"/paper/{1:040x}/citations"]
             entries = [{"contexts": [], "intents": [], "citingPaper": one} for one in citing]
             return 200, {"offset": 0, "data": entries[: int(query["limit"])]}
         start = int(query.get("token", "0"))
         token = str(start + PAGE) if start + PAGE < len(papers) else None
-        page = [{**one.as_paper(), "references": None} for one in papers[start : start + PAGE]]
+        page = [{**one.paper, "references": None} for one in papers[start : start + PAGE]]
         return 200, {"total": len(papers), "token": token, "data": page}
 
     return answer
@@ -140,28 +111,17 @@ def semantic_scholar_answer(papers: list[MadeUpPaper]) -> Answer:
 HANGS = 0.6
 """Real seconds of a connection that hangs; clients under test give up sooner."""
 
-SLOW_DOWN = ("429", "429 with seconds", "429 with a date", "429 without end")
-TROUBLE = ("500", "502", "503 with seconds", "504", "408")
-BODIES = ("cut JSON", "HTML", "HTML 404", "empty", "null", "an error with 200", "cut gzip", "bad gzip")
-LENGTHS = ("length too long", "length too short", "length negative", "length of letters", "bad chunks", "cut chunks")
-LINES = ("closed at once", "reset", "half a status line", "half of the headers", "no HTTP", "hangs", "hangs in the body", "dribbles")  # fmt: skip
-REDIRECTED = ("elsewhere", "elsewhere without a scheme", "to a broken address", "to no address", "on the same host")
-PAGES = ("an older page again", "an older page with the next cursor", "shifted pages")
-FAULTS = (*SLOW_DOWN, *TROUBLE, *BODIES, *LENGTHS, *LINES, *REDIRECTED, *PAGES, "budget gone", "echoes the key")
-
 
 class MadeUpTime:
     """Seconds that pass only where somebody waits."""
 
     def __init__(self) -> None:
         self.now = 1e6
-        self.waits: list[float] = []
 
     def __call__(self) -> float:
         return self.now
 
     def pause(self, seconds: float) -> None:
-        self.waits.append(seconds)
         self.now += seconds
 
 
@@ -180,7 +140,7 @@ class FaultService(LocalServer):
         self._failed_in_a_row, self.lock = 0, threading.Lock()
         self.elsewhere = socket.create_server(("127.0.0.1", 0))
         self.elsewhere.setblocking(False)
-        super().__init__(type("Handler", (_FaultyHandler,), {"service": self}))
+        super().__init__(_FaultyHandler)
 
     def close(self) -> None:
         super().close()
@@ -200,161 +160,129 @@ class FaultService(LocalServer):
             self._failed_in_a_row = 0
             return ""
         self._failed_in_a_row += 1
-        return self.random.choice(FAULTS)
+        return self.random.choice(list(FAULTS))
 
 
-class _FaultyHandler(SilentHandler):
+class _FaultyHandler(BaseHTTPRequestHandler):
     service: FaultService
 
     def do_GET(self) -> None:
-        self._reply(None)
-
-    def do_POST(self) -> None:
-        self._reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-    def _reply(self, body: Any) -> None:
-        service = self.service
+        length = int(self.headers.get("Content-Length", "0"))
+        body = json.loads(self.rfile.read(length)) if length else None
+        service, self.draw, self.key = self.service, self.service.random, self.service.key
         with service.lock:
-            service.time.now += service.random.choice([0.0, 0.01, 0.4, 3.0])  # on its way
+            service.time.now += self.draw.choice([0.0, 0.01, 0.4, 3.0])  # on its way
             service.arrivals.append(service.time())
             address = urlsplit(self.path)
             query = dict(parse_qsl(address.query))
             fault = "" if address.path.startswith("/moved") else service.next_fault()
             service.met.append(fault)
-            status, value = service.answer(address.path.removeprefix("/moved"), query, body)
-            service.time.now += service.random.choice([0.0, 0.02, 1.5])  # working
+            self.status, self.value = service.answer(address.path.removeprefix("/moved"), query, body)
+            service.time.now += self.draw.choice([0.0, 0.02, 1.5])  # working
+        # the list of which a page is asked for, what is answered where all goes well, and the beginning of that
+        self.list = address.path, {name: text for name, text in query.items() if name not in ("cursor", "token")}
+        self.whole = json.dumps(self.value).encode()
+        self.head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.whole)}\r\nX-Request: {self.path}\r\n".encode()
         self.close_connection = True
         with contextlib.suppress(OSError):  # the client went away
-            self._go_wrong(fault, status, value)
+            FAULTS[fault](self) if fault else self.send_page()
 
-    def _go_wrong(self, fault: str, status: int, value: Any) -> None:
-        whole = json.dumps(value).encode()
-        if fault in (*SLOW_DOWN, *TROUBLE, "budget gone"):
-            self._refuse(fault)
-        elif fault in BODIES:
-            self._send_body(fault, whole)
-        elif fault in LENGTHS:
-            self._send_length(fault, whole)
-        elif fault in LINES:
-            self._break_line(fault, whole)
-        elif fault in REDIRECTED:
-            self._redirect(fault)
-        elif fault == "echoes the key":
-            self._echo()
-        else:
-            self._send_page(fault, status, value)
+    do_POST = do_GET
 
-    def _send(self, status: int, data: bytes, **headers: str) -> None:
+    def send(self, status: int, data: bytes, **headers: str) -> None:
         self.send_response(status)
-        named = {name.replace("_", "-"): text for name, text in headers.items()}
-        for name, text in {"Content-Length": str(len(data)), **named}.items():
-            self.send_header(name, text)
+        for name, text in {"Content_Length": str(len(data)), **headers}.items():
+            self.send_header(name.replace("_", "-"), text)
         self.end_headers()
         self.wfile.write(data)
 
-    def _refuse(self, fault: str) -> None:
-        service, wait = self.service, self.service.random.randint(1, 200)
-        told = json.dumps({"message": f"key {service.key} is too fast", "error": self.path}).encode()
-        number = len(service.arrivals) - 1
-        if fault == "budget gone":
-            self._send(429, told, X_RateLimit_Remaining="0", X_RateLimit_Reset=str(wait), Retry_After="1")
-        elif fault == "429 without end":
-            self._send(429, told, Retry_After="1000000")
-        elif fault.endswith("a date"):
-            service.waits_asked[number] = wait - 2.0  # whole seconds, and those that pass meanwhile
-            self._send(429, told, Retry_After=formatdate(time.time() + wait, usegmt=True))
-        elif fault.endswith("seconds"):
-            service.waits_asked[number] = float(wait)
-            self._send(int(fault[:3]), told, Retry_After=str(wait))
-        else:
-            self._send(int(fault[:3]), told)
+    def refuse(self, status: int, **headers: str) -> None:
+        told = {"message": f"key {self.key} is too fast", "error": self.path}
+        self.send(status, json.dumps(told).encode(), **headers)
 
-    def _send_body(self, fault: str, whole: bytes) -> None:
-        cut = self.service.random.randrange(len(whole))
-        page = b"<html><title>Sign in</title><body>" + self.path.encode() + b"</body></html>"
-        packed = gzip.compress(whole)
-        data, headers = {
-            "cut JSON": (whole[:cut], {}),
-            "HTML": (page, {"Content_Type": "text/html"}),
-            "HTML 404": (page, {"Content_Type": "text/html"}),
-            "empty": (b"", {}),
-            "null": (b"null", {}),
-            "an error with 200": (json.dumps({"message": f"wrong key {self.service.key}"}).encode(), {}),
-            "cut gzip": (packed[: cut % len(packed)], {"Content_Encoding": "gzip"}),
-            "bad gzip": (whole, {"Content_Encoding": "gzip"}),
-        }[fault]
-        self._send(404 if fault == "HTML 404" else 200, data, **headers)
+    def wait(self, *, early: float = 0.0) -> int:
+        """Seconds to wait for, which the client must keep; but for so many."""
+        seconds = self.draw.randint(1, 200)
+        self.service.waits_asked[len(self.service.arrivals) - 1] = seconds - early
+        return seconds
 
-    def _send_length(self, fault: str, whole: bytes) -> None:
-        if fault.endswith("chunks"):
-            size = b"zz" if fault == "bad chunks" else b"%x" % (len(whole) + 9)
-            head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-            self.wfile.write(head + size + b"\r\n" + whole[:-1])
-            return
-        length = {"too long": len(whole) + 50, "too short": len(whole) // 2, "negative": -5, "of letters": "many"}
-        told = length[fault.removeprefix("length ")]
-        is_harmless = fault in ("length negative", "length of letters")
-        self._send(200, whole if is_harmless else whole[:-1], Content_Length=str(told))
+    def send_html(self, status: int) -> None:
+        page = f"<html><title>Sign in</title><body>{self.path}</body></html>".encode()
+        self.send(status, page, Content_Type="text/html")
 
-    def _break_line(self, fault: str, whole: bytes) -> None:
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(whole)}\r\nX-Request: {self.path}\r\n".encode()
-        if fault == "reset":
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        elif fault == "half a status line":
-            self.wfile.write(b"HTTP/1.1 20")
-        elif fault == "half of the headers":
-            self.wfile.write(head[: self.service.random.randrange(20, len(head))])
-        elif fault == "no HTTP":
-            self.wfile.write(b"SSH-2.0-OpenSSH_9.9\r\n" + self.path.encode())
-        elif fault == "hangs":
-            time.sleep(HANGS)
-        elif fault == "hangs in the body":
-            self.wfile.write(head + b"\r\n" + whole[: len(whole) // 2])
-            time.sleep(HANGS)
-        elif fault == "dribbles":
-            for sign in head[:30]:
-                self.wfile.write(bytes([sign]))
-                time.sleep(HANGS / 20)
+    def cut(self, data: bytes) -> bytes:
+        return data[: self.draw.randrange(len(data))]
 
-    def _redirect(self, fault: str) -> None:
-        elsewhere = f"127.0.0.1:{self.service.elsewhere.getsockname()[1]}/{quote(self.service.key)}"
-        location = {
-            "elsewhere": f"http://{elsewhere}",
-            "elsewhere without a scheme": f"//{self.service.key.replace('/', '')}.example/",
-            "to a broken address": "http://[::1",
-            "to no address": "",
-            "on the same host": f"/moved{self.path}",
-        }[fault]
-        self._send(self.service.random.choice([301, 302, 307, 308]), b"{}", Location=location)
+    def write(self, *parts: bytes, pause: float = 0.0) -> None:
+        for part in parts:
+            self.wfile.write(part)
+            time.sleep(pause)
 
-    def _send_page(self, fault: str, status: int, value: Any) -> None:
-        """Pages that repeat or shift; what is no page of a list is sent as it is."""
-        pages, key = self.service.pages, "results" if "results" in value else "data"
-        if isinstance(value, dict) and isinstance(value.get(key), list) and status == 200:
-            before = pages[-1] if pages else None
-            is_same_list = before is not None and before[0] == _list_of(self.path)
-            if fault == "an older page again" and is_same_list:
-                value = before[1]
-            elif fault == "an older page with the next cursor" and is_same_list:
-                value = {**value, key: before[1][key]}
-            elif fault == "shifted pages" and is_same_list:
-                value = {**value, key: before[1][key][-3:] + value[key]}
+    def redirect(self, location: str) -> None:
+        self.send(self.draw.choice([301, 302, 307, 308]), b"{}", Location=location)
+
+    def elsewhere(self) -> str:
+        return f"http://127.0.0.1:{self.service.elsewhere.getsockname()[1]}/{quote(self.key)}"
+
+    def echo(self) -> None:
+        escaped = "".join(f"\\u{ord(sign):04x}" for sign in self.key)
+        told = f'{{"message": "{escaped}", "error": "{self.key} {quote(self.key, safe="")} {self.path}"}}'.encode()
+        self.send(self.draw.choice([500, 429]), told, X_Echo=self.key)
+
+    def send_page(self, spoil: Callable[[Any, list[Any], list[Any]], Any] | None = None) -> None:
+        """Spoil a page by an older page of its list; what is no page of a list is sent as it is."""
+        value, pages, key = self.value, self.service.pages, "results" if "results" in self.value else "data"
+        if isinstance(value, dict) and isinstance(value.get(key), list) and self.status == 200:
+            if spoil and pages and pages[-1][0] == self.list:
+                before = pages[-1][1]
+                found = spoil(before, before[key], value[key])
+                value = found if isinstance(found, dict) else {**value, key: found}
             else:
-                pages.append((_list_of(self.path), value))
-        self._send(status, json.dumps(value).encode())
-
-    def _echo(self) -> None:
-        key = self.service.key
-        escaped = "".join(f"\\u{ord(sign):04x}" for sign in key)
-        told = f'{{"message": "{escaped}", "error": "{key} {quote(key, safe="")} {self.path}"}}'.encode()
-        self._send(self.service.random.choice([500, 429]), told, X_Echo=key)
+                pages.append((self.list, value))
+        self.send(self.status, json.dumps(value).encode())
 
 
-def _list_of(path: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The list that a path asks for a page of."""
-    address = urlsplit(path)
-    query = dict(parse_qsl(address.query))
-    return address.path, tuple(sorted(item for item in query.items() if item[0] not in ("cursor", "token")))
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+FAULTS: dict[str, Callable[[_FaultyHandler], object]] = {
+    **{str(code): lambda it, code=code: it.refuse(code) for code in (429, 500, 502, 504, 408)},  # type: ignore[misc]
+    "429 with seconds": lambda it: it.refuse(429, Retry_After=str(it.wait())),
+    "503 with seconds": lambda it: it.refuse(503, Retry_After=str(it.wait())),
+    # whole seconds, and those that pass meanwhile
+    "429 with a date": lambda it: it.refuse(429, Retry_After=formatdate(time.time() + it.wait(early=2.0), usegmt=True)),
+    "429 without end": lambda it: it.refuse(429, Retry_After="1000000"),
+    "budget gone": lambda it: it.refuse(429, X_RateLimit_Remaining="0", X_RateLimit_Reset="100", Retry_After="1"),
+    "cut JSON": lambda it: it.send(200, it.cut(it.whole)),
+    "HTML": lambda it: it.send_html(200),
+    "HTML 404": lambda it: it.send_html(404),
+    "empty": lambda it: it.send(200, b""),
+    "null": lambda it: it.send(200, b"null"),
+    "an error with 200": lambda it: it.send(200, json.dumps({"message": f"wrong key {it.key}"}).encode()),
+    "cut gzip": lambda it: it.send(200, it.cut(gzip.compress(it.whole)), Content_Encoding="gzip"),
+    "bad gzip": lambda it: it.send(200, it.whole, Content_Encoding="gzip"),
+    "length too long": lambda it: it.send(200, it.whole[:-1], Content_Length=str(len(it.whole) + 50)),
+    "length too short": lambda it: it.send(200, it.whole[:-1], Content_Length=str(len(it.whole) // 2)),
+    "length negative": lambda it: it.send(200, it.whole, Content_Length="-5"),
+    "length of letters": lambda it: it.send(200, it.whole, Content_Length="many"),
+    "bad chunks": lambda it: it.write(CHUNKED + b"zz\r\n" + it.whole[:-1]),
+    "cut chunks": lambda it: it.write(CHUNKED + b"%x\r\n" % (len(it.whole) + 9) + it.whole[:-1]),
+    "closed at once": lambda it: None,
+    "reset": lambda it: it.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"),
+    "half a status line": lambda it: it.write(b"HTTP/1.1 20"),
+    "half of the headers": lambda it: it.write(it.head[: it.draw.randrange(20, len(it.head))]),
+    "no HTTP": lambda it: it.write(b"SSH-2.0-OpenSSH_9.9\r\n" + it.path.encode()),
+    "hangs": lambda it: time.sleep(HANGS),
+    "hangs in the body": lambda it: it.write(it.head + b"\r\n" + it.whole[: len(it.whole) // 2], pause=HANGS),
+    "dribbles": lambda it: it.write(*(bytes([sign]) for sign in it.head[:30]), pause=HANGS / 20),
+    "elsewhere": lambda it: it.redirect(it.elsewhere()),
+    "elsewhere without a scheme": lambda it: it.redirect(f"//{it.key.replace('/', '')}.example/"),
+    "to a broken address": lambda it: it.redirect("http://[::1"),
+    "to no address": lambda it: it.redirect(""),
+    "on the same host": lambda it: it.redirect(f"/moved{it.path}"),
+    "an older page again": lambda it: it.send_page(lambda before, old, new: before),
+    "an older page with the next cursor": lambda it: it.send_page(lambda before, old, new: old),
+    "shifted pages": lambda it: it.send_page(lambda before, old, new: old[-3:] + new),
+    "echoes the key": _FaultyHandler.echo,
+}
 
 
 # --- a service whose bytes a test writes -----------------------------------------------------------------
@@ -377,10 +305,22 @@ def redirection(status: int, location: bytes) -> bytes:
 class Received:
     """One request as the service received it."""
 
-    method: str
     target: str
     headers: dict[str, str]
-    body: bytes
+
+
+class _RecordingHandler(BaseHTTPRequestHandler):
+    service: RedirectingService
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.service.received.append(Received(self.path, headers))
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # the client may have left
+            self.wfile.write(self.service.reply(self.path))
+
+    do_POST = do_GET
 
 
 class RedirectingService(LocalServer):
@@ -389,20 +329,7 @@ class RedirectingService(LocalServer):
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.reply: Callable[[str], bytes] = lambda target: answer_of({})
-        service = self
-
-        class Handler(SilentHandler):
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                service.received.append(Received(self.command, self.path, headers, body))
-                self.close_connection = True
-                with contextlib.suppress(OSError):  # the client may have left
-                    self.wfile.write(service.reply(self.path))
-
-            do_POST = do_GET
-
-        super().__init__(Handler)
+        super().__init__(_RecordingHandler)
 
 
 @contextlib.contextmanager

@@ -18,15 +18,14 @@ from urllib.parse import quote
 
 import pytest
 
+from citeweave import import_papers
 from citeweave.core.errors import UserError
 from citeweave.core.progress import Reporter
-from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.services.client import Client, HttpOptions, write_records
 from citeweave.corpus.services.openalex import OpenAlex
 from citeweave.corpus.services.semantic_scholar import SemanticScholar
 from citeweave.corpus.services.service import OPENALEX, S2, Service
 
-from .counting import Trial
 from .services import FaultService, MadeUpPaper, MadeUpTime, openalex_answer, semantic_scholar_answer
 
 KEY = "k3y/With+signs=0123456789"
@@ -53,10 +52,10 @@ class Fetch:
         self.stops: list[BaseException | str] = []
 
     def client(self) -> Any:
-        reporter = Reporter(stream=self.told)
-        cache = self.folder / "fetched" / ".answers"
-        http = Client(self.service, cache, LIMITS, reporter=reporter, pause=self.time.pause, clock=self.time)
-        return self._make(http)
+        reporter, cache = Reporter(stream=self.told), self.folder / "fetched" / ".answers"
+        return self._make(
+            Client(self.service, cache, LIMITS, reporter=reporter, pause=self.time.pause, clock=self.time)
+        )
 
     def records(self, name: str, of: Callable[[Any], Iterator[dict[str, Any]]]) -> list[dict[str, Any]]:
         """What a fetch writes in the end, begun again as often as it was stopped."""
@@ -88,15 +87,10 @@ def fetch_all(fetch: Fetch) -> None:
 
 
 def numbers(records: list[dict[str, Any]]) -> list[int]:
-    def number(record: dict[str, Any]) -> int:
-        if "id" in record:
-            return int(record["id"].rpartition("W")[2])
-        if "data" in record:
-            (entry,) = record["data"]
-            return int(entry["citingPaper"]["corpusId"])
-        return int(record["corpusId"])
-
-    return [number(record) for record in records]
+    """Of works of OpenAlex, or of papers of Semantic Scholar, which may stand in a list of one that cites."""
+    papers = [record["data"][0]["citingPaper"] if "data" in record else record for record in records]
+    assert all(len(record.get("data", "x")) == 1 for record in records)
+    return [int(one["id"].rpartition("W")[2]) if "id" in one else one["corpusId"] for one in papers]
 
 
 def check_pace(fetch: Fetch) -> None:
@@ -117,8 +111,7 @@ def check_key(fetch: Fetch, logged: str) -> None:
     escaped = "".join(f"\\u{ord(sign):04x}" for sign in KEY)
     forms = [KEY, quote(KEY), quote(KEY, safe=""), KEY.replace("/", "\\/"), escaped]
     forms.append(escaped.upper().replace("\\U", "\\u"))
-    errors = [text for stop in fetch.stops for text in texts_of(stop)]
-    shown = "\n".join([fetch.told.getvalue(), logged, *errors])
+    shown = "\n".join([fetch.told.getvalue(), logged, *(text for stop in fetch.stops for text in texts_of(stop))])
     assert not [form for form in forms if form in shown]
     for path in fetch.folder.rglob("*"):
         assert KEY not in path.name
@@ -136,19 +129,18 @@ def texts_of(stop: BaseException | str | None) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_fault_schedules(name: str, trial: Trial, tmp_path: Path) -> None:
+def test_fault_schedules(name, trial, tmp_path):
     met, stops, requests = Counter[str](), 0, 0
     for seed in trial.numbers(quick=5, whole=100):
         folder = tmp_path / str(seed)
         with trial.attempt(f"seed {seed} of {name}"):
-            log = io.StringIO()
+            fetch, log = Fetch(name, seed, folder), io.StringIO()
             handler = logging.StreamHandler(log)
             logging.getLogger().addHandler(handler)
-            fetch = Fetch(name, seed, folder)
             try:
                 fetch_all(fetch)
                 corpus = import_papers(folder / "fetched", folder / "corpus").corpus
-                assert sorted(numbers_of(corpus)) == [one.number for one in PAPERS]
+                assert sorted(corpus.titles) == sorted(one.title for one in PAPERS)
                 check_pace(fetch)
                 check_key(fetch, log.getvalue())
                 assert not fetch.faulty.was_followed_elsewhere()
@@ -158,7 +150,3 @@ def test_fault_schedules(name: str, trial: Trial, tmp_path: Path) -> None:
                 met.update(fault for fault in fetch.faulty.met if fault)
                 stops, requests = stops + len(fetch.stops), requests + len(fetch.faulty.met)
     trial.facts |= {"requests": requests, "faults": met.total(), "kinds of faults": len(met), "begun again": stops}
-
-
-def numbers_of(corpus: Any) -> list[int]:
-    return [int(corpus.titles[row].split()[2].removesuffix("th")) for row in range(len(corpus))]

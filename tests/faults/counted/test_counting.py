@@ -1,15 +1,11 @@
 """The counting itself."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from .counting import Trial, read_records
 
 
-def test_what_does_not_hold_is_counted_told_and_fails(tmp_path: Path) -> None:
+def test_what_does_not_hold_is_counted_told_and_fails(tmp_path):
     trial = Trial("a try", is_whole=False)
     for number in trial.numbers(quick=3, whole=9):
         with trial.attempt(f"number {number}"):
@@ -20,11 +16,9 @@ def test_what_does_not_hold_is_counted_told_and_fails(tmp_path: Path) -> None:
     assert (record["tried"], record["held"], len(record["failures"])) == (3, 2, 1)
 
 
-def test_nothing_tried_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="nothing was tried"):
-        Trial("idle", is_whole=True).finish(tmp_path)
-
-
-def test_less_time_than_the_whole_takes_is_a_part() -> None:
+def test_nothing_tried_is_no_success_and_less_time_than_the_whole_takes_is_a_part(tmp_path):
     trial = Trial("an example", is_whole=True, most_seconds=60)
     assert (trial.seconds(quick=10, whole=600), trial.share) == (60, "part")
+    assert sorted(trial.some(range(9), quick=3)) == list(range(9)) and len(trial.some(range(9), quick=3, whole=5)) == 5
+    with pytest.raises(AssertionError, match="nothing was tried"):
+        trial.finish(tmp_path)

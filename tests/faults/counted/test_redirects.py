@@ -7,7 +7,7 @@ is not to be contacted; what would leave the machine is recorded and prevented.
 from __future__ import annotations
 
 import contextlib
-import random
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,12 +22,14 @@ from citeweave.corpus.services.openalex import OpenAlex
 from citeweave.corpus.services.semantic_scholar import SemanticScholar
 from citeweave.corpus.services.service import OPENALEX, S2, Service, ServiceRequest, service_of
 
-from .counting import Trial
+from .counting import one_line
 from .services import MadeUpTime, Received, RedirectingService, answer_of, contacts, redirection
 
 KEY = "k3y/With+signs=0123456789"
 KEY_SPELLINGS = (KEY, quote(KEY), quote(KEY, safe=""))
 SERVICES = {"openalex": OPENALEX, "s2": S2}
+CLIENTS: dict[str, Any] = {"openalex": OpenAlex, "s2": SemanticScholar}
+STATUSES = (301, 302, 303, 307, 308)
 LIMITS = HttpOptions(timeout=20, deadline=20, tries=2)
 REQUESTS = {
     "GET": ServiceRequest("/works", {"filter": "doi:10.1/a"}),
@@ -62,14 +64,6 @@ SAME_PLACE = (
 """Addresses of the service itself, which may be followed."""
 
 
-@pytest.fixture(scope="module")
-def other() -> Iterator[RedirectingService]:
-    """The listener whom nobody has a reason to contact."""
-    made = RedirectingService()
-    yield made
-    made.close()
-
-
 def client_of(service: Service, base: str) -> Client:
     time = MadeUpTime()
     return Client(replace(service, base=base, key=KEY), None, LIMITS, pause=time.pause, clock=time)
@@ -80,67 +74,53 @@ def ask(client: Client, request: ServiceRequest) -> str:
     try:
         client.fetch(request)
     except UserError as error:
-        message = str(error)
-        assert message.isprintable() and len(message) < 600, f"more than one short line: {message[:600]!r}"
+        message = one_line(error, 600)
         assert not [spelling for spelling in KEY_SPELLINGS if spelling in message], message
         return message
     return ""
 
 
-def check_alone(contacted: set[tuple[str, int]], service: RedirectingService, other: RedirectingService) -> None:
+@contextlib.contextmanager
+def alone(service: RedirectingService, other: RedirectingService) -> Iterator[set[tuple[str, int]]]:
+    """What happens inside contacts the service alone, and sends no header that somebody else wrote."""
+    service.received.clear()
+    other.received.clear()
+    with contacts(service.port, other.port) as contacted:
+        yield contacted
     assert not other.received, f"the listener received {other.received[0]}"
     assert contacted <= {("127.0.0.1", service.port)}, f"contacted {contacted}"
     assert not any("x-injected" in one.headers for one in service.received), "a header was injected"
 
 
-def written(location: str, service: RedirectingService, other: RedirectingService) -> bytes:
-    ports = {"own": service.port, "other": other.port}
-    return location.format(**ports, key=quote(KEY, safe=""), long="x" * 50_000).encode("latin-1")
-
-
-def test_redirections(trial: Trial, service: RedirectingService, other: RedirectingService) -> None:
+def test_redirections(trial, services):
     """A redirection to another scheme, host or port, in any spelling, is refused by name; the key goes to the service alone."""
-    statuses = (301, 302, 303, 307, 308)
-    places = [(place, place in SAME_PLACE) for place in (*ELSEWHERE, *SAME_PLACE)]
-    tries = [(*place, status, name) for place in places for status in statuses for name in SERVICES]
-    random.Random(0).shuffle(tries)
-    refused = 0
-    for number in trial.numbers(quick=250, whole=len(tries)):
-        location, is_same_place, status, name = tries[number]
+    service, other = services
+    told = {"own": service.port, "other": other.port, "key": quote(KEY, safe=""), "long": "x" * 50_000}
+    places, refused = (*ELSEWHERE, *SAME_PLACE), 0
+    tries = [(place, status, name) for place in places for status in STATUSES for name in SERVICES]
+    for number, (location, status, name) in enumerate(trial.some(tries, quick=250)):
         with trial.attempt(f"{status} of {name} to {location!r}"):
-            place, first = written(location, service, other), True
-            service.received.clear()
-            other.received.clear()
-
-            def reply(target: str, place: bytes = place, status: int = status) -> bytes:
-                nonlocal first
-                first, is_first = False, first
-                return redirection(status, place) if is_first else answer_of({})
-
-            service.reply = reply
-            request = REQUESTS["POST" if number % 2 else "GET"]
-            with contacts(service.port, other.port) as contacted:
-                message = ask(client_of(SERVICES[name], service.base), request)
-            check_alone(contacted, service, other)
-            if not is_same_place and message:
+            replies = iter([redirection(status, location.format(**told).encode("latin-1"))])
+            service.reply = lambda target, replies=replies: next(replies, answer_of({}))
+            with alone(service, other):
+                message = ask(client_of(SERVICES[name], service.base), REQUESTS["POST" if number % 2 else "GET"])
+            if location not in SAME_PLACE and message:
                 assert "redirects to another address" in message, message
                 assert len(service.received) == 1, f"{len(service.received)} requests"
             refused += bool(message)
     trial.facts |= {"refused": refused, "addresses": len(places)}
 
 
-def test_circles(trial: Trial, service: RedirectingService, other: RedirectingService) -> None:
+def test_circles(trial, services):
     """Redirections without end on the service's own host are followed a few times, then refused."""
-    for status in (301, 302, 303, 307, 308):
-        for step in ("/again", "?again", "../again", "/a{}", "/{}/../{}"):
+    service, _ = services
+    for status in STATUSES:
+        for step in ("/again", "?again", "../again", "/a{0}", "/{0}/../{0}"):
             with trial.attempt(f"{status} to {step}"):
-                service.received.clear()
-                service.reply = lambda target, step=step, status=status: redirection(
-                    status, step.format(*[len(service.received)] * 2).encode()
-                )
-                with contacts(service.port) as contacted:
+                places = (step.format(number).encode() for number in itertools.count())
+                service.reply = lambda target, places=places, status=status: redirection(status, next(places))
+                with alone(*services):
                     message = ask(client_of(S2, service.base), REQUESTS["GET"])
-                check_alone(contacted, service, other)
                 assert "redirects in circles" in message and len(service.received) <= 5, message
 
 
@@ -158,29 +138,23 @@ GOOD_BASES = tuple(f"{start}127.0.0.1:{{own}}{end}" for start, end in (("http://
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_odd_addresses(
-    name: str, trial: Trial, service: RedirectingService, other: RedirectingService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_addresses(name, trial, services, monkeypatch):
     """An address in the environment that cannot be meant is refused in one line that names the variable, before any request."""
+    service, other = services
     service.reply = lambda target: answer_of({})
-    variables = SERVICES[name].base_variable, SERVICES[name].key_variable
-    monkeypatch.setenv(variables[1], KEY)
+    variable = SERVICES[name].base_variable
+    monkeypatch.setenv(SERVICES[name].key_variable, KEY)
     for base in (*ODD_BASES, *GOOD_BASES):
         with trial.attempt(repr(base[:100])):
-            service.received.clear()
-            monkeypatch.setenv(variables[0], base.format(own=service.port, other=other.port))
-            message = ""
-            with contacts(service.port, other.port) as contacted:
+            monkeypatch.setenv(variable, base.format(own=service.port, other=other.port))
+            with alone(*services) as contacted:
                 try:
                     message = ask(client_of(service_of(name), service_of(name).base), REQUESTS["GET"])
                 except UserError as error:
-                    message = str(error)
-            if base in GOOD_BASES:
-                check_alone(contacted, service, other)
-                assert not message and len(service.received) == 1
-                continue
-            assert not contacted and not service.received, f"contacted {contacted}"
-            assert variables[0] in message and message.isprintable() and len(message) < 600, message[:600]
+                    message = one_line(error, 600)
+            is_good = base in GOOD_BASES
+            assert len(service.received) == is_good == len(contacted), f"contacted {contacted}"
+            assert not message if is_good else variable in message
 
 
 PAYLOADS = (
@@ -230,21 +204,16 @@ ASKED: dict[str, Callable[[Any, str], Any]] = {
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_payloads_in_answers_and_ids(
-    name: str, trial: Trial, service: RedirectingService, other: RedirectingService
-) -> None:
+def test_payloads_in_answers_and_ids(name, trial, services):
     """Cursors and ids of strangers stay in their parameter: no other path, no other parameter, no header, no other host."""
-    kind = OpenAlex if name == "openalex" else SemanticScholar
-    requests = 0
+    (service, other), requests = services, 0
     for template in PAYLOADS:
         payload = template.format(other=other.port)
         for asked, fetch in ASKED.items():
             with trial.attempt(f"{asked}: {payload[:60]!r}"):
-                service.received.clear()
                 service.reply = lambda target, payload=payload: answer_of(page_with(payload, name, target))
-                with contacts(service.port, other.port) as contacted, contextlib.suppress(UserError):
-                    fetch(kind(client_of(SERVICES[name], service.base)), payload)
-                check_alone(contacted, service, other)
+                with alone(*services), contextlib.suppress(UserError):
+                    fetch(CLIENTS[name](client_of(SERVICES[name], service.base)), payload)
                 queries = [check_request(one, name) for one in service.received]
                 cursors = {query.get("cursor") or query.get("token") for query in queries} - {None, "*"}
                 assert cursors <= {payload.encode("utf-8", "replace").decode()}, f"the cursor {cursors}"
@@ -253,12 +222,11 @@ def test_payloads_in_answers_and_ids(
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_cursors_without_end(name: str, trial: Trial, service: RedirectingService) -> None:
+def test_cursors_without_end(name, trial, services):
     """A list that repeats its records behind ever new cursors ends, with every record once."""
-    kind = OpenAlex if name == "openalex" else SemanticScholar
+    service, _ = services
     for count in (None, 0, 3, 10**9, -1, "many", True):
         with trial.attempt(f"count {count}"):
-            service.received.clear()
 
             def reply(target: str, count: Any = count) -> bytes:
                 assert len(service.received) < 20, "it never ends"
@@ -271,8 +239,8 @@ def test_cursors_without_end(name: str, trial: Trial, service: RedirectingServic
                 return answer_of({"meta": meta, "results": works, "data": papers, "token": cursor, "total": count})
 
             service.reply, records = reply, []
-            with contacts(service.port), contextlib.suppress(UserError):
-                for record in kind(client_of(SERVICES[name], service.base)).search("moths", 1000):
+            with alone(*services), contextlib.suppress(UserError):
+                for record in CLIENTS[name](client_of(SERVICES[name], service.base)).search("moths", 1000):
                     records.append(record)
             assert len(records) == len({str(record) for record in records}) <= 2
             assert len(service.received) < 10, f"{len(service.received)} requests"
