@@ -1,7 +1,9 @@
 """A tiny folder of every suite, all about the same twenty papers, vectors of them, and what tests of suites share."""
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import pytest
 
 from citeweave import Corpus
 from citeweave.corpus.ingest import import_papers
+from citeweave.encoders.aspects import AspectHeads, save_heads
+
+from ..conftest import VOCABULARY
 
 PAPERS = [f"p{number:02d}" for number in range(20)]
 FACETS = ("background", "method", "result")
@@ -88,14 +93,27 @@ PAIRS = [
 LISTS = {query: {"bm25": PAPERS[6:9], "true": PAPERS[9:12]} for query in PAPERS[:3]}
 
 
+_DRAW = np.random.default_rng(1)
+
+
+def sentences(count: int) -> list[str]:
+    """Of words that small models know and can tell apart."""
+    return [" ".join(_DRAW.choice(VOCABULARY.split(), 6)) for _ in range(count)]
+
+
 def folds(facet: str) -> dict[str, list[str]]:
     first, second = [f"p00_{facet}"], [f"p01_{facet}", f"p02_{facet}"]
     return {"fold1_dev": first, "fold2_dev": second, "fold1_test": second, "fold2_test": first}
 
 
 def aspire(name: str) -> dict[str, Any]:
+    """With titles that must not become markup."""
+    papers = [
+        {"paper_id": paper, "title": f"On {paper} </title><script>", "abstract": sentences(1 + at % 4)}
+        for at, paper in enumerate(PAPERS)
+    ]
     return {
-        f"abstracts-{name}.jsonl": [{"paper_id": p, "title": f"On {p}", "abstract": ["One.", "Two."]} for p in PAPERS],
+        f"abstracts-{name}.jsonl": papers,
         f"test-pid2anns-{name}.json": POOLS,
         f"{name}-evaluation_splits.json": {"dev": PAPERS[:1], "test": PAPERS[1:3]},
     }
@@ -122,8 +140,7 @@ FOLDERS: dict[str, dict[str, Any]] = {
     },
     "csfcube": {
         "abstracts-csfcube-preds.jsonl": [
-            {"paper_id": p, "title": f"On {p}", "abstract": ["One.", "Two.", "Three."], "pred_labels": LABELS}
-            for p in PAPERS
+            {"paper_id": p, "title": f"On {p}", "abstract": sentences(3), "pred_labels": LABELS} for p in PAPERS
         ],
         "evaluation_splits.json": {facet: folds(facet) for facet in FACETS},
         **{f"test-pid2anns-csfcube-{facet}.json": POOLS for facet in FACETS},
@@ -155,3 +172,53 @@ def vectors() -> dict[str, list[float]]:
     """A vector of every paper: its topic, and some noise."""
     rng = np.random.default_rng(5)
     return {paper: [topic(paper), 1 - topic(paper), *rng.normal(0, 0.3, 4).round(3).tolist()] for paper in PAPERS}
+
+
+@pytest.fixture(scope="session")
+def aspect_model(bert, tmp_path_factory) -> Path:
+    """A small model with a head for every facet."""
+    folder, draw = shutil.copytree(bert, tmp_path_factory.mktemp("aspects") / "model"), np.random.default_rng(0)
+    layers = {name: ((draw.normal(size=(8, 32)).astype("f4"), draw.normal(size=8).astype("f4")),) for name in FACETS}
+    save_heads(folder, AspectHeads(FACETS, layers))
+    return folder
+
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "\"quotes\" and 'single' & <b onmouseover=alert(1)>",
+    "<!-- line\u2028 and\u2029 paragraph \u202e\n turned -->",
+    "\U0001f468\u200d\U0001f52c emoji \ud800 lone",
+    "a very long title " * 40,
+]
+VOID = {"meta", "br", "input", "img", "hr", "link"}
+
+
+class Page(HTMLParser):
+    """Fails on tags that do not match; keeps elements, texts, attributes, and scripts by their id."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open, self.tags, self.texts, self.scripts = list[str](), list[str](), list[str](), dict[str, str]()
+        self.attributes: list[tuple[str, str, str]] = []
+        page.encode()
+        self.feed(page)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self._id = dict(attrs).get("id") or "code"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+        if self.open and self.open[-1] == "script":
+            self.scripts[self._id] = self.scripts.get(self._id, "") + data

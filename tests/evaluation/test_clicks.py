@@ -14,14 +14,6 @@ from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
 from citeweave.evaluation import click_data, click_ranker
 from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
-from citeweave.evaluation.click_ranker import (
-    ClickTriplets,
-    Ranker,
-    RankerRecipe,
-    click_triplet_rows,
-    pair_features,
-    train_ranker,
-)
 from citeweave.evaluation.clicks import ClickResult, evaluate_clicks, recommend
 
 from .conftest import write_files
@@ -211,7 +203,7 @@ def test_features_are_those_of_the_definitions(monkeypatch):
     queries, candidates = rng.choice(names, 200).tolist(), rng.choice(names, 200).tolist()
     pairs = list(zip(queries, candidates, strict=True))
     metadata, features = Metadata.of(papers.items()), click_ranker.FEATURES
-    found = pair_features(queries, candidates, metadata, Table(vectors, 4))
+    found = click_ranker.pair_features(queries, candidates, metadata, Table(vectors, 4))
     assert len(features) == 11 and found.matrix.dtype == np.float32
     np.testing.assert_allclose(found.matrix, [plain_features(*pair, papers, vectors) for pair in pairs], atol=1e-6)
     assert (found.matrix.any(axis=0) == [name != "place" for name in features]).all(), "every other feature is tested"
@@ -219,17 +211,17 @@ def test_features_are_those_of_the_definitions(monkeypatch):
     assert found.zero_vectors == {"p3"}
     assert found.has_vectors.tolist() == [q in vectors and c in vectors for q, c in pairs]
     monkeypatch.setattr(click_ranker, "_FEATURE_BLOCK", 7)
-    again = pair_features(queries, candidates, metadata, Table(vectors, 4))
+    again = click_ranker.pair_features(queries, candidates, metadata, Table(vectors, 4))
     assert np.array_equal(again.matrix, found.matrix) and again.without_vector == found.without_vector
 
 
 def test_vectors_that_are_not_finite_and_titles_that_are_empty_share_nothing():
     vectors = {"q": [1.0, 0], "a": [np.inf, 0], "b": [0, np.nan], "c": [3e38, 0]}
     table = Table({name: np.array(vector) for name, vector in vectors.items()}, 2)
-    found = pair_features(["q"] * 3, ["a", "b", "c"], Metadata.of([]), table)
+    found = click_ranker.pair_features(["q"] * 3, ["a", "b", "c"], Metadata.of([]), table)
     assert found.matrix[:, 3].tolist() == [0, 0, 1] and found.has_vectors.tolist() == [False, False, True]
     assert found.without_vector == {"a", "b"} and found.without_metadata == {"q", "a", "b", "c"}
-    untitled = pair_features(["a"], ["b"], Metadata.of([("a", {}), ("b", {"title": None})]), NOTHING)
+    untitled = click_ranker.pair_features(["a"], ["b"], Metadata.of([("a", {}), ("b", {"title": None})]), NOTHING)
     assert not untitled.matrix.any()
 
 
@@ -278,24 +270,24 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
 def test_triplets_are_the_first_ten_others():
     papers = [f"p{i}" for i in range(14)]
     clicks = ClickLog.of([("q", "p2", papers), ("r", "p0", ["p0"]), ("s", "p1", ["p1", "p0", "p1"])])
-    clicked, others = click_triplet_rows(clicks)
+    clicked, others = click_ranker.click_triplet_rows(clicks)
     assert clicked.tolist() == [2] * 10 + [15] and others.tolist() == [0, 1, *range(3, 11), 16]
 
 
-def random_triplets(number: int, seed: int = 0) -> ClickTriplets:
+def random_triplets(number: int, seed: int = 0) -> click_ranker.ClickTriplets:
     """The clicked paper has the higher number 3; the rest is noise."""
     rng = np.random.default_rng(seed)
     pairs = rng.random((2, number, 11)).astype(np.float32)
     swap = pairs[0, :, 3] < pairs[1, :, 3]
     pairs[:, swap] = pairs[::-1, swap]
-    return ClickTriplets(pairs[0], pairs[1], np.full(number, 0.5, np.float32))
+    return click_ranker.ClickTriplets(pairs[0], pairs[1], np.full(number, 0.5, np.float32))
 
 
 def test_training_is_that_of_torch(torch):
     """The same start, one batch an epoch, no dropout: torch's own layers, loss and clipping reach the same weights."""
     weights = np.random.default_rng(1).uniform(0.3, 2, 100).astype(np.float32)
     data = replace(random_triplets(100), propensities=weights)
-    start = train_ranker(data, recipe=RankerRecipe(epochs=0))
+    start = click_ranker.train_ranker(data, recipe=click_ranker.RankerRecipe(epochs=0))
     assert start.epoch == 0 and np.abs(start.inner).max() <= 11**-0.5 and np.abs(start.outer).max() <= 50**-0.5
     net = torch.nn.Sequential(torch.nn.Linear(11, 50), torch.nn.ReLU(), torch.nn.Linear(50, 1), torch.nn.Sigmoid())
     values = start.inner.T, start.inner_bias, start.outer[None], [start.outer_bias]
@@ -312,50 +304,52 @@ def test_training_is_that_of_torch(torch):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    ranker = train_ranker(data, recipe=RankerRecipe(epochs=20, dropout=0.0))
+    ranker = click_ranker.train_ranker(data, recipe=click_ranker.RankerRecipe(epochs=20, dropout=0.0))
     assert ranker.train_losses == pytest.approx(losses, abs=1e-5)
     np.testing.assert_allclose(ranker.inner, net[0].weight.detach().numpy().T, atol=1e-4)
     np.testing.assert_allclose(ranker.scores(data.clicked), net(clicked).detach().numpy()[:, 0], atol=1e-4)
     loud = replace(data, propensities=np.full(100, 1e-4, np.float32))  # derivatives are cut
-    free = train_ranker(loud, recipe=RankerRecipe(epochs=3, clip=1e9))
-    assert not np.allclose(train_ranker(loud, recipe=RankerRecipe(epochs=3)).inner, free.inner, atol=1e-6)
+    free = click_ranker.train_ranker(loud, recipe=click_ranker.RankerRecipe(epochs=3, clip=1e9))
+    assert not np.allclose(
+        click_ranker.train_ranker(loud, recipe=click_ranker.RankerRecipe(epochs=3)).inner, free.inner, atol=1e-6
+    )
 
 
-def same(one: Ranker, other: Ranker) -> bool:
+def same(one: click_ranker.Ranker, other: click_ranker.Ranker) -> bool:
     return np.array_equal(one.inner, other.inner) and one.outer_bias == other.outer_bias
 
 
 def test_a_seed_is_a_ranker_whatever_the_threads(torch):
     data = random_triplets(300)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    one = train_ranker(data, seed=7)
+    one = click_ranker.train_ranker(data, seed=7)
     torch.manual_seed(99)
     torch.set_num_threads(2)
     try:
-        assert same(one, train_ranker(data, seed=7)) and torch.get_num_threads() == 2
+        assert same(one, click_ranker.train_ranker(data, seed=7)) and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
         torch.set_rng_state(before)
-    assert not same(one, train_ranker(data, seed=8))
+    assert not same(one, click_ranker.train_ranker(data, seed=8))
     with pytest.raises(UserError, match="no order to learn"):
-        train_ranker(random_triplets(0))
+        click_ranker.train_ranker(random_triplets(0))
 
 
 def test_the_epoch_of_the_lowest_validation_loss_is_kept(torch):
     data = random_triplets(300)
-    upside_down = ClickTriplets(data.others, data.clicked, data.propensities)
-    ranker = train_ranker(data, upside_down)
+    upside_down = click_ranker.ClickTriplets(data.others, data.clicked, data.propensities)
+    ranker = click_ranker.train_ranker(data, upside_down)
     assert len(ranker.val_losses) == 5 and ranker.epoch == 1 + int(np.argmin(ranker.val_losses)) < 5
-    assert same(ranker, train_ranker(data, recipe=RankerRecipe(epochs=ranker.epoch)))
-    stopped = train_ranker(data, upside_down, recipe=RankerRecipe(epochs=50, patience=2))
+    assert same(ranker, click_ranker.train_ranker(data, recipe=click_ranker.RankerRecipe(epochs=ranker.epoch)))
+    stopped = click_ranker.train_ranker(data, upside_down, recipe=click_ranker.RankerRecipe(epochs=50, patience=2))
     assert len(stopped.val_losses) == stopped.epoch + 2
-    agreeing = train_ranker(data, random_triplets(100, seed=5))
+    agreeing = click_ranker.train_ranker(data, random_triplets(100, seed=5))
     assert agreeing.epoch == 5 and agreeing.val_losses[-1] < agreeing.val_losses[0]
 
 
 def test_equal_papers_have_equal_scores(monkeypatch):
     rng = np.random.default_rng(0)
-    ranker = Ranker(rng.normal(size=(11, 50)), rng.normal(size=50), rng.normal(size=50), 0.1, 1, (), ())
+    ranker = click_ranker.Ranker(rng.normal(size=(11, 50)), rng.normal(size=50), rng.normal(size=50), 0.1, 1, (), ())
     rows = rng.random((5, 11)).astype(np.float32)
     scores = ranker.scores(np.tile(rows, (1000, 1))).reshape(1000, 5)
     assert (scores == scores[0]).all() and scores.dtype == np.float64
@@ -412,7 +406,7 @@ def test_a_planted_taste_is_learned(log, learned):
     assert learned.metrics["adj-NDCG"] > 0.7 > 0.6 > blind.metrics["adj-NDCG"] > chance - 0.06
     assert learned.metrics["adj-P@1"] > 2 * blind.metrics["adj-P@1"] and learned.metrics["accuracy"] > 0.8
     queries = [clicks.queries[click] for click in clicks.owners]
-    cosines = pair_features(queries, clicks.shown, Metadata.of([]), vectors).matrix[:, 3]
+    cosines = click_ranker.pair_features(queries, clicks.shown, Metadata.of([]), vectors).matrix[:, 3]
     by_cosine = evaluate_clicks(clicks, cosines, PROPENSITIES).metrics()
     assert learned.metrics["adj-NDCG"] > by_cosine["adj-NDCG"] - 0.05, "nearly as good as the planted taste itself"
 
@@ -451,7 +445,7 @@ def test_what_is_missing_is_counted_and_wrong(log, learned):
 def test_short_logs_and_deep_clicks_are_counted(torch):
     deep = ClickLog.of([("q", "c", ["a", "b", "c"]), ("r", "a", ["a"])])
     data = ClickData(deep, None, deep, np.array([1.5, 0.5]), Metadata.of([("a", {"title": "A"})]))
-    result = recommend(data, Table({"a": np.zeros(3)}, 3), recipe=RankerRecipe(epochs=1))
+    result = recommend(data, Table({"a": np.zeros(3)}, 3), recipe=click_ranker.RankerRecipe(epochs=1))
     assert result.coverage == {
         **{"clicks": 2, "training clicks": 2, "validation clicks": 0, "training triplets": 2, "papers": 5},
         **{"clicks deeper than the propensities": 2, "papers without vector": 4, "papers without metadata": 4},

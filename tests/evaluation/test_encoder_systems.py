@@ -1,7 +1,6 @@
 """Aspect spaces: what heads project, which space answers which query, one reading for all, and what is refused."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from citeweave.cli import main
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.aspects import AspectHeads, save_heads
+from citeweave.encoders.aspects import AspectHeads
 from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace, aspect_spaces
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
 from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
@@ -22,14 +21,12 @@ from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
 
-from .conftest import grades_of, lines
+from .conftest import FACETS, grades_of
 
-VOCABULARY = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
-NAMES = ("background", "method", "result")
 RULE = RankingRule(metrics=("map",), distance="cosine")
 
 
-def picking(size: int, names: Sequence[str] = NAMES) -> AspectHeads:
+def picking(size: int, names: Sequence[str] = FACETS) -> AspectHeads:
     """The head of the n-th aspect keeps the n-th pair of coordinates."""
     rows = np.eye(size, dtype=np.float32)
     zeros = np.zeros(2, np.float32)
@@ -75,7 +72,7 @@ def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -
 def test_every_query_is_answered_in_its_own_space(papers):
     texts, codes, encoder = papers
     spaces = aspect_spaces(EncoderSystem(encoder), picking(6))
-    for facets in (NAMES, ("problem", "method", "finding")):
+    for facets in (FACETS, ("problem", "method", "finding")):
         task = faceted(texts, codes, facets)
         found = {name: run_ranking(task, system, "", "wrong").metrics["map"] for name, system in spaces.items()}
         assert found["matching"] == pytest.approx(100)
@@ -106,7 +103,7 @@ def test_papers_without_vectors_stay_so_in_a_space():
 
 def test_matching_says_what_it_lacks(papers):
     texts, codes, encoder = papers
-    task = faceted(texts, codes, NAMES)
+    task = faceted(texts, codes, FACETS)
     system = MatchingSpace(EncoderSystem(encoder), picking(6, ("background", "method")))
     with pytest.raises(UserError, match="ask about 'result', but counting has the spaces background, method"):
         run_ranking(task, system, "", "wrong")
@@ -115,47 +112,31 @@ def test_matching_says_what_it_lacks(papers):
         run_ranking(plain, system, "", "wrong")
 
 
-@pytest.fixture(scope="module")
-def model(bert, tmp_path_factory) -> Path:
-    folder, rng = shutil.copytree(bert, tmp_path_factory.mktemp("aspects") / "model"), np.random.default_rng(0)
-    layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in NAMES}
-    save_heads(folder, AspectHeads(NAMES, layers))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def csfcube(folders, tmp_path_factory) -> Path:
-    """With abstracts that the small model can tell apart."""
-    folder = shutil.copytree(folders["csfcube"], tmp_path_factory.mktemp("csfcube") / "csfcube")
-    path, words, rng = folder / "abstracts-csfcube-preds.jsonl", VOCABULARY.split(), np.random.default_rng(1)
-    papers = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text(lines({**p, "abstract": [" ".join(rng.choice(words, 6)) for _ in range(3)]} for p in papers))
-    return folder
-
-
-def test_every_space_of_a_model_in_one_go(model, csfcube, folders, tmp_path):
+def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):
+    model, csfcube = aspect_model, folders["csfcube"]
     spaces = open_spaces(str(model), OpeningOptions(device="cpu", cache=tmp_path / "cache"))
     reports = evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "csfcube")
-    assert list(reports) == ["encoder", *NAMES, "all", "matching"]
+    assert list(reports) == ["encoder", *FACETS, "all", "matching"]
     assert len(list((tmp_path / "cache/vectors").iterdir())) == 1  # papers were read once
-    for facet in NAMES:
+    for facet in FACETS:
         # the queries of a facet are answered in its space and in no other
         assert reports["matching"].metrics[f"{facet}.map"] == pytest.approx(reports[facet].metrics[f"{facet}.map"])
-    assert len({reports[space].metrics["all.map"] for space in (*NAMES, "matching")}) == 4
+    assert len({reports[space].metrics["all.map"] for space in (*FACETS, "matching")}) == 4
     alone = open_system(str(model), OpeningOptions(device="cpu", aspect="method"))
     again = evaluate(alone, read_suite("csfcube", csfcube), tmp_path / "alone")
     assert again.metrics == pytest.approx(reports["method"].metrics)
     assert again.name == "model (method)"
     # a suite of classes and pools without facets: probes work in every space, and nothing is matched
     found = evaluate_spaces(spaces, read_suite("scidocs", folders["scidocs"]), tmp_path / "scidocs")
-    assert list(found) == ["encoder", *NAMES, "all"] and all("mag.f1" in report.metrics for report in found.values())
+    assert list(found) == ["encoder", *FACETS, "all"] and all("mag.f1" in report.metrics for report in found.values())
     with pytest.raises(EmptyResultError, match="can do no task of scidocs: .*asks? about none"):
         evaluate(spaces["matching"], read_suite("scidocs", folders["scidocs"]), tmp_path / "none")
     with pytest.raises(UserError, match="holds a report, but the reports of all spaces need a folder of their own"):
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
 
 
-def test_the_command(model, bert, csfcube, tmp_path, capsys, monkeypatch):
+def test_the_command(aspect_model, bert, folders, tmp_path, capsys, monkeypatch):
+    model, csfcube = aspect_model, folders["csfcube"]
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
     def run(system: str | Path, *more: str) -> str:
@@ -169,7 +150,7 @@ def test_the_command(model, bert, csfcube, tmp_path, capsys, monkeypatch):
     assert found["matching"]["metrics"] == found["method"]["metrics"]
     assert found["all"]["model"]["dimension"] == 24
     table = run(model, "--aspect", "every", "--task", "method").splitlines()
-    assert table[1].split() == ["encoder", *NAMES, "all", "matching"]
+    assert table[1].split() == ["encoder", *FACETS, "all", "matching"]
     assert float(table[2].split()[3]) == pytest.approx(found["method"]["metrics"]["method.map"], abs=0.01)
     assert "--aspect is 'metod'; it must be one of all, background" in run(model, "--aspect", "metod")
     assert "has no aspect heads" in run(bert, "--aspect", "method")

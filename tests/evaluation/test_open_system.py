@@ -23,6 +23,7 @@ from citeweave.evaluation.tasks import NoTextsError, Pools, TaskTexts
 from citeweave.vectors.sentence_vectors import new_sentence_vectors
 from citeweave.vectors.vectors import new_vectors
 
+from ..encoders.conftest import LetterCounts
 from .conftest import lines, write_files
 
 IDS = ["a", "b", "c"]
@@ -228,18 +229,18 @@ def test_sentence_vectors_of_a_folder(tmp_path):
         choose_distance(system, "cosine", "l2")
 
 
-class Letters:
-    """An encoder of three numbers: how often a, b and c occur; the letter n makes NaN."""
+class Letters(LetterCounts):
+    """Scaled counts; the letter n makes NaN."""
 
     def __init__(self, scale: float = 1.0, name: str = "letters", revision: str = "1") -> None:
-        self.read, self._scale, self.name, self.revision, self.dimension = 0, scale, name, revision, 3
+        super().__init__()
+        self.scale, self.name, self.revision = scale, name, revision
 
     def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> np.ndarray:
-        self.read += len(texts)
-        counts = np.array([[text.count(letter) for letter in "abc"] for text in texts], np.float32)
+        counts = super().encode(texts)
         counts[["n" in text for text in texts]] = np.nan
         with np.errstate(invalid="ignore"):
-            return np.asarray(counts * np.float32(self._scale))
+            return np.asarray(counts * np.float32(self.scale))
 
 
 LETTERS = TaskTexts(["p", "q", "r", "s", "t"], ["ab", "", "xyz", "an", "c"], ["", "", "", "", "cc"])

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -22,26 +21,8 @@ from citeweave.core.randomness import stream
 from citeweave.evaluation import paper_map
 from citeweave.evaluation.html import one_line
 from citeweave.evaluation.metrics import map_quality
-from citeweave.evaluation.paper_map import (
-    MAX_TOPICS,
-    MIN_T_SNE_PAPERS,
-    NO_TOPIC,
-    MapData,
-    draw_preview,
-    map_as_page,
-    map_script,
-    number_topics,
-    pack_points,
-    project_papers,
-)
 
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "<!-- \" ' & -->",
-    "a\u2028b\nc\u2029d",
-    "\U0001f9ea \ud800",
-    "long " * 99,
-]
+from .conftest import HOSTILE, Page
 
 
 def clusters(papers: int = 90, topics: int = 3) -> tuple[np.ndarray, list[str]]:
@@ -52,34 +33,13 @@ def clusters(papers: int = 90, topics: int = 3) -> tuple[np.ndarray, list[str]]:
     return matrix.astype(np.float32), [f"topic {number}" for number in which]
 
 
-class Scripts(HTMLParser):
-    """The contents of a page's scripts by their id."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found, self.tags, self._open = dict[str, str](), list[str](), ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self._open = dict(attrs).get("id") or "code" if tag == "script" else ""
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            self.found[self._open] = self.found.get(self._open, "") + data
-
-
 def unpacked(page: str) -> tuple[dict[str, Any], np.ndarray, list[str], list[str]]:
     """What a browser reads: the data, (n, 2) places, and the topic and title of each point."""
-    scripts = Scripts(page)
-    data = json.loads(scripts.found["data"])
+    scripts = Page(page).scripts
+    data = json.loads(scripts["data"])
     xy = np.frombuffer(base64.b64decode(data["xy"]), "<u2").reshape(-1, 2)
     topics = [data["topics"][number][0] for number in base64.b64decode(data["topic"])]
-    return data, xy, topics, json.loads(scripts.found["titles"]).split("\n")
+    return data, xy, topics, json.loads(scripts["titles"]).split("\n")
 
 
 @pytest.fixture(scope="module", params=["openTSNE", "scikit-learn"])
@@ -94,9 +54,9 @@ def engine(request) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made(engine) -> MapData:
+def made(engine) -> paper_map.MapData:
     matrix, labels = clusters()
-    return project_papers(matrix, labels, [f"paper {row}" for row in range(len(matrix))], seed=1)
+    return paper_map.project_papers(matrix, labels, [f"paper {row}" for row in range(len(matrix))], seed=1)
 
 
 def test_papers_of_a_topic_lie_together(made):
@@ -108,36 +68,40 @@ def test_papers_of_a_topic_lie_together(made):
     shuffled = stream(0, "shuffled topics").permutation(made.labels)
     assert map_quality(made.xy, shuffled).homogeneity < 0.2
     matrix, labels = clusters()
-    again = project_papers(4 * matrix, labels, labels, seed=1)  # lengths do not matter to a cosine
+    again = paper_map.project_papers(4 * matrix, labels, labels, seed=1)  # lengths do not matter to a cosine
     assert np.array_equal(again.xy, made.xy)
-    assert not np.array_equal(project_papers(matrix, labels, labels, seed=2).xy, made.xy)
+    assert not np.array_equal(paper_map.project_papers(matrix, labels, labels, seed=2).xy, made.xy)
 
 
-@pytest.mark.parametrize("papers", [1, 2, 3, 6, MIN_T_SNE_PAPERS - 1])
+@pytest.mark.parametrize("papers", [1, 2, 3, 6, paper_map.MIN_T_SNE_PAPERS - 1])
 @pytest.mark.parametrize("dimension", [1, 2, 12])
 def test_few_papers_are_placed_by_principal_components(papers, dimension):
     matrix = stream(0, "few", papers).normal(size=(papers, dimension))
-    found = project_papers(matrix, [("a", "b")[row % 2] for row in range(papers)], ["t"] * papers)
+    found = paper_map.project_papers(matrix, [("a", "b")[row % 2] for row in range(papers)], ["t"] * papers)
     assert found.xy.shape == (papers, 2) and np.isfinite(found.xy).all() and "principal" in found.note
     assert math.isnan(found.homogeneity) == (papers < 5) and paper_map.MIN_MEASURED_POINTS == 5
-    map_as_page(found)
-    draw_preview(found)
-    one, none = (project_papers(matrix, [label] * papers, ["t"] * papers, reporter=QUIET) for label in ("one", ""))
+    paper_map.map_as_page(found)
+    paper_map.draw_preview(found)
+    one, none = (
+        paper_map.project_papers(matrix, [label] * papers, ["t"] * papers, reporter=QUIET) for label in ("one", "")
+    )
     assert math.isnan(one.homogeneity) and math.isnan(none.completeness)  # measured only where there are two topics
 
 
 def test_the_smallest_map_by_t_sne_is_finite(engine):
-    matrix, labels = clusters(MIN_T_SNE_PAPERS, 2)
+    matrix, labels = clusters(paper_map.MIN_T_SNE_PAPERS, 2)
     matrix[3:9] = matrix[3]  # papers on one spot
     matrix[0] = 0
-    found = project_papers(matrix, labels, labels)
+    found = paper_map.project_papers(matrix, labels, labels)
     assert np.isfinite(found.xy).all() and "1 papers have a vector of zeros" in found.note
 
 
 def test_a_sample_keeps_papers_with_their_titles():
     matrix, labels = clusters(60)
     titles = [f"{label} paper {row}" for row, label in enumerate(labels)]
-    found, again, other = (project_papers(matrix, labels, titles, max_papers=15, seed=seed) for seed in (3, 3, 4))
+    found, again, other = (
+        paper_map.project_papers(matrix, labels, titles, max_papers=15, seed=seed) for seed in (3, 3, 4)
+    )
     assert len(found.titles) == len(found.xy) == 15 and "sample of 15 of 60" in found.note
     assert all(title.startswith(label) for title, label in zip(found.titles, found.labels, strict=True))
     rows = [int(title.split()[-1]) for title in found.titles]
@@ -148,24 +112,24 @@ def test_a_sample_keeps_papers_with_their_titles():
 def test_bad_input_is_told(monkeypatch):
     matrix, labels = clusters(30)
     with pytest.raises(UserError, match="30 vectors, 29 topics"):
-        project_papers(matrix, labels[1:], labels)
+        paper_map.project_papers(matrix, labels[1:], labels)
     with pytest.raises(UserError, match="shape"):
-        project_papers(np.zeros((0, 3)), [], [])
+        paper_map.project_papers(np.zeros((0, 3)), [], [])
     with pytest.raises(UserError, match="at most 0"):
-        project_papers(matrix, labels, labels, max_papers=0)
+        paper_map.project_papers(matrix, labels, labels, max_papers=0)
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     monkeypatch.setattr(paper_map, "_MAX_WITHOUT_OPENTSNE", 29)
     with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[maps\]'"):
-        project_papers(matrix, labels, labels)
+        paper_map.project_papers(matrix, labels, labels)
     matrix[4, 2] = np.nan
     with pytest.raises(UserError, match="1 vectors hold NaN or infinity, such as row 4"):
-        project_papers(matrix, labels, labels)
+        paper_map.project_papers(matrix, labels, labels)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2), min_size=1, max_size=40))
 def test_packing_keeps_places(points):
     xy = np.array(points, np.float64)
-    packed = pack_points(xy).astype(np.float64)
+    packed = paper_map.pack_points(xy).astype(np.float64)
     size = float(np.ptp(xy, axis=0).max()) or 1.0
     back = (packed / 65535 - 0.5) * size + (xy.min(axis=0) + xy.max(axis=0)) / 2
     assert np.abs(back - xy).max() <= 0.51 * size / 65535 + 1e-6 * size
@@ -174,32 +138,34 @@ def test_packing_keeps_places(points):
 def test_a_page_holds_every_point_with_its_title_and_topic():
     labels = [("physics", "biology", "")[row % 3] for row in range(300)]
     xy = stream(0, "page of a map").normal(size=(300, 2)).astype(np.float32)
-    made = MapData(xy, labels, [f"paper {row}" for row in range(300)], 0.4, 0.7)
-    data, places, topics, found = unpacked(map_as_page(made, back="report.html"))
+    made = paper_map.MapData(xy, labels, [f"paper {row}" for row in range(300)], 0.4, 0.7)
+    data, places, topics, found = unpacked(paper_map.map_as_page(made, back="report.html"))
     row = np.array([int(title.split()[1]) for title in found])
     assert sorted(row.tolist()) == list(range(300))
-    assert np.array_equal(places, pack_points(xy)[row])
-    assert topics == [labels[number] or NO_TOPIC for number in row]
+    assert np.array_equal(places, paper_map.pack_points(xy)[row])
+    assert topics == [labels[number] or paper_map.NO_TOPIC for number in row]
     assert sum(count for _, count, _ in data["topics"]) == 300
     assert row.tolist() != sorted(row)  # else the last topic lies over the others
 
 
 def test_hostile_titles_and_topics_stay_text():
-    plain = MapData(np.eye(5, 2, dtype=np.float32), ["a"] * 5, ["t"] * 5, math.nan, math.nan)
-    hostile = MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
-    page, usual = map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1]), map_as_page(plain, back="x")
-    page.encode()
-    assert Scripts(page).tags == Scripts(usual).tags
+    plain = paper_map.MapData(np.eye(5, 2, dtype=np.float32), ["a"] * 5, ["t"] * 5, math.nan, math.nan)
+    hostile = paper_map.MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
+    page, usual = (
+        paper_map.map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1]),
+        paper_map.map_as_page(plain, back="x"),
+    )
+    assert Page(page).tags == Page(usual).tags
     _, _, topics, titles = unpacked(page)
     assert sorted(titles) == sorted(one_line(title, 80) for title in HOSTILE)
     assert set(topics) == {one_line(title, 80) for title in HOSTILE}
     assert "<!--" not in page.replace("<!DOCTYPE", "")
     # a page loads nothing and runs only its own script
-    usual = map_as_page(MapData(plain.xy, plain.labels, plain.titles, 0.5, 0.5))
+    usual = paper_map.map_as_page(paper_map.MapData(plain.xy, plain.labels, plain.titles, 0.5, 0.5))
     assert not re.search(r"https?://|url\(|@import|\bsrc=", usual)
     assert "default-src 'none'" in usual and "unsafe" not in usual and "<noscript>" in usual
-    code = Scripts(usual).found["code"]
-    assert code == map_script()
+    code = Page(usual).scripts["code"]
+    assert code == paper_map.map_script()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\(", code)
 
 
@@ -207,19 +173,19 @@ def test_a_hundred_thousand_papers_fit_into_ten_megabytes():
     many = 100_000
     xy = stream(0, "many").normal(size=(many, 2)).astype(np.float32)
     labels = [f"topic {row % 300}" for row in range(many)]
-    long = MapData(xy, labels, ["t" * 200] * many, 0.4, 0.7)
-    assert 8e6 < len(map_as_page(long).encode()) < 10e6
-    wide = MapData(xy, labels, ["\U0001f9ea" * 30 + "<" * 30] * many, 0.4, 0.7)
-    assert len(map_as_page(wide).encode()) < 11e6
-    assert len(draw_preview(long)) < 60_000
+    long = paper_map.MapData(xy, labels, ["t" * 200] * many, 0.4, 0.7)
+    assert 8e6 < len(paper_map.map_as_page(long).encode()) < 10e6
+    wide = paper_map.MapData(xy, labels, ["\U0001f9ea" * 30 + "<" * 30] * many, 0.4, 0.7)
+    assert len(paper_map.map_as_page(wide).encode()) < 11e6
+    assert len(paper_map.draw_preview(long)) < 60_000
 
 
 def test_many_topics_share_the_last_entry():
-    names, colors, topics = number_topics([f"topic {row % 400:03d}" for row in range(4000)] + [""])
-    assert len(names) == len(colors) == MAX_TOPICS + 2 and names[-1] == NO_TOPIC
-    assert names[-2] == "150 smaller topics" and (topics == MAX_TOPICS).sum() == 1500
+    names, colors, topics = paper_map.number_topics([f"topic {row % 400:03d}" for row in range(4000)] + [""])
+    assert len(names) == len(colors) == paper_map.MAX_TOPICS + 2 and names[-1] == paper_map.NO_TOPIC
+    assert names[-2] == "150 smaller topics" and (topics == paper_map.MAX_TOPICS).sum() == 1500
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
 def test_the_script_is_well_formed():
-    subprocess.run(["node", "--check", "-"], input=map_script(), text=True, check=True, capture_output=True)
+    subprocess.run(["node", "--check", "-"], input=paper_map.map_script(), text=True, check=True, capture_output=True)

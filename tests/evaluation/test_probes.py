@@ -14,25 +14,11 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation import probe_solvers
+from citeweave.evaluation import probe_solvers, probes
 from citeweave.evaluation.probe_solvers import FitOptions
-from citeweave.evaluation.probes import (
-    SCIDOCS_CLASSES,
-    SCIREPEVAL_CLASSES,
-    SCIREPEVAL_LABELS,
-    SCIREPEVAL_NUMBERS,
-    ProbeRule,
-    as_lightning,
-    draw_rows,
-    few_shot_classes,
-    few_shot_labels,
-    fit_classes,
-    fit_labels,
-    fit_numbers,
-)
 
-BY_SKLEARN = replace(SCIREPEVAL_CLASSES, solver="sklearn")
-LABELS, NUMBERS = SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS
+BY_SKLEARN = replace(probes.SCIREPEVAL_CLASSES, solver="sklearn")
+LABELS, NUMBERS = probes.SCIREPEVAL_LABELS, probes.SCIREPEVAL_NUMBERS
 
 
 def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 2.0, seed: int = 0):
@@ -46,17 +32,19 @@ def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 
 @pytest.mark.parametrize("scale", [1e-7, 1e6])
 def test_longer_vectors_are_a_smaller_c(scale):
     vectors, codes = papers(120, classes=3, noise=1.0)
-    rule = replace(SCIREPEVAL_CLASSES, intercept=False)
+    rule = replace(probes.SCIREPEVAL_CLASSES, intercept=False)
     scaled = replace(rule, grid=tuple(c / scale**2 for c in rule.grid))
-    one = fit_classes(vectors[:80], codes[:80], vectors[80:], rule)
-    other = fit_classes(vectors[:80] * scale, codes[:80], vectors[80:] * scale, scaled)
+    one = probes.fit_classes(vectors[:80], codes[:80], vectors[80:], rule)
+    other = probes.fit_classes(vectors[:80] * scale, codes[:80], vectors[80:] * scale, scaled)
     assert one.values.tolist() == other.values.tolist()
     assert list(one.cv_scores.values()) == list(other.cv_scores.values())
-    far = fit_classes(vectors[:80] * scale, codes[:80], vectors[80:], replace(SCIDOCS_CLASSES, intercept=scale > 1))
+    far = probes.fit_classes(
+        vectors[:80] * scale, codes[:80], vectors[80:], replace(probes.SCIDOCS_CLASSES, intercept=scale > 1)
+    )
     assert one.unconverged == other.unconverged == far.unconverged == 0
     vectors, codes = papers(60, dimension=3, classes=2)  # too long for float64
     vectors[30:] = vectors[:30]
-    found = fit_classes(vectors * 1e10, codes, vectors, replace(SCIREPEVAL_CLASSES, grid=(100.0,)))
+    found = probes.fit_classes(vectors * 1e10, codes, vectors, replace(probes.SCIREPEVAL_CLASSES, grid=(100.0,)))
     assert found.unconverged > 0 and len(found.values) == 60
 
 
@@ -65,8 +53,8 @@ def test_longer_vectors_are_a_smaller_c(scale):
 def test_the_fast_solver_predicts_as_scikit_learn(count, dimension, classes, intercept):
     vectors, codes = papers(count * 2, dimension=dimension, classes=classes, noise=1.6)
     train, test, known = vectors[:count], vectors[count:], codes[count:]
-    rule = replace(SCIDOCS_CLASSES, intercept=intercept)
-    ours = fit_classes(train, codes[:count], test, rule)
+    rule = replace(probes.SCIDOCS_CLASSES, intercept=intercept)
+    ours = probes.fit_classes(train, codes[:count], test, rule)
     svc = LinearSVC(fit_intercept=intercept, random_state=42, tol=1e-8, max_iter=100_000)
     peer = GridSearchCV(svc, {"C": rule.grid[:5]}, cv=3).fit(train, codes[:count])
     assert ours.unconverged == 0
@@ -79,7 +67,7 @@ def test_the_fast_solver_predicts_as_scikit_learn(count, dimension, classes, int
 def test_classes_and_numbers_by_sklearn_are_grid_search():
     vectors, codes = papers(200)
     peer = GridSearchCV(LinearSVC(random_state=42), {"C": BY_SKLEARN.grid}, cv=3).fit(vectors[:120], codes[:120])
-    ours = fit_classes(vectors[:120], codes[:120], vectors[120:], BY_SKLEARN)
+    ours = probes.fit_classes(vectors[:120], codes[:120], vectors[120:], BY_SKLEARN)
     assert ours.values.tolist() == peer.predict(vectors[120:]).tolist()
     assert list(ours.cv_scores.values()) == peer.cv_results_["mean_test_score"].tolist()
     assert ours.best_c == peer.best_params_["C"]
@@ -89,7 +77,7 @@ def test_classes_and_numbers_by_sklearn_are_grid_search():
     rule = replace(NUMBERS, grid=(0.01, 0.1, 1.0), passes=5000)
     peer = GridSearchCV(LinearSVR(random_state=42, max_iter=5000), {"C": rule.grid}, cv=3)
     peer.fit(vectors[:90], targets[:90])
-    ours = fit_numbers(vectors[:90], targets[:90], vectors[90:], rule)
+    ours = probes.fit_numbers(vectors[:90], targets[:90], vectors[90:], rule)
     assert np.allclose(ours.values, peer.predict(vectors[90:])) and ours.best_c == peer.best_params_["C"]
     assert np.allclose(list(ours.cv_scores.values()), peer.cv_results_["mean_test_score"])
 
@@ -99,7 +87,7 @@ def test_labels_are_one_search_each_on_one_stream_of_random_numbers():
     vectors = rng.normal(size=(150, 8)) + 0.5
     marks = (vectors[:, :3] + rng.normal(size=(150, 3)) > 0.5).astype(int)
     rule = replace(LABELS, grid=(0.1, 1.0))
-    ours = fit_labels(vectors[:100], marks[:100], vectors[100:], rule)
+    ours = probes.fit_labels(vectors[:100], marks[:100], vectors[100:], rule)
     state = np.random.get_state()
     np.random.seed(rule.seed)
     search = GridSearchCV(LinearSVC(loss="hinge", max_iter=10_000), {"C": rule.grid}, cv=3)
@@ -110,11 +98,11 @@ def test_labels_are_one_search_each_on_one_stream_of_random_numbers():
 
 
 def test_lightning_answers_without_intercept_and_repeatably():
-    vectors, rule = np.random.default_rng(5).normal(size=(80, 5)), as_lightning(NUMBERS)
+    vectors, rule = np.random.default_rng(5).normal(size=(80, 5)), probes.as_lightning(NUMBERS)
     targets = vectors @ np.arange(5.0)
-    one, other = (fit_numbers(vectors, targets, vectors[:9], rule) for _ in range(2))
+    one, other = (probes.fit_numbers(vectors, targets, vectors[:9], rule) for _ in range(2))
     assert one.values.tolist() == other.values.tolist()
-    assert fit_numbers(vectors, targets, np.zeros((1, 5)), rule).values.tolist() == [0.0]
+    assert probes.fit_numbers(vectors, targets, np.zeros((1, 5)), rule).values.tolist() == [0.0]
     assert np.corrcoef(one.values, targets[:9])[0, 1] > 0.99
     assert rule.chosen_solver == "lightning" and not rule.intercept
 
@@ -122,14 +110,14 @@ def test_lightning_answers_without_intercept_and_repeatably():
 def test_few_shot_trains_on_one_fold_at_a_time():
     vectors, codes = papers(130, classes=2, noise=0.8)
     names = np.array(["no", "yes"])[codes]
-    found = few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 50, BY_SKLEARN)
+    found = probes.few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 50, BY_SKLEARN)
     assert len(found) == math.ceil(100 / 16)
-    assert len(few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 3, BY_SKLEARN)) == 3
+    assert len(probes.few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 3, BY_SKLEARN)) == 3
     for (_, rows), ours in zip(StratifiedKFold(7).split(vectors[:100], codes[:100]), found, strict=True):
         peer = LinearSVC(random_state=42).fit(vectors[rows], names[rows])
         assert ours.values.tolist() == peer.predict(vectors[100:]).tolist()
         assert ours.best_c == 1.0 and ours.cv_scores == {}
-    fast = few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 50, SCIREPEVAL_CLASSES)
+    fast = probes.few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 50, probes.SCIREPEVAL_CLASSES)
     assert [one.values.tolist() for one in fast] == [one.values.tolist() for one in found]
 
 
@@ -137,30 +125,32 @@ def test_few_shot_trains_on_one_fold_at_a_time():
 def test_drawn_rows_hold_enough_of_every_label(labels, size, seed):
     marks = np.random.default_rng(seed).integers(0, 2, size=(20, labels))
     marks[:3] = 1
-    rows, again = (draw_rows(marks, size, np.random.RandomState(seed)) for _ in range(2))
+    rows, again = (probes.draw_rows(marks, size, np.random.RandomState(seed)) for _ in range(2))
     assert rows == again and len(set(rows)) == len(rows) <= labels * size and (marks[rows].sum(axis=0) >= size).all()
 
 
 def test_few_shot_labels_search_on_what_was_drawn():
     vectors = np.random.default_rng(6).normal(size=(120, 6))
     marks = (vectors[:, :2] > 0).astype(int)
-    found = few_shot_labels(vectors[:90], marks[:90], vectors[90:], 12, 3, LABELS)
-    rows = draw_rows(marks[:90], 12, np.random.RandomState(43))
-    again = fit_labels(vectors[rows], marks[rows], vectors[90:], replace(LABELS, seed=1))
+    found = probes.few_shot_labels(vectors[:90], marks[:90], vectors[90:], 12, 3, LABELS)
+    rows = probes.draw_rows(marks[:90], 12, np.random.RandomState(43))
+    again = probes.fit_labels(vectors[rows], marks[rows], vectors[90:], replace(LABELS, seed=1))
     assert len(found) == 3 and np.mean(found[1].values == again.values) > 0.9
     assert all(f1_score(marks[90:], one.values, average="macro") > 0.7 for one in found)
 
 
-@pytest.mark.parametrize("rule", [SCIREPEVAL_CLASSES, BY_SKLEARN, as_lightning(SCIREPEVAL_CLASSES)])
+@pytest.mark.parametrize(
+    "rule", [probes.SCIREPEVAL_CLASSES, BY_SKLEARN, probes.as_lightning(probes.SCIREPEVAL_CLASSES)]
+)
 def test_every_solver_finds_labels_and_skips_classes_that_a_fold_does_not_train_on(rule):
     vectors, codes = papers(160, classes=3, noise=0.3)
     marks = (codes[:, None] == np.arange(3)).astype(bool)
-    found = fit_labels(vectors[:100], marks[:100], vectors[100:], rule)
+    found = probes.fit_labels(vectors[:100], marks[:100], vectors[100:], rule)
     assert f1_score(marks[100:], found.values, average="macro") > 0.95
     assert len(found.best_c) == len(found.cv_scores) == 3
     vectors, codes = papers(60, classes=3, noise=0.5)
     codes[7] = 9
-    found = fit_classes(vectors, codes, vectors, rule)
+    found = probes.fit_classes(vectors, codes, vectors, rule)
     peer = GridSearchCV(LinearSVC(random_state=42, fit_intercept=rule.intercept), {"C": rule.grid}, cv=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -170,31 +160,33 @@ def test_every_solver_finds_labels_and_skips_classes_that_a_fold_does_not_train_
 
 
 def test_folds_with_one_class_and_labels_of_all_or_none():
-    for rule in (SCIREPEVAL_CLASSES, BY_SKLEARN):  # no score: the first C is taken
+    for rule in (probes.SCIREPEVAL_CLASSES, BY_SKLEARN):  # no score: the first C is taken
         vectors, codes = papers(30, classes=2)
         codes[:] = 0
         codes[4] = 1
-        found = fit_classes(vectors, codes, vectors, rule)
+        found = probes.fit_classes(vectors, codes, vectors, rule)
         assert found.best_c == rule.grid[0] and all(math.isnan(score) for score in found.cv_scores.values())
         assert len(found.values) == 30
     vectors, codes = papers(40, classes=2, noise=0.3)
     marks = np.stack([np.ones(40), codes, np.zeros(40)], axis=1)  # predicted as they are
-    found = fit_labels(vectors, marks, vectors, LABELS)
+    found = probes.fit_labels(vectors, marks, vectors, LABELS)
     assert found.values[:, 0].all() and not found.values[:, 2].any()
     assert math.isnan(found.best_c[0]) and math.isnan(found.best_c[2]) and found.cv_scores[0] == {}
     assert np.mean(found.values[:, 1] == codes) > 0.9
 
 
-@pytest.mark.parametrize("rule", [SCIREPEVAL_CLASSES, BY_SKLEARN, replace(SCIREPEVAL_CLASSES, intercept=False)])
+@pytest.mark.parametrize(
+    "rule", [probes.SCIREPEVAL_CLASSES, BY_SKLEARN, replace(probes.SCIREPEVAL_CLASSES, intercept=False)]
+)
 def test_vectors_of_zeros_are_papers_like_others(rule):
     vectors, codes = papers(90, classes=3, noise=0.4)
     vectors[::10] = 0.0
-    some = fit_classes(vectors, codes, vectors, rule)
+    some = probes.fit_classes(vectors, codes, vectors, rule)
     assert f1_score(codes, some.values, average="macro") > 0.8
-    nothing = fit_classes(np.zeros((90, 4)), codes % 2, np.zeros((5, 4)), rule)
+    nothing = probes.fit_classes(np.zeros((90, 4)), codes % 2, np.zeros((5, 4)), rule)
     assert len(set(nothing.values.tolist())) == 1 and nothing.unconverged == 0
-    still = as_lightning(replace(LABELS, grid=(1.0, 10.0)))  # coordinate descent takes no step
-    found = fit_labels(np.zeros((12, 3)), np.array([[0], [1]] * 6), np.zeros((2, 3)), still)
+    still = probes.as_lightning(replace(LABELS, grid=(1.0, 10.0)))  # coordinate descent takes no step
+    found = probes.fit_labels(np.zeros((12, 3)), np.array([[0], [1]] * 6), np.zeros((2, 3)), still)
     assert found.values.tolist() == [[0], [0]]
 
 
@@ -203,24 +195,26 @@ def test_what_did_not_converge_is_counted_and_not_warned_of():
     marks = (codes[:, None] == np.arange(2)).astype(int)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        labels = fit_labels(vectors, marks, vectors[:3], replace(LABELS, passes=1))
-        numbers = fit_numbers(vectors, vectors[:, 0] * 9, vectors[:3], replace(NUMBERS, passes=1))
-        early = fit_classes(vectors, codes, vectors[:3], replace(as_lightning(SCIREPEVAL_CLASSES), passes=1))
+        labels = probes.fit_labels(vectors, marks, vectors[:3], replace(LABELS, passes=1))
+        numbers = probes.fit_numbers(vectors, vectors[:, 0] * 9, vectors[:3], replace(NUMBERS, passes=1))
+        early = probes.fit_classes(
+            vectors, codes, vectors[:3], replace(probes.as_lightning(probes.SCIREPEVAL_CLASSES), passes=1)
+        )
     assert (labels.unconverged, early.unconverged) == (2 * (5 * 3 + 1), 5 * 3 + 1) and numbers.unconverged > 0
 
 
 def test_the_types_of_vectors_and_labels_and_the_order_of_the_grid_do_not_matter():
     vectors, codes = papers(90)
     half = vectors.astype(np.float16)
-    rule = replace(SCIDOCS_CLASSES, grid=SCIDOCS_CLASSES.grid[::-1])
-    one, lists = (fit_classes(given, codes, half, SCIDOCS_CLASSES) for given in (half, half.tolist()))
-    other = fit_classes(half.astype(float), codes, half, rule)
+    rule = replace(probes.SCIDOCS_CLASSES, grid=probes.SCIDOCS_CLASSES.grid[::-1])
+    one, lists = (probes.fit_classes(given, codes, half, probes.SCIDOCS_CLASSES) for given in (half, half.tolist()))
+    other = probes.fit_classes(half.astype(float), codes, half, rule)
     assert one.values.tolist() == lists.values.tolist()
     assert one.cv_scores == other.cv_scores and list(other.cv_scores) == list(rule.grid)
     vectors, codes = papers(60, classes=2, noise=0.2)
     for kind in (str, int, float, bool):
         labels = [kind(code) for code in codes]
-        found = fit_classes(vectors, labels, vectors, SCIREPEVAL_CLASSES).values.tolist()
+        found = probes.fit_classes(vectors, labels, vectors, probes.SCIREPEVAL_CLASSES).values.tolist()
         assert {type(value) for value in found} == {kind} and np.mean(np.array(found) == np.array(labels)) > 0.9
 
 
@@ -241,7 +235,7 @@ def test_the_types_of_vectors_and_labels_and_the_order_of_the_grid_do_not_matter
 )
 def test_a_rule_that_cannot_be_followed_is_refused(changes, message):
     with pytest.raises(UserError, match=message):
-        ProbeRule(**{"grid": (1.0,), **changes})
+        probes.ProbeRule(**{"grid": (1.0,), **changes})
 
 
 GOOD = np.arange(24.0).reshape(12, 2)
@@ -269,20 +263,20 @@ CANNOT_BE_CLASSES = [
 @pytest.mark.parametrize(
     ("fit", "arguments", "message"),
     [
-        *((fit_classes, (*papers, SCIREPEVAL_CLASSES), message) for *papers, message in CANNOT_BE_CLASSES),
-        (fit_numbers, (GOOD, np.full(12, 3.5), GOOD, NUMBERS), "all 12 targets are 3.5"),
-        (fit_numbers, (GOOD, [1.0, math.inf] * 6, GOOD, NUMBERS), "target 1 is not finite"),
-        (fit_numbers, (GOOD, np.arange(11), GOOD, NUMBERS), "one target per paper"),
-        (fit_numbers, (GOOD, ["a"] * 12, GOOD, NUMBERS), "not a table of numbers"),
-        (fit_numbers, (GOOD[:5], np.arange(5), GOOD, NUMBERS), "at least 6 papers; there are 5"),
-        (fit_numbers, (GOOD, np.arange(12), GOOD, SCIREPEVAL_CLASSES), "loss of a probe for numbers"),
-        (fit_classes, (GOOD, CODES, GOOD, NUMBERS), "loss of a probe for classes"),
-        (fit_labels, (GOOD, np.full((12, 2), 2), GOOD, LABELS), "rows of 0 and 1"),
-        (fit_labels, (GOOD, np.empty((12, 0)), GOOD, LABELS), "needs a label"),
-        (few_shot_labels, (GOOD, np.eye(12, 2)[:, [0, 0]] * [1, 0], GOOD, 1, 1, LABELS), "label 1 has 0 training papers"),
-        (few_shot_classes, (GOOD, CODES, GOOD, 12, 5, SCIREPEVAL_CLASSES), "need more than 12 training papers; there are 12"),
-        (few_shot_classes, (GOOD, CODES, GOOD, 6, 0, SCIREPEVAL_CLASSES), "iterations 0"),
-        (few_shot_classes, (GOOD, [1] + [0] * 11, GOOD, 6, 5, SCIREPEVAL_CLASSES), "fold 1 of 6 papers holds only class 0"),
+        *((probes.fit_classes, (*papers, probes.SCIREPEVAL_CLASSES), message) for *papers, message in CANNOT_BE_CLASSES),
+        (probes.fit_numbers, (GOOD, np.full(12, 3.5), GOOD, NUMBERS), "all 12 targets are 3.5"),
+        (probes.fit_numbers, (GOOD, [1.0, math.inf] * 6, GOOD, NUMBERS), "target 1 is not finite"),
+        (probes.fit_numbers, (GOOD, np.arange(11), GOOD, NUMBERS), "one target per paper"),
+        (probes.fit_numbers, (GOOD, ["a"] * 12, GOOD, NUMBERS), "not a table of numbers"),
+        (probes.fit_numbers, (GOOD[:5], np.arange(5), GOOD, NUMBERS), "at least 6 papers; there are 5"),
+        (probes.fit_numbers, (GOOD, np.arange(12), GOOD, probes.SCIREPEVAL_CLASSES), "loss of a probe for numbers"),
+        (probes.fit_classes, (GOOD, CODES, GOOD, NUMBERS), "loss of a probe for classes"),
+        (probes.fit_labels, (GOOD, np.full((12, 2), 2), GOOD, LABELS), "rows of 0 and 1"),
+        (probes.fit_labels, (GOOD, np.empty((12, 0)), GOOD, LABELS), "needs a label"),
+        (probes.few_shot_labels, (GOOD, np.eye(12, 2)[:, [0, 0]] * [1, 0], GOOD, 1, 1, LABELS), "label 1 has 0 training papers"),
+        (probes.few_shot_classes, (GOOD, CODES, GOOD, 12, 5, probes.SCIREPEVAL_CLASSES), "need more than 12 training papers; there are 12"),
+        (probes.few_shot_classes, (GOOD, CODES, GOOD, 6, 0, probes.SCIREPEVAL_CLASSES), "iterations 0"),
+        (probes.few_shot_classes, (GOOD, [1] + [0] * 11, GOOD, 6, 5, probes.SCIREPEVAL_CLASSES), "fold 1 of 6 papers holds only class 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_probed_is_an_error(fit, arguments, message):

@@ -2,7 +2,6 @@
 
 import math
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -20,47 +19,12 @@ from citeweave.evaluation.report_page import report_as_page
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import SentenceAlignment
 
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "\"quotes\" and 'single' & <b onmouseover=alert(1)>",
-    "line\u2028 and\u2029 paragraph \u202e turned",
-    "\U0001f468\u200d\U0001f52c emoji \ud800 lone",
-    "a very long title " * 40,
-]
-VOID = {"meta", "br", "input", "img", "hr", "link"}
+from .conftest import HOSTILE, Page
 
 
-class Checked(HTMLParser):
-    """Fails on tags that do not match; keeps elements, texts and attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open, self.tags, self.texts = list[str](), list[str](), list[str]()
-        self.attributes: list[tuple[str, str, str]] = []
-        self.feed(page)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def check(page: str) -> Checked:
+def check(page: str) -> Page:
     """Well-formed, alone in the world, and closed to what is not in it."""
-    found = Checked(page)
-    page.encode()
+    found = Page(page)
     for tag, name, value in found.attributes:
         assert not name.startswith("on") and name != "style", f"{tag} {name}"
         if name in ("src", "href", "action", "data", "xlink:href"):

@@ -1,18 +1,15 @@
 """Evaluation by an executor: the same report as without one, task by task, with papers that were embedded shard by shard."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.encoders import embed
-from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
 from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
 from citeweave.evaluation.run_tasks import SharedSystem
@@ -20,6 +17,7 @@ from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
 from citeweave.evaluation.suites.registry import SuiteSpec
 
 from ..conftest import Told, content
+from .conftest import FACETS
 
 EMBED, EVALUATE = "citeweave.evaluation.run_tasks:texts_maker", "citeweave.evaluation.run_tasks:evaluation_maker"
 
@@ -82,21 +80,17 @@ def test_an_encoder_without_a_cache(bert, folders, tmp_path):
     assert json.loads(report["report.json"])["model"]["sentences cut away"] > 0
 
 
-def test_every_space_of_a_model(bert, folders, tmp_path):
-    model, names = shutil.copytree(bert, tmp_path / "model"), ("background", "method", "result")
-    rng = np.random.default_rng(0)
-    layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in names}
-    save_heads(model, AspectHeads(names, layers))
+def test_every_space_of_a_model(aspect_model, folders, tmp_path):
     asked, executor = SuiteSpec("csfcube", folders["csfcube"]), Told()
     for place in ("here", "executor"):
         opening = OpeningOptions(device="cpu", cache=tmp_path / "cache" / place)
-        spaces: dict[str, Any] = dict(open_spaces(str(model), opening))
+        spaces: dict[str, Any] = dict(open_spaces(str(aspect_model), opening))
         if place == "executor":
-            shared = {"executor": executor, "suite": asked, "name": str(model)}
+            shared = {"executor": executor, "suite": asked, "name": str(aspect_model)}
             for name, each in spaces.items():
                 spaces[name] = SharedSystem(each, opening=replace(opening, aspect=name), **shared)
         evaluate_spaces(spaces, asked.read(), tmp_path / place)
-    for name in ("encoder", *names, "all", "matching"):
+    for name in ("encoder", *FACETS, "all", "matching"):
         assert content(tmp_path / "executor" / name) == content(tmp_path / "here" / name)
     assert [work.maker for work in executor.works].count(EMBED) == 1
 

@@ -23,47 +23,31 @@ from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, doc
 from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
-from .conftest import write_files
+from .conftest import PAPERS
 
-PAPERS = ["q", "r", "a", "b", "c", "d"]
 RNG = stream(0, "sentence-level judging")
-VECTORS = SentenceVectors.of(PAPERS, [RNG.normal(size=(size, 4)) for size in (3, 2, 4, 1, 2, 5)])
-
-
-def write(folder: Path, name: str) -> Path:
-    """ASPIRE's form of a benchmark: two queries with four candidates each."""
-    lengths = zip(PAPERS, VECTORS.lengths().tolist(), strict=True)
-    pool = {"cands": ["a", "b", "c", "d"], "relevance_adju": [2, 0, 1, 0]}
-    files = {
-        f"abstracts-{name}.jsonl": [
-            {"paper_id": paper, "title": f"On {paper} </title><script>", "abstract": ["We see data."] * length}
-            for paper, length in lengths
-        ],
-        f"test-pid2anns-{name}.json": {"q": pool, "r": pool},
-        f"{name}-evaluation_splits.json": {"test": ["q", "r"], "dev": []},
-    }
-    return write_files(folder, files)
+VECTORS = SentenceVectors.of(PAPERS, [RNG.normal(size=(1 + at % 4, 4)) for at in range(len(PAPERS))])
 
 
 def opened(bert: Path, distance: str, max_tokens: int, **more: Any) -> Any:
     return open_system(str(bert), OpeningOptions(distance=distance, max_tokens=max_tokens, device="cpu", **more))
 
 
-@pytest.mark.parametrize(("suite", "name"), [("relish", "relish"), ("treccovid_rf", "treccovid")])
-def test_whole_abstracts_by_transport_at_5000(tmp_path, suite, name):
-    read, options = read_suite(suite, write(tmp_path / "data", name)), EvaluationOptions(distance="transport")
+@pytest.mark.parametrize("suite", ["relish", "treccovid_rf"])
+def test_whole_abstracts_by_transport_at_5000(folders, tmp_path, suite):
+    read, options = read_suite(suite, folders[suite]), EvaluationOptions(distance="transport")
     report = evaluate(SentenceSystem(VECTORS, name="mine"), read, tmp_path / "r", options=options)
     run = [line.split() for line in (tmp_path / "r" / "runs" / f"{suite}.run").read_text().splitlines()]
-    rows = VECTORS.rows([line[2] for line in run if line[0] == "q"])
-    expected = document_scores(VECTORS, np.array([0]), np.array([0, 4]), rows, DocumentDistance("transport", 5000.0))
-    np.testing.assert_allclose([float(line[4]) for line in run if line[0] == "q"], expected, rtol=1e-7)
+    rows = VECTORS.rows([line[2] for line in run if line[0] == "p01"])
+    expected = document_scores(VECTORS, np.array([1]), np.array([0, 6]), rows, DocumentDistance("transport", 5000.0))
+    np.testing.assert_allclose([float(line[4]) for line in run if line[0] == "p01"], expected, rtol=1e-7)
     assert report.metrics[f"{suite}.map"] > 0
     page = (tmp_path / "r" / "report.html").read_text()
-    assert page.count('class="ribbon') > 4 and "On q &lt;/title&gt;&lt;script&gt;" in page and "<script" not in page
+    assert page.count('class="ribbon') > 4 and "On p01 &lt;/title&gt;&lt;script&gt;" in page and "<script" not in page
 
 
 def test_a_model_reads_sentences_in_their_context_and_searches(tmp_path, bert, folders):
-    read, options = read_suite("relish", write(tmp_path / "data", "relish")), EvaluationOptions(distance="transport")
+    read, options = read_suite("relish", folders["relish"]), EvaluationOptions(distance="transport")
     report = evaluate(opened(bert, "transport", 32), read, tmp_path / "r", options=options)
     assert 0 <= report.metrics["relish.map"] <= 100
     assert "Matching sentences" in (tmp_path / "r" / "report.html").read_text()
@@ -79,9 +63,9 @@ def test_a_model_reads_sentences_in_their_context_and_searches(tmp_path, bert, f
 def test_top_is_the_order_of_the_scores(distance):
     texts = TaskTexts.of_ids([*PAPERS, "unknown"], lacking="papers.jsonl")
     system = SentenceSystem(VECTORS)
-    candidates = np.array([5, 6, 2, 3, 4])
-    rows, scores = system.top(texts, np.array([0, 6, 1]), candidates, 5, distance)
-    pools = Pools.of(texts, {name: {texts.ids[row]: 0 for row in candidates} for name in ("q", "r")})
+    candidates = np.array([5, 20, 2, 3, 4])
+    rows, scores = system.top(texts, np.array([0, 20, 1]), candidates, 5, distance)
+    pools = Pools.of(texts, {name: {texts.ids[row]: 0 for row in candidates} for name in PAPERS[:2]})
     expected = system.scores(texts, pools, distance).reshape(2, 5)
     for own, at in ((0, 0), (2, 1)):
         order = np.argsort(-np.nan_to_num(expected[at], nan=-np.inf), kind="stable")[:4]
