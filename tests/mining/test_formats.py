@@ -3,7 +3,9 @@
 import csv
 import gzip
 import json
+from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -80,6 +82,12 @@ def rows_of(samples):
     return samples.triplets().rows().tolist()
 
 
+def lists_of(samples):
+    """(anchor, positives, negatives) of every sample."""
+    sides = ([side.of(i).tolist() for i in range(len(samples))] for side in (samples.positives, samples.negatives))
+    return list(zip(samples.anchors.tolist(), *sides, strict=True))
+
+
 def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
@@ -111,12 +119,13 @@ def test_triplets_come_back_in_their_order(tmp_path_factory, corpus, name, group
     tmp_path, format = tmp_path_factory.mktemp("trip"), name.split(",")[0]
     samples = samples_of(tmp_path / "samples", corpus, groups)
     wanted = [row for row in rows_of(samples) if len(set(row)) == 3]
+    export = partial(export_samples, samples, corpus, tmp_path / "out", to=format, options=ROUND_TRIPS[name])
     if not rows_of(samples):
         with pytest.raises(EmptyResultError):
-            export_samples(samples, corpus, tmp_path / "out", to=format, options=ROUND_TRIPS[name])
+            export()
         assert not (tmp_path / "out").exists()
         return
-    counts = export_samples(samples, corpus, tmp_path / "out", to=format, options=ROUND_TRIPS[name])
+    counts = export()
     check_account(counts)
     assert counts["records"]["triplets"]["kept"] == len(rows_of(samples))
     assert list(contents(tmp_path / "out")) == sorted(counts["files"])
@@ -143,25 +152,23 @@ def test_files_are_those_of_the_format(tmp_path, corpus, samples, export, monkey
     for name in "ab":  # the same twice, also in blocks
         export("scincl", name, gzip=True)
         export("sentence_transformers", name, columns="group", file_type="jsonl")
-        monkeypatch.setattr(triplet_rows, "CELLS", 3)
-        monkeypatch.setattr(sentence_transformers, "CELLS", 3)
+        for module in (triplet_rows, sentence_transformers):
+            monkeypatch.setattr(module, "CELLS", 3)
     first, second = (contents(tmp_path / name) for name in "ab")
     assert first == second and gzip.decompress(first["train_triples.csv.gz"]).startswith(b"query_paper_id,")
     export("scirepeval")
     first = json.loads((tmp_path / "out/triplets.jsonl").read_text().splitlines()[0])
-    assert first == {
-        part: {"doc_id": IDS[row], "title": corpus.titles[row], "abstract": corpus.abstracts[row]}
-        for part, row in zip(PARTS, (0, 1, 3), strict=True)
-    }
+    fields = ({"doc_id": IDS[row], "title": corpus.titles[row], "abstract": corpus.abstracts[row]} for row in (0, 1, 3))
+    assert first == dict(zip(PARTS, fields, strict=True))
 
 
 def test_papers_without_text_are_counted_where_texts_are_written(tmp_path, corpus, export):
     samples = samples_of(tmp_path / "bare", corpus, [(0, [1], [(11, 1)]), (0, [1], [(2, 1)])])
-    for format in ("scirepeval", "sentence_transformers"):
+    for format, rejected in (("scirepeval", 1), ("sentence_transformers", 1), ("scincl", 0)):
         counts = export(format, format, samples=samples)
-        assert counts["records"]["triplets"] == {"read": 2, "kept": 1, "rejected": {triplet_rows.NO_TEXT: 1}}
-    counts = export("scincl", samples=samples)
-    assert counts["records"]["triplets"]["kept"] == 2 and sum(counts["notes"].values()) == 1
+        reasons = {triplet_rows.NO_TEXT: 1} if rejected else {}
+        assert counts["records"]["triplets"] == {"read": 2, "kept": 2 - rejected, "rejected": reasons}
+    assert sum(counts["notes"].values()) == 1
 
 
 def test_columns_of_texts_come_first_and_are_texts(tmp_path, corpus, samples, export):
@@ -170,9 +177,9 @@ def test_columns_of_texts_come_first_and_are_texts(tmp_path, corpus, samples, ex
     assert table.column_names == ["anchor", "positive", "negative", "anchor_id", "positive_id", "negative_id"]
     assert set(table.schema.types) == {pa.string()}
     texts = [paper_text(corpus.titles[row], corpus.abstracts[row]) for row in range(12)]
-    wanted = rows_of(samples)
-    assert table.column("positive").to_pylist() == [texts[positive] for _, positive, _ in wanted]
-    assert table.column("negative_id").to_pylist() == [IDS[negative] for _, _, negative in wanted]
+    _, positives, negatives = zip(*rows_of(samples), strict=True)
+    assert table.column("positive").to_pylist() == [texts[row] for row in positives]
+    assert table.column("negative_id").to_pylist() == [IDS[row] for row in negatives]
     assert counts["notes"] == {sentence_transformers.IDS_TRAIN: 3}
     export("sentence_transformers", "lines", file_type="jsonl", ids=True)
     assert pyarrow.json.read_json(tmp_path / "lines/train.jsonl").equals(table)
@@ -182,12 +189,10 @@ def test_groups_have_all_negatives_in_one_row(tmp_path, corpus, export):
     counts = export("sentence_transformers", columns="group")
     table = pq.read_table(tmp_path / "out/train.parquet")
     assert table.column_names[:5] == ["anchor", "positive", "negative_1", "negative_2", "negative_3"]
-    few = {sentence_transformers.FEW_NEGATIVES: 3}
-    assert counts["records"]["rows"] == {"read": 7, "kept": 4, "rejected": few}
+    assert counts["records"]["rows"] == {"read": 7, "kept": 4, "rejected": {sentence_transformers.FEW_NEGATIVES: 3}}
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
-    wanted = [(anchor, up, [row for row, _ in downs]) for anchor, ups, downs in GROUPS for up in ups if len(downs) == 3]
-    found = [(int(back.anchors[i]), int(back.positives.of(i)[0]), back.negatives.of(i).tolist()) for i in range(4)]
-    assert found == wanted and len(back) == 4
+    wanted = [(anchor, [up], [row for row, _ in downs]) for anchor, ups, downs in GROUPS for up in ups if downs[2:]]
+    assert lists_of(back) == wanted and len(back) == 4
     counts = export("sentence_transformers", columns="group", negatives=1, ids=False, overwrite=True)
     assert counts["records"]["rows"]["kept"] == 7
     assert counts["notes"] == {sentence_transformers.MANY_NEGATIVES: 8}
@@ -201,8 +206,8 @@ def test_texts_of_two_papers_are_noted(tmp_path):
     lines = [{"anchor": anchor, "positive": positive, "negative": "Paper d"} for anchor, positive in texts]
     samples = import_samples(write_jsonl(tmp_path / "x.jsonl", lines), corpus, tmp_path / "s")
     assert rows_of(samples) == [[0, 2, 3]]
-    assert samples.manifest.facts["records"]["rows"]["rejected"] == {OUTSIDE[1]: 1, "no text": 1}
-    assert list(samples.manifest.facts["notes"].values()) == [1]
+    facts = samples.manifest.facts
+    assert facts["records"]["rows"]["rejected"] == {OUTSIDE[1]: 1, "no text": 1} and [*facts["notes"].values()] == [1]
 
 
 def test_specter_counts_and_easy_negatives(tmp_path, export):
@@ -227,21 +232,19 @@ def test_specter_counts_and_easy_negatives(tmp_path, export):
 @given(groups=st.lists(GROUP, min_size=1, max_size=8))
 def test_specter_gives_back_positives_and_hard_negatives(tmp_path_factory, corpus, groups):
     tmp_path = tmp_path_factory.mktemp("specter")
-    wanted: dict[int, tuple[set[int], set[int]]] = {}
+    positives, negatives = defaultdict(set), defaultdict(set)
     for anchor, ups, downs in groups:
-        positives, negatives = wanted.setdefault(anchor, (set(), set()))
-        positives |= set(ups)
-        negatives |= {row for row, rule in downs if RULES[rule] != "easy"}
-    wanted = {q: (ups - {q}, downs - ups - {q}) for q, (ups, downs) in wanted.items() if ups - {q}}
-    samples = samples_of(tmp_path / "s", corpus, groups)
+        positives[anchor] |= set(ups) - {anchor}
+        negatives[anchor] |= {row for row, rule in downs if RULES[rule] != "easy"} - {anchor}
+    wanted = {anchor: (ups, negatives[anchor] - ups) for anchor, ups in positives.items() if ups}
+    export = partial(export_samples, samples_of(tmp_path / "s", corpus, groups), corpus, tmp_path / "out", to="specter")
     if not wanted:
         with pytest.raises(EmptyResultError, match="no positive"):
-            export_samples(samples, corpus, tmp_path / "out", to="specter")
+            export()
         return
-    check_account(export_samples(samples, corpus, tmp_path / "out", to="specter"))
+    check_account(export())
     back = import_samples([tmp_path / "out/data.json", tmp_path / "out/train.txt"], corpus, tmp_path / "back")
-    sides = [[set(side.of(i).tolist()) for i in range(len(back))] for side in (back.positives, back.negatives)]
-    assert dict(zip(back.anchors.tolist(), zip(*sides, strict=True), strict=True)) == wanted
+    assert {anchor: (set(ups), set(downs)) for anchor, ups, downs in lists_of(back)} == wanted
     assert set(back.positives.scores.tolist()) <= {5.0} and set(back.negatives.scores.tolist()) <= {1.0}
     check_account(back.manifest.facts)
 
@@ -258,42 +261,37 @@ def test_specter_grades_follow_the_margin(tmp_path, corpus):
     data = {query: {other: {"count": count} for other, count in own.items()} for query, own in counts.items()}
     (tmp_path / "data.json").write_text(json.dumps({**data, "ten": 5}))
     samples = import_samples(tmp_path / "data.json", corpus, tmp_path / "s")
-    assert samples.anchors.tolist() == [0, 1]
-    assert samples.positives.of(0).tolist() == [1, 7] and samples.negatives.of(0).tolist() == [10]
+    assert lists_of(samples) == [(0, [1, 7], [10]), (1, [0, 7], [])]
     assert samples.positives.scores[:2].tolist() == [10, 6.5]
-    assert samples.positives.of(1).tolist() == [0, 7] and samples.negatives.of(1).tolist() == []
     facts = samples.manifest.facts
-    check_account(facts)
-    assert facts["notes"] == {"queries without a negative": 1}
     rejected = {OUTSIDE[0]: 1, specter.NOT_AN_OBJECT: 1, specter.NO_POSITIVE_IN_CORPUS: 3}
     assert facts["records"]["queries"] == {"read": 7, "kept": 2, "rejected": rejected}
+    check_account(facts)
     assert facts["records"]["pairs"]["rejected"][specter.IN_BETWEEN] == 1
+    assert facts["notes"] == {"queries without a negative": 1}
 
 
 def test_specter_lists_choose_the_queries(tmp_path, corpus, export):
     export("specter", val=0.4, test=0.3)
-    assert {"train.txt", "val.txt", "test.txt"} < set(contents(tmp_path / "out"))
     lists = [(tmp_path / f"out/{name}.txt").read_text().split("\n")[:-1] for name in ("train", "val", "test")]
     assert sorted(id for ids in lists for id in ids) == sorted([IDS[0], IDS[6], IDS[3]])
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
-    assert len(back) == 3 and back.manifest.facts["notes"]["lists of queries, read as one set"] == 3
-    assert back.manifest.facts["left_aside"] == {"metadata.json": "papers come from the corpus"}
+    facts = back.manifest.facts
+    assert len(back) == 3 and facts["notes"]["lists of queries, read as one set"] == 3
+    assert facts["left_aside"] == {"metadata.json": "papers come from the corpus"}
     (tmp_path / "train.txt").write_text(f"\n{IDS[6]}\nnobody\n")
     some = import_samples([tmp_path / "out/data.json", tmp_path / "train.txt"], corpus, tmp_path / "some")
-    assert some.anchors.tolist() == [6]
-    assert some.manifest.facts["records"]["queries"]["rejected"] == {specter.NOT_LISTED: 2}
-    assert some.manifest.facts["notes"]["listed queries that data.json does not have"] == 1
-    check_account(some.manifest.facts)
+    records, notes = (some.manifest.facts[key] for key in ("records", "notes"))
+    assert some.anchors.tolist() == [6] and notes["listed queries that data.json does not have"] == 1
+    assert records["queries"] == {"read": 3, "kept": 1, "rejected": {specter.NOT_LISTED: 2}}
+
+
+LINES = st.lists(st.permutations(range(5)).map(lambda row: row[:3]), min_size=1, max_size=60)
 
 
 @settings(max_examples=40)
-@given(
-    lines=st.lists(st.permutations(range(5)).map(lambda row: row[:3]), min_size=1, max_size=60),
-    cuts=st.integers(1, 9),
-    at_once=st.integers(3, 12),
-)
-def test_samples_do_not_depend_on_blocks(lines, cuts, at_once):
-    array = np.array(lines, np.int32)
+@given(array=LINES.map(lambda lines: np.array(lines, np.int32)), cuts=st.integers(1, 9), at_once=st.integers(3, 12))
+def test_samples_do_not_depend_on_blocks(array, cuts, at_once):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triplet_rows, "MAX_SAMPLE", 2)
         whole = list(paired_samples([array]))
@@ -316,10 +314,7 @@ def test_every_row_is_kept_or_has_one_reason_and_a_sample_repeats_no_paper():
     assert tally.counts["rows"].rejected[OUTSIDE[0]] == int((rows[:, 0] < 0).sum())
 
 
-def text_of(row):
-    return {"title": f"Title of [SEP] {row}", "abstract": f"An abstract, number {row}."}
-
-
+TEXTS = [{"title": f"Title of [SEP] {row}", "abstract": f"An abstract, number {row}."} for row in range(6)]
 CSV = (
     "\ufeffnumber,negative_id,query_paper_id,positive_id\r\n"
     f'1,8,"a,b","says ""so"", twice"\r\n2,7,1,{SHA}\r\n'
@@ -330,9 +325,9 @@ WIDE = "".join(
     for ids in [("8", 8), ("8", "nobody"), ("8",), (8, "ten")]
 ).replace("}{", "}\n{")
 NAMED = [
-    {"query": {"corpus_id": 1, **text_of(5)}, "pos": {"sha": SHA.upper()}, "neg": {"doc_id": "8"}},
+    {"query": {"corpus_id": 1, **TEXTS[5]}, "pos": {"sha": SHA.upper()}, "neg": {"doc_id": "8"}},
     {"task": "cite", "query": "7", "pos": 8, "neg": f"s2sha:{SHA}"},
-    {"query": text_of(4), "pos": {**text_of(5), "doc_id": None}, "neg": {"paper_id": "ten"}},
+    {"query": TEXTS[4], "pos": {**TEXTS[5], "doc_id": None}, "neg": {"paper_id": "ten"}},
     {"query": {"corpus_id": True, "title": ["x"]}, "pos": "8", "neg": "7"},
     {"query": "8", "pos": "7"},
     {"query": "8", "pos": {"title": "unknown title"}, "neg": "7"},
@@ -356,40 +351,30 @@ WIDE_REJECTED = {TWICE: 1, OUTSIDE[2]: 1, "no id": 1, "not a JSON object": 1, "n
 def test_every_record_is_read_or_has_a_reason(tmp_path, corpus, name, text, unit, rows, rejected):
     (tmp_path / name).write_bytes(text.encode())
     samples = import_samples([tmp_path / name], corpus, tmp_path / "s")
-    assert rows_of(samples) == rows
-    kept = samples.manifest.facts["records"][unit]
-    assert kept["rejected"] == rejected and kept["kept"] == (1 if unit == "rows" else len(rows))
-    assert kept["read"] == kept["kept"] + sum(rejected.values())
-
-
-SCINCL = b"query_paper_id,positive_id,negative_id\n"
+    kept = 1 if unit == "rows" else len(rows)
+    counts = {"read": kept + sum(rejected.values()), "kept": kept, "rejected": rejected}
+    assert rows_of(samples) == rows and samples.manifest.facts["records"][unit] == counts
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"\x00\xff\xfe" * 100,
-        b"[" * 200_000,
-        b'{"query":' * 100_000,
-        b'{"a": {"b": {"count": ' + b"[" * 100_000,
-        b'"' * 1000,
-        b"PAR1 but not really PAR1",
+        *(b"", b"{}", b"\n\n\n", b'"' * 1000, b"\x00\xff\xfe" * 100, b"PAR1 but not really PAR1"),
+        *(b"[" * 200_000, b'{"query":' * 100_000, b'{"a": {"b": {"count": ' + b"[" * 100_000),
         gzip.compress(b'{"query": 1}' * 1000)[:-9],
         b'{"query": 1, "pos": [[]], "neg": {"title": {"x": 1}, "corpus_id": 1e400}}\n' * 3,
         b'{"anchor": 1, "positive": [], "negative": {"x": NaN}}\n{"anchor": "\\ud800", "positive": "a", "negative": "b"}',
         b'{"anchor_id": 1e9, "positive_id": NaN, "negative_id": "\\ud800"}\n' * 2,
         b'{"\\ud800": {"\\udfff": {"count": NaN}, "b": {"count": -1e308}, "c": {"count": 1' + b"0" * 400 + b"}}}",
         b"1,2,3\n" + b"x" * 200_000 + b",y,z\n" + b'"a\n' * 50_000,
-        b"{}",
-        b"\n\n\n",
     ],
     ids=range(15),
 )
 def test_hostile_files_are_counted_or_refused(tmp_path, corpus, format, data):
     path = tmp_path / "file"
-    path.write_bytes((SCINCL if format == "scincl" and data[:1] not in b"{[P\x1f" else b"") + data)
+    header = b"query_paper_id,positive_id,negative_id\n" if format == "scincl" and data[:1] not in b"{[P\x1f" else b""
+    path.write_bytes(header + data)
     for guess in (format, None):
         with pytest.raises((InputError, EmptyResultError, UserError)) as raised:
             import_samples(path, corpus, tmp_path / "s", format=guess)
@@ -397,43 +382,34 @@ def test_hostile_files_are_counted_or_refused(tmp_path, corpus, format, data):
         assert not (tmp_path / "s").exists() and not work_folder(tmp_path / "s").exists()
 
 
-def test_parquet_of_other_types_is_counted_or_refused(tmp_path, corpus):
-    columns = {"anchor_id": [1, None, 8], "positive_id": [[1], [2], None], "negative_id": [b"a", b"\xff", None]}
-    for table, error, message in (
-        (columns, EmptyResultError, "3 rows: no id"),
-        ({"text": ["a"]}, InputError, "has no columns anchor"),
-    ):
-        pq.write_table(pa.table(table), tmp_path / "x.parquet")
-        with pytest.raises(error, match=message):
-            import_samples(tmp_path / "x.parquet", corpus, tmp_path / "s")
-
-
-def test_one_format_at_a_time(tmp_path, corpus, samples, export):
+def test_files_that_are_no_samples_are_refused_by_name(tmp_path, corpus, samples, export):
+    out, into = tmp_path / "out", tmp_path / "s"
     export("scincl")
+    first = import_samples(out, corpus, into)
+    assert import_samples(out, corpus, into).manifest.made == first.manifest.made, "the same is not imported twice"
+    triples = (out / "train_triples.csv").read_text().splitlines()
+    (out / "train_triples.csv").write_text("\n".join(triples[:3]))
+    with pytest.raises(UserError, match="--overwrite"):
+        import_samples(out, corpus, into)
+    assert len(rows_of(import_samples(out, corpus, into, overwrite=True))) == 2
     export("scirepeval")
-    back = import_samples(tmp_path / "out", corpus, tmp_path / "s", format="scirepeval")
+    back = import_samples(out, corpus, tmp_path / "back", format="scirepeval")
     assert rows_of(back) == rows_of(samples) and back.manifest.facts["source"] == ["triplets.jsonl"]
     (tmp_path / "notes.txt").write_text("hello")
-    for paths, format, message in (
-        (tmp_path / "out", None, "files of scincl and scirepeval"),
-        ([tmp_path / "out/train_triples.csv", tmp_path / "notes.txt"], None, "notes.txt is not a file of scincl"),
-        (tmp_path / "nowhere", None, "nowhere does not exist"),
-        (tmp_path / "notes.txt", None, "no samples in a format that citeweave knows"),
-        (tmp_path / "out", "scinlc", "--from is 'scinlc'.*Did you mean 'scincl'"),
+    ids = {"anchor_id": [1, None, 8], "positive_id": [[1], [2], None], "negative_id": [b"a", b"\xff", None]}
+    for name, table in (("ids", ids), ("text", {"text": ["a"]})):
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    for names, format, error, message in (
+        ("ids.parquet", None, EmptyResultError, "3 rows: no id"),
+        ("text.parquet", None, InputError, "has no columns anchor"),
+        ("out", None, UserError, "files of scincl and scirepeval"),
+        ("out/train_triples.csv notes.txt", None, UserError, "notes.txt is not a file of scincl"),
+        ("nowhere", None, UserError, "nowhere does not exist"),
+        ("notes.txt", None, InputError, "no samples in a format that citeweave knows"),
+        ("out", "scinlc", UserError, "--from is 'scinlc'.*Did you mean 'scincl'"),
     ):
-        with pytest.raises((UserError, InputError), match=message):
-            import_samples(paths, corpus, tmp_path / "s2", format=format)
-
-
-def test_the_same_import_is_not_done_twice(tmp_path, corpus, export):
-    export("scincl")
-    first = import_samples(tmp_path / "out", corpus, tmp_path / "s")
-    assert import_samples(tmp_path / "out", corpus, tmp_path / "s").manifest.made == first.manifest.made
-    triples = tmp_path / "out/train_triples.csv"
-    triples.write_text("\n".join(triples.read_text().splitlines()[:3]))
-    with pytest.raises(UserError, match="--overwrite"):
-        import_samples(tmp_path / "out", corpus, tmp_path / "s")
-    assert len(rows_of(import_samples(tmp_path / "out", corpus, tmp_path / "s", overwrite=True))) == 2
+        with pytest.raises(error, match=message):
+            import_samples([tmp_path / name for name in names.split()], corpus, tmp_path / "s2", format=format)
 
 
 def test_existing_files_are_refused_or_all_replaced(tmp_path, export):
@@ -446,39 +422,31 @@ def test_existing_files_are_refused_or_all_replaced(tmp_path, export):
     (out / "mine.txt").write_text("stays")
     export("specter", overwrite=True)
     assert list(contents(out)) == ["data.json", "metadata.json", "mine.txt", "train.txt"]
-    with pytest.raises(UserError, match="artifact of citeweave"):
-        export("scincl", "samples")
-    with pytest.raises(UserError, match="is a file"):
-        export("scincl", "out/mine.txt")
+    for name, message in (("samples", "artifact of citeweave"), ("out/mine.txt", "is a file")):
+        with pytest.raises(UserError, match=message):
+            export("scincl", name)
 
 
-def test_wrong_options_are_refused_and_leave_nothing(tmp_path, export):
+def test_wrong_options_and_other_samples_are_refused_and_leave_nothing(tmp_path, corpus, export):
     (tmp_path / "old").mkdir()
+    other = papers_corpus(tmp_path, [{"id": "a", "title": "One"}, {"id": "b", "title": "Two"}])
+    far = samples_of(tmp_path / "s", corpus, [(0, [1], [(99, 1)])])
+    wrong = ({"columns": "pair"}, {"file_type": "csv"}, {"val": 1.0}, {"val": 0.6, "test": 0.6}, {"negatives": -1})
     for to, options, message in (
         ("scincl", {"val": 0.1}, "--val is an option of --to specter, not of scincl"),
         ("specter", {"file_type": "jsonl"}, "--file-type is an option of --to sentence_transformers"),
         ("scincle", {}, "--to is 'scincle'.*Did you mean 'scincl'"),
         ("specter", {"leave_out": ("cites",)}, "leave-out"),
         ("specter", {"leave_out": ("esay",)}, "--leave-out is 'esay'.*Did you mean 'easy'"),
-        ("specter", {"columns": "pair"}, None),
-        ("specter", {"file_type": "csv"}, None),
-        ("specter", {"val": 1.0}, None),
-        ("specter", {"val": 0.6, "test": 0.6}, None),
-        ("specter", {"negatives": -1}, None),
+        ("scincl", {"corpus": other}, "another corpus"),
+        ("scincl", {"samples": far}, "rows that no paper has"),
+        *(("specter", options, None) for options in wrong),
     ):
         for folder in ("old", "new"):
-            with pytest.raises(UserError, match=message):
+            with pytest.raises(ArtifactError if "samples" in options else UserError, match=message):
                 export(to, folder, **options)
     assert contents(tmp_path / "old") == {} and not (tmp_path / "new").exists()
     assert set(FORMATS) == set(READERS) == set(WRITERS)
-
-
-def test_samples_of_another_corpus_are_refused(tmp_path, corpus, export):
-    other = papers_corpus(tmp_path, [{"id": "a", "title": "One"}, {"id": "b", "title": "Two"}])
-    with pytest.raises(UserError, match="another corpus"):
-        export("scincl", corpus=other)
-    with pytest.raises(ArtifactError, match="rows that no paper has"):
-        export("scincl", samples=samples_of(tmp_path / "s", corpus, [(0, [1], [(99, 1)])]))
 
 
 def test_keys_of_bibtex_come_back_too(tmp_path):
@@ -499,10 +467,14 @@ def test_real_files_of_specter(specter_training, tmp_path):
     assert facts["records"]["queries"] == {"read": 20, "kept": 17, "rejected": {specter.NOT_LISTED: 3}}
     listed = [query for query in data if corpus.rows([query])[0] >= 0]
     counts = [entry["count"] for query in listed for entry in data[query].values()]
-    assert len(samples.positives.rows) == counts.count(5) == 68
-    assert len(samples.negatives.rows) == counts.count(1) == 255
+    sides = (len(side.rows) for side in (samples.positives, samples.negatives))
+    assert (*sides,) == (counts.count(5), counts.count(1)) == (68, 255)
     export_samples(samples, corpus, tmp_path / "out", to="specter")
     assert json.loads((tmp_path / "out/data.json").read_bytes()) == {query: data[query] for query in listed}
+
+
+def ids_of(samples, corpus):
+    return [[corpus.ids[row] for row in line] for line in rows_of(samples)]
 
 
 def test_real_triplets_of_scirepeval(shared, tmp_path):
@@ -511,11 +483,7 @@ def test_real_triplets_of_scirepeval(shared, tmp_path):
     samples = import_samples(small, corpus, tmp_path / "s")
     records = json.loads(small.read_bytes())
     wanted = [[f"s2:{record[part]['corpus_id']}" for part in PARTS] for record in records]
-    assert [[corpus.ids[row] for row in line] for line in rows_of(samples)] == wanted and len(wanted) == 20
-    for record in records:
-        record |= {part: {key: record[part][key] for key in ("title", "abstract")} for part in PARTS}
-    (tmp_path / "texts.json").write_text(json.dumps(records))
-    assert rows_of(import_samples(tmp_path / "texts.json", corpus, tmp_path / "t")) == rows_of(samples)
+    assert ids_of(samples, corpus) == wanted and len(wanted) == 20
 
 
 def test_real_triplets_of_ids(shared, tmp_path):
@@ -524,10 +492,7 @@ def test_real_triplets_of_ids(shared, tmp_path):
         pytest.skip(f"{folder} is not here")
     corpus = import_papers(folder / "papers.jsonl.gz", tmp_path / "c").corpus
     samples = import_samples(folder / "triplets.jsonl", corpus, tmp_path / "s")
-    lines = [json.loads(line) for line in (folder / "triplets.jsonl").read_text().splitlines()]
+    lines = map(json.loads, (folder / "triplets.jsonl").read_text().splitlines())
     wanted = [[line[part] for part in PARTS] for line in lines if line["pos"] and line["neg"]]
-    assert [[corpus.ids[row] for row in line] for line in rows_of(samples)] == wanted and len(wanted) == 200
+    assert ids_of(samples, corpus) == wanted and len(wanted) == 200
     assert samples.manifest.facts["records"]["triplets"]["rejected"] == {"no query, pos and neg": 40}
-    for format in ("scincl", "scirepeval", "sentence_transformers"):
-        export_samples(samples, corpus, tmp_path / format, to=format)
-        assert rows_of(import_samples(tmp_path / format, corpus, tmp_path / f"{format} back")) == rows_of(samples)
