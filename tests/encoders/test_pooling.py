@@ -21,7 +21,7 @@ from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.encoders.tokens import reader_settings
 
-from .conftest import CARD, change, save, theirs
+from .conftest import CARD, change, refused, save, theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 BATCH = [np.arange(3, 9), np.arange(10, 31), np.array([7])]
@@ -200,17 +200,14 @@ def test_files_of_untrusted_input_are_compared_first(bert, tmp_path):
         (model / "aspect_words/config.json").write_text(json.dumps(right | config))
         kept = {name: tensor for name, tensor in (numbers | tensors).items() if tensor is not None}
         save_file(kept, model / "aspect_words/model.safetensors")
-        with pytest.raises(InputError, match=message):
-            load_encoder(model, device="cpu")
+        refused(message, load_encoder, model, device="cpu", error=InputError)
     shutil.rmtree(model / "aspect_words")
     (model / "aspect_words").mkdir()
-    with pytest.raises(InputError, match=r"config\.json cannot be read"):
-        load_encoder(model, device="cpu")
+    refused(r"config\.json cannot be read", load_encoder, model, device="cpu", error=InputError)
 
 
 def test_what_cannot_be_done_is_said(bert, tmp_path):
-    with pytest.raises(UserError, match="pooling aspect_words needs weights on top of it; use torch"):
-        load(bert, runtime="openvino")
+    refused("pooling aspect_words needs weights on top of it; use torch", load, bert, runtime="openvino")
     encoder = load(bert)
     with pytest.raises(UserError, match="full texts are cut into chunks"):
         chunk_maker(None, None, encoder, "float32", several=False)  # type: ignore[arg-type]
@@ -218,10 +215,8 @@ def test_what_cannot_be_done_is_said(bert, tmp_path):
         encode_sentences(encoder, ["The cell"], [["We learn."]], with_paper=True)
     folder = save(drawn(bert), tmp_path / "model")
     change(folder / "1_Pooling/config.json", pooling_mode_cls_token=False, pooling_mode_mean_tokens=True)
-    with pytest.raises(UserError, match=r"aspect_words\+mean"):
-        load_encoder(folder, device="cpu")
+    refused(r"aspect_words\+mean", load_encoder, folder, device="cpu")
     bare = encoder.reader.tokenizer
     bare.backend_tokenizer.post_processor = None
     bare.save_pretrained(shutil.copytree(bert, tmp_path / "bare"))
-    with pytest.raises(UserError, match="needs one token before every sentence"):
-        load(tmp_path / "bare")
+    refused("needs one token before every sentence", load, tmp_path / "bare")

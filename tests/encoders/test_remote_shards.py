@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from citeweave.core.errors import ShardError, UserError
+from citeweave.core.errors import ShardError
 from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers
@@ -15,7 +15,7 @@ from citeweave.encoders.remote_shards import make_shard_worker
 from citeweave.encoders.shards import EncoderSpec, RemoteShards
 
 from ..conftest import content
-from .conftest import embed
+from .conftest import embed, refused
 
 
 class Backwards:
@@ -77,5 +77,4 @@ def test_other_inputs_at_the_worker_are_refused(corpus, full_texts, bert, encode
                 r"differs here \(.*\) from the driver's \(0\)",
             ),
         ):
-            with pytest.raises(UserError, match=message):
-                make_shard_worker(**arguments | changes)
+            refused(message, make_shard_worker, **arguments | changes)

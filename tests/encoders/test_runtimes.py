@@ -16,7 +16,7 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.runtimes import Runtime, supported_precisions
 from citeweave.encoders.sentence_encoder import encode_sentences
 
-from .conftest import change, cls_and_mean, cosines, needs_instruction
+from .conftest import change, cls_and_mean, cosines, needs_instruction, refused
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 TEXTS = [
@@ -232,8 +232,7 @@ def test_attention_and_normalization_are_near_those_of_numpy():
 def test_other_models_are_refused(save_bert, tmp_path, kind, config, message):
     model = save_bert(tmp_path / "model", kind=kind)
     change(model / "config.json", **config)
-    with pytest.raises(UserError, match=message):
-        load_encoder(model, runtime="int8")
+    refused(message, load_encoder, model, runtime="int8")
 
 
 @pytest.mark.parametrize(
@@ -253,10 +252,8 @@ def test_other_models_are_refused(save_bert, tmp_path, kind, config, message):
     ],
 )
 def test_what_a_runtime_cannot_do_is_refused(bert, runtime, options, message):
-    with pytest.raises(UserError, match=message):
-        load_encoder(bert, runtime=runtime, **options)
-    with pytest.raises(UserError, match="threads of a runtime is -1"):
-        Runtime("openvino", threads=-1)
+    refused(message, load_encoder, bert, runtime=runtime, **options)
+    refused("threads of a runtime is -1", Runtime, "openvino", threads=-1)
 
 
 def test_auto_computes_small_networks_and_other_poolings_by_torch(bert, encoder, tmp_path):

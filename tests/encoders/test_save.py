@@ -17,7 +17,7 @@ from citeweave.encoders.model_card import NO_AUDIT, ModelCard, card_text, escape
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.pooling import add_mix
 
-from .conftest import change, save, theirs
+from .conftest import change, refused, save, theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 TEXTS = ["The cell grows.[SEP]We find how models learn.", "data", "how models learn from graphs of citations " * 10]
@@ -99,8 +99,7 @@ def test_a_mix_that_does_not_fit_is_refused(bert, tmp_path, config, weights, mes
     folder = save(with_mix(bert, [1.0, 1.0, 1.0]), tmp_path / "model") / "1_WeightedLayerPooling"
     change(folder / "config.json", **config)
     save_file({"layer_weights": torch.tensor(weights)}, folder / "model.safetensors")
-    with pytest.raises(InputError, match=message):
-        load_encoder(tmp_path / "model", device="cpu")
+    refused(message, load_encoder, tmp_path / "model", device="cpu", error=InputError)
 
 
 def test_half_precision_files_are_half_the_size_and_computed_in_float32(bert, tmp_path):
@@ -111,8 +110,7 @@ def test_half_precision_files_are_half_the_size_and_computed_in_float32(bert, tm
     found = load_encoder(half, device="cpu").encode(TEXTS)
     np.testing.assert_allclose(theirs(half, TEXTS), found, atol=1e-5)
     np.testing.assert_allclose(found, ours.encode(TEXTS), atol=2e-2)
-    with pytest.raises(UserError, match="must be one of float16, float32"):
-        save(ours, tmp_path / "other", dtype="int8")
+    refused("must be one of float16, float32", save, ours, tmp_path / "other", dtype="int8")
     with torch.no_grad():
         ours.network.model.embeddings.word_embeddings.weight[0, 0] = 1e6
     with pytest.raises(UserError, match="word_embeddings.weight holds numbers that are not finite in torch.float16"):

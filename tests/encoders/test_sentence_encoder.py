@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.runtimes import Runtime
@@ -19,7 +18,7 @@ from citeweave.encoders.sentence_encoder import (
     tokenize_papers,
 )
 
-from .conftest import Recorder, cls_and_mean, cosines, needs_instruction, watched
+from .conftest import Recorder, cls_and_mean, cosines, needs_instruction, refused, watched
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 PAPERS = {
@@ -104,8 +103,7 @@ def test_nothing_to_read(bert):
         found = encode_sentences(load_encoder(bert), titles, sentences)
         assert found.matrix.shape == (0, 32) and found.offsets.tolist() == [0] * (len(titles) + 1)
         assert found.lost == sum(map(len, sentences))
-    with pytest.raises(UserError, match="1 titles for the sentences of 2 papers"):
-        encode_sentences(load_encoder(bert), ["data"], [[], []])
+    refused("1 titles for the sentences of 2 papers", encode_sentences, load_encoder(bert), ["data"], [[], []])
 
 
 TOKEN_TITLES = ["The cell grows", "", "", "how models learn " * 20]

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.core.artifact import check_files
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.core.publish import work_folder
 from citeweave.encoders import tokens
 from citeweave.encoders.tokens import TextReader, TokenStore, make_reader, make_token_store, tokenizer_hash
 
-from .conftest import WORDS
+from .conftest import WORDS, refused
 
 RECIPE = {"corpus": "c", "text_recipe": "t"}
 
@@ -97,8 +97,7 @@ def test_what_exists_is_opened_and_other_inputs_are_refused(reader, texts, tmp_p
     make_token_store(reader, Fragile(texts, 0), tmp_path / "t", recipe=RECIPE)
     shorter = make_reader(reader.tokenizer, 5)
     for other, recipe in ((shorter, RECIPE), (reader, {**RECIPE, "corpus": "d"})):
-        with pytest.raises(UserError, match="made from other inputs"):
-            make_token_store(other, texts, tmp_path / "t", recipe=recipe)
+        refused("made from other inputs", make_token_store, other, texts, tmp_path / "t", recipe=recipe)
     replaced = make_token_store(shorter, texts, tmp_path / "t", recipe=RECIPE, overwrite=True)
     assert replaced.lengths().max() == 5
 
@@ -128,8 +127,7 @@ def test_a_large_vocabulary_takes_four_bytes_and_no_texts_none(save_bert, reader
 def test_damage_is_an_error_not_a_crash(reader, texts, tmp_path, damage):
     make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
     damage(tmp_path / "t")
-    with pytest.raises(ArtifactError, match=r"make .* again"):
-        TokenStore.open(tmp_path / "t")
+    refused(r"make .* again", TokenStore.open, tmp_path / "t", error=ArtifactError)
 
 
 def test_a_damaged_note_of_progress_begins_anew(reader, texts, tmp_path):

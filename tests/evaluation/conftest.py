@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
+from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 
@@ -222,3 +223,11 @@ class Page(HTMLParser):
         self.texts.append(data)
         if self.open and self.open[-1] == "script":
             self.scripts[self._id] = self.scripts.get(self._id, "") + data
+
+
+def refused(
+    message: str, call: Callable[..., Any], *arguments: Any, error: type[Exception] = UserError, **options: Any
+) -> None:
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import InputError, UserError
+from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.evaluation import click_data, click_ranker
 from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
 from citeweave.evaluation.clicks import ClickResult, evaluate_clicks, recommend
 
-from .conftest import write_files
+from .conftest import refused, write_files
 
 HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
 
@@ -76,12 +76,10 @@ def test_bad_files_are_refused(tmp_path):
     path = tmp_path / "m.json"
     for text, message in BAD_LOGS:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        with pytest.raises(InputError, match=message):
-            click_data.read_clicks(path)
+        refused(message, click_data.read_clicks, path, error=InputError)
     for text in BAD_PROPENSITIES:
         path.write_text(text)
-        with pytest.raises(InputError, match="m.json"):
-            click_data.read_propensities(path)
+        refused("m.json", click_data.read_propensities, path, error=InputError)
     for text in BAD_OBJECTS:
         path.write_text(text)
         for chunk in (1, 100):
@@ -120,21 +118,18 @@ def test_only_wanted_papers_are_kept(tmp_path):
 
 def test_the_whole_folder_is_read_or_what_is_missing_is_named(tmp_path):
     read = click_data.read_click_data
-    with pytest.raises(InputError, match="lacks recomm/train.csv, recomm/val.csv, recomm/test.csv, recomm/prop"):
-        read(tmp_path)
+    refused("lacks recomm/train.csv, recomm/val.csv, recomm/test.csv, recomm/prop", read, tmp_path, error=InputError)
     (tmp_path / "recomm").mkdir()
     for name, paper in [("train", "a"), ("val", "b"), ("test", "c")]:
         (tmp_path / f"recomm/{name}.csv").write_text(HEADER + f'{name},{paper},"x,{paper}"\n')
     (tmp_path / "recomm/propensity_scores.json").write_text('{"scores": [2, 1]}')
-    with pytest.raises(InputError, match="lacks paper_metadata_recomm.json; "):
-        read(tmp_path)
+    refused("lacks paper_metadata_recomm.json; ", read, tmp_path, error=InputError)
     (tmp_path / "paper_metadata_recomm.json").write_text('{"a": {"title": "A"}, "c": {"title": "C"}}')
     data, tuning = read(tmp_path), read(tmp_path, "val")
     assert list(data.metadata.ids) == ["a", "c"] and data.val is not None
     assert (data.train.clicked, data.val.clicked, data.test.clicked) == (["a"], ["b"], ["c"])
     assert tuning.val is None and tuning.test.clicked == ["b"] and list(tuning.metadata.ids) == ["a"]
-    with pytest.raises(UserError, match="must be one of test, val"):
-        read(tmp_path, "train")
+    refused("must be one of test, val", read, tmp_path, "train")
 
 
 # features
@@ -263,8 +258,7 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
     assert evaluated.rows()["q"] == {"clicked": "a", **{name: pytest.approx(value) for name, value in row.items()}}
     assert evaluate_clicks(clicks, scores, propensities).above.tolist() == [0, 1, 0]
     for bad in (scores[:-1], np.full(6, np.nan)):
-        with pytest.raises(UserError, match="each of the 6 shown papers needs a score"):
-            evaluate_clicks(clicks, bad, propensities)
+        refused("each of the 6 shown papers needs a score", evaluate_clicks, clicks, bad, propensities)
 
 
 def test_triplets_are_the_first_ten_others():
@@ -331,8 +325,7 @@ def test_a_seed_is_a_ranker_whatever_the_threads(torch):
         torch.set_num_threads(threads)
         torch.set_rng_state(before)
     assert not same(one, click_ranker.train_ranker(data, seed=8))
-    with pytest.raises(UserError, match="no order to learn"):
-        click_ranker.train_ranker(random_triplets(0))
+    refused("no order to learn", click_ranker.train_ranker, random_triplets(0))
 
 
 def test_the_epoch_of_the_lowest_validation_loss_is_kept(torch):
@@ -423,8 +416,7 @@ def test_a_task_is_the_same_again_means_over_seeds_and_weighs_by_propensity(log,
     assert not same(weighed.rankers[0], learned.rankers[0])
     even = replace(data, propensities=np.full(8, PROPENSITIES[-1]))
     assert same(recommend(even, vectors, weighting="propensity").rankers[0], learned.rankers[0])
-    with pytest.raises(UserError, match="must be one of peer, propensity"):
-        recommend(data, vectors, weighting="none")
+    refused("must be one of peer, propensity", recommend, data, vectors, weighting="none")
 
 
 def test_what_is_missing_is_counted_and_wrong(log, learned):
@@ -438,8 +430,7 @@ def test_what_is_missing_is_counted_and_wrong(log, learned):
     assert peers.runs[0].has_vectors.all() and peers.metrics["ndcg"] >= wrong.metrics["ndcg"]
     assert wrong.coverage["clicks without vectors"] == 2 and wrong.coverage["papers without vector"] == 3
     assert learned.coverage["clicks without vectors"] == learned.coverage["papers without vector"] == 0
-    with pytest.raises(UserError, match="must be one of peers, wrong"):
-        recommend(data, vectors, missing="drop")
+    refused("must be one of peers, wrong", recommend, data, vectors, missing="drop")
 
 
 def test_short_logs_and_deep_clicks_are_counted(torch):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from citeweave.core.artifact import Manifest
-from citeweave.core.errors import UserError
 from citeweave.evaluation.compare import OVERALL, Comparison, compare, holm, two_sided
 from citeweave.evaluation.comparison_page import comparison_as_markdown
 from citeweave.evaluation.report import Report
+
+from .conftest import refused
 
 
 def report(values: dict[str, np.ndarray], *, mark: str = "same", suite: str = "toy", **more: Any) -> Report:
@@ -82,14 +83,10 @@ def test_seeds_widen_the_interval():
 def test_other_data_and_other_suites_are_refused():
     values = {"t": np.ones(40)}
     a, b = [report(values)], [report(values)]
-    with pytest.raises(UserError, match="have t.map on different data"):
-        compare({"a": a, "b": [report(values, mark="other")]})
-    with pytest.raises(UserError, match="compare reports on one suite"):
-        compare({"a": a, "b": [report(values, suite="another")]})
-    with pytest.raises(UserError, match="at least two reports"):
-        compare({"a": a})
-    with pytest.raises(UserError, match="--metric is 't.mrr'"):
-        compare({"a": a, "b": b}, metrics=["t.mrr"])
+    refused("have t.map on different data", compare, {"a": a, "b": [report(values, mark="other")]})
+    refused("compare reports on one suite", compare, {"a": a, "b": [report(values, suite="another")]})
+    refused("at least two reports", compare, {"a": a})
+    refused("--metric is 't.mrr'", compare, {"a": a, "b": b}, metrics=["t.mrr"])
 
 
 def test_missing_rows_and_other_options_are_told():

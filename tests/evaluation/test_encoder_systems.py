@@ -21,7 +21,7 @@ from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
 
-from .conftest import FACETS, grades_of
+from .conftest import FACETS, grades_of, refused
 
 RULE = RankingRule(metrics=("map",), distance="cosine")
 
@@ -108,8 +108,7 @@ def test_matching_says_what_it_lacks(papers):
     with pytest.raises(UserError, match="ask about 'result', but counting has the spaces background, method"):
         run_ranking(task, system, "", "wrong")
     plain = replace(task, pools=replace(task.pools, groups=None))
-    with pytest.raises(UserError, match="task ask about none; evaluate one space, such as --aspect back"):
-        run_ranking(plain, system, "", "wrong")
+    refused("task ask about none; evaluate one space, such as --aspect back", run_ranking, plain, system, "", "wrong")
 
 
 def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):

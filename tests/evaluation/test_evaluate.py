@@ -23,7 +23,7 @@ from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.systems import PaperVectors
 from citeweave.evaluation.tasks import Suite, TaskTexts
 
-from .conftest import write_files
+from .conftest import refused, write_files
 
 Vectors = dict[str, list[float]]
 ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "reviewers")
@@ -113,8 +113,7 @@ def test_another_model_option_or_data_is_refused(scidocs, folders, vectors, tmp_
     assert Report.open(tmp_path / "r").value["options"]["missing"] == "wrong"
     made = evaluate(Counting(vectors), scidocs, tmp_path / "r", overwrite=True, **peers)
     assert made.value["options"]["missing"] == "peers"
-    with pytest.raises(UserError, match="--missing is 'pears'"):
-        EvaluationOptions(missing="pears")
+    refused("--missing is 'pears'", EvaluationOptions, missing="pears")
     write_files(tmp_path, {"mine/thesis.tex": "years of work"})
     with pytest.raises(UserError, match="is not an artifact of citeweave; choose another -o"):
         evaluate(Counting(vectors), scidocs, tmp_path / "mine", overwrite=True)
@@ -183,8 +182,7 @@ def test_a_damaged_report_is_made_again(scidocs, vectors, tmp_path):
     made = evaluate(Counting(vectors), scidocs, tmp_path / "r")
     for text in ('{"suite": "sci', "[]", "{}"):
         (tmp_path / "r/report.json").write_text(text)
-        with pytest.raises(ArtifactError, match="report.json is missing or damaged; evaluate again"):
-            Report.open(tmp_path / "r")
+        refused("report.json is missing or damaged; evaluate again", Report.open, tmp_path / "r", error=ArtifactError)
         assert evaluate(Counting(vectors), scidocs, tmp_path / "r").value == made.value
 
 
@@ -283,8 +281,7 @@ def test_ties_zeros_and_queries_without_relevant_papers_are_counted(folders, sci
 def test_the_folder_of_another_suite_is_named(folders, asked):
     for other in set(SUITES) - {asked}:
         message = f"is not a folder of {asked}: .* belongs to {other}; use --suite {other}"
-        with pytest.raises(InputError, match=message):
-            read_suite(asked, folders[other])
+        refused(message, read_suite, asked, folders[other], error=InputError)
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -323,8 +320,7 @@ def test_maps_that_cannot_be_drawn(folders, scidocs, vectors, tmp_path):
     with pytest.raises(UserError, match="mdcr has no classes of papers to color a map by; leave out --map"):
         evaluate(Counting(vectors), read_suite("mdcr", folders["mdcr"]), tmp_path / "r", with_map=True)
     for system in (Bm25System(), PrecomputedScores({"p00": {"p06": 1.0}}, name="run")):
-        with pytest.raises(UserError, match="no map can be drawn: .* leave out --map"):
-            evaluate(system, scidocs, tmp_path / "r", with_map=True)
+        refused("no map can be drawn: .* leave out --map", evaluate, system, scidocs, tmp_path / "r", with_map=True)
     with pytest.raises(UserError, match="no paper of mag has a vector"):
         evaluate(VectorSystem(["x"], np.eye(1), name="x"), scidocs, tmp_path / "r", with_map=True)
     assert not (tmp_path / "r").exists() and not work_folder(tmp_path / "r").exists()

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.evaluation import links
 from citeweave.evaluation.links import evaluate_links, hold_out
 from citeweave.graph.adjacency import Csr
+
+from .conftest import refused
 
 
 def csr(nodes: int, edges: set[tuple[int, int]]) -> Csr:
@@ -127,14 +128,9 @@ def test_the_share_is_held_out_and_mutual_edges_together(share):
 
 def test_wrong_options_are_refused():
     for share in (0.0, 1.0, -0.1, 0.0001, 0.9999):
-        with pytest.raises(UserError, match="cannot be held out"):
-            hold_out(np.arange(10), np.arange(10) + 10, share, seed=0)
+        refused("cannot be held out", hold_out, np.arange(10), np.arange(10) + 10, share, seed=0)
     given = np.eye(3, dtype=np.float32), np.array([0]), np.array([1])
-    with pytest.raises(UserError, match="Did you mean 'cosine'"):
-        evaluate_links(*given, score="cosin")
-    with pytest.raises(UserError, match="one of degree, uniform"):
-        evaluate_links(*given, negatives="hard")
-    with pytest.raises(ValueError, match="degrees"):
-        evaluate_links(*given, negatives="degree")
-    with pytest.raises(UserError, match="at least one of each"):
-        evaluate_links(given[0], np.array([], int), np.array([], int))
+    refused("Did you mean 'cosine'", evaluate_links, *given, score="cosin")
+    refused("one of degree, uniform", evaluate_links, *given, negatives="hard")
+    refused("degrees", evaluate_links, *given, negatives="degree", error=ValueError)
+    refused("at least one of each", evaluate_links, given[0], np.array([], int), np.array([], int))

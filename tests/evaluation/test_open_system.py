@@ -24,7 +24,7 @@ from citeweave.vectors.sentence_vectors import new_sentence_vectors
 from citeweave.vectors.vectors import new_vectors
 
 from ..encoders.conftest import LetterCounts
-from .conftest import lines, write_files
+from .conftest import lines, refused, write_files
 
 IDS = ["a", "b", "c"]
 TEXTS = TaskTexts.of_ids([*IDS, "d"], lacking="papers.jsonl")
@@ -128,8 +128,7 @@ def test_of_repeated_ids_the_last_counts(tmp_path):
 
 def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path):
     for bad in (NAN, float("inf"), -float("inf")):
-        with pytest.raises(UserError, match="is finite"):
-            opened(jsonl(tmp_path, [("a", [1, bad])]))
+        refused("is finite", opened, jsonl(tmp_path, [("a", [1, bad])]))
     large = opened(jsonl(tmp_path, [("a", [1e6, 0]), ("b", [1, 0])]), precision="float16")
     assert large.metadata()["vectors not finite"] == 1
     assert large.vectors(TEXTS).state.tolist()[:2] == [ABSENT, PRESENT]
@@ -140,13 +139,10 @@ def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path):
     assert sum(opened(broken).metadata()["records"]["vectors"]["rejected"].values()) == 3
     folder = several(tmp_path)
     jsonl(folder, [("p", [1, 0, 0])], name="zzz.jsonl")
-    with pytest.raises(UserError, match="zzz.jsonl holds a vector of 3 numbers for 'p', others have 2"):
-        opened(folder)
+    refused("zzz.jsonl holds a vector of 3 numbers for 'p', others have 2", opened, folder)
     write_files(folder, {"zzz.jsonl": ""})
-    with pytest.raises(InputError, match="zzz.jsonl holds no vectors that citeweave can read"):
-        opened(folder)
-    with pytest.raises(EmptyResultError, match="v.jsonl holds no vectors"):
-        opened(jsonl(tmp_path, [("a", []), ("b", "text")]))
+    refused("zzz.jsonl holds no vectors that citeweave can read", opened, folder, error=InputError)
+    refused("v.jsonl holds no vectors", opened, jsonl(tmp_path, [("a", []), ("b", "text")]), error=EmptyResultError)
 
 
 def test_a_trec_run(tmp_path):
@@ -158,8 +154,7 @@ def test_a_trec_run(tmp_path):
     np.testing.assert_equal(system.scores(TEXTS, POOLS, "own"), [0.1, 0.5, np.nan])
     rows, scores = system.top(TEXTS, np.array([0]), np.array([1, 3]), 2, "own")
     assert rows.tolist() == [[1, -1]] and scores[0, 0] == 0.1  # c is no candidate, d has no score
-    with pytest.raises(NoAnswerError, match="can rank but not classify"):
-        system.vectors(TEXTS)
+    refused("can rank but not classify", system.vectors, TEXTS, error=NoAnswerError)
 
 
 def test_scores_of_mdcr_and_of_csfcube(tmp_path):
@@ -203,13 +198,10 @@ def test_bm25_ranks_by_words_and_finds_nothing_without_them():
     assert scores[1] > scores[0] == 0 and np.isnan(scores[2:]).all()
     rows, found = system.top(READ, np.array([0, 3]), np.array([1, 2]), 3, "own")
     assert rows.tolist() == [[2, -1], [-1, -1]] and found[0, 0] > 0 and np.isnan(found[0, 1])
-    with pytest.raises(NoAnswerError, match="bm25 has no vectors"):
-        system.vectors(READ)
-    with pytest.raises(NoTextsError, match="papers.jsonl does not exist"):
-        system.scores(TEXTS, POOLS, "own")
+    refused("bm25 has no vectors", system.vectors, READ, error=NoAnswerError)
+    refused("papers.jsonl does not exist", system.scores, TEXTS, POOLS, "own", error=NoTextsError)
     assert choose_distance(system, "", "l2") == "own"
-    with pytest.raises(UserError, match="--distance is 'cosine'; bm25 has scores of its own"):
-        choose_distance(Bm25System(), "cosine", "l2")
+    refused("--distance is 'cosine'; bm25 has scores of its own", choose_distance, Bm25System(), "cosine", "l2")
 
 
 def test_sentence_vectors_of_a_folder(tmp_path):
@@ -225,8 +217,7 @@ def test_sentence_vectors_of_a_folder(tmp_path):
     assert means.state.tolist() == [PRESENT, PRESENT, PRESENT, ABSENT]
     rows, scores = system.top(TEXTS, np.array([0, 3]), np.array([1, 2, 3]), 2, "single")
     assert rows.tolist() == [[1, 2], [-1, -1]] and scores[0, 0] == -1 and np.isnan(scores[1]).all()
-    with pytest.raises(UserError, match="--distance is 'cosine'; s takes single"):
-        choose_distance(system, "cosine", "l2")
+    refused("--distance is 'cosine'; s takes single", choose_distance, system, "cosine", "l2")
 
 
 class Letters(LetterCounts):
@@ -255,8 +246,7 @@ def test_an_encoder_and_the_texts_it_fails_on(tmp_path, cached):
     assert system.metadata().items() >= {"texts without usable vector": 2, "dimension": 3}.items()
     for scale in (0.0, NAN, float("inf")):
         system = EncoderSystem(Letters(scale), cache=tmp_path / str(scale) if cached else None)
-        with pytest.raises(UserError, match="letters gives no usable vector for 5 texts: all are zeros or not finite"):
-            system.vectors(LETTERS)
+        refused("letters gives no usable vector for 5 texts: all are zeros or not finite", system.vectors, LETTERS)
 
 
 def test_vectors_are_kept_by_content_and_model(tmp_path, folders):
@@ -290,24 +280,18 @@ def test_minilm_reads_a_few_words(tmp_path):
 def test_what_cannot_be_opened_lists_what_is_accepted(tmp_path, monkeypatch, folders, vectors):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("bm26", "minillm", "nothing", "gone.jsonl", tmp_path / "gone.npy", "folder/gone.run"):
-        with pytest.raises(UserError, match=r"is no file, no folder and no known name; give .*\.jsonl.*bm25.*minilm"):
-            opened(name)
-    with pytest.raises(UserError, match="Did you mean 'bm25'"):
-        opened("bm26")
+        refused(r"is no file, no folder and no known name; give .*\.jsonl.*bm25.*minilm", opened, name)
+    refused("Did you mean 'bm25'", opened, "bm26")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds neither vectors nor scores nor a model; give"):
-        opened(tmp_path / "empty")
+    refused("holds neither vectors nor scores nor a model; give", opened, tmp_path / "empty")
     with pytest.raises(InputError, match="notes.txt holds no vectors that citeweave can read"):
         opened(write_files(tmp_path, {"notes.txt": "hello"}) / "notes.txt")
     system = VectorSystem(list(vectors), np.array(list(vectors.values())), name="toy")
     evaluate(system, read_suite("mdcr", folders["mdcr"]), tmp_path / "r")
-    with pytest.raises(UserError, match="r holds a report, which cannot be evaluated; give vectors"):
-        opened(tmp_path / "r")
+    refused("r holds a report, which cannot be evaluated; give vectors", opened, tmp_path / "r")
     with pytest.raises(UserError, match="--distance is 'cosin'; it must be one of .*transport.* Did you mean 'cosine'"):
         OpeningOptions(distance="cosin")
-    with pytest.raises(UserError, match="--precision is 'float8'"):
-        OpeningOptions(precision="float8")
-    with pytest.raises(UserError, match="--precision is 'float16'; bm25 holds no vectors to round"):
-        opened("bm25", precision="float16")
+    refused("--precision is 'float8'", OpeningOptions, precision="float8")
+    refused("--precision is 'float16'; bm25 holds no vectors to round", opened, "bm25", precision="float16")
     with pytest.raises(CiteweaveError, match="v takes cosine, l2, dot"):
         choose_distance(opened(jsonl(tmp_path, ROWS)), "transport", "l2")

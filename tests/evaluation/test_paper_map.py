@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.core.errors import MissingExtraError, UserError
+from citeweave.core.errors import MissingExtraError
 from citeweave.core.progress import QUIET
 from citeweave.core.randomness import stream
 from citeweave.evaluation import paper_map
 from citeweave.evaluation.html import one_line
 from citeweave.evaluation.metrics import map_quality
 
-from .conftest import HOSTILE, Page
+from .conftest import HOSTILE, Page, refused
 
 
 def clusters(papers: int = 90, topics: int = 3) -> tuple[np.ndarray, list[str]]:
@@ -111,19 +111,15 @@ def test_a_sample_keeps_papers_with_their_titles():
 
 def test_bad_input_is_told(monkeypatch):
     matrix, labels = clusters(30)
-    with pytest.raises(UserError, match="30 vectors, 29 topics"):
-        paper_map.project_papers(matrix, labels[1:], labels)
-    with pytest.raises(UserError, match="shape"):
-        paper_map.project_papers(np.zeros((0, 3)), [], [])
-    with pytest.raises(UserError, match="at most 0"):
-        paper_map.project_papers(matrix, labels, labels, max_papers=0)
+    refused("30 vectors, 29 topics", paper_map.project_papers, matrix, labels[1:], labels)
+    refused("shape", paper_map.project_papers, np.zeros((0, 3)), [], [])
+    refused("at most 0", paper_map.project_papers, matrix, labels, labels, max_papers=0)
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     monkeypatch.setattr(paper_map, "_MAX_WITHOUT_OPENTSNE", 29)
     with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[maps\]'"):
         paper_map.project_papers(matrix, labels, labels)
     matrix[4, 2] = np.nan
-    with pytest.raises(UserError, match="1 vectors hold NaN or infinity, such as row 4"):
-        paper_map.project_papers(matrix, labels, labels)
+    refused("1 vectors hold NaN or infinity, such as row 4", paper_map.project_papers, matrix, labels, labels)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2), min_size=1, max_size=40))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from citeweave.core.errors import UserError
 from citeweave.evaluation import probes
 from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
@@ -15,6 +14,8 @@ from citeweave.evaluation.probe_tasks import run_probe
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import ProbeTask, Suite, TaskTexts
+
+from .conftest import refused
 
 LABELS, NUMBERS = probes.SCIREPEVAL_LABELS, probes.SCIREPEVAL_NUMBERS
 TRAIN, TEST = 30, 12
@@ -153,7 +154,5 @@ def test_few_shots_count_a_missing_paper_as_wrong_and_every_setting_is_a_task():
     ],
 )
 def test_probes_that_cannot_be_fitted_say_why(probe, without, message, missing):
-    with pytest.raises(NoAnswerError, match=message):
-        run_probe(probe, system(tuple(without)), missing)
-    with pytest.raises(UserError, match="run holds scores, not vectors"):
-        run_probe(task(), PrecomputedScores({}, name="run"), missing)
+    refused(message, run_probe, probe, system(tuple(without)), missing, error=NoAnswerError)
+    refused("run holds scores, not vectors", run_probe, task(), PrecomputedScores({}, name="run"), missing)

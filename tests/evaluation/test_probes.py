@@ -13,9 +13,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
-from citeweave.core.errors import UserError
 from citeweave.evaluation import probe_solvers, probes
 from citeweave.evaluation.probe_solvers import FitOptions
+
+from .conftest import refused
 
 BY_SKLEARN = replace(probes.SCIREPEVAL_CLASSES, solver="sklearn")
 LABELS, NUMBERS = probes.SCIREPEVAL_LABELS, probes.SCIREPEVAL_NUMBERS
@@ -234,8 +235,7 @@ def test_the_types_of_vectors_and_labels_and_the_order_of_the_grid_do_not_matter
     ],
 )
 def test_a_rule_that_cannot_be_followed_is_refused(changes, message):
-    with pytest.raises(UserError, match=message):
-        probes.ProbeRule(**{"grid": (1.0,), **changes})
+    refused(message, probes.ProbeRule, **{"grid": (1.0,), **changes})
 
 
 GOOD = np.arange(24.0).reshape(12, 2)
@@ -280,8 +280,7 @@ CANNOT_BE_CLASSES = [
     ],
 )  # fmt: skip
 def test_what_cannot_be_probed_is_an_error(fit, arguments, message):
-    with pytest.raises(UserError, match=message):
-        fit(*arguments)
+    refused(message, fit, *arguments)
 
 
 COUNTS = {"count": st.integers(2, 20), "dimension": st.integers(1, 25), "seed": st.integers(0, 99)}

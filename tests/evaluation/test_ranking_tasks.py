@@ -9,6 +9,8 @@ from citeweave.evaluation.ranking_tasks import best_mean, run_ranking, run_searc
 from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask, TaskTexts
 
+from .conftest import refused
+
 IDS = ["q1", "q2", "a", "b", "c", "d"]
 TEXTS = TaskTexts.of_ids(IDS, lacking="papers.jsonl")
 POOLS = {"q1": {"a": 1, "b": 0, "c": 0}, "q2": {"b": 1, "c": 0, "d": 1}}
@@ -42,8 +44,7 @@ def test_the_user_may_choose_another_distance():
     far = vectors(b=[0, 100.0])  # by cosine the best for q2, by L2 the worst
     assert run_ranking(task(), far, "cosine", "wrong").rows["q2"]["map"] == 1
     assert run_ranking(task(), far, "l2", "wrong").rows["q2"]["map"] == pytest.approx((1 + 2 / 3) / 2)
-    with pytest.raises(UserError, match="--distance is 'transport'; toy takes cosine, l2, dot"):
-        run_ranking(task(), far, "transport", "wrong")
+    refused("--distance is 'transport'; toy takes cosine, l2, dot", run_ranking, task(), far, "transport", "wrong")
 
 
 def run(missing: str, rule: RankingRule | None = None, **changed: list[float] | None):
@@ -64,8 +65,7 @@ def test_what_has_no_vector_is_wrong_or_left_out():
     assert run("peers", a=[]).rows["q1"]["map"] == pytest.approx(1 / 3)
     assert "q1" not in run("peers", q1=[]).rows
     stopping = RankingRule(("map",), distance="cosine", peers="stop")
-    with pytest.raises(UserError, match="no score for 1 pairs, such as query 'q1' with 'a'"):
-        run("peers", stopping, a=None)
+    refused("no score for 1 pairs, such as query 'q1' with 'a'", run, "peers", stopping, a=None)
     assert run("wrong", stopping, a=None).rows["q1"]["map"] == 0
     with pytest.raises(UserError, match="check that the ids of the vectors are the suite's ids"):
         run_ranking(task(), VectorSystem(["x"], np.eye(1), name="toy"), "", "peers")
@@ -77,8 +77,7 @@ def test_scores_are_rounded_before_ties_are_broken_by_id():
     pools = Pools.of(TEXTS, {"q1": {"a": 0, "b": 1, "c": 0}})
     tied = RankingTask("toy", TEXTS, pools, RankingRule(("map",), decimals=5))
     assert run_ranking(tied, near, "", "wrong").rows["q1"]["map"] == 1  # "b" beats "a" at a tie
-    with pytest.raises(NoAnswerError, match="can rank but not classify"):
-        near.vectors(TEXTS)
+    refused("can rank but not classify", near.vectors, TEXTS, error=NoAnswerError)
 
 
 def test_folds_average_means():

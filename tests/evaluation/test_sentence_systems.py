@@ -23,7 +23,7 @@ from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, doc
 from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
-from .conftest import PAPERS
+from .conftest import PAPERS, refused
 
 RNG = stream(0, "sentence-level judging")
 VECTORS = SentenceVectors.of(PAPERS, [RNG.normal(size=(1 + at % 4, 4)) for at in range(len(PAPERS))])
@@ -218,16 +218,13 @@ def test_a_sum_may_mix_papers_sentences_and_tokens(bert, tmp_path, folders):
 
 def test_what_cannot_be_added_is_refused(tmp_path):
     for distance in ("cosine+", "+cosine", "cosine+nothing", "token"):
-        with pytest.raises(UserError, match="--distance"):
-            OpeningOptions(distance=distance)
+        refused("--distance", OpeningOptions, distance=distance)
     with pytest.raises(UserError, match="--document-vector is for distances between sentences"):
         OpeningOptions(distance="token_best", with_paper=True)
-    with pytest.raises(UserError, match="a space of whole papers"):
-        OpeningOptions(distance="cosine+token_best", aspect="method")
+    refused("a space of whole papers", OpeningOptions, distance="cosine+token_best", aspect="method")
     with new_sentence_vectors(tmp_path / "s") as writer:
         writer.append(["q"], [np.ones((1, 2))])
         writer.finish()
     with pytest.raises(UserError, match="compares tokens, but .* has vectors of sentences; give the model"):
         open_system(str(tmp_path / "s"), OpeningOptions(distance="mean_best+token_best"))
-    with pytest.raises(UserError, match="s takes single"):
-        ranking(open_system(str(tmp_path / "s")), "cosine+single")
+    refused("s takes single", ranking, open_system(str(tmp_path / "s")), "cosine+single")

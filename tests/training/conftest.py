@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
@@ -190,3 +192,11 @@ def uninterrupted(request, tmp_path_factory) -> dict[str, EncoderRun]:
         kind: request.getfixturevalue(source).train(folder / kind, **options)
         for kind, (source, options) in KINDS.items()
     }
+
+
+def refused(
+    message: str, call: Callable[..., Any], *arguments: Any, error: type[Exception] = UserError, **options: Any
+) -> None:
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

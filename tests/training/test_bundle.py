@@ -17,7 +17,7 @@ from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_sui
 from citeweave.training.bundle import make_bundle, read_data, train_bundle
 from citeweave.training.load_data import DataSources
 
-from .conftest import KINDS, SENTENCES, Literature, weights_of
+from .conftest import KINDS, SENTENCES, Literature, refused, weights_of
 
 SHORT = {"losses": {"in_batch": {}}, "steps": 3, "check_every": 0, "checkpoint_every": 0}
 
@@ -56,8 +56,7 @@ def test_a_bundle_carries_aspects_sentences_and_words(request, uninterrupted, tm
 
 def test_the_same_bundle_again_is_left_as_it_is(literature, bundle):
     before = (bundle / "manifest.json").stat().st_mtime_ns
-    with pytest.raises(Exception, match="made from other inputs or options"):
-        bundle_of(literature, bundle, **SHORT)
+    refused("made from other inputs or options", bundle_of, literature, bundle, **SHORT, error=Exception)
     assert (bundle / "manifest.json").stat().st_mtime_ns == before
 
 
@@ -141,8 +140,7 @@ def test_damaged_sentences_are_refused(paired, tmp_path):
             pytest.fail(f"{harm} are read")
         (bundle / name).write_bytes(kept)
     shutil.rmtree(bundle / "sentences")
-    with pytest.raises(ArtifactError, match="do not fit together"):
-        read_data(bundle)
+    refused("do not fit together", read_data, bundle, error=ArtifactError)
 
 
 def test_half_precision_weights_halve_the_bundle(literature, tmp_path):

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
+
+from .conftest import refused
 
 
 def new(size: int, seed: int = 0) -> tuple[dict[str, torch.Tensor], torch.optim.Optimizer]:
@@ -41,12 +43,10 @@ def test_only_the_last_two_stay_and_those_of_another_model_are_refused(tmp_path)
         save_checkpoint(tmp_path, number, *new(3), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
     size = r"a has shape \[3, 2\], and this model's \[4, 2\]; the start model has another size"
-    with pytest.raises(UserError, match=size):
-        load_checkpoint(tmp_path, *new(4))
+    refused(size, load_checkpoint, tmp_path, *new(4))
     fewer, other = new(3)
     del fewer["b"]
-    with pytest.raises(ArtifactError, match="holds other weights"):
-        load_checkpoint(tmp_path, fewer, other)
+    refused("holds other weights", load_checkpoint, tmp_path, fewer, other, error=ArtifactError)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "moments.safetensors", "state.json"])

@@ -25,19 +25,11 @@ from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.training import distributed
-from citeweave.training.distributed import (
-    ProcessGroup,
-    agree_on_attempt,
-    check_agreement,
-    check_shardable,
-    check_shared_folder,
-    exiting_without_peers,
-    local_device,
-)
 from citeweave.training.options import EncoderOptions, training_options
 from citeweave.training.partial import heads_to_arrays, make_heads
 
 from ..faults import killing
+from .conftest import refused
 from .several import USUAL, train_job
 
 LIMIT = timedelta(seconds=20)
@@ -48,7 +40,7 @@ def test_every_attempt_has_a_name_of_its_own(order):
     store, seen = HashStore(), set()
     for _ in range(4):
         with ThreadPoolExecutor(len(order)) as pool:
-            (name,) = set(pool.map(lambda rank: agree_on_attempt(store, rank, len(order), LIMIT), order))
+            (name,) = set(pool.map(lambda rank: distributed.agree_on_attempt(store, rank, len(order), LIMIT), order))
         seen.add(name)
     assert len(seen) == 4
 
@@ -60,14 +52,14 @@ def test_an_earlier_attempt_is_not_taken_for_this_one():
     store.set("answer/old", json.dumps({"1": "word"}))
     for rank in (1, 0):
         with pytest.raises(CiteweaveError, match=f"process {rank} of 2 has waited"):
-            agree_on_attempt(store, rank, 2, timedelta(seconds=0.2))
+            distributed.agree_on_attempt(store, rank, 2, timedelta(seconds=0.2))
 
 
 def ask(count: int, check: Callable[[Any], None]) -> list[str]:
     """What the check says in every one of so many threads, which meet as processes do; empty where it finds nothing."""
     barrier, values = threading.Barrier(count, timeout=300), dict[int, Any]()
 
-    class Member(ProcessGroup):
+    class Member(distributed.ProcessGroup):
         def exchange(self, value: Any) -> list[Any]:
             values[self.rank] = value
             barrier.wait()
@@ -99,8 +91,8 @@ GIVEN = {"corpus": "3fa", "training": {"batch": 32, "losses": {"triplet": {"marg
     ],
 )
 def test_the_first_that_was_given_something_else_is_named_to_all(other, message):
-    assert ask(3, lambda one: check_agreement(one, GIVEN)) == ["", "", ""]
-    found = ask(3, lambda one: check_agreement(one, other if one.rank == 1 else GIVEN))
+    assert ask(3, lambda one: distributed.check_agreement(one, GIVEN)) == ["", "", ""]
+    found = ask(3, lambda one: distributed.check_agreement(one, other if one.rank == 1 else GIVEN))
     assert len(set(found)) == 1 and found[0].startswith("process 1 (") and message in found[0]
     assert found[0].endswith("give all processes the same command and the same files")
 
@@ -112,7 +104,7 @@ def test_other_packages_are_named(monkeypatch):
     def check(one: Any) -> None:
         if one.rank == 1:
             here.version = "2.11.0"
-        check_agreement(one, GIVEN)
+        distributed.check_agreement(one, GIVEN)
 
     found = ask(2, check)
     assert found[0] == found[1]
@@ -121,15 +113,15 @@ def test_other_packages_are_named(monkeypatch):
 
 def test_a_folder_that_one_does_not_see_is_named_to_all(tmp_path, monkeypatch):
     for _ in range(2):  # after a restart the mark of the first attempt lies there
-        assert ask(2, lambda one: check_shared_folder(one, tmp_path)) == ["", ""]
+        assert ask(2, lambda one: distributed.check_shared_folder(one, tmp_path)) == ["", ""]
     monkeypatch.setattr(distributed, "SHARED_WITHIN", 0.0)
     for name in ("0", "1"):
         (tmp_path / name).mkdir()
     (tmp_path / "1/met").write_text("of another run")
-    found = ask(2, lambda one: check_shared_folder(one, tmp_path / str(one.rank)))
+    found = ask(2, lambda one: distributed.check_shared_folder(one, tmp_path / str(one.rank)))
     assert all(line.startswith("process 1 (") and "-o must be on a file system that all" in line for line in found)
-    check_agreement(ProcessGroup(), GIVEN)  # one alone has nobody to ask
-    check_shared_folder(ProcessGroup(), tmp_path / "nowhere")
+    distributed.check_agreement(distributed.ProcessGroup(), GIVEN)  # one alone has nobody to ask
+    distributed.check_shared_folder(distributed.ProcessGroup(), tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -150,10 +142,9 @@ def test_every_process_has_a_gpu_of_its_own(asked, beside, cards, found, monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     if " " in found:
-        with pytest.raises(UserError, match=found):
-            local_device(asked)
+        refused(found, distributed.local_device, asked)
     else:
-        assert local_device(asked) == found
+        assert distributed.local_device(asked) == found
 
 
 @pytest.mark.parametrize(("backend", "count", "ends"), [("nccl", 2, True), ("gloo", 2, False), ("nccl", 1, False)])
@@ -161,10 +152,10 @@ def test_after_an_error_nobody_waits_for_others_to_leave(backend, count, ends, m
     registered: list[Any] = []
     monkeypatch.setattr(distributed.dist, "get_backend", lambda: backend)
     monkeypatch.setattr(atexit, "register", registered.append)
-    with pytest.raises(UserError), exiting_without_peers(ProcessGroup(0, count)):
+    with pytest.raises(UserError), distributed.exiting_without_peers(distributed.ProcessGroup(0, count)):
         raise UserError("something")
     assert bool(registered) == ends
-    with exiting_without_peers(ProcessGroup(0, count)):
+    with distributed.exiting_without_peers(distributed.ProcessGroup(0, count)):
         pass
     assert len(registered) == ends
 
@@ -310,9 +301,8 @@ def test_the_folder_of_a_sharded_run_is_as_any(trained):
     ],
 )
 def test_what_shards_cannot_do_is_refused(training, pooling, told):
-    with pytest.raises(UserError, match=told):
-        check_shardable(training_options(training), pooling)
-    check_shardable(training_options({}), "cls")
+    refused(told, distributed.check_shardable, training_options(training), pooling)
+    distributed.check_shardable(training_options({}), "cls")
 
 
 def test_torchrun_resumes_after_a_killed_process(jobs, trained, tmp_path):

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
@@ -25,7 +24,7 @@ from citeweave.training.partial import heads_to_arrays, make_heads
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.sentence_distances import PaperPairs
 
-from .conftest import HYBRID
+from .conftest import HYBRID, refused
 from .test_data import spans_of
 
 WITHIN_BATCH = pytest.mark.parametrize(
@@ -373,5 +372,4 @@ def test_the_draw_is_of_the_generator_alone():
     first, again, other = masked(tokens, 1), masked(tokens, 1), masked(tokens, 2)
     assert all(np.array_equal(x, y) for x, y in zip(first, again, strict=True))
     assert not np.array_equal(first.places, other.places)
-    with pytest.raises(UserError, match="share of masked tokens is 15"):
-        masked(np.arange(9), share=15)
+    refused("share of masked tokens is 15", masked, np.arange(9), share=15)

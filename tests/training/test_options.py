@@ -2,8 +2,9 @@
 
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.training.options import LOSSES, encoder_options, training_options
+
+from .conftest import refused
 
 
 def test_every_loss_is_read_with_all_its_settings():
@@ -39,5 +40,4 @@ def test_every_loss_is_read_with_all_its_settings():
     ],
 )  # fmt: skip
 def test_tables_are_checked(read, table, message):
-    with pytest.raises(UserError, match=message):
-        read(table)
+    refused(message, read, table)

@@ -12,6 +12,8 @@ from citeweave.encoders.pooling import add_mix
 from citeweave.training.options import EncoderOptions
 from citeweave.training.partial import choose_parts, encoder_layers, heads_to_arrays, make_heads
 
+from .conftest import refused
+
 SIZES = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
 IDS = torch.tensor([[1, 5, 7, 2], [1, 9, 2, 0]])
 
@@ -66,8 +68,7 @@ def test_low_rank_layers_begin_at_nothing_and_take_all_the_change():
     assert {name for name, _ in chosen} == {f"{layer}.lora_{side}.default.weight" for layer in layers for side in "AB"}
     assert {tuple(parameter.shape) for _, parameter in chosen} == {(2, 16), (16, 2)}
     assert step(model, chosen) == {name for name, _ in chosen if "lora_B" in name}  # A moves once B is no longer 0
-    with pytest.raises(UserError, match="already has low-rank layers"):
-        choose_parts(model, "lora")
+    refused("already has low-rank layers", choose_parts, model, "lora")
     # they are drawn by the seed alone
     torch.manual_seed(1)
     first, state = dict(choose_parts(make(), "lora", seed=3)), torch.get_rng_state()
@@ -113,8 +114,7 @@ def test_wrong_options_are_refused(parts, options, message):
     if parts == "lora":
         pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
     model, parts = (make("Albert", embedding_size=8), "all") if parts == "Albert" else (make(), parts)
-    with pytest.raises(UserError, match=message):
-        choose_parts(model, parts, **options)
+    refused(message, choose_parts, model, parts, **options)
 
 
 def test_heads_that_start_at_the_identity_are_the_encoders_own_space():

@@ -32,7 +32,7 @@ from citeweave.training.train import load_start_model, prepare_run
 from citeweave.training.trainer import train_network
 from citeweave.vectors.vectors import Vectors
 
-from .conftest import GROUPS, HYBRID, KINDS, SENTENCES, WORDS, Literature, log_of, mine, weights_of
+from .conftest import GROUPS, HYBRID, KINDS, SENTENCES, WORDS, Literature, log_of, mine, refused, weights_of
 from .several import power_cut
 
 TEXTS = ["a paper shows that models learn", "the cell grows", ""]
@@ -146,8 +146,7 @@ def test_the_same_again_trains_nothing(literature, tmp_path):
     changed = (tmp_path / "model/manifest.json").stat().st_mtime_ns
     assert literature.train(tmp_path / "model").manifest.hash == first.manifest.hash
     assert (tmp_path / "model/manifest.json").stat().st_mtime_ns == changed
-    with pytest.raises(UserError, match="made from other inputs or options"):
-        literature.train(tmp_path / "model", learning_rate=2e-3)
+    refused("made from other inputs or options", literature.train, tmp_path / "model", learning_rate=2e-3)
 
 
 def test_saved_weights_lie_between_the_start_and_the_trained_ones(literature, tmp_path):
@@ -265,8 +264,7 @@ def test_pools_of_the_corpus_suite_are_watched_and_give_its_own_number(literatur
     sources = DataSources(suite=suite)
     run = literature.train(tmp_path / "model", watch="cite.map", patience=1, sources=sources)
     assert 0 < run.before["cite.map"] < 1
-    with pytest.raises(UserError, match="Did you mean 'cite.map'"):
-        literature.train(tmp_path / "other", watch="site.map", sources=sources)
+    refused("Did you mean 'cite.map'", literature.train, tmp_path / "other", watch="site.map", sources=sources)
     system = open_system(str(run.folder), OpeningOptions(device="cpu"))
     report = evaluate(system, suite, tmp_path / "report", tasks=["cite"])
     # in one of the 20 queries, two papers that are all but equally near may change places
@@ -355,8 +353,7 @@ def test_samples_of_another_corpus_or_without_text_are_refused(literature, tmp_p
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_device_where_one_is_requested(literature, tmp_path):
-    with pytest.raises(UserError, match="torch sees 0 GPUs"):
-        literature.train(tmp_path / "model", device="cuda")
+    refused("torch sees 0 GPUs", literature.train, tmp_path / "model", device="cuda")
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "mix"])
@@ -373,7 +370,6 @@ def test_a_tracker_gets_the_log(literature, tmp_path):
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        with pytest.raises(UserError, match="pip install tensorboard"):
-            literature.train(tmp_path / "model", track="tensorboard")
+        refused("pip install tensorboard", literature.train, tmp_path / "model", track="tensorboard")
         return
     literature.train(tmp_path / "model", track="tensorboard", steps=1)

@@ -10,7 +10,7 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.cli import main
-from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import open_truth
@@ -22,7 +22,7 @@ from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, A
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
-from ..conftest import grades_of, import_records
+from ..conftest import grades_of, import_records, refused
 
 OPTIONS = AspectSuiteOptions(papers=60, queries=20)
 
@@ -141,12 +141,10 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus, tmp_path):
 
 def test_what_cannot_be_asked_is_said(corpus, tmp_path):
     real = import_records(tmp_path, [{"id": "a", "title": "A title", "abstract": "One. Two."}])
-    with pytest.raises(ArtifactError, match="is not a synthetic corpus: .* make one with `citeweave synthesize`"):
-        make_suite(real)
+    refused("is not a synthetic corpus: .* make one with `citeweave synthesize`", make_suite, real, error=ArtifactError)
     with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
         make_suite(corpus, replace(OPTIONS, papers=1))
-    with pytest.raises(UserError, match="--papers is 0"):
-        AspectSuiteOptions(papers=0)
+    refused("--papers is 0", AspectSuiteOptions, papers=0)
 
 
 def test_the_command(corpus, knowing, tmp_path, capsys, monkeypatch):

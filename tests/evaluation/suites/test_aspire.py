@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.evaluation.suites import relish, treccovid_rf
 from citeweave.evaluation.suites.treccovid_rf import RfOptions, build_treccovid_rf
 from citeweave.evaluation.tasks import RankingTask
 
-from ..conftest import grades_of, lines, task_of, write_files
+from ..conftest import grades_of, lines, refused, task_of, write_files
 
 ABSTRACTS, POOLS, SPLITS = "abstracts-relish.jsonl", "test-pid2anns-relish.json", "relish-evaluation_splits.json"
 
@@ -65,13 +65,11 @@ def test_both_forms_of_the_splits_file(folder):
     names = relish.read_suite(folder, split="dev")
     assert task_of(lists).pools.names == task_of(names).pools.names == ["q3"]
     write_files(folder, {SPLITS: {"q1": "test", "q2": "training"}})
-    with pytest.raises(InputError, match="the split of query q2 is 'training'; it must be dev or test"):
-        relish.read_suite(folder)
+    refused("the split of query q2 is 'training'; it must be dev or test", relish.read_suite, folder, error=InputError)
     write_files(folder, {SPLITS: {"test": ["q1", "q8", "q9"], "dev": ["q2", "q3", "q4"]}})
     assert "test queries of the splits file without candidates: 2" in relish.read_suite(folder).notes
     write_files(folder, {SPLITS: {"test": ["q8"], "dev": []}})
-    with pytest.raises(EmptyResultError, match="no test query of relish has candidates"):
-        relish.read_suite(folder)
+    refused("no test query of relish has candidates", relish.read_suite, folder, error=EmptyResultError)
 
 
 def test_numbers_as_ids_and_abstracts_in_one_piece(folder):
@@ -173,8 +171,7 @@ def test_both_sources_give_the_same_files_and_draws_follow_the_seed(cord, tmp_pa
         assert (grades == 0).sum() == 5
         assert grades.sum() == sum(full[query].values()), "positives are never drawn"
         assert pool.items() <= full[query].items()
-    with pytest.raises(UserError, match="choose another -o or --overwrite"):
-        build_treccovid_rf(cord, tmp_path / "full", RfOptions(seed=1))
+    refused("choose another -o or --overwrite", build_treccovid_rf, cord, tmp_path / "full", RfOptions(seed=1))
     build_treccovid_rf(cord, tmp_path / "full", RfOptions(seed=1), overwrite=True)
 
 
@@ -189,6 +186,5 @@ def test_missing_and_foreign_files_are_named(cord, tmp_path):
     with pytest.raises(InputError, match="metadata.csv has no column 'cord_uid'; is this CORD-19's metadata"):
         build_treccovid_rf(cord, tmp_path / "rf")
     write_files(cord, {"metadata.csv": "cord_uid,title,abstract\nz1,A,B\n"})
-    with pytest.raises(EmptyResultError, match="do the files belong together"):
-        build_treccovid_rf(cord, tmp_path / "rf")
+    refused("do the files belong together", build_treccovid_rf, cord, tmp_path / "rf", error=EmptyResultError)
     assert not (tmp_path / "rf").exists()

@@ -9,7 +9,7 @@ from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.evaluation.suites.beir import normalize_words, read_suite, scitldr_to_beir
 from citeweave.evaluation.tasks import RankingTask, SearchTask
 
-from ..conftest import grades_of, lines, task_of, write_files
+from ..conftest import grades_of, lines, refused, task_of, write_files
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 
@@ -46,8 +46,7 @@ def test_a_folder_of_beir(folder):
     with pytest.raises(InputError, match=r"qrels/dev.tsv is missing; the folder has the splits test: use --split"):
         read_suite(folder, split="dev")
     write_files(folder, {"qrels/test.tsv": f"{HEADER}z\tp1\t1\n"})
-    with pytest.raises(EmptyResultError, match="do questions and judgments belong to different benchmarks"):
-        read_suite(folder)
+    refused("do questions and judgments belong to different benchmarks", read_suite, folder, error=EmptyResultError)
 
 
 def test_questions_with_the_id_of_a_paper_get_rows_of_their_own(folder):
@@ -83,8 +82,7 @@ def test_a_summary_asks_for_its_paper(tmp_path):
         "questions with several papers, the same work under other ids: 1",
     }
     assert list(grades_of(task_of(read_suite(summaries, split="dev")))) == ["s6#1"]
-    with pytest.raises(InputError, match="has no split 'val'; it has dev, test, train"):
-        read_suite(summaries, split="val")
+    refused("has no split 'val'; it has dev, test, train", read_suite, summaries, split="val", error=InputError)
     written = scitldr_to_beir(summaries, tmp_path / "beir")  # the written folder asks the same
     for split in ("dev", "test", "train"):
         direct, read = (task_of(read_suite(place, split=split)) for place in (summaries, written))
@@ -101,18 +99,14 @@ def test_graded_lists_are_ordered_one_by_one(tmp_path):
     assert task.pools.candidates.tolist() == [0, 1, 1] and task.pools.grades.tolist() == [1, 0, 0]
     assert "questions without relevant papers, which count as 0: 1" in suite.notes
     assert "papers without text, which only the lists name: 1" in suite.notes
-    with pytest.raises(InputError, match="has no splits"):
-        read_suite(tmp_path, split="dev")
+    refused("has no splits", read_suite, tmp_path, split="dev", error=InputError)
     write_files(tmp_path, {"judgements.jsonl": [{**first, "relevance": [1]}]})
-    with pytest.raises(InputError, match="record 1 has 2 candidates and 1 grades"):
-        read_suite(tmp_path)
+    refused("record 1 has 2 candidates and 1 grades", read_suite, tmp_path, error=InputError)
     foreign = {"query": "q", "facet": "method", "candidates": [], "relevance": []}
     write_files(tmp_path, {"papers.jsonl": None, "judgements.jsonl": [foreign]})
-    with pytest.raises(InputError, match="its judgements.jsonl belongs to csfcube; use --suite csfcube"):
-        read_suite(tmp_path)
+    refused("its judgements.jsonl belongs to csfcube; use --suite csfcube", read_suite, tmp_path, error=InputError)
     write_files(tmp_path, {"judgements.jsonl": None})
-    with pytest.raises(InputError, match="it needs corpus.jsonl, queries.jsonl and qrels/test.tsv"):
-        read_suite(tmp_path)
+    refused("it needs corpus.jsonl, queries.jsonl and qrels/test.tsv", read_suite, tmp_path, error=InputError)
 
 
 def test_real_data(shared):

@@ -13,7 +13,7 @@ from citeweave.evaluation.suites import benchmark_labels as labels
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import TaskTexts
 
-from ..conftest import TOPICS, write_files
+from ..conftest import TOPICS, refused, write_files
 
 
 def written(folder, text, name="x"):
@@ -24,10 +24,8 @@ def test_a_missing_file_is_named_with_what_it_holds(tmp_path):
     with pytest.raises(InputError, match=r"x\.qrel is missing: it holds the grades; download it"):
         files.require_file(tmp_path / "x.qrel", "the grades")
     (tmp_path / "y").mkdir()
-    with pytest.raises(InputError, match="y is a folder, not a file"):
-        files.require_file(tmp_path / "y", "the grades")
-    with pytest.raises(InputError, match="nowhere is not a folder"):
-        files.DataFolder(tmp_path / "nowhere")
+    refused("y is a folder, not a file", files.require_file, tmp_path / "y", "the grades", error=InputError)
+    refused("nowhere is not a folder", files.DataFolder, tmp_path / "nowhere", error=InputError)
 
 
 def test_files_are_read_whole(tmp_path):
@@ -79,24 +77,20 @@ READERS = {
     ],
 )
 def test_broken_files_are_refused(tmp_path, kind, text, message):
-    with pytest.raises(InputError, match=message):
-        READERS[kind](written(tmp_path, text))
+    refused(message, READERS[kind], written(tmp_path, text), error=InputError)
 
 
 def test_grades_ids_and_labels():
     assert [files.as_grade(value, "g") for value in (1, "2", 3.0, "-1", "1.0")] == [1, 2, 3, -1, 1]
     for bad in (0.5, True, None, "x", float("nan"), float("inf"), 10**19, -(10**19), "9" * 30, 1e300):
-        with pytest.raises(InputError, match="g is .*a grade is an integer"):
-            files.as_grade(bad, "g")
+        refused("g is .*a grade is an integer", files.as_grade, bad, "g", error=InputError)
     for bad in ("", None, 1.5, True, ["a"]):
-        with pytest.raises(InputError, match="an id is"):
-            files.as_id(bad, "x")
+        refused("an id is", files.as_id, bad, "x", error=InputError)
     assert labels.guess_kind([1.0, 2.0]) == labels.guess_kind(["1", "x"]) == "classes"
     assert labels.guess_kind(list(range(31))) == "numbers"
     with pytest.raises(InputError, match=r"f record 2 has the label \[1\]; multi-hot labels are a list of 0 and 1"):
         labels.as_labels([[0, 1], [1]], "f")
-    with pytest.raises(InputError, match="f record 1 has the label 'NaN'; it must be a number"):
-        labels.as_numbers(["NaN"], "f")
+    refused("f record 1 has the label 'NaN'; it must be a number", labels.as_numbers, ["NaN"], "f", error=InputError)
 
 
 IDS = st.sampled_from("abcdef")
@@ -204,7 +198,5 @@ def test_damage_to_a_suite_is_named(folders, tmp_path, suite, changed, message):
     ],
 )
 def test_a_folder_without_files_of_the_suite_is_refused(tmp_path, suite, needs):
-    with pytest.raises(InputError, match=f"holds no files of {suite}.*{needs}"):
-        read_suite(suite, tmp_path)
-    with pytest.raises(InputError, match="is not a folder"):
-        read_suite(suite, tmp_path / "nowhere")
+    refused(f"holds no files of {suite}.*{needs}", read_suite, suite, tmp_path, error=InputError)
+    refused("is not a folder", read_suite, suite, tmp_path / "nowhere", error=InputError)

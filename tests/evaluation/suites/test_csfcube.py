@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from citeweave.core.errors import InputError, UserError
+from citeweave.core.errors import InputError
 from citeweave.evaluation.suites.csfcube import FACETS, read_suite
 
-from ..conftest import folds, grades_of, task_of, write_files
+from ..conftest import folds, grades_of, refused, task_of, write_files
 
 LABELS = ["background_label", "objective_label", "method_label", "result_label", "other_label"]
 PAPERS = ["a", "b", "c", "p00", "p01", "p02"]
@@ -80,8 +80,7 @@ def test_dev_is_the_first_fold_alone(release):
     assert task_of(suite, "result").folds == [["p00_result"]]
     assert list(grades_of(task_of(suite, "all"))) == ["p00_background", "p00_method", "p00_result"]
     assert not suite.notes, "what the other fold holds is not of dev"
-    with pytest.raises(UserError, match="--split is 'train'; it must be one of dev, test"):
-        read_suite(release, split="train")
+    refused("--split is 'train'; it must be one of dev, test", read_suite, release, split="train")
 
 
 def test_both_layouts_say_the_same(release, flat):
@@ -103,8 +102,7 @@ def test_what_is_missing_is_named(release):
     abstracts.unlink()  # only vectors can be evaluated now
     task = task_of(read_suite(release), "all")
     assert len(task.pools.candidates) == 18 and task.pools.sentences is None
-    with pytest.raises(InputError, match="abstracts-csfcube-preds.jsonl does not exist"):
-        task.texts.paper_texts()
+    refused("abstracts-csfcube-preds.jsonl does not exist", task.texts.paper_texts, error=InputError)
     (release / "test-pid2anns-csfcube-method.json").unlink()
     suite = read_suite(release)
     assert [task.name for task in suite.tasks] == ["background", "result"]

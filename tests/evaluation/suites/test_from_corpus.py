@@ -31,7 +31,7 @@ from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
 
-from ..conftest import grades_of, import_records, task_of
+from ..conftest import grades_of, import_records, refused, task_of
 
 Graph = dict[int, set[int]]
 OPTIONS = CorpusSuiteOptions(held_out="share:0.2", queries=80, sample=300)
@@ -306,16 +306,14 @@ def test_what_a_corpus_cannot_give_is_named(tmp_path):
         **{"field": "no field labels", "year": "no years"},
         "citations": "no citation counts and no citations to count",
     }
-    with pytest.raises(UserError, match="corpus cannot evaluate field: no field labels"):
-        suite.choose(["field"])
+    refused("corpus cannot evaluate field: no field labels", suite.choose, ["field"])
     small = import_records(tmp_path / "small", papers(30))
     suite = make_suite(small, THIRD)
     task = task_of(suite, "mdcr")
     assert set(task.pools.groups) == {"all"}  # without fields all papers are one group
     assert suite.data["tasks"]["mdcr"]["pools with fewer other papers than asked"] == len(task.pools)
     assert suite.not_evaluated["citations"].startswith("30 papers have citation counts")
-    with pytest.raises(UserError, match="no paper has a year; hold out a share"):
-        make_suite(small, CorpusSuiteOptions(held_out="year:2016"))
+    refused("no paper has a year; hold out a share", make_suite, small, CorpusSuiteOptions(held_out="year:2016"))
     with pytest.raises(UserError, match="leaves nothing on one side of 30 papers; choose a larger share"):
         make_suite(small, CorpusSuiteOptions(held_out="share:0.000001"))
     mute = [{**paper, "year": 2000 + i // 20} for i, paper in enumerate(papers(40))]
@@ -333,16 +331,13 @@ def test_what_a_corpus_cannot_give_is_named(tmp_path):
     assert titles and all(titles)
     assert "20 papers of the corpus have no title and are left out" in suite.notes
     nothing = import_records(tmp_path / "nothing", [{**paper, "title": ""} for paper in papers(30)])
-    with pytest.raises(EmptyResultError, match="gives no task .*import papers with titles"):
-        make_suite(nothing, THIRD)
+    refused("gives no task .*import papers with titles", make_suite, nothing, THIRD, error=EmptyResultError)
 
 
 def test_options_are_checked(corpus):
     for rule in ("2016", "year:soon", "share:0", "share:1", "share:nan", "years:2016", "share:", ""):
-        with pytest.raises(UserError, match="must be a year such as year:2016, or a share"):
-            CorpusSuiteOptions(held_out=rule)
-    with pytest.raises(UserError, match="queries is 0; it must be 1 or more"):
-        CorpusSuiteOptions(queries=0)
+        refused("must be a year such as year:2016, or a share", CorpusSuiteOptions, held_out=rule)
+    refused("queries is 0; it must be 1 or more", CorpusSuiteOptions, queries=0)
     for rule in ("year:1900", "year:2090"):
         with pytest.raises(UserError, match=f"--held-out {rule} leaves nothing.*go from 1990 to 2024"):
             held_out_rows(corpus, CorpusSuiteOptions(held_out=rule))
@@ -455,10 +450,8 @@ def test_intents_of_an_overlay_and_what_cannot_be_asked(literature, tmp_path, ca
     with pytest.raises(EmptyResultError, match=r"none of its .* citations has the intent .*citeweave annotate"):
         make_intent_suite(corpus, MANY, graph=intent_graph(corpus).with_intents(np.full(len(mask), 16, np.uint8)))
     real = import_records(tmp_path, [{"id": "a", "title": "A title", "abstract": "One."}])
-    with pytest.raises(EmptyResultError, match="none of its 0 citations"):
-        make_intent_suite(real)
-    with pytest.raises(UserError, match="fits only the corpus it was made from"):
-        intent_graph(real, tmp_path / "intents")
+    refused("none of its 0 citations", make_intent_suite, real, error=EmptyResultError)
+    refused("fits only the corpus it was made from", intent_graph, real, tmp_path / "intents")
     asked = ["evaluate", "bm25", "--data", str(corpus.folder), "--intents", str(tmp_path / "intents"), "--json"]
     with pytest.raises(SystemExit):
         main([*asked, "--suite", "intents", "--held-out", "share:0.3", "-o", str(tmp_path / "report")])

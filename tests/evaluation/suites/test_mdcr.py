@@ -3,12 +3,11 @@
 import json
 
 import numpy as np
-import pytest
 
-from citeweave.core.errors import InputError, UserError
+from citeweave.core.errors import InputError
 from citeweave.evaluation.suites.mdcr import read_suite
 
-from ..conftest import grades_of, write_files
+from ..conftest import grades_of, refused, write_files
 
 FILES = {
     "mdcr_test.json": {
@@ -40,12 +39,9 @@ def test_true_papers_are_relevant_wherever_else_they_stand(tmp_path):
     (tmp_path / "mdcr_test_data.jsonl").unlink()
     texts = read_suite(tmp_path).tasks[0].texts
     assert texts.lacking == "mdcr_test_data.jsonl" and len(texts) == 8
-    with pytest.raises(InputError, match=r"mdcr_test_data\.jsonl does not exist"):
-        texts.paper_texts()
-    with pytest.raises(InputError, match=r"mdcr_val\.json"):
-        read_suite(tmp_path, split="val")
-    with pytest.raises(UserError, match="--split is 'dev'"):
-        read_suite(tmp_path, split="dev")
+    refused(r"mdcr_test_data\.jsonl does not exist", texts.paper_texts, error=InputError)
+    refused(r"mdcr_val\.json", read_suite, tmp_path, split="val", error=InputError)
+    refused("--split is 'dev'", read_suite, tmp_path, split="dev")
 
 
 def test_fixture(shared):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError
 from citeweave.evaluation.probes import SCIDOCS_CLASSES
 from citeweave.evaluation.suites.scidocs import NUMBERS, read_suite
 
-from ..conftest import grades_of, task_of, write_files
+from ..conftest import grades_of, refused, task_of, write_files
 
 CLICKS = "pid,clicked_pid,similar_papers_avail_at_time\n"
 FILES = {
@@ -67,8 +67,7 @@ def test_absent_files_leave_out_their_task_alone(tmp_path):
     reasons = {task: f"{task} needs {file}, which is not in {tmp_path}" for task, file in absent.items()}
     assert suite.not_evaluated == reasons
     assert "cite.map" not in suite.headline and "cite.map" in suite.averages["average"].parts
-    with pytest.raises(UserError, match=r"scidocs cannot evaluate cite: cite needs cite/test\.qrel"):
-        suite.choose(["cite"])
+    refused(r"scidocs cannot evaluate cite: cite needs cite/test\.qrel", suite.choose, ["cite"])
 
 
 @pytest.mark.parametrize("split", ["test", "val"])
@@ -83,5 +82,4 @@ def test_fixtures(shared, split):
     assert len(suite.tasks[2].pools.candidates) == len((folder / f"{split}.qrel").read_text().splitlines())
     suite = read_suite(fixtures / "scidocs_recomm", split=split)
     assert not suite.tasks and "recomm/train.csv, paper_metadata_recomm.json" in suite.not_evaluated["recomm"]
-    with pytest.raises(EmptyResultError, match=r"recomm needs recomm/train\.csv"):
-        suite.choose([])
+    refused(r"recomm needs recomm/train\.csv", suite.choose, [], error=EmptyResultError)
