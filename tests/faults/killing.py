@@ -29,7 +29,7 @@ def die_before(pattern: str, count: int) -> None:
     numbers = itertools.count(1)
 
     def watch(event: str, values: tuple[object, ...]) -> None:
-        if event == "os.rename" and fnmatch.fnmatch(os.fsdecode(values[1]), pattern) and next(numbers) == count:  # type: ignore[arg-type]
+        if event == "os.rename" and fnmatch.fnmatch(os.fsdecode(values[1]), pattern) and next(numbers) == count:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)

@@ -37,12 +37,12 @@ class Import(Run):
     @property
     def report(self) -> dict[str, Any]:
         assert self.status == 0, self.err
-        return json.loads(self.out)  # type: ignore[no-any-return]
+        return json.loads(self.out)
 
     def rejected(self, kind: str = "papers") -> dict[str, int]:
         records = self.report["records"][kind]
         assert records["read"] == records["kept"] + sum(records["rejected"].values())
-        return records["rejected"]  # type: ignore[no-any-return]
+        return records["rejected"]
 
     def assert_refused(self, *words: str) -> None:
         """The user's mistake: one line that says so, and nothing that looks like a corpus."""

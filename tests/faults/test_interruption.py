@@ -16,16 +16,10 @@ from typing import Any
 
 import pytest
 
-from citeweave import Corpus
+import citeweave as cw
 from citeweave.core.publish import create_work_folder, work_folder
 from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.corpus.synthetic.synthesize import synthesize
-from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.open_system import open_system
-from citeweave.evaluation.precomputed import VectorSystem
-from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.tasks import Pools, TaskTexts
-from citeweave.vectors.vectors import Vectors
+from citeweave.evaluation import precomputed, tasks
 
 from .counted.stages import write_benchmark, write_shards
 from .killing import killed_before
@@ -39,9 +33,7 @@ def run(*words: object) -> None:
 
 
 def killed(pattern: str, count: int, *words: object) -> None:
-    assert killed_before(pattern, count, *words, "--quiet", env=ALONE), (
-        "the run was not killed: the test proves nothing"
-    )
+    assert killed_before(pattern, count, *words, "--quiet", env=ALONE), "not killed: the test proves nothing"
 
 
 COMMANDS: dict[str, Callable[[Path], tuple[object, ...]]] = {
@@ -51,7 +43,7 @@ COMMANDS: dict[str, Callable[[Path], tuple[object, ...]]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> None:
+def test_killed_runs_are_completed_by_the_next(tmp_path, name):
     write_shards(tmp_path / "shards")
     command, out = COMMANDS[name](tmp_path), tmp_path / "broken"
     run(*command, "-o", tmp_path / "whole")
@@ -59,7 +51,7 @@ def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> Non
     for pattern, count in (("*", 2), ("*", later), (str(out), 1)):  # begun, resumed, and just before it appears
         killed(pattern, count, *command, "-o", out)
     run(*command, "-o", out)
-    whole, resumed = Corpus.open(tmp_path / "whole"), Corpus.open(out)
+    whole, resumed = cw.Corpus.open(tmp_path / "whole"), cw.Corpus.open(out)
     assert (whole.hash, whole.manifest.facts) == (resumed.hash, resumed.manifest.facts)
     assert not work_folder(out).exists()
 
@@ -67,8 +59,8 @@ def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> Non
 SHARD, SHARDS = 25, 12
 
 
-def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Path) -> None:
-    synthesize(tmp_path / "corpus", SyntheticOptions(papers=SHARD * SHARDS))
+def test_killed_embeddings_read_no_finished_shard_again(tmp_path, bert):
+    cw.synthesize(tmp_path / "corpus", SyntheticOptions(papers=SHARD * SHARDS))
     out = tmp_path / "broken"
     how = ("--model", bert, "--shard", SHARD, "--text", "title", "--device", "cpu")
 
@@ -84,8 +76,8 @@ def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Pa
         assert len(kept) == finished
         seen = kept
     run(*words(out))
-    whole, resumed = Vectors.open(tmp_path / "whole"), Vectors.open(out)
-    assert len(whole) == len(Corpus.open(tmp_path / "corpus"))
+    whole, resumed = cw.Vectors.open(tmp_path / "whole"), cw.Vectors.open(out)
+    assert len(whole) == len(cw.Corpus.open(tmp_path / "corpus"))
     assert (whole.manifest.hash, whole.manifest.facts) == (resumed.manifest.hash, resumed.manifest.facts)
     assert not work_folder(out).exists()
 
@@ -96,23 +88,23 @@ FIELDS = 30
 class Counted:
     """Vectors that count how many tasks they are asked to score."""
 
-    def __init__(self, vectors: VectorSystem) -> None:
+    def __init__(self, vectors: precomputed.VectorSystem) -> None:
         self.tasks, self._vectors = 0, vectors
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vectors, name)
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Any:
+    def scores(self, texts: tasks.TaskTexts, pools: tasks.Pools, distance: str) -> Any:
         self.tasks += 1
         return self._vectors.scores(texts, pools, distance)
 
 
-def test_killed_evaluations_score_no_finished_task_again(tmp_path: Path) -> None:
+def test_killed_evaluations_score_no_finished_task_again(tmp_path):
     data, out, copied = tmp_path / "data", tmp_path / "broken", tmp_path / "copied"
     write_benchmark(data, fields=FIELDS)
     command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
-    suite = read_suite("mdcr", data)
-    expected = evaluate(open_system(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
+    suite = cw.read_suite("mdcr", data)
+    expected = cw.evaluate(cw.open_system(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
     half, task = FIELDS // 2, "*/kept/tasks/*/*.json"
     seen: dict[str, tuple[int, bytes]] = {}
     # the second task, the next one after half of them, the whole report
@@ -126,10 +118,10 @@ def test_killed_evaluations_score_no_finished_task_again(tmp_path: Path) -> None
         if expected_tasks == half:
             shutil.copytree(work_folder(out) / "kept", create_work_folder(copied) / "kept", dirs_exist_ok=True)
     for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
-        vectors = open_system(str(data / "vectors.jsonl"))
-        assert isinstance(vectors, VectorSystem)
+        vectors = cw.open_system(str(data / "vectors.jsonl"))
+        assert isinstance(vectors, precomputed.VectorSystem)
         counted = Counted(vectors)
-        assert evaluate(counted, suite, folder).metrics == expected["metrics"]
+        assert cw.evaluate(counted, suite, folder).metrics == expected["metrics"]
         assert counted.tasks == unfinished
         assert json.loads((folder / "report.json").read_text()) == expected
         for path in (tmp_path / "whole/runs").iterdir():

@@ -9,67 +9,44 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, is_dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import citeweave as cw
 from citeweave.core.artifact import new_artifact, read_any_manifest
 from citeweave.core.progress import QUIET
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.services.service import ResponseCache
 from citeweave.corpus.summary import list_merges, summarize
-from citeweave.encoders.aspects import AspectHeads, find_heads, save_heads
+from citeweave.encoders import aspects, delta, model_card, model_folder, save, tokens
 from citeweave.encoders.compress import compress as compress_encoder
-from citeweave.encoders.delta import save_delta
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_card import ModelCard
-from citeweave.encoders.model_folder import KIND as ENCODER
-from citeweave.encoders.save import save_encoder, write_merged_model
-from citeweave.encoders.shards import ShardMaker, fill_shards
-from citeweave.encoders.shards import read_shards as shards_of
-from citeweave.encoders.tokens import TokenStore, make_token_store
-from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.report import KIND as REPORT
-from citeweave.evaluation.report import Report
-from citeweave.evaluation.run_tasks import EvaluationFolder
-from citeweave.graph import intent_overlay
-from citeweave.graph.build import RelatedFile, make_graph, write_related
-from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.graph.intent_overlay import IntentOverlay
-from citeweave.graph.signals import Signal, collect_mentions, related
+from citeweave.encoders.shards import ShardMaker, fill_shards, read_shards
+from citeweave.evaluation import bootstrap, report, run_tasks
+from citeweave.graph import build, intent_overlay, signals
 from citeweave.mining.blocks import MiningCounts, encode_part, read_part
-from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples
+from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.pipeline.run_folder import RunFolder, read_record
-from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.explain import explain
-from citeweave.search.index import Index
 from citeweave.search.map import PaperMap, make_map
 from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
-from citeweave.search.query import Query
-from citeweave.search.update import delete_papers
 from citeweave.serve.prepare_library import LibraryFolder
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
-from citeweave.vectors.compressed import CompressedVectors, compress
-from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.sentence_search import search_sentences
-from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.vectors.topk import nearest
-from citeweave.vectors.vectors import Vectors, new_vectors
+from citeweave.vectors import compressed, document_distance, sentence_search, sentence_vectors
+from citeweave.vectors.vectors import new_vectors
+
+from .stages import write_lines
 
 _TEXT = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
 WORDS = _TEXT.split()
 TEXTS = ["the cell grows", "we find how models learn", "data", "graphs of citations", "a paper", "how the cell grows"]
 REQUEST = {"base": "https://api.example.org", "path": "works", "parameters": {"page": 1}, "body": None}
-SaveBert = Callable[..., Path]
 
 
-def make_artifacts(place: Path, save_bert: SaveBert) -> dict[str, Path]:
+def make_artifacts(place: Path, save_bert: Callable[..., Path]) -> dict[str, Path]:
     """All of them, by their names."""
     place.mkdir(parents=True, exist_ok=True)
     model = save_bert(place / "plain model")
@@ -88,24 +65,24 @@ def _papers() -> Iterator[dict[str, Any]]:
     yield {"id": "q:1", "ids": ["doi:10.1/3"], "title": "the same paper", "year": 2011}
 
 
-def _corpus(place: Path) -> Corpus:
+def _corpus(place: Path) -> cw.Corpus:
     source = place / "source"
     source.mkdir()
-    (source / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in _papers()))
+    write_lines(source / "papers.jsonl", _papers())
     edges = [(citing, (citing * step + 1) % 30) for citing in range(24) for step in (2, 5, 7)]
     (source / "citations.tsv").write_text("".join(f"p:{citing}\tp:{cited}\n" for citing, cited in edges))
     found = {"text": "we find data [CIT]", "intents": ["method"]}
     contexts = [{"citing": f"p:{row}", "cited": [f"p:{row + 1}", "p:99"], **found} for row in range(12)]
-    (source / "contexts.jsonl").write_text("".join(json.dumps(context) + "\n" for context in contexts))
-    (place / "more.jsonl").write_text('{"id": "p:30", "title": "one more paper", "references": ["p:1"]}\n')
-    first = import_papers([source], place / "first", ImportOptions(workers=1)).corpus
+    write_lines(source / "contexts.jsonl", contexts)
+    more = write_lines(place / "more.jsonl", [{"id": "p:30", "title": "one more paper", "references": ["p:1"]}])
+    first = cw.import_papers([source], place / "first", cw.ImportOptions(workers=1)).corpus
     assert len(first) == 24
-    return import_papers([place / "more.jsonl"], place / "corpus", ImportOptions(workers=1), update=first.folder).corpus
+    return cw.import_papers([more], place / "corpus", cw.ImportOptions(workers=1), update=first.folder).corpus
 
 
-def _graphs(place: Path, corpus: Corpus) -> dict[str, Path]:
-    graph = make_graph(corpus, place / "graph")
-    write_related(graph, Signal("cocited"), np.arange(10), place / "related")
+def _graphs(place: Path, corpus: cw.Corpus) -> dict[str, Path]:
+    graph = cw.make_graph(corpus, place / "graph")
+    build.write_related(graph, cw.Signal("cocited"), np.arange(10), place / "related")
     kind, version = intent_overlay.KIND, intent_overlay.VERSION
     with new_artifact(place / "intents", kind, version, {"corpus": corpus.hash}) as artifact:
         out = intent_overlay.OverlayWriter(artifact)
@@ -135,15 +112,15 @@ def _vectors(place: Path, model: Path) -> dict[str, Path]:
     rng = np.random.default_rng(1)
     ids = [f"p:{row}" for row in range(20)]
     facts = {"model": "toy", "revision": "1", "dtype": "float32"}
-    with new_vectors(place / "vectors", **facts) as writer:  # type: ignore[arg-type]
+    with new_vectors(place / "vectors", **facts) as writer:
         writer.append(ids, rng.normal(size=(20, 16)))
         vectors = writer.finish()
-    compress(vectors, place / "int8 vectors", "int8")
-    with new_sentence_vectors(place / "sentence vectors") as sentences:
+    compressed.compress(vectors, place / "int8 vectors", "int8")
+    with sentence_vectors.new_sentence_vectors(place / "sentence vectors") as sentences:
         sentences.append(ids[:9], [rng.normal(size=(2 + row % 3, 8)) for row in range(9)])
         sentences.finish()
-    reader = load_encoder(model, device="cpu", max_tokens=20).reader
-    make_token_store(reader, TEXTS * 5, place / "tokens", recipe={"corpus": "abc"})
+    reader = cw.load_encoder(model, device="cpu", max_tokens=20).reader
+    tokens.make_token_store(reader, TEXTS * 5, place / "tokens", recipe={"corpus": "abc"})
     shards = place / "shards"
     shards.mkdir()
     maker = ShardMaker(
@@ -156,44 +133,46 @@ def _vectors(place: Path, model: Path) -> dict[str, Path]:
 def _models(place: Path, base: Path) -> dict[str, Path]:
     rng = np.random.default_rng(2)
     one = [(rng.normal(size=(6, 32)).astype(np.float32), rng.normal(size=6).astype(np.float32)) for _ in range(2)]
-    heads = AspectHeads(("background", "method"), {"background": one[:1], "method": one[1:]})
-    encoder = load_encoder(base, pooling="mean", normalize=True, max_tokens=20, device="cpu")
+    heads = aspects.AspectHeads(("background", "method"), {"background": one[:1], "method": one[1:]})
+    encoder = cw.load_encoder(base, pooling="mean", normalize=True, max_tokens=20, device="cpu")
     changed = [name for name, _ in encoder.network.model.named_parameters() if name.endswith("bias")]
     with torch.no_grad():
         for weight in encoder.network.model.parameters():
             weight += 0.05
-    settings, network, card = encoder.settings, encoder.network, ModelCard("tiny")
-    with new_artifact(place / "delta model", ENCODER, 1, {}) as writer:
-        save_delta(writer.folder, network.model, settings, base=str(base), changed=changed, kind="bias", card=card)
-        save_heads(writer.folder, heads)
+    settings, network, card = encoder.settings, encoder.network, model_card.ModelCard("tiny")
+    with new_artifact(place / "delta model", model_folder.KIND, 1, {}) as writer:
+        delta.save_delta(
+            writer.folder, network.model, settings, base=str(base), changed=changed, kind="bias", card=card
+        )
+        aspects.save_heads(writer.folder, heads)
         writer.finish()
     (place / "moved").mkdir()
-    save_encoder(place / "moved", network, encoder.reader.tokenizer, settings, card=card)
-    save_heads(place / "moved", heads)
-    write_merged_model(place / "moved", place / "whole model")
+    cw.save_encoder(place / "moved", network, encoder.reader.tokenizer, settings, card=card)
+    aspects.save_heads(place / "moved", heads)
+    save.write_merged_model(place / "moved", place / "whole model")
     (place / "compact model").mkdir()
     compress_encoder(place / "moved", str(base), place / "compact model", TEXTS, budget=16_000)
     return {name: place / name for name in ("delta model", "whole model", "compact model")}
 
 
-def _index(place: Path, corpus: Corpus) -> dict[str, Path]:
-    options = IndexOptions(contexts=10, device="cpu", sentences=True)
-    build_index(corpus, place / "moved", place / "index", options)
-    delete_papers(place / "index", ["p:2", "p:5"])
-    make_map(Index.open(place / "index"))
+def _index(place: Path, corpus: cw.Corpus) -> dict[str, Path]:
+    options = cw.IndexOptions(contexts=10, device="cpu", sentences=True)
+    cw.build_index(corpus, place / "moved", place / "index", options)
+    cw.delete_papers(place / "index", ["p:2", "p:5"])
+    make_map(cw.Index.open(place / "index"))
     (drawn,) = (place / "index" / "maps").iterdir()
     return {"index": place / "index", "index, asked": place / "index", "map": drawn}
 
 
 def _reports(place: Path) -> dict[str, Path]:
     rows = {f"q{number}": {"map": number / 10} for number in range(8)}
-    outcome = Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
+    outcome = bootstrap.Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
     (place / "finished").mkdir()
-    EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
+    run_tasks.EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
     about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
     value = {"suite": "made up", "model": {"name": "toy"}, "metrics": {"cite.map": 35.0}, "headline": "cite.map"}
     value |= {"coverage": {"cite": outcome.coverage}, "tasks": {"cite": about}, "per_query": {"cite": rows}}
-    with new_artifact(place / "report", REPORT, 1, {"tasks": {"cite": "mark"}}) as writer:
+    with new_artifact(place / "report", report.KIND, 1, {"tasks": {"cite": "mark"}}) as writer:
         (writer.folder / "report.json").write_text(json.dumps(value))
         (writer.folder / "report.md").write_text("# Report\n")
         writer.finish()
@@ -235,8 +214,10 @@ IDS = [f"p:{row}" for row in range(24)]
 def contents(name: str, folder: Path) -> str:
     """A hash of all that an artifact holds; paths do not count."""
     digest = hashlib.sha256()
-    reader = "model" if name.endswith(" model") else name.replace(",", "").replace(" ", "_")
-    for value in globals()[f"read_{reader}"](folder):
+    read = READERS["model" if name.endswith(" model") else name]
+    if (folder / "manifest.json").is_file() and name not in UNSEALED:
+        digest.update(_plain(_manifest(folder)))
+    for value in read(folder):
         digest.update(_plain(value))
     return digest.hexdigest()
 
@@ -253,14 +234,18 @@ def _plain(value: Any) -> bytes:
     return repr(value).encode()
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> tuple[Any, ...]:
     manifest = read_any_manifest(folder)
-    return {"recipe": manifest.recipe, "facts": manifest.facts, "files": manifest.files}
+    return manifest.recipe, manifest.facts, manifest.files
 
 
-def read_corpus(folder: Path) -> Iterator[Any]:
-    corpus = Corpus.open(folder)
-    yield _manifest(folder)
+def _parts(kind: Any, names: str) -> Callable[[Path], Iterable[Any]]:
+    """An artifact of this kind, opened, and these parts of it."""
+    return lambda folder: attrgetter(*names.split())(kind.open(folder))
+
+
+def _corpus_by_rows(folder: Path) -> Iterator[Any]:
+    corpus = cw.Corpus.open(folder)
     yield summarize(corpus, samples=3), list_merges(corpus)
     yield [corpus.paper(row) for row in range(len(corpus))]
     yield [corpus.citation(number) for number in range(len(corpus.citing))]
@@ -269,121 +254,88 @@ def read_corpus(folder: Path) -> Iterator[Any]:
     yield [corpus.references_outside(name) for name in ("citing", "key", "intents", "strength", "influential")]
 
 
-def read_corpus_as_a_whole(folder: Path) -> Iterator[Any]:
+def _corpus_as_a_whole(folder: Path) -> Iterator[Any]:
     """By compiled code first, which follows numbers without looking."""
-    corpus = Corpus.open(folder)
+    corpus = cw.Corpus.open(folder)
     yield corpus.rows(IDS), corpus.ids.keys(), corpus.titles.gather(np.arange(len(corpus)))
-    graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
+    graph = cw.graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     yield graph.cited.targets, graph.citing.targets
-    found = collect_mentions(corpus)
-    yield found.offsets, found.cited, found.contexts, found.sections
+    yield attrgetter("offsets", "cited", "contexts", "sections")(signals.collect_mentions(corpus))
     with tempfile.TemporaryDirectory() as place:
-        more = Path(place) / "more.jsonl"
-        more.write_text('{"id": "p:31", "title": "another paper", "references": ["p:3"]}\n')
-        options = ImportOptions(workers=1)
-        updated = import_papers([more], Path(place) / "updated", options, update=folder).corpus
+        more = write_lines(Path(place) / "more.jsonl", [{"id": "p:31", "title": "one more", "references": ["p:3"]}])
+        updated = cw.import_papers([more], Path(place) / "updated", cw.ImportOptions(workers=1), update=folder).corpus
         yield list(updated.titles), updated.citing, updated.cited
 
 
-def read_graph(folder: Path) -> Iterator[Any]:
-    graph = CitationGraph.open(folder)
-    yield _manifest(folder)
+def _graph(folder: Path) -> Iterator[Any]:
+    graph = cw.CitationGraph.open(folder)
     yield graph.cited.targets, graph.citing.targets, graph.citing_edges, graph.intents, graph.strengths
-    yield graph.degrees(), graph.sources()
+    yield graph.degrees(), graph.sources(), graph.restricted(0).cited.targets
     for name in ("cocited", "coupled", "connected"):
-        found = related(graph, Signal(name), np.arange(graph.nodes))
-        yield found.offsets, found.targets, found.strengths
-    yield graph.restricted(0).cited.targets
-    yield from read_vectors(folder / "vectors")
+        yield attrgetter("offsets", "targets", "strengths")(cw.related(graph, cw.Signal(name), np.arange(graph.nodes)))
+    yield _manifest(folder / "vectors")
+    yield from _vectors_of(folder / "vectors")
 
 
-def read_related(folder: Path) -> Iterator[Any]:
-    found = RelatedFile.open(folder)
-    yield _manifest(folder)
-    yield found.rows, found.related.targets, found.related.strengths
-    ends = found.related.offsets
-    yield [found.related.targets[ends[n] : ends[n + 1]] for n in range(len(found.rows))]
+def _intents(folder: Path) -> Iterator[Any]:
+    overlay = cw.IntentOverlay.open(folder)
+    yield attrgetter("mask", "contexts", "given", "context_mask", "confidence", "context_confidence")(overlay)
+    yield overlay.masks_at(0.3)
 
 
-def read_intents(folder: Path) -> Iterator[Any]:
-    overlay = IntentOverlay.open(folder)
-    yield _manifest(folder)
-    yield overlay.mask, overlay.contexts, overlay.given, overlay.context_mask, overlay.confidence
-    yield overlay.context_confidence, overlay.masks_at(0.3)
-
-
-def read_samples(folder: Path) -> Iterator[Any]:
-    samples = Samples.open(folder)
-    yield _manifest(folder)
-    yield samples.anchors, samples.aspects, samples.tasks, samples.pool, samples.contexts
+def _samples_of(folder: Path) -> Iterator[Any]:
+    samples = cw.Samples.open(folder)
+    yield attrgetter("anchors", "aspects", "tasks", "pool", "contexts", "positives.rules")(samples)
     yield samples.triplets().rows(), [samples.positives.of(row) for row in range(len(samples))]
-    yield samples.positives.scores, samples.negatives.scores, samples.positives.rules
+    yield samples.positives.scores, samples.negatives.scores
 
 
-def read_parts(folder: Path) -> Iterator[Any]:
-    for path in sorted(folder.iterdir()):
-        block, account = read_part(path)
-        yield block.anchors, block.positives.rows, block.negatives.rows, block.contexts, account
-
-
-def read_vectors(folder: Path) -> Iterator[Any]:
-    vectors = Vectors.open(folder)
-    yield _manifest(folder)
-    ids = list(vectors.ids)
-    yield ids, vectors.rows(IDS), vectors.take(ids[:5]), np.asarray(vectors.matrix)
-    near = nearest(np.asarray(vectors.matrix, np.float32), np.asarray(vectors.matrix[:2], np.float32), 3)
+def _vectors_of(folder: Path) -> Iterator[Any]:
+    vectors = cw.Vectors.open(folder)
+    ids, matrix = list(vectors.ids), np.asarray(vectors.matrix)
+    yield ids, vectors.rows(IDS), vectors.take(ids[:5]), matrix
+    near = cw.nearest(matrix.astype(np.float32), matrix[:2].astype(np.float32), 3)
     yield near.rows, near.scores
 
 
-def read_int8_vectors(folder: Path) -> Iterator[Any]:
-    vectors = CompressedVectors.open(folder)
-    yield _manifest(folder)
+def _int8_vectors(folder: Path) -> Iterator[Any]:
+    vectors = compressed.CompressedVectors.open(folder)
     yield list(vectors.ids), vectors.decoded(slice(None)), vectors.scores(np.ones((2, vectors.provenance.dimension)))
 
 
-def read_sentence_vectors(folder: Path) -> Iterator[Any]:
-    vectors = SentenceVectors.open(folder)
-    yield _manifest(folder)
+def _sentence_vectors(folder: Path) -> Iterator[Any]:
+    vectors = sentence_vectors.SentenceVectors.open(folder)
     yield list(vectors.ids), vectors.rows(IDS), vectors.numbers, [vectors.sentences(row) for row in range(len(vectors))]
-    found = search_sentences(vectors, [vectors.ids[0]], 3, DocumentDistance())
+    found = sentence_search.search_sentences(vectors, [vectors.ids[0]], 3, document_distance.DocumentDistance())
     yield found.rows, found.scores
 
 
-def read_tokens(folder: Path) -> Iterator[Any]:
-    store = TokenStore.open(folder)
-    yield _manifest(folder)
+def _tokens(folder: Path) -> Iterator[Any]:
+    store = tokens.TokenStore.open(folder)
     yield store.take(range(len(store))), store.lengths()
 
 
-def read_shards(folder: Path) -> Iterator[Any]:
-    for start, arrays in shards_of(folder, 20, 8):
-        yield start, {name: arrays[name] for name in ("halved",)}, arrays.get("row")
+def _model(folder: Path) -> Iterator[Any]:
+    encoder, heads = cw.load_encoder(folder, device="cpu"), aspects.find_heads(folder)
+    yield encoder.revision, encoder.settings, encoder.encode(TEXTS)
+    yield heads and (heads.names, heads.hash)
 
 
-def read_model(folder: Path) -> Iterator[Any]:
-    encoder = load_encoder(folder, device="cpu")
-    yield encoder.revision, encoder.settings
-    yield encoder.encode(TEXTS)
-    heads = find_heads(folder)
-    if heads is not None:
-        yield heads.names, heads.hash
-
-
-def read_index(folder: Path) -> Iterator[Any]:
-    index = Index.open(folder)
+def _index_by_rows(folder: Path) -> Iterator[Any]:
+    index = cw.Index.open(folder)
     yield index.state.facts, index.number, len(index)
     for segment in index.segments:
         yield _manifest(segment.folder)
-        yield segment.matrix, segment.spaces, segment.flags, segment.text_keys, segment.record_keys, segment.cited_as
+        yield attrgetter("matrix", "spaces", "flags", "text_keys", "record_keys", "cited_as")(segment)
     rows = [index.row(id) for id in IDS if id not in ("p:2", "p:5")]
     yield [index.paper(row) for row in rows], [index.references(row) for row in rows]
     yield [index.citing(index.key_of(row)) for row in rows]
     yield index.heads and index.heads.hash, index.known_intents
 
 
-def read_index_asked(folder: Path) -> Iterator[Any]:
+def _index_asked(folder: Path) -> Iterator[Any]:
     """By compiled code first, which follows numbers without looking."""
-    index = Index.open(folder)
+    index = cw.Index.open(folder)
     for said in (
         {"text": "the cell grows in data", "by": "words"},
         {"paper": "p:7", "count": 20},
@@ -391,42 +343,56 @@ def read_index_asked(folder: Path) -> Iterator[Any]:
         {"liked": ["p:1", "p:3"], "disliked": ["p:4"], "diversity": 0.5},
         {"sentences": {"paper": "p:8", "numbers": [0]}},
     ):
-        found = answer(index, None, Query.from_json(said))
+        found = cw.answer(index, None, cw.Query.from_json(said))
         yield [(hit.id, hit.score, hit.matches) for hit in found.hits]
-    yield explain(index, 0, 1), find_neighborhood(index, 7), find_missing_papers(index, min_citing=1)
+    yield cw.explain(index, 0, 1), find_neighborhood(index, 7), find_missing_papers(index, min_citing=1)
 
 
-def read_map(folder: Path) -> Iterator[Any]:
-    found = PaperMap.open(folder)
-    yield _manifest(folder), found.as_json(), found.keys, found.landmarks, found.centers
-
-
-def read_report(folder: Path) -> Iterator[Any]:
-    report = Report.open(folder)
-    yield _manifest(folder), report.value, report.outcomes()
-
-
-def read_finished(folder: Path) -> Iterator[Any]:
-    found = EvaluationFolder(folder, None, "tag").find("mark")
-    yield found and found.outcome
-
-
-def read_run(folder: Path) -> Iterator[Any]:
+def _run_record(folder: Path) -> Iterator[Any]:
     found = read_record(folder)
     yield found and [found.get(name) for name in ("version", "identity", "citeweave", "stages", "result")]
 
 
-def read_checkpoints(folder: Path) -> Iterator[Any]:
+def _checkpoints(folder: Path) -> Iterator[Any]:
     weights, optimizer = new_weights(9)
     yield load_checkpoint(folder, weights, optimizer)
     yield [weight.detach().numpy() for weight in weights.values()]
     yield [optimizer.state[weight]["exp_avg"].numpy() for weight in weights.values()]
 
 
-def read_library(folder: Path) -> Iterator[Any]:
+def _library(folder: Path) -> Iterator[Any]:
     found = LibraryFolder(folder).record()
     yield [found.get(name) for name in ("format", "version", "place", "name", "kind")]
 
 
-def read_answers(folder: Path) -> Iterator[Any]:
-    yield ResponseCache(folder).load(REQUEST)
+UNSEALED = ("corpus, as a whole", "index", "index, asked", "plain model", "delta model", "whole model", "compact model")
+"""Where the manifest is not looked at, or by the reader itself."""
+
+READERS: dict[str, Callable[[Path], Iterable[Any]]] = {
+    "corpus": _corpus_by_rows,
+    "corpus, as a whole": _corpus_as_a_whole,
+    "graph": _graph,
+    "related": _parts(build.RelatedFile, "rows related.offsets related.targets related.strengths"),
+    "intents": _intents,
+    "samples": _samples_of,
+    "parts": lambda folder: (
+        (*attrgetter("anchors", "positives.rows", "negatives.rows", "contexts")(block), account)
+        for block, account in map(read_part, sorted(folder.iterdir()))
+    ),
+    "vectors": _vectors_of,
+    "int8 vectors": _int8_vectors,
+    "sentence vectors": _sentence_vectors,
+    "tokens": _tokens,
+    "shards": lambda folder: ((start, arrays["halved"], arrays.get("row")) for start, arrays in read_shards(folder, 20, 8)),
+    "model": _model,
+    "index": _index_by_rows,
+    "index, asked": _index_asked,
+    "map": lambda folder: (lambda found: (found.as_json(), found.keys, found.landmarks, found.centers))(PaperMap.open(folder)),
+    "report": lambda folder: (lambda found: (found.value, found.outcomes()))(cw.Report.open(folder)),
+    "finished": lambda folder: [(found := run_tasks.EvaluationFolder(folder, None, "tag").find("mark")) and found.outcome],
+    "run": _run_record,
+    "checkpoints": _checkpoints,
+    "library": _library,
+    "answers": lambda folder: [ResponseCache(folder).load(REQUEST)],
+}  # fmt: skip
+"""Whatever can be read of each, through the doors that commands use."""

@@ -61,18 +61,11 @@ def _meanings(tree: ast.AST) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Assign):
-            for target, value in _assigned(node):
-                if (package := _required(value)) and isinstance(target, ast.Name):
-                    known[target.id] = package
+            for target in node.targets:
+                both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                pairs = zip(target.elts, node.value.elts, strict=False) if both else [(target, node.value)]
+                known |= {ast.unparse(name): package for name, value in pairs if (package := _required(value))}
     return known
-
-
-def _assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for target in node.targets:
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            yield from zip(target.elts, node.value.elts, strict=False)
-        else:
-            yield target, node.value
 
 
 def _required(value: ast.expr) -> str:
@@ -89,78 +82,60 @@ def _dotted(node: ast.AST, known: dict[str, str]) -> str:
     if isinstance(node, ast.Attribute):
         before = _dotted(node.value, known)
         return f"{before}.{node.attr}" if before else ""
-    if isinstance(node, ast.Call):
-        return _required(node)
-    return ""
+    return _required(node) if isinstance(node, ast.Call) else ""
 
 
 def _kinds(node: ast.AST, known: dict[str, str]) -> Iterator[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
-        yield from _of_import(node)
+        front = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names:
+            yield from _of_module(front + alias.name) or _of_name(front + alias.name)
     elif isinstance(node, ast.Name | ast.Attribute):
         yield from _of_name(_dotted(node, known))
     elif isinstance(node, ast.Call):
         yield from _of_call(node, known)
 
 
-def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    names = [alias.name for alias in node.names]
-    whole = names if isinstance(node, ast.Import) else [f"{node.module}.{name}" for name in names]
-    for name in whole:
-        if name.split(".")[0] in MODULES:
-            yield name.split(".")[0]
-        elif name.split(".")[0] == "subprocess":
-            yield "subprocess"
-        elif name.startswith(OWN_PIPES):
-            yield "pickles in our own pipes"
-        else:
-            yield from _of_name(name)
+def _of_module(name: str) -> list[str]:
+    first = name.split(".")[0]
+    if first in MODULES or first == "subprocess":
+        return [first]
+    return ["pickles in our own pipes"] * name.startswith(OWN_PIPES)
 
 
-def _of_name(name: str) -> Iterator[str]:
+def _of_name(name: str) -> list[str]:
+    last = name.rpartition(".")[2]
     if name in NAMES or name.removeprefix("builtins.") in NAMES:
-        yield name
-    elif name.startswith(("os.exec", "os.spawn")):
-        yield "os.exec"
-    elif name.rpartition(".")[2] in ("read_pickle", "unsafe_load", "full_load", "load_extension", "extractall"):
-        yield name.rpartition(".")[2]
+        return [name]
+    if name.startswith(("os.exec", "os.spawn")):
+        return ["os.exec"]
+    return [last] * (last in ("read_pickle", "unsafe_load", "full_load", "load_extension", "extractall"))
 
 
 def _of_call(node: ast.Call, known: dict[str, str]) -> Iterator[str]:
     called, given = _dotted(node.func, known), {word.arg: word.value for word in node.keywords if word.arg}
     name = called.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
     for word, safe in (("shell", False), ("allow_pickle", False), ("trust_remote_code", False), ("weights_only", True)):
-        if not _is(given.get(word), safe, missing=True):
+        if word in given and not _is(given[word], safe):
             yield word
     if name == "from_pretrained":
-        is_model = "Tokenizer" not in called and "Config" not in called
-        safe = _is(given.get("trust_remote_code"), False) and _is(given.get("local_files_only"), True)
-        if not safe or (is_model and not _is(given.get("use_safetensors"), True)):
-            yield "from_pretrained"
+        needed = {"trust_remote_code": False, "local_files_only": True}
+        needed |= {"use_safetensors": True} if "Tokenizer" not in called and "Config" not in called else {}
+        if not all(_is(given.get(word), value) for word, value in needed.items()):
+            yield name
     if name == "snapshot_download" and "allow_patterns" not in given:
-        yield "snapshot_download"
+        yield name
     if name in ("import_module", "require") and node.args:
-        yield from _of_named_import(node.args[0])
+        first = node.args[0]
+        yield from _of_module(str(first.value)) if isinstance(first, ast.Constant) else ["import by a name"]
     if called == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant):
         whole = node.args[0]
-        if _dotted(whole, known).split(".")[0] in _PARTS_OF_PACKAGES or _is_import(whole):
+        is_import = isinstance(whole, ast.Call) and ast.unparse(whole.func).endswith(("import_module", "require"))
+        if is_import or _dotted(whole, known).split(".")[0] in _PARTS_OF_PACKAGES:
             yield "part by a name"
     if name in ("njit", "jit") and _is(given.get("cache"), True):
         yield "compiled code kept"
 
 
-def _of_named_import(name: ast.expr) -> Iterator[str]:
-    if not isinstance(name, ast.Constant):
-        yield "import by a name"
-    elif str(name.value).split(".")[0] in MODULES:
-        yield str(name.value).split(".")[0]
-    elif str(name.value).startswith(OWN_PIPES):
-        yield "pickles in our own pipes"
-
-
-def _is(value: ast.expr | None, wanted: object, *, missing: bool = False) -> bool:
-    return missing if value is None else isinstance(value, ast.Constant) and value.value is wanted
-
-
-def _is_import(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "require"))
+def _is(value: ast.expr | None, wanted: bool) -> bool:
+    return isinstance(value, ast.Constant) and value.value is wanted

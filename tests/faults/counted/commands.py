@@ -77,9 +77,8 @@ class CommandServer:
         paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CITEWEAVE_CACHE": str(folder / "cache")}
         command = [sys.executable, "-m", "tests.faults.counted.commands", *["light"] * light]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, env=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, cwd=ROOT, env=alone, text=True, **pipes)
         self._listen()
 
     def close(self) -> None:
@@ -151,14 +150,15 @@ def load_everything() -> None:
 def run(request: dict[str, Any]) -> dict[str, Any]:
     counter, start = mmap.mmap(-1, 8), time.monotonic()
     if request.get("here"):
-        return {"status": run_here(request["words"]), "steps": 0, "seconds": time.monotonic() - start, "memory": 0}
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    assert threads == 1, f"{threads} threads: forks could hang"
-    child = os.fork()
-    if child == 0:
-        os._exit(command(request, counter))
-    status, memory = wait(child, start, request.get("kill_after"))
-    steps = troubles.read_count(counter)
+        status, memory = run_here(request["words"]), 0
+    else:
+        threads = len(list(Path("/proc/self/task").iterdir()))
+        assert threads == 1, f"{threads} threads: forks could hang"
+        child = os.fork()
+        if child == 0:
+            os._exit(command(request, counter))
+        status, memory = wait(child, start, request.get("kill_after"))
+    steps = int.from_bytes(counter[:8], "little")
     return {"status": status, "steps": steps, "seconds": time.monotonic() - start, "memory": memory}
 
 

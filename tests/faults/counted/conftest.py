@@ -73,6 +73,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], C
 
 
 @pytest.fixture(scope="module")
+def server_of_commands(servers: Callable[[], CommandServer]) -> CommandServer:
+    """One for all tests of the file."""
+    return servers()
+
+
+@pytest.fixture(scope="module")
 def index_of(save_bert: Callable[..., Path]) -> Callable[..., Path]:
     """An index of these papers, or of a synthetic literature, in a folder; corpus and model lie beside it."""
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 MOST_TOLD = 20
 """Failures that a record has in words."""
 
@@ -68,7 +70,7 @@ class Trial:
         self.tried += 1
         try:
             yield
-        except Exception as error:
+        except (Exception, pytest.fail.Exception) as error:
             self.failures.append(f"{what}: {type(error).__name__}: {error}")
         else:
             self.held += 1

@@ -19,11 +19,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,47 +33,32 @@ import zstandard
 from pydantic import BaseModel, ValidationError
 from safetensors.numpy import save
 
-import citeweave
-from citeweave.core.artifact import check_files, read_any_manifest
-from citeweave.core.errors import CiteweaveError
-from citeweave.core.inputs import Source
-from citeweave.core.progress import Count, Tally
-from citeweave.corpus import plain_text, text
-from citeweave.corpus.citation_marks import CitationMark, citing_sentences, find_marks
+import citeweave as cw
+from citeweave.core import artifact, errors, inputs, progress
+from citeweave.corpus import citation_marks, plain_text, text
 from citeweave.corpus.plain_text import latex_to_text
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
+from citeweave.corpus.services import openalex, semantic_scholar
 from citeweave.corpus.services.client import Client, HttpOptions
-from citeweave.corpus.services.openalex import OpenAlex
-from citeweave.corpus.services.semantic_scholar import SemanticScholar
 from citeweave.corpus.services.service import read_refusal, service_of
-from citeweave.encoders.aspects import find_heads
-from citeweave.encoders.compact_delta import read_compact
+from citeweave.encoders import aspects, compact_delta, model_folder, untrusted_model
 from citeweave.encoders.delta import read_delta
-from citeweave.encoders.model_folder import read_model_folder
-from citeweave.encoders.untrusted_model import read_tensors
 from citeweave.evaluation.precomputed import read_scores
-from citeweave.evaluation.suites.benchmark_files import read_csv, read_qrel
-from citeweave.evaluation.suites.registry import SUITES, read_suite
+from citeweave.evaluation.suites import benchmark_files, registry
 from citeweave.intents.classifier import ClassifierConfig
 from citeweave.intents.examples import read_labeled, read_unlabeled
-from citeweave.mining.formats import scincl, scirepeval, sentence_transformers, specter
-from citeweave.mining.formats.convert import READERS
-from citeweave.pipeline.recipe import load_recipe, read_overrides, read_recipe
+from citeweave.mining.formats import convert, scincl, scirepeval, sentence_transformers, specter
+from citeweave.pipeline.recipe import read_overrides, read_recipe
 from citeweave.pipeline.run_folder import read_record
-from citeweave.remote import object_list
-from citeweave.remote.object_storage import Address
+from citeweave.remote import object_list, object_storage
 from citeweave.search.citing_sentences import without_marks
-from citeweave.search.filters import Filter
-from citeweave.search.query import Query
 from citeweave.search.reviewers import read_conflicts, read_people
 from citeweave.search.state import read_state
-from citeweave.serve import schemas
-from citeweave.serve.responses import RefusedError, parse_strictly
-from citeweave.serve.zotero import write_csl_from_rdf
+from citeweave.serve import responses, schemas, zotero
 from citeweave.vectors.formats import reader_for
 
 TESTS = Path(__file__).resolve().parents[2]
-DOCUMENTED = (CiteweaveError, RefusedError, ValidationError)
+DOCUMENTED = (errors.CiteweaveError, responses.RefusedError, ValidationError)
 _PLACE = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
 
 
@@ -112,12 +96,7 @@ def of_file(name: str, parse: Callable[[Path], object]) -> Callable[[bytes], obj
 
 
 def of_folder(name: str, parse: Callable[[Path], object]) -> Callable[[bytes], object]:
-    return lambda data: parse(fuzz_file(name, data).parent)
-
-
-def exhaust(found: Iterable[object]) -> None:
-    for _ in found:
-        pass
+    return of_file(name, lambda path: parse(path.parent))
 
 
 def literals(*modules: Any) -> tuple[bytes, ...]:
@@ -136,36 +115,30 @@ def readers() -> Iterator[Target]:
         reader = reader_of(format)
 
         def read(path: Path, reader: Any = reader) -> None:
-            source = Source(path)
+            source = inputs.Source(path)
             reader.recognizes(source.head())
-            exhaust(reader.read(source, Tally()))
+            list(reader.read(source, progress.Tally()))
 
         yield Target(f"reader {format}", files, of_file("input", read), literals(reader))
     every = tuple(path.read_bytes() for path in sorted(seeds.iterdir()))
-    yield Target("format guessing", every, of_file("input", lambda path: guess_format(Source(path))))
-    compressed = tuple(
-        pack(b"a line of text\n" * 9) for pack in (gzip.compress, bz2.compress, lzma.compress, zstandard.compress)
-    )
-    yield Target("decompression", compressed, of_file("input", lambda path: Source(path).read_document()))
+    yield Target("format guessing", every, of_file("input", lambda path: guess_format(inputs.Source(path))))
+    packed = (gzip.compress, bz2.compress, lzma.compress, zstandard.compress)
+    compressed = tuple(pack(b"a line of text\n" * 9) for pack in packed)
+    yield Target("decompression", compressed, of_file("input", lambda path: inputs.Source(path).read_document()))
 
 
 def vector_files() -> Iterator[Target]:
-    array = io.BytesIO()
+    array, table = io.BytesIO(), io.BytesIO()
     np.save(array, np.ones((2, 3), np.float32))
+    pq.write_table(pa.table({"id": ["a", "b"], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), table)
     lines = b'{"paper_id": "1", "embedding": [0.5, 1]}\n{"id": "2", "vector": [1, 2]}\n{"doc": "3", "emb": [[1, 2]]}\n'
-    for suffix, seed in (("jsonl", lines), ("npy", array.getvalue()), ("parquet", _parquet())):
 
-        def read(path: Path) -> None:
-            (path.parent / "vectors.ids.txt").write_text("a\nb\n")
-            exhaust(reader_for(path)(Source(path), Tally({"vectors": Count()})))
+    def read(path: Path) -> None:
+        (path.parent / "vectors.ids.txt").write_text("a\nb\n")
+        list(reader_for(path)(inputs.Source(path), progress.Tally({"vectors": progress.Count()})))
 
+    for suffix, seed in (("jsonl", lines), ("npy", array.getvalue()), ("parquet", table.getvalue())):
         yield Target(f"vectors {suffix}", (seed,), of_file(f"vectors.{suffix}", read), literals(reader_for))
-
-
-def _parquet() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": ["a", "b"], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def other_files() -> Iterator[Target]:
@@ -183,29 +156,29 @@ def other_files() -> Iterator[Target]:
     pairs = b'{"anchor": "a b", "positive": "c", "negative": "d"}\n'
     graph = b'{"a": {"b": {"count": 5}, "c": {"count": 1}}, "b": {}}'
     words = literals(scincl, scirepeval, sentence_transformers, specter)
-    for name, file, seed, parse in (
+    parsers: tuple[tuple[str, str, bytes, Callable[[Path], object]], ...] = (
         ("labeled citing sentences", "c.jsonl", citances, lambda path: read_labeled([path])),
         ("citing sentences", "c.jsonl", citances, read_unlabeled),
         ("TREC run", "a.run", run, lambda path: read_scores([path], name="x")),
         ("scores in JSON", "a.json", b'{"q1_p1": 0.5, "q1_p2": 0.25}', lambda path: read_scores([path], name="x")),
-        ("TREC qrels", "a.qrel", b"q1 0 p1 1\nq1 0 p2 0\n", read_qrel),
-        ("table of labels", "a.csv", table, lambda path: exhaust(read_csv(path, ["pid", "class_label"]))),
+        ("TREC qrels", "a.qrel", b"q1 0 p1 1\nq1 0 p2 0\n", benchmark_files.read_qrel),
+        ("table of labels", "a.csv", table, lambda path: list(benchmark_files.read_csv(path, ["pid", "class_label"]))),
         ("people in JSON", "p.jsonl", people, read_people),
         ("people in CSV", "p.csv", b"person,paper\nada,p1\n", read_people),
         ("conflicts", "c.csv", b"submission,person\ns1,ada\n", read_conflicts),
-        ("Zotero RDF", "a.rdf", rdf, lambda path: write_csl_from_rdf(path, path.with_suffix(".json"))),
-    ):
+        ("Zotero RDF", "a.rdf", rdf, lambda path: zotero.write_csl_from_rdf(path, path.with_suffix(".json"))),
+    )
+    for name, file, seed, parse in parsers:
         yield Target(name, (seed,), of_file(file, parse), (b"person", b"papers") if name == "people in JSON" else ())
     samples = {"scincl": tsv, "scirepeval": triplet, "sentence_transformers": pairs, "specter": graph}
     for format, seed in samples.items():
-        yield Target(f"samples of {format}", (seed,), of_file("input", partial(_samples, READERS[format])), words)
 
+        def read(path: Path, way: Any = convert.READERS[format]) -> None:
+            source = inputs.Source(path)
+            way.recognize(source.head())
+            list(way.read([source], [], _FewNames(), progress.Tally({kind: progress.Count() for kind in way.kinds})))
 
-def _samples(way: Any, path: Path) -> None:
-    tally = Tally({kind: Count() for kind in way.kinds})
-    source = Source(path)
-    way.recognize(source.head())
-    exhaust(way.read([source], [], _FewNames(), tally))
+        yield Target(f"samples of {format}", (seed,), of_file("input", read), words)
 
 
 class _FewNames:
@@ -220,26 +193,18 @@ class _FewNames:
     rows_of_texts = rows
 
 
-def _toy_suites() -> dict[str, dict[str, bytes]]:
+def suites() -> Iterator[Target]:
     """The files of every suite, as the tests of the suites write them."""
     spec = importlib.util.spec_from_file_location("toy_suites", TESTS / "evaluation" / "conftest.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-
-    def written(files: dict[str, Any]) -> dict[str, bytes]:
+    assert set(module.FOLDERS) == set(registry.SUITES)
+    for suite, values in module.FOLDERS.items():
+        names = sorted(values)
         with tempfile.TemporaryDirectory() as place:
-            module.write_files(Path(place), files)
-            return {name: (Path(place) / name).read_bytes() for name in files}
-
-    return {suite: written(files) for suite, files in module.FOLDERS.items()}
-
-
-def suites() -> Iterator[Target]:
-    toys = _toy_suites()
-    assert set(toys) == set(SUITES)
-    for suite, files in toys.items():
-        names = sorted(files)
+            module.write_files(Path(place), values)
+            files = {name: (Path(place) / name).read_bytes() for name in names}
 
         def read(data: bytes, suite: str = suite, files: dict[str, bytes] = files, names: list[str] = names) -> None:
             """The first byte says which of the files is another one."""
@@ -248,8 +213,8 @@ def suites() -> Iterator[Target]:
                 path = fuzz_file(f"{suite}/{name}", data[1:] if name == changed else files[name])
             folder = path.parents[len(Path(name).parts) - 1]
             for split in ("test", "dev"):
-                with suppress(CiteweaveError):
-                    read_suite(suite, folder, split=split)
+                with suppress(errors.CiteweaveError):
+                    cw.read_suite(suite, folder, split=split)
 
         seeds = tuple(bytes([number]) + files[name] for number, name in enumerate(names))
         yield Target(f"suite {suite}", seeds, read)
@@ -270,8 +235,8 @@ def _of_text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _citing(passage: str) -> None:
-    marks = [CitationMark(start, end, ("p1",)) for start, end in find_marks(passage)]
-    exhaust(citing_sentences(passage, marks))
+    marks = [citation_marks.CitationMark(start, end, ("p1",)) for start, end in citation_marks.find_marks(passage)]
+    list(citation_marks.citing_sentences(passage, marks))
 
 
 def texts() -> Iterator[Target]:
@@ -279,7 +244,7 @@ def texts() -> Iterator[Target]:
     for name, parse in {
         "sentences": text.sentence_texts,
         "LaTeX": latex_to_text,
-        "citation marks": find_marks,
+        "citation marks": citation_marks.find_marks,
         "citing sentences of a passage": _citing,
         "marks left out": without_marks,
         "markup left out": plain_text.strip_markup,
@@ -310,29 +275,33 @@ def _json(parse: Callable[[Any], object]) -> Callable[[bytes], object]:
 def _overrides(data: bytes) -> None:
     entries = data.decode("utf-8", "replace").split("\n")
     read_overrides(entries)
-    read_recipe(load_recipe("scincl", entries))
+    read_recipe(cw.load_recipe("scincl", entries))
 
 
 def settings() -> Iterator[Target]:
-    shipped = Path(citeweave.__file__).parent
+    shipped = Path(cw.__file__).parent
     recipes = tuple(path.read_bytes() for path in sorted((shipped / "recipes").glob("*.toml")))
-    sets = (
-        b"mining.positives.band=200",
-        b'training.losses.triplet.margin=0.5\nencoder.init="minilm"\ntraining.seed=[1]',
-    )
+    sets = b"mining.positives.band=200", b'training.losses.triplet.margin=0.5\nencoder.init="minilm"\ntraining.seed=[1]'
     words = tuple({word for recipe in recipes for word in re.findall(rb"[\w.]{3,20}", recipe)})
-    yield Target("recipe", recipes, of_file("recipe.toml", lambda path: read_recipe(load_recipe(str(path)))), words)
+    yield Target("recipe", recipes, of_file("recipe.toml", lambda path: read_recipe(cw.load_recipe(str(path)))), words)
     yield Target("--set", sets, _overrides, words)
-    yield Target("query", _QUERIES, _json(Query.from_json), literals(Query))
-    yield Target("filter", (b'{"years": [2015, null], "fields": ["x"], "local": false}',), _json(Filter.from_json))
+    yield Target("query", _QUERIES, _json(cw.Query.from_json), literals(cw.Query))
+    yield Target("filter", (b'{"years": [2015, null], "fields": ["x"], "local": false}',), _json(cw.Filter.from_json))
     yield Target("request bodies", (*_QUERIES, b'{"queries": [{"text": "a"}]}', b'{"texts": ["a"]}'), _bodies)
-    yield Target("answers of OpenAlex", (_ANSWER,), _answers(OpenAlex, "openalex"), literals(OpenAlex))
-    yield Target("answers of Semantic Scholar", (_ANSWER,), _answers(SemanticScholar, "s2"), literals(SemanticScholar))
+    yield Target(
+        "answers of OpenAlex", (_ANSWER,), _answers(openalex.OpenAlex, "openalex"), literals(openalex.OpenAlex)
+    )
+    yield Target(
+        "answers of Semantic Scholar",
+        (_ANSWER,),
+        _answers(semantic_scholar.SemanticScholar, "s2"),
+        literals(semantic_scholar.SemanticScholar),
+    )
     yield Target("refusals of a service", (b"retry-after: 7\nx-ratelimit-remaining: 0",), _refusal)
 
 
 def _bodies(data: bytes) -> None:
-    value = parse_strictly(data)
+    value = responses.parse_strictly(data)
     for model in vars(schemas).values():
         if isinstance(model, type) and issubclass(model, BaseModel) and model is not BaseModel:
             with suppress(ValidationError):
@@ -351,13 +320,8 @@ def _answers(service: Any, name: str) -> Callable[[bytes], object]:
 
     def ask(data: bytes) -> None:
         client = Client(service_of(name), None, HttpOptions(tries=1), pause=lambda seconds: None)
-        asked = [0]
-
-        def exchange(address: str, body: bytes | None) -> tuple[int, dict[str, str], bytes]:
-            asked[0] += 1
-            return (200 if asked[0] < 20 else 404), {}, data
-
-        client._exchange = exchange  # type: ignore[method-assign]
+        statuses = iter([200] * 19)
+        client._exchange = lambda *_: (next(statuses, 404), {}, data)
         service_here = service(client)
         for records in (
             service_here.search("rain", 5),
@@ -379,8 +343,8 @@ def _refusal(data: bytes) -> None:
 
 
 def kept_files() -> Iterator[Target]:
-    weave = Path(citeweave.__file__).parent / "encoders" / "weave"
-    classifier = Path(citeweave.__file__).parent / "intents" / "default" / "config.json"
+    weave = Path(cw.__file__).parent / "encoders" / "weave"
+    classifier = Path(cw.__file__).parent / "intents" / "default" / "config.json"
     delta = (
         b'{"format": "citeweave-delta", "version": 1, "kind": "bias", "base": "minilm", "base_revision": "d58e0d201cf7", '
         b'"settings": {"pooling": "mean", "max_tokens": 20, "normalize": true, "lower": false, "prompt": ""}, '
@@ -394,11 +358,10 @@ def kept_files() -> Iterator[Target]:
     listed = f'{{"format": "{object_list.FORMAT}", "version": {object_list.VERSION}, "files": {{"a.txt": {{"bytes": 3, "sha256": "", "at": "a"}}}}}}'.encode()
     manifest = (weave / "manifest.json").read_bytes()
     run = b'{"version": 1, "stages": {"graph": {"key": "0", "folder": "graph", "mark": "1", "facts": {}}}, "identity": {}}'
-    yield Target(
-        "manifest",
-        (manifest,),
-        of_folder("manifest.json", lambda folder: check_files(folder, read_any_manifest(folder))),
+    checked = of_folder(
+        "manifest.json", lambda folder: artifact.check_files(folder, artifact.read_any_manifest(folder))
     )
+    yield Target("manifest", (manifest,), checked)
     yield Target("state of an index", (state,), of_folder("state.json", read_state))
     yield Target("record of a run", (run,), of_folder("run.json", read_record))
     yield Target("delta.json", (delta,), of_folder("delta.json", read_delta))
@@ -406,29 +369,25 @@ def kept_files() -> Iterator[Target]:
     compact["matrices"] = dict(list(compact["matrices"].items())[:3])
     yield Target("compact delta.json", (json.dumps(compact).encode(),), _compact)
     yield Target("aspect heads", (heads,), _heads)
-    yield Target(
-        "safetensors",
-        (bytes(save({"a": np.ones((2, 3), np.float32)})),),
-        of_file("a.safetensors", lambda path: read_tensors(path, {"a": (2, 3)})),
-    )
+    tensors = of_file("a.safetensors", lambda path: untrusted_model.read_tensors(path, {"a": (2, 3)}))
+    yield Target("safetensors", (bytes(save({"a": np.ones((2, 3), np.float32)})),), tensors)
     yield Target("config of a classifier", (classifier.read_bytes(),), of_file("config.json", ClassifierConfig.read))
-    yield Target(
-        "listing of objects", (listed,), lambda data: object_list.decode_listing(Address("s3", "b", "a"), data, "here")
-    )
+    address = object_storage.Address("s3", "b", "a")
+    yield Target("listing of objects", (listed,), lambda data: object_list.decode_listing(address, data, "here"))
     yield Target("model folder", _MODULES, _model_folder, (b"type", b"path", b"pooling_mode", b"max_seq_length"))
 
 
 def _compact(data: bytes) -> None:
     folder = fuzz_file("compact/delta.json", data).parent
     (folder / "delta.safetensors").write_bytes(b"")
-    read_compact(folder)
+    compact_delta.read_compact(folder)
 
 
 def _heads(data: bytes) -> None:
     folder = fuzz_file("model/aspects/config.json", data).parent
     tensors = {"a.0.weight": np.ones((2, 3), np.float32), "a.0.bias": np.ones(2, np.float32)}
     (folder / "model.safetensors").write_bytes(bytes(save(tensors)))
-    find_heads(folder.parent)
+    aspects.find_heads(folder.parent)
 
 
 _MODULES = (
@@ -444,7 +403,7 @@ def _model_folder(data: bytes) -> None:
     (folder / "model.safetensors").write_bytes(b"")
     for name, part in zip(names, data.split(b"\x00", 3), strict=False):
         fuzz_file(f"folder/{name}", part)
-    read_model_folder(folder)
+    model_folder.read_model_folder(folder)
 
 
 GROUPS: dict[str, Callable[[], Iterator[Target]]] = {

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+import citeweave as cw
 from citeweave.encoders.delta import base_revision, open_model
-from citeweave.encoders.encoder import load_encoder
 from citeweave.intents.network import load_delta
 
 from .traps import Lab, Maker, Trap, change_json, unpickle, unyaml
@@ -33,22 +34,12 @@ def _json(name: str, **values: Any) -> Spoil:
     return spoil
 
 
-def _config(**values: Any) -> Spoil:
-    return _json("config.json", **values)
-
-
-def _tokenizer(**values: Any) -> Spoil:
-    return _json("tokenizer.json", **values)
-
-
-def _texts(**values: Any) -> Spoil:
-    return _json("tokenizer_config.json", **values)
+_config, _tokenizer, _texts = (partial(_json, f"{name}.json") for name in ("config", "tokenizer", "tokenizer_config"))
 
 
 def _split(pattern: str) -> Spoil:
-    return _tokenizer(
-        pre_tokenizer={"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    )
+    how = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return _tokenizer(pre_tokenizer=how)
 
 
 def _replaced(times: int, content: str) -> Spoil:
@@ -64,10 +55,6 @@ def _instead(name: str, put: Callable[[Path], object] = lambda path: None) -> Sp
         put(folder / name)
 
     return spoil
-
-
-def _link(target: str) -> Spoil:
-    return _instead("tokenizer.json", lambda path: path.symlink_to(target))
 
 
 def _written(name: str, content: bytes | str) -> Spoil:
@@ -99,9 +86,9 @@ def _sentence_transformer(**values: Any) -> Spoil:
 
     def spoil(folder: Path) -> None:
         _modules(("", f"{THEIRS}.Transformer"), ("1_Pooling", f"{THEIRS}.Pooling"))(folder)
-        _written("1_Pooling/config.json", json.dumps(values.get("pooling", {"pooling_mode": "mean"})))(folder)
-        _written("sentence_bert_config.json", json.dumps(values.get("bert", {})))(folder)
-        _written("config_sentence_transformers.json", json.dumps(values.get("told", {})))(folder)
+        names = {"pooling": "1_Pooling/config", "bert": "sentence_bert_config", "told": "config_sentence_transformers"}
+        for part, name in names.items():
+            _written(f"{name}.json", json.dumps({"pooling": {"pooling_mode": "mean"}, **values}.get(part, {})))(folder)
 
     return spoil
 
@@ -169,20 +156,18 @@ HOSTILE: dict[str, Spoil] = {
     "a pipe for weights": _instead("model.safetensors", os.mkfifo),
     "a pipe for settings": _instead("config.json", os.mkfifo),
     "a pipe that nobody reads": _instead("special_tokens_map.json", os.mkfifo),
-    "a link to itself": _link("tokenizer.json"),
-    "a link to a device": _link("/dev/zero"),
-    "a link to passwords": _link("/etc/passwd"),
+    "a link to itself": _instead("tokenizer.json", lambda path: path.symlink_to("tokenizer.json")),
+    "a link to a device": _instead("tokenizer.json", lambda path: path.symlink_to("/dev/zero")),
+    "a link to passwords": _instead("tokenizer.json", lambda path: path.symlink_to("/etc/passwd")),
     "a longest text of a billion": _sentence_transformer(bert={"max_seq_length": 10**9}),
     "a longest text of nothing": _sentence_transformer(bert={"max_seq_length": 0}),
     "a longest text that is true": _sentence_transformer(bert={"max_seq_length": True}),
     "a pooling that nobody knows": _sentence_transformer(pooling={"pooling_mode": "evil"}),
     "a pooling that is a number": _sentence_transformer(pooling={"pooling_mode": 5}),
     "poolings by the thousand": _sentence_transformer(pooling={"pooling_mode": ["mean"] * 10_000}),
-    "a prompt of a hundred thousand signs": _sentence_transformer(
-        told={"default_prompt_name": "q", "prompts": {"q": "a" * 100_000}}
-    ),
+    "a prompt of a hundred thousand signs": _sentence_transformer(told={"default_prompt_name": "q", "prompts": {"q": "a" * 100_000}}),
     "prompts that are a list": _sentence_transformer(told={"default_prompt_name": "q", "prompts": ["q"]}),
-}
+}  # fmt: skip
 
 
 # --- traps ------------------------------------------------------------------------------------------------
@@ -207,7 +192,7 @@ def _model(*spoils: Spoil, fires: str = "") -> Maker:
         folder = lab.copy("model")
         for spoil in spoils:
             spoil(folder)
-        return Trap(lambda: load_encoder(folder, device="cpu"), _payload(lab, folder / fires) if fires else None)
+        return Trap(lambda: cw.load_encoder(folder, device="cpu"), _payload(lab, folder / fires) if fires else None)
 
     return make
 
@@ -240,20 +225,15 @@ def _delta(content: bytes | None, base: str = "") -> Maker:
     """A delta with these numbers, or with a pickle."""
 
     def make(lab: Lab) -> Trap:
-        told = {
-            "format": "citeweave-delta",
-            "version": 1,
-            "kind": "all",
-            "base": base or str(lab.sound / "model"),
-            "lora": None,
-        }
+        told = {"format": "citeweave-delta", "version": 1, "kind": "all", "lora": None}
+        told |= {"base": base or str(lab.sound / "model")}
         told["base_revision"] = base_revision(open_model(lab.sound / "model"))
         told["settings"] = {"pooling": "mean", "max_tokens": 32, "normalize": False, "lower": False, "prompt": ""}
         folder = lab.file("delta/delta.json", json.dumps(told)).parent
         path = lab.file("delta/delta.safetensors", content or lab.pickled)
-        return Trap(lambda: load_encoder(folder, device="cpu"), None if content else unpickle(path))
+        return Trap(lambda: cw.load_encoder(folder, device="cpu"), None if content else unpickle(path))
 
-    return make  # fmt: skip
+    return make
 
 
 def _classifier(lab: Lab) -> Trap:
@@ -267,21 +247,17 @@ BIAS = "encoder__layer__0__output__dense__bias"
 SHARD = "pytorch_model-00001-of-00001.bin"
 
 
-def _numbers(content: bytes) -> Maker:
-    return _model(_written("model.safetensors", content))
+def _numbers(data: int = 16, **told: Any) -> Maker:
+    return _model(_written("model.safetensors", _tensors(data, **told)))
 
 
 MODELS: dict[str, Maker] = {
     "modules with a class of the folder": _model(_modules(("", "evil.Evil")), fires="evil.py"),
     "modules with a class of Python": _model(_modules(("", f"{THEIRS}.Transformer"), ("1", "subprocess.Popen"))),
     "modules in a folder that leads up": _model(_modules(("../elsewhere", f"{THEIRS}.Transformer"))),
-    "a config with a model of the folder": _model(
-        _config(auto_map=EVIL, model_type="evil", architectures=["Evil"]), fires="evil.py"
-    ),
+    "a config with a model of the folder": _model(_config(auto_map=EVIL, model_type="evil", architectures=["Evil"]), fires="evil.py"),
     "a tokenizer of the folder": _model(
-        _texts(auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, tokenizer_class="Evil"),
-        _instead("tokenizer.json"),
-        fires="evil.py",
+        _texts(auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, tokenizer_class="Evil"), _instead("tokenizer.json"), fires="evil.py",
     ),
     "a tokenizer with unknown parts": _model(_tokenizer(pre_tokenizer={"type": "Python", "code": "touch canary"})),
     "weights as a pickle": _model(_instead("model.safetensors"), fires="pytorch_model.bin"),
@@ -291,27 +267,21 @@ MODELS: dict[str, Maker] = {
     "a shard with an absolute name": _shard_with_an_absolute_name,
     "an adapter with a pickle": _model(ADAPTER, _instead("config.json"), fires="adapter_model.bin"),
     "an adapter beside a whole model": _model(ADAPTER, fires="adapter_model.bin"),
-    "a config that names a pickle": _model(
-        _config(transformers_weights="adapter_model.bin"), fires="adapter_model.bin"
-    ),
+    "a config that names a pickle": _model(_config(transformers_weights="adapter_model.bin"), fires="adapter_model.bin"),
     "a config with code of the hub": _model(_config(attn_implementation="evil/kernel")),
     "a config of a million layers": _model(_config(num_hidden_layers=1_000_000)),
     "a config of a billion words": _model(_config(vocab_size=10**9)),
-    "a config nested deeply": _model(
-        _written("config.json", '{"model_type": "bert", "a": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    ),
-    "weights with a header of 16 EiB": _numbers(_tensors(a={}, length=2**64 - 1)),
-    "weights that overlap": _numbers(_tensors(24, a={}, b={"data_offsets": [8, 24]})),
-    "weights beyond the file": _numbers(_tensors(a={"shape": [2**40], "data_offsets": [0, 2**42]})),
-    "weights of 2 to the 62 numbers": _numbers(_tensors(a={"shape": [2**31, 2**31]})),
+    "a config nested deeply": _model(_written("config.json", '{"model_type": "bert", "a": ' + "[" * 100_000 + "]" * 100_000 + "}")),
+    "weights with a header of 16 EiB": _numbers(a={}, length=2**64 - 1),
+    "weights that overlap": _numbers(24, a={}, b={"data_offsets": [8, 24]}),
+    "weights beyond the file": _numbers(a={"shape": [2**40], "data_offsets": [0, 2**42]}),
+    "weights of 2 to the 62 numbers": _numbers(a={"shape": [2**31, 2**31]}),
     "a delta of a base that leads up": _delta(_tensors(a={}), "../../elsewhere"),
     "a delta with a pickle": _delta(None),
-    "a delta with numbers that overlap": _delta(
-        _tensors(128, **{BIAS: {"shape": [32], "data_offsets": [0, 128]}}, b={"data_offsets": [64, 80]})
-    ),
+    "a delta with numbers that overlap": _delta(_tensors(128, **{BIAS: {"shape": [32], "data_offsets": [0, 128]}}, b={"data_offsets": [64, 80]})),
     "a delta with a header of 8 GiB": _delta(_tensors(a={}, length=2**33)),
     "a classifier with a pickle": _classifier,
-}
+}  # fmt: skip
 
 
 def _onnx_with_numbers_elsewhere() -> bytes:

@@ -20,10 +20,7 @@ from typing import Any
 
 import torch
 
-from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.encoder import load_encoder
-from citeweave.graph.citations import CitationGraph
-from citeweave.mining.samples import Samples
+import citeweave as cw
 from citeweave.training import checkpoints, train, trainer
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.load_data import DataSources
@@ -44,11 +41,11 @@ def train_job(job: dict[str, Any], place: Path, cut: tuple[int, str] | None = No
     if cut is not None:
         _arm(*cut, steps)
     train.train_encoder(
-        Corpus.open(job["corpus"]),
-        Samples.open(job["samples"]),
+        cw.Corpus.open(job["corpus"]),
+        cw.Samples.open(job["samples"]),
         place / "model",
         TrainingPlan(encoder_options(job["encoder"]), training_options(job["training"])),
-        sources=DataSources(CitationGraph.open(job["graph"])),
+        sources=DataSources(cw.CitationGraph.open(job["graph"])),
         device="cpu",
     )
 
@@ -84,7 +81,7 @@ def _count_steps(path: Path) -> list[int]:
         steps.append(number)
         real(loop, number)
 
-    trainer._TrainingLoop._step = step  # type: ignore[method-assign]
+    trainer._TrainingLoop._step = step
     return steps
 
 
@@ -121,8 +118,8 @@ def _arm(at: int, moment: str, steps: list[int]) -> None:
             before(checkpoints, "_save_tensors", _half_a_file, lambda path, *_: path.stem == moment)
 
 
-def _die(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def _die(*_: Any, by: int = signal.SIGKILL) -> None:
+    os.kill(os.getpid(), by)
 
 
 def _interrupt(*_: Any) -> None:
@@ -150,16 +147,16 @@ def _apart(work: Callable[[], None]) -> int:
             code = 0
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
+            _die(by=signal.SIGINT)
         except Exception:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)
-    _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        raise RuntimeError(f"a run ended with code {os.WEXITSTATUS(status)}")
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code > 0:
+        raise RuntimeError(f"a run ended with code {code}")
+    return -code
 
 
 def _alone(job: dict[str, Any], place: Path) -> None:
@@ -167,7 +164,7 @@ def _alone(job: dict[str, Any], place: Path) -> None:
     try:
         _apart(lambda: train_job(job, place / "whole"))
         for cut in cuts_of(job, place / "whole"):
-            if not _apart(lambda cut=cut: train_job(job, place / "cut", cut)):  # type: ignore[misc]
+            if not _apart(lambda cut=cut: train_job(job, place / "cut", cut)):
                 raise RuntimeError(f"nothing was cut at {cut}")
         _apart(lambda: train_job(job, place / "cut"))
     except RuntimeError as error:
@@ -179,7 +176,7 @@ def _as_rank(job: dict[str, Any], place: Path) -> None:
     step = trainer._TrainingLoop._step
     if not (place / "whole" / "model").exists():
         train_job(job, place / "whole")
-        trainer._TrainingLoop._step = step  # type: ignore[method-assign]
+        trainer._TrainingLoop._step = step
     made = place / "made"
     done = len(made.read_text().split()) if made.exists() else 0
     cuts = cuts_of(job, place / "whole")
@@ -189,12 +186,13 @@ def _as_rank(job: dict[str, Any], place: Path) -> None:
         train_job(job, place / "cut", cuts[done])
     elif not (place / "cut" / "model").exists():
         train_job(job, place / "cut")
-    trainer._TrainingLoop._step = step  # type: ignore[method-assign]
+    trainer._TrainingLoop._step = step
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     jobs, output = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    load_encoder(next(iter(jobs.values()))["encoder"]["init"], device="cpu")  # what it imports is there in all children
+    first = next(iter(jobs.values()))["encoder"]["init"]
+    cw.load_encoder(first, device="cpu")  # what it imports is there in all children
     for name, job in jobs.items():
         (_as_rank if "RANK" in os.environ else _alone)(job, output / name)

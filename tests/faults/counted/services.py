@@ -244,7 +244,7 @@ class _FaultyHandler(BaseHTTPRequestHandler):
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 FAULTS: dict[str, Callable[[_FaultyHandler], object]] = {
-    **{str(code): lambda it, code=code: it.refuse(code) for code in (429, 500, 502, 504, 408)},  # type: ignore[misc]
+    **{str(code): lambda it, code=code: it.refuse(code) for code in (429, 500, 502, 504, 408)},
     "429 with seconds": lambda it: it.refuse(429, Retry_After=str(it.wait())),
     "503 with seconds": lambda it: it.refuse(503, Retry_After=str(it.wait())),
     # whole seconds, and those that pass meanwhile

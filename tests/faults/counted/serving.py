@@ -28,30 +28,18 @@ PATIENCE = 600.0
 """Seconds that a server may take to begin; importing torch on a busy machine takes long."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Heard:
     """What came back over a connection: nothing, or an answer."""
 
     data: bytes
 
-    @property
-    def status(self) -> int:
-        """0 where there is no answer."""
+    def __post_init__(self) -> None:
         found = re.match(rb"HTTP/1\.1 (\d{3}) ", self.data)
-        return int(found[1]) if found else 0
-
-    @property
-    def head(self) -> bytes:
-        return self.data.partition(b"\r\n\r\n")[0]
-
-    @property
-    def body(self) -> bytes:
-        return self.data.partition(b"\r\n\r\n")[2]
-
-    @property
-    def headers(self) -> dict[str, str]:
-        lines = self.head.decode("latin-1").split("\r\n")[1:]
-        return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self.status = int(found[1]) if found else 0  # 0 where there is no answer
+        self.head, _, self.body = self.data.partition(b"\r\n\r\n")
+        lines = [line.partition(":") for line in self.head.decode("latin-1").split("\r\n")[1:]]
+        self.headers = {name.lower(): value.strip() for name, _, value in lines}
 
     def json(self) -> Any:
         return json.loads(self.body)
@@ -61,22 +49,18 @@ class Heard:
         assert 200 <= self.status < 500, self.data[:300]
         headers = self.headers
         assert headers["content-security-policy"] == CONTENT_POLICY and headers["x-content-type-options"] == "nosniff"
-        assert (
-            "set-cookie" not in headers and "access-control-allow-origin" not in headers and "location" not in headers
-        )
+        assert not {"set-cookie", "access-control-allow-origin", "location"} & headers.keys()
         assert b"Traceback" not in self.data and b"root:x:" not in self.data
 
 
-def get(path: str, *lines: str) -> bytes:
-    more = "".join(f"{line}\r\n" for line in lines)
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n".encode("latin-1")
+def get(path: str, *lines: str, method: str = "GET") -> bytes:
+    head = (f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *lines)
+    return "".join(f"{line}\r\n" for line in (*head, "")).encode("latin-1")
 
 
 def post(path: str, value: object, *lines: str, kind: str = "application/json") -> bytes:
     body = json.dumps(value).encode() if not isinstance(value, bytes) else value
-    more = "".join(f"{line}\r\n" for line in lines)
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n{more}"
-    return head.encode("latin-1") + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return get(path, f"Content-Type: {kind}", *lines, f"Content-Length: {len(body)}", method="POST") + body
 
 
 def within(text: str) -> str:
@@ -90,9 +74,8 @@ class Served:
     port: int
     log: Path
 
-    def ask(self, data: bytes, *, end: bool = False, timeout: float = 60.0) -> Heard:
-        """Send bytes and take what comes until the connection is closed."""
-        return talk(self.port, data, end=end, timeout=timeout)
+    def ask(self, data: bytes, timeout: float = 60.0) -> Heard:
+        return talk(self.port, data, timeout=timeout)
 
     def check_serves(self) -> None:
         assert self.process.poll() is None, self.log.read_text(errors="replace")[-2000:]
@@ -108,6 +91,7 @@ class Served:
 
 
 def talk(port: int, data: bytes, *, end: bool = False, timeout: float = 60.0) -> Heard:
+    """Send bytes and take what comes until the connection is closed."""
     found = b""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout) as one, contextlib.suppress(OSError):
         with contextlib.suppress(ConnectionError):  # it may hang up before it has heard all
@@ -119,35 +103,25 @@ def talk(port: int, data: bytes, *, end: bool = False, timeout: float = 60.0) ->
     return Heard(found)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextmanager
 def served(index: Path, log: Path, *options: str) -> Iterator[Served]:
     """`citeweave serve` in a process of its own, once it reads texts."""
-    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
     command = [sys.executable, "-m", "citeweave", "serve", str(index), "--port", str(port), *options]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
     server = Served(process, port, log)
     try:
-        _wait(server)
+        end, begun = time.monotonic() + PATIENCE, False
+        while not begun:
+            assert process.poll() is None and time.monotonic() < end, log.read_text(errors="replace")[-2000:]
+            time.sleep(1)
+            with contextlib.suppress(OSError, ValueError):
+                begun = server.ask(get("/health"), timeout=5).json()["reads_texts"]
         yield server
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, log.read_text(errors="replace")[-2000:]
     finally:
         process.kill()
         process.wait()
-
-
-def _wait(server: Served) -> None:
-    end = time.monotonic() + PATIENCE
-    while True:
-        with contextlib.suppress(OSError, ValueError):
-            if server.ask(get("/health"), timeout=5).json()["reads_texts"]:
-                return
-        assert server.process.poll() is None and time.monotonic() < end, server.log.read_text(errors="replace")[-2000:]
-        time.sleep(1)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,6 @@ from citeweave.core.files import LockedError, hash_json, take_lock
 from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
 from citeweave.mining.blocks import BlockFiles, BlockPace
 
-from .counting import Trial
-
 _LINE = re.compile(r"embedding: \d+ of 50 papers \(\d+ %\), [\d.,e+-]+/s, \d+:\d\d(:\d\d)?( left)?")
 JUMPS = (1e-9, 0.5, 31.0, 3600.0, 1e9, -0.5, -3600.0, -1e9)
 """Seconds between two looks at the clock."""
@@ -29,13 +26,8 @@ JUMPS = (1e-9, 0.5, 31.0, 3600.0, 1e9, -0.5, -3600.0, -1e9)
 
 def jumping(seed: int) -> Callable[[], float]:
     """A clock that goes anywhere."""
-    draw, now = random.Random(seed), [1e9]
-
-    def clock() -> float:
-        now[0] += draw.choice(JUMPS)
-        return now[0]
-
-    return clock
+    draw = random.Random(seed)
+    return itertools.accumulate(iter(lambda: draw.choice(JUMPS), None), initial=1e9).__next__
 
 
 @contextmanager
@@ -47,7 +39,7 @@ def wall_clock(clock: Callable[[], float]) -> Iterator[None]:
         yield
 
 
-def test_saved_batches(trial: Trial, tmp_path: Path) -> None:
+def test_saved_batches(trial, tmp_path):
     """Work that is saved by a clock that jumps, and interrupted anywhere, ends with the same numbers."""
     for seed in trial.numbers(quick=100, whole=2000):
         with trial.attempt(f"seed {seed}"):
@@ -55,7 +47,7 @@ def test_saved_batches(trial: Trial, tmp_path: Path) -> None:
             texts = draw.randrange(1, 60)
             lengths = np.array([draw.randrange(0, 9) for _ in range(texts)])
             for dies_at in (draw.randrange(texts), draw.randrange(texts), -1):
-                found = _squares(lengths, SavedBatches(stem, clock=jumping(draw.random())), dies_at)  # type: ignore[arg-type]
+                found = _squares(lengths, SavedBatches(stem, clock=jumping(draw.random())), dies_at)
             assert found is not None
             assert found.tolist() == [[row**2] if lengths[row] else [0] for row in range(texts)]
 
@@ -75,25 +67,23 @@ def _squares(lengths: np.ndarray, saved: SavedBatches, dies_at: int) -> np.ndarr
     return found
 
 
-def test_pieces_of_mining(trial: Trial, tmp_path: Path) -> None:
+def test_pieces_of_mining(trial, tmp_path):
     """BlockFiles whose size a jumping clock decides hold every unit once, also after interruptions."""
     for seed in trial.numbers(quick=40, whole=500):
         with trial.attempt(f"seed {seed}"):
             draw = random.Random(seed)
-            units = np.arange(draw.randrange(1, 3000))
-            place = tmp_path / f"{seed}"
+            units, place = np.arange(draw.randrange(1, 3000)), tmp_path / f"{seed}"
             place.mkdir()
             spans = [(0, len(units) // 2), (len(units) // 2, len(units))]
             for most in (draw.randrange(1, 5), 10**9):
-                made = BlockFiles(place, units).fill(
-                    spans, lambda rows: rows.tobytes(), BlockPace(30.0, jumping(seed)), lambda n: None
-                )
+                pace = BlockPace(30.0, jumping(seed))
+                made = BlockFiles(place, units).fill(spans, lambda rows: rows.tobytes(), pace, lambda n: None)
                 paths = list(itertools.islice(made, most))
             held = np.concatenate([np.frombuffer(path.read_bytes(), np.int64) for path in paths])
             assert held.tolist() == units.tolist()
 
 
-def test_progress_lines(trial: Trial) -> None:
+def test_progress_lines(trial):
     """Lines of progress stay lines with numbers, whatever the time of day, and whatever the clock that they read."""
     for seed in trial.numbers(quick=200, whole=5000):
         with trial.attempt(f"seed {seed}"), pytest.MonkeyPatch.context() as patched:
@@ -107,7 +97,7 @@ def test_progress_lines(trial: Trial) -> None:
             assert all(_LINE.fullmatch(line) for line in lines), lines[:3]
 
 
-def test_locks(trial: Trial, tmp_path: Path) -> None:
+def test_locks(trial, tmp_path):
     """A lock is refused, or waited for as long as was said, while the time of day jumps."""
     for seed in trial.numbers(quick=10, whole=100):
         with trial.attempt(f"seed {seed}"), wall_clock(jumping(seed)):
@@ -119,7 +109,7 @@ def test_locks(trial: Trial, tmp_path: Path) -> None:
                 pass
 
 
-def test_artifacts(trial: Trial, tmp_path: Path) -> None:
+def test_artifacts(trial, tmp_path):
     """Times stand outside hashes: artifacts made at any time of day are the same."""
     hashes = set()
     for seed in trial.numbers(quick=10, whole=200):

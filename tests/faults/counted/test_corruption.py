@@ -13,20 +13,16 @@ import gzip
 import lzma
 import random
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
-
-from .counting import Trial
-from .trying import MORE_MEMORY, in_child, measured, try_all
-
-pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-
 import torch
+import zstandard
 
 from citeweave.core import artifact
 from citeweave.core.artifact import MANIFEST, read_any_manifest
@@ -39,6 +35,7 @@ from citeweave.search.build import describe_folder
 from citeweave.search.state import is_index
 
 from .artifacts import contents, make_artifacts
+from .trying import MORE_MEMORY, in_child, measured, try_all
 
 # --- ways to spoil a file ---------------------------------------------------------------------------------
 
@@ -68,10 +65,6 @@ def _flip(data: bytes, other: bytes, rng: random.Random, within: int | None = No
     return bytes(spoiled)
 
 
-def _flip_in_head(data: bytes, other: bytes, rng: random.Random) -> bytes:
-    return _flip(data, other, rng, within=_HEAD)
-
-
 def _edit_number(data: bytes, other: bytes, rng: random.Random) -> bytes:
     """A number that is written in digits becomes another: a shape, a size, a count."""
     found = list(_NUMBER.finditer(data[: 1 << 16]))
@@ -99,7 +92,7 @@ def _zero(data: bytes, other: bytes, rng: random.Random) -> bytes:
 def _other_version(data: bytes, other: bytes, rng: random.Random) -> bytes:
     found = list(_VERSION.finditer(data[: 1 << 16]))
     if not found:
-        return _flip_in_head(data, other, rng)
+        return _flip(data, other, rng, within=_HEAD)
     place = rng.choice(found)
     is_numpy = place[1] == b"NUMPY"
     versions = [bytes([one]) for one in b"02399\x00\xff"] if is_numpy else [b"0", b"2", b"99", b"-1", b'"1"']
@@ -108,7 +101,7 @@ def _other_version(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 WAYS: dict[str, Way] = {
     "cut off": lambda data, other, rng: data[: rng.randrange(len(data) + 1)], "bits flipped": _flip,
-    "bits flipped in the head": _flip_in_head, "number edited": _edit_number, "word overwritten": _overwrite_word,
+    "bits flipped in the head": partial(_flip, within=_HEAD), "number edited": _edit_number, "word overwritten": _overwrite_word,
     "zeroed": _zero, "lengthened": lambda data, other, rng: data + rng.randbytes(rng.choice([1, 8, 100])),
     "swapped": lambda data, other, rng: other, "other version": _other_version,
 }  # fmt: skip
@@ -117,25 +110,19 @@ WAYS: dict[str, Way] = {
 # --- inputs -----------------------------------------------------------------------------------------------
 
 SEEDS = Path(__file__).resolve().parents[2] / "corpus" / "readers" / "seeds"
-PACKED: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
-}
+PACKED: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}
+PACKED |= {".xz": lzma.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
 MARKS = {".gz": 2, ".bz2": 3, ".xz": 6, ".zst": 4}
 """Bytes at the beginning by which a compressed file is told; without them it is a file of no known format."""
 
 
-def test_corrupted_inputs(trial: Trial, tmp_path: Path) -> None:
+def test_corrupted_inputs(trial, tmp_path):
     files = [(path.name.partition(".")[0], path.read_bytes()) for path in sorted(SEEDS.iterdir())]
     assert {format for format, _ in files} == set(FORMATS)
-    clean = in_child(lambda: [_clean_input(format, data, tmp_path) for format, data in files])
+    clean = in_child(lambda: [_measure(lambda one=one: _read(*one, tmp_path)) for one in files])
 
     def attempt(seed: int) -> int:
-        rng = random.Random(seed)
-        number = seed % len(files)
+        rng, number = random.Random(seed), seed % len(files)
         format, data = files[number]
         suffix = rng.choice(["", "", "", *PACKED])
         way, spoiled = corrupt(PACKED[suffix](data), rng.choice(files)[1], rng)
@@ -148,9 +135,9 @@ def test_corrupted_inputs(trial: Trial, tmp_path: Path) -> None:
     try_all(trial, trial.numbers(quick=100, whole=4000), attempt)
 
 
-def _clean_input(format: str, data: bytes, place: Path) -> dict[str, Any]:
+def _measure(read: Callable[[], object]) -> dict[str, Any]:
     with measured() as memory:
-        told = _read(format, data, place)
+        told = read()
     return {"told": told, "memory": memory[0]}
 
 
@@ -161,9 +148,8 @@ def _read(format: str, data: bytes, place: Path) -> str | None:
     tally, source, told = Tally(), Source(path), []
     try:
         guess_format(source)
-        for record in reader_of(format).read(source, tally):
-            told.append(_as_text(record))
-            assert told[-1]
+        told += map(_as_text, reader_of(format).read(source, tally))
+        assert all(told)
     except CiteweaveError as error:
         assert str(path) in str(error) and "\n" not in str(error), error
         return None
@@ -177,14 +163,11 @@ def _as_text(record: object) -> str:
         case CitationBlock() | NumberedCitations():
             assert len(record.citing) == len(record.cited)
             return repr((record.citing.tolist(), record.cited.tolist()))
-        case NumberedPapers():
-            return repr(record.numbers.tolist())
         case ContextBlock():
             lengths, data = record.texts
             assert len(data) == lengths.sum() and len(lengths) == len(record.citing)
             return repr((lengths.tolist(), bytes(data).decode()))
-        case _:
-            return repr(record)
+    return repr(record.numbers.tolist() if isinstance(record, NumberedPapers) else record)
 
 
 # --- artifacts --------------------------------------------------------------------------------------------
@@ -197,7 +180,7 @@ FALL_BACK = ("finished", "checkpoints", "library", "answers")
 """What is damaged is made again, or the one before it is taken."""
 
 
-def test_corrupted_artifacts(trial: Trial, tmp_path: Path, save_bert: Callable[..., Path]) -> None:
+def test_corrupted_artifacts(trial, tmp_path, save_bert):
     def make() -> dict[str, str]:
         return {name: str(place) for name, place in make_artifacts(tmp_path / "made", save_bert).items()}
 
@@ -206,7 +189,8 @@ def test_corrupted_artifacts(trial: Trial, tmp_path: Path, save_bert: Callable[.
     torch.set_num_threads(1)  # a child has none of its parent's threads
     for name in ("delta model", "checkpoints"):
         contents(name, places[name])  # torch loads late what every child would load again
-    clean = in_child(lambda: {name: _clean_artifact(name, places[name]) for name in names})
+    clean = in_child(lambda: {name: _measure(lambda name=name: contents(name, places[name])) for name in names})
+    _FALLEN_BACK.update(in_child(lambda: {name: _when_lost(name, places[name]) for name in FALL_BACK}))
     numbers = trial.numbers(quick=110, whole=6000)
     by_name = sorted(numbers, key=lambda seed: seed % len(names))  # a child loads what few kinds need
 
@@ -218,23 +202,17 @@ def test_corrupted_artifacts(trial: Trial, tmp_path: Path, save_bert: Callable[.
     try_all(trial, by_name, attempt)
 
 
-def _clean_artifact(name: str, folder: Path) -> dict[str, Any]:
-    with measured() as memory:
-        told = contents(name, folder)
-    seen = {told}
-    if name == "checkpoints":
-        seen |= {_without_last_checkpoint(folder)}
-    return {"told": sorted(seen), "memory": memory[0]}
+_FALLEN_BACK: dict[str, list[str]] = {}
 
 
-def _without_last_checkpoint(folder: Path) -> str:
-    last = max(folder.iterdir())
-    aside = folder.with_name("aside")
-    last.rename(aside)
-    try:
-        return contents("checkpoints", folder)
-    finally:
-        aside.rename(last)
+def _when_lost(name: str, folder: Path) -> list[str]:
+    """What is read where there is nothing; of checkpoints also without the last one."""
+    with tempfile.TemporaryDirectory() as place:
+        found = [contents(name, Path(place))]
+        if name == "checkpoints":
+            before = shutil.copytree(min(folder.iterdir()), Path(place) / min(folder.iterdir()).name)
+            found.append(contents(name, before.parent))
+    return found
 
 
 def _one_artifact(name: str, folder: Path, clean: dict[str, Any], rng: random.Random) -> None:
@@ -248,25 +226,17 @@ def _one_artifact(name: str, folder: Path, clean: dict[str, Any], rng: random.Ra
     try:
         told = _contents_or_none(name, folder)
         is_promised = not path.relative_to(folder).as_posix().startswith(MAY_BE_EDITED)
-        right = [None, *clean["told"]]
-        if name in FALL_BACK:
-            right.append(_EMPTY.setdefault(name, _when_lost(name)))
         if is_promised and name not in WITHOUT_PROMISE:
+            right = [None, clean["told"], *_FALLEN_BACK.get(name, [])]
             assert told in right, f"{what}: other contents were read, and nothing was said"
-        _read_as_large(name, folder)
+        # as an artifact is read that is too large to be looked at whole when it is opened
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(artifact, "SMALL", -1)
+            _contents_or_none(name, folder)
         if (folder / MANIFEST).is_file() or is_index(folder):
             _check_verifying(folder, path, data, spoiled, what)
     finally:
         path.write_bytes(data)
-
-
-_EMPTY: dict[str, str] = {}
-
-
-def _when_lost(name: str) -> str:
-    """What is read where there is nothing."""
-    with tempfile.TemporaryDirectory() as place:
-        return contents(name, Path(place))
 
 
 def _contents_or_none(name: str, folder: Path) -> str | None:
@@ -277,22 +247,13 @@ def _contents_or_none(name: str, folder: Path) -> str | None:
         return None
 
 
-def _read_as_large(name: str, folder: Path) -> None:
-    """As an artifact is read that is too large to be looked at whole when it is opened."""
-    small, artifact.SMALL = artifact.SMALL, -1
-    try:
-        _contents_or_none(name, folder)
-    finally:
-        artifact.SMALL = small
-
-
 def _check_verifying(folder: Path, path: Path, data: bytes, spoiled: bytes, what: str) -> None:
     try:
         describe_folder(folder, verify=True)
     except CiteweaveError:
         return
-    if is_index(folder) and _is_beside_the_index(folder, path):
-        return
+    if is_index(folder) and path.relative_to(folder).parts[0] not in ("segments", "deleted", "heads", "state.json"):
+        return  # a map can be drawn again; it is verified as an artifact of its own
     same = path.name == MANIFEST and read_any_manifest(path.parent).seal == _seal_of(path, data)
     assert same, f"{what}: --verify does not find it"
 
@@ -307,8 +268,3 @@ def _seal_of(path: Path, data: bytes) -> str:
         return ""
     finally:
         path.write_bytes(spoiled)
-
-
-def _is_beside_the_index(folder: Path, path: Path) -> bool:
-    """A map can be drawn again; it is verified as an artifact of its own."""
-    return path.relative_to(folder).parts[0] not in ("segments", "deleted", "heads", "state.json")

@@ -17,33 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .commands import CommandServer, Run
-from .counting import Trial
-from .stages import STAGES, Undisturbed, content, differences, laboratory
+from .commands import Run
+from .stages import STAGES, Undisturbed, laboratory
 
 SIZE = 64 * 2**20
 
 
-class SmallDisk:
-    """A file system of its own in memory, small enough to be filled, and the file that takes what room there is."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._filler = folder, folder / "filler"
-
-    def leave(self, room: int) -> None:
-        """Fill the disk up to so many bytes."""
-        self.empty()
-        about = os.statvfs(self.folder)
-        with self._filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, about.f_bavail * about.f_frsize - room))
-
-    def empty(self) -> None:
-        self._filler.unlink(missing_ok=True)
-
-
 @contextmanager
-def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
-    """A mounted disk; None where mounting is not allowed."""
+def small_disk(folder: Path) -> Iterator[Path | None]:
+    """A mounted file system in memory, small enough to be filled; None where mounting is not allowed."""
     folder.mkdir()
     try:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "citeweave", str(folder)]
@@ -51,7 +33,7 @@ def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
     except OSError:
         is_mounted = False
     try:
-        yield SmallDisk(folder) if is_mounted else None
+        yield folder if is_mounted else None
     finally:
         if is_mounted:
             subprocess.run(["umount", str(folder)], check=True)
@@ -60,7 +42,17 @@ def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
 KINDS = ("full", "error", "short", "limit", "real")
 
 
-def test_full_disks(trial: Trial, bert: Path, tmp_path: Path) -> None:
+@contextmanager
+def filled(disk: Path, room: int) -> Iterator[None]:
+    """A file takes what room there is but for so many bytes."""
+    about, filler = os.statvfs(disk), disk / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, about.f_bavail * about.f_frsize - room))
+    yield
+    filler.unlink()
+
+
+def test_full_disks(trial, bert, tmp_path):
     made, kinds, ended = laboratory(bert), Counter[str](), Counter[str]()
     with small_disk(tmp_path / "disk") as disk:
         for seed in trial.numbers(quick=4, whole=100):
@@ -70,41 +62,31 @@ def test_full_disks(trial: Trial, bert: Path, tmp_path: Path) -> None:
             kinds[kind] += 1
             with trial.attempt(f"seed {seed}: {stage}, {'replacing' if replacing else 'new'}, {kind}"):
                 whole = made.undisturbed(stage, replacing=replacing)
-                folder = disk.folder / "tried" if disk and kind == "real" else tmp_path / "tried"
-                ran = run_into_trouble(whole, made.server, draw, folder, kind, disk)
+                folder = (disk if disk and kind == "real" else tmp_path) / "tried"
+                ran = run_into_trouble(whole, draw, folder, kind)
                 ended["with an error" if ran.status else "well"] += 1
-                check(ran, whole, made.server, folder)
+                if ran.status:
+                    assert ran.status == 1, f"exit code {ran.status}: {ran.told}"
+                    assert "internal error" not in ran.told and ran.told.count("\n") == 1, f"not one line: {ran.told}"
+                    assert str(folder) in ran.told, f"no path is named: {ran.told}"
+                whole.complete(folder, f"{ran.status} {ran.told}")
     trial.facts |= {f"kind {kind}": number for kind, number in sorted(kinds.items())}
     trial.facts |= {f"ended {how}": number for how, number in ended.items()}
     trial.facts["a real full file system"] = "tried" if disk else "not tried: this process may not mount one"
 
 
-def run_into_trouble(
-    whole: Undisturbed, server: CommandServer, draw: random.Random, folder: Path, kind: str, disk: SmallDisk | None
-) -> Run:
+def run_into_trouble(whole: Undisturbed, draw: random.Random, folder: Path, kind: str) -> Run:
     """A stage that met its trouble: tried again with less room where it had enough."""
     size = sum(len(value) for value in whole.new.values() if isinstance(value, bytes))
     for _ in range(12):
-        words = whole.stage.words(whole.begin(folder))
+        whole.begin(folder)
         at, room = draw.randint(1, whole.steps), draw.randrange(size)
-        if kind != "real":
-            ran = server.run(words, {"kind": kind, "at": at, "bytes": room // 8})
-        elif disk:
-            disk.leave(room)
-            ran = server.run(words)
-            disk.empty()
+        if kind == "real":
+            with filled(folder.parent, room):
+                ran = whole.run(folder)
+        else:
+            ran = whole.run(folder, {"kind": kind, "at": at, "bytes": room // 8})
         if ran.status or kind in ("error", "short"):
             return ran
         size = max(1, size // 2)
     raise AssertionError("twelve runs met no trouble: nothing was tried")
-
-
-def check(ran: Run, whole: Undisturbed, server: CommandServer, folder: Path) -> None:
-    """Nothing was lost, and the same command completes it."""
-    if ran.status:
-        assert ran.status == 1, f"exit code {ran.status}: {ran.told}"
-        assert "internal error" not in ran.told and ran.told.count("\n") == 1, f"not one line of ours: {ran.told}"
-        assert str(folder) in ran.told, f"no path is named: {ran.told}"
-    assert not whole.older or whole.is_whole(folder), f"neither the older artifact nor the new one is whole: {ran.told}"
-    server.run(whole.stage.words(folder / "out")).expect_success()
-    assert not (found := differences(content(folder), whole.new)), f"differ: {found} after {ran.status} {ran.told}"

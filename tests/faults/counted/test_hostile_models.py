@@ -6,22 +6,20 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+from citeweave.core.errors import CiteweaveError
+from citeweave.encoders.encoder import load_encoder
 
-from citeweave.core.errors import CiteweaveError  # noqa: E402
-from citeweave.encoders.encoder import load_encoder  # noqa: E402
-
-from .counting import Trial  # noqa: E402
-from .hostile_models import HOSTILE  # noqa: E402
-from .trying import try_all  # noqa: E402
+from .counting import one_line
+from .hostile_models import HOSTILE
+from .trying import try_all
 
 TEXTS = ["the cell grows and we find how models learn", "a" * 2000 + "b", "", "data [SEP] in graphs", "\ud800"]
 MAX_MEMORY = 1 << 30
 
 
-def test_hostile_models(trial: Trial, bert: Path, tmp_path: Path) -> None:
+def test_hostile_models(trial, bert, tmp_path):
     """A folder that is spoiled is refused when it is loaded, in one line, or reads texts as any other."""
     names = list(HOSTILE)
 
@@ -32,7 +30,7 @@ def test_hostile_models(trial: Trial, bert: Path, tmp_path: Path) -> None:
         try:
             encoder = load_encoder(folder, device="cpu")
         except CiteweaveError as error:
-            assert str(error).isprintable() and len(str(error)) < 1500, f"more than one line: {str(error)[:300]!r}"
+            one_line(error)
             return MAX_MEMORY
         found = encoder.encode(TEXTS)
         assert found.shape == (len(TEXTS), encoder.dimension) and found.dtype == np.float32

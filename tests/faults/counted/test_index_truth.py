@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
 import shutil
 from collections import Counter
@@ -19,30 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import ImportOptions, import_papers
-from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.encoder import TorchEncoder, load_encoder
+import citeweave as cw
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.search import build, index_model, segment_vectors, update
 from citeweave.search import segment_vectors as vector_writing
-from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index, describe_index
 from citeweave.search.fill_vectors import fill_vectors
-from citeweave.search.filters import Filter, filter_rows
-from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
+from citeweave.search.filters import filter_rows
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.query import Query
-from citeweave.search.segment_vectors import PrecomputedVectors
 from citeweave.search.suggest import suggest
-from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
 from citeweave.search.words import search_words, searchable_text
 from citeweave.vectors.bm25 import words_of
-from citeweave.vectors.vectors import Vectors, new_vectors
+from citeweave.vectors.vectors import new_vectors
 
-from .counting import Trial
+from .stages import write_lines
 
 # --- papers in several versions, and what an index of some of them must answer: computed anew from plain dictionaries
 
@@ -98,21 +88,21 @@ class World:
             return make_paper(number, rng)
         return {**paper, "year": int(rng.integers(1990, 2024))} if what < 0.6 else paper
 
-    def write(self, name: str, papers: Iterable[Paper]) -> Corpus:
+    def write(self, name: str, papers: Iterable[Paper]) -> cw.Corpus:
         """A corpus of some papers."""
         place = self.folder / name
         place.mkdir()
-        (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-        return import_papers([place / "papers.jsonl"], place / "corpus", ImportOptions(same_title="never")).corpus
+        path = write_lines(place / "papers.jsonl", papers)
+        return cw.import_papers([path], place / "corpus", cw.ImportOptions(same_title="never")).corpus
 
-    def write_vectors(self, name: str, papers: Iterable[Paper]) -> PrecomputedVectors:
+    def write_vectors(self, name: str, papers: Iterable[Paper]) -> segment_vectors.PrecomputedVectors:
         """Their vectors."""
         papers = list(papers)
-        made_by = {"model": self.encoder.name, "revision": self.encoder.revision, "text_recipe": TextRecipe().hash}
+        made_by = {"model": self.encoder.name, "revision": self.encoder.revision, "text_recipe": cw.TextRecipe().hash}
         with new_vectors(self.folder / name / "vectors", **made_by) as writer:
             writer.append([paper["id"] for paper in papers], np.stack([self.vector(paper) for paper in papers]))
-            vectors: Vectors = writer.finish()
-        return PrecomputedVectors(vectors)
+            vectors: cw.Vectors = writer.finish()
+        return segment_vectors.PrecomputedVectors(vectors)
 
     def vector(self, paper: Paper) -> NDArray[np.float16]:
         return vector_of("\n".join(_text(paper)), self.dimension)
@@ -144,9 +134,6 @@ class Held:
             self.with_vector.discard(name)
             self.gone.add(name)
         return len(found)
-
-    def fill(self) -> None:
-        self.with_vector = set(self.papers)
 
     def nearest(self, query: NDArray[Any], allowed: set[str] | None = None) -> dict[str, float]:
         """The cosine of every paper that may be found."""
@@ -189,12 +176,7 @@ REBUILT = 10
 
 LEAST_RECALL = 0.98
 COUNT, QUERIES = 10, 6
-OPTIONS = IndexOptions(device="cpu")
-
-
-@pytest.fixture(scope="module")
-def encoder(bert: Path) -> TorchEncoder:
-    return load_encoder(bert, device="cpu")
+OPTIONS = cw.IndexOptions(device="cpu")
 
 
 def change(folder: Path, held: Held, rng: np.random.Generator) -> str:
@@ -203,25 +185,25 @@ def change(folder: Path, held: Held, rng: np.random.Generator) -> str:
     corpus, given = world.corpora[version], world.given[version]
     what = str(rng.choice(["add", "add words", "delete", "delete", "update", "compact", "fill"], p=[0.36, 0.1, 0.2, 0.2, 0.02, 0.06, 0.06]))  # fmt: skip
     vectors = what != "add words"
-    how = ChangeOptions(encoder=world.encoder, precomputed=given if vectors else None)
+    how = update.ChangeOptions(encoder=world.encoder, precomputed=given if vectors else None)
     if what.startswith("add"):
         numbers = rng.choice(NUMBERS, int(rng.integers(1, 60)), replace=False).tolist()
         rows = corpus.rows([f"p:{number}" for number in numbers])
         fresh = sum(f"p:{number}" not in held.papers for number in numbers)
-        told = add_papers(folder, corpus, rows, vectors=vectors, options=how)
+        told = cw.add_papers(folder, corpus, rows, vectors=vectors, options=how)
         held.add(version, numbers, vectors=vectors)
         assert told.added == fresh and told.deleted == 0
         assert told.added + told.updated + told.unchanged == len(numbers)
     elif what == "delete":
         numbers = rng.choice(NUMBERS, int(rng.integers(1, 40)), replace=False).tolist()
         by_other = [f"doi:10.1/{number}" if number % 8 == 0 else f"p:{number}" for number in numbers]
-        assert delete_papers(folder, by_other) == held.delete(f"p:{number}" for number in numbers)
+        assert cw.delete_papers(folder, by_other) == held.delete(f"p:{number}" for number in numbers)
     elif what == "update":
-        told = update_index(folder, corpus, options=how)
+        told = cw.update_index(folder, corpus, options=how)
         held.add(version, range(NUMBERS), vectors=True)
         assert told.added + told.updated + told.unchanged == NUMBERS
     elif what == "compact":
-        assert len(compact_index(folder).segments) <= 1
+        assert len(cw.compact_index(folder).segments) <= 1
     else:
         _fill(folder, held)
     return what
@@ -235,10 +217,10 @@ def _fill(folder: Path, held: Held) -> None:
         fill_vectors(folder, model=held.world.encoder, precomputed=given)
         shutil.rmtree(held.world.folder / name)
         (held.world.folder / name).mkdir()
-    held.fill()
+    held.with_vector = set(held.papers)
 
 
-def check_answers(index: Index, held: Held, rng: np.random.Generator) -> float:
+def check_answers(index: cw.Index, held: Held, rng: np.random.Generator) -> float:
     """Every kind of search against the plain list; how much of the exact result the approximate one has."""
     names = _names(index, np.flatnonzero(index.alive))
     assert sorted(names) == sorted(held.papers) and len(index) == len(held.papers)
@@ -248,7 +230,7 @@ def check_answers(index: Index, held: Held, rng: np.random.Generator) -> float:
     where, allowed = _draw_filter(held, rng)
     mask = filter_rows(index, where)
     assert set(_names(index, np.flatnonzero(mask))) == allowed
-    queries = np.stack([_draw_query(held, rng) for _ in range(QUERIES)])
+    queries = _draw_queries(held, rng, QUERIES)
     for exact, limit in ((True, None), (False, None), (True, allowed)):
         near = nearest_papers(index, queries, COUNT, allowed=None if limit is None else mask, exact=exact)
         found = [_pairs(index, *one) for one in zip(near.rows, near.scores, strict=True)]
@@ -258,14 +240,13 @@ def check_answers(index: Index, held: Held, rng: np.random.Generator) -> float:
                 _check_best(pairs, scores, 1e-5)
         else:
             recall = _recall(found, known)
-    for text in (_draw_text(rng), _draw_text(rng)):
-        words = search_words(index, text, COUNT)
-        _check_best(_pairs(index, words.rows, words.scores), held.by_words(text), 1e-9)
-        words = search_words(index, text, COUNT, allowed=mask)
-        _check_best(_pairs(index, words.rows, words.scores), held.by_words(text, allowed), 1e-9)
+    for text in _draw_texts(rng, 2):
+        for limit, rows in ((None, None), (allowed, mask)):
+            words = search_words(index, text, COUNT, allowed=rows)
+            _check_best(_pairs(index, words.rows, words.scores), held.by_words(text, limit), 1e-9)
         _check_fused(index, held, text, where, allowed)
     if gone:
-        assert not filter_rows(index, Filter(ids=tuple(gone))).any()
+        assert not filter_rows(index, cw.Filter(ids=tuple(gone))).any()
     return recall
 
 
@@ -278,13 +259,13 @@ def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: 
     assert not (left and found) or found[-1][1] >= left[0] - apart, "a better paper was not found"
 
 
-def _check_fused(index: Index, held: Held, text: str, where: Filter, allowed: set[str]) -> None:
+def _check_fused(index: cw.Index, held: Held, text: str, where: cw.Filter, allowed: set[str]) -> None:
     """What words and vectors find together: only papers that are there and pass the filter, each once."""
-    reader = QueryEncoder(index, held.world.encoder)
-    for query in (Query(text=text), Query(text=text, where=where), Query(text=text, approximate=True)):
+    reader = index_model.QueryEncoder(index, held.world.encoder)
+    for query in (cw.Query(text=text), cw.Query(text=text, where=where), cw.Query(text=text, approximate=True)):
         if not held.papers:
             continue
-        hits = [hit.id for hit in answer(index, reader, query).hits]
+        hits = [hit.id for hit in cw.answer(index, reader, query).hits]
         may = allowed if query.where else set(held.papers)
         assert set(hits) <= may and len(set(hits)) == len(hits)
         able = (set(held.by_words(text)) | held.with_vector) & may
@@ -302,86 +283,87 @@ def _recall(found: list[list[tuple[str, float]]], known: list[dict[str, float]])
     return hits / total if total else 1.0
 
 
-def check_as_new(index: Index, held: Held, place: str) -> None:
+def check_as_new(index: cw.Index, held: Held, place: str) -> None:
     """The same papers in an index that never changed: the same answers to the last bit."""
     world = held.world
     corpus, given = world.write(place, held.papers.values()), world.write_vectors(place, held.papers.values())
-    anew = build_index(corpus, index.model, world.folder / place / "index", OPTIONS, precomputed=given)
+    anew = cw.build_index(corpus, index.model, world.folder / place / "index", OPTIONS, precomputed=given)
     rng = np.random.default_rng(len(held.papers))
-    queries = np.stack([_draw_query(held, rng) for _ in range(20)])
-    texts = [_draw_text(rng) for _ in range(10)]
+    queries, texts = _draw_queries(held, rng, 20), _draw_texts(rng, 10)
     assert _told(index, world.encoder, queries, texts) == _told(anew, world.encoder, queries, texts)
     shutil.rmtree(world.folder / place)
 
 
-def _told(index: Index, encoder: TorchEncoder, queries: NDArray[Any], texts: list[str]) -> dict[str, Any]:
+def _told(index: cw.Index, encoder: TorchEncoder, queries: NDArray[Any], texts: list[str]) -> dict[str, Any]:
     near = nearest_papers(index, queries, COUNT)
     told: dict[str, Any] = {"near": [_pairs(index, *found) for found in zip(near.rows, near.scores, strict=True)]}
-    reader = QueryEncoder(index, encoder)
+    reader = index_model.QueryEncoder(index, encoder)
     for text in texts:
         words = search_words(index, text, COUNT)
         told[f"words {text}"] = _pairs(index, words.rows, words.scores)
-        told[f"fused {text}"] = [(hit.id, hit.score) for hit in answer(index, reader, Query(text=text)).hits]
+        told[f"fused {text}"] = [(hit.id, hit.score) for hit in cw.answer(index, reader, cw.Query(text=text)).hits]
     for row in np.flatnonzero(index.alive).tolist():
         shown = index.paper(row)
         told[shown.id] = (shown.title, shown.abstract, shown.year, shown.ids, index.references(row).tolist())
         told[shown.id] += (sorted(_names(index, index.citing(index.key_of(row)))),)
-    described = describe_index(index)
+    described = build.describe_index(index)
     return {**told, **{name: described[name] for name in ("papers", "with_abstract", "references")}}
 
 
-def _names(index: Index, rows: NDArray[Any]) -> list[str]:
+def _names(index: cw.Index, rows: NDArray[Any]) -> list[str]:
     return [index.id(int(row)) for row in rows]
 
 
-def _pairs(index: Index, rows: NDArray[Any], scores: NDArray[Any]) -> list[tuple[str, float]]:
+def _pairs(index: cw.Index, rows: NDArray[Any], scores: NDArray[Any]) -> list[tuple[str, float]]:
     return [(index.id(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0]
 
 
-def _draw_query(held: Held, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Near to what some paper may say."""
-    return held.world.vector(make_paper(0, rng) | {"title": "bal"}).astype(np.float32)
+def _draw_queries(held: Held, rng: np.random.Generator, count: int) -> NDArray[np.float32]:
+    """Near to what some papers may say."""
+    papers = [make_paper(0, rng) | {"title": "bal"} for _ in range(count)]
+    return np.stack([held.world.vector(paper).astype(np.float32) for paper in papers])
 
 
-def _draw_text(rng: np.random.Generator) -> str:
-    return " ".join(rng.choice(WORDS, 3))
+def _draw_texts(rng: np.random.Generator, count: int) -> list[str]:
+    return [" ".join(rng.choice(WORDS, 3)) for _ in range(count)]
 
 
-def _draw_filter(held: Held, rng: np.random.Generator) -> tuple[Filter, set[str]]:
+def _draw_filter(held: Held, rng: np.random.Generator) -> tuple[cw.Filter, set[str]]:
     """A filter, and the papers that pass it."""
     first, venue = int(rng.integers(1990, 2024)), str(rng.choice([name for name in VENUES if name]))
     some = tuple(f"p:{number}" for number in rng.choice(NUMBERS, 80, replace=False).tolist())
-    filters: tuple[tuple[Filter, Any], ...] = (
-        (Filter(years=(first, None)), lambda paper: (paper["year"] or 0) >= first),
-        (Filter(years=(None, first)), lambda paper: 0 < (paper["year"] or 0) <= first),
-        (Filter(venues=(venue,)), lambda paper: paper["venue"] == venue),
-        (Filter(ids=some), lambda paper: paper["id"] in some),
-        (Filter(not_ids=some), lambda paper: paper["id"] not in some),
-        (Filter(has_abstract=False), lambda paper: not paper["abstract"]),
+    filters: tuple[tuple[cw.Filter, Any], ...] = (
+        (cw.Filter(years=(first, None)), lambda paper: (paper["year"] or 0) >= first),
+        (cw.Filter(years=(None, first)), lambda paper: 0 < (paper["year"] or 0) <= first),
+        (cw.Filter(venues=(venue,)), lambda paper: paper["venue"] == venue),
+        (cw.Filter(ids=some), lambda paper: paper["id"] in some),
+        (cw.Filter(not_ids=some), lambda paper: paper["id"] not in some),
+        (cw.Filter(has_abstract=False), lambda paper: not paper["abstract"]),
     )
     where, passes = filters[int(rng.integers(len(filters)))]
     return where, {name for name, paper in held.papers.items() if passes(paper)}
 
 
-def test_index_after_batches_of_changes(
-    trial: Trial, bert: Path, encoder: TorchEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_index_after_batches_of_changes(trial, bert, tmp_path, monkeypatch):
     monkeypatch.setattr(vector_writing, "CODED", 64)  # small segments are scanned by codes too
+    encoder = cw.load_encoder(bert, device="cpu")
     world, folder, recalls, coded = World(tmp_path, encoder), tmp_path / "index", list[float](), 0
     held = Held(world)
-    build_index(world.corpora[0], bert, folder, OPTIONS, precomputed=world.given[0])
+    cw.build_index(world.corpora[0], bert, folder, OPTIONS, precomputed=world.given[0])
     held.add(0, range(NUMBERS), vectors=True)
     for number in trial.numbers(quick=40, whole=1000):
         rng = np.random.default_rng([10, number])
         what = change(folder, held, rng)
         with trial.attempt(f"seed 10, batch {number}, {what}"):
-            index = Index.open(folder)
+            index = cw.Index.open(folder)
             recalls.append(check_answers(index, held, rng))
             coded += any(segment.codes is not None for segment in index.segments)
             assert recalls[-1] >= LEAST_RECALL
             if number % REBUILT == REBUILT - 1:
                 _fill(folder, held)
-                check_as_new(Index.open(folder), held, f"anew {number}")
-    trial.facts["mean recall of approximate searches"] = round(float(np.mean(recalls)), 4)
+                check_as_new(cw.Index.open(folder), held, f"anew {number}")
+    trial.facts |= {
+        "mean recall of approximate searches": round(float(np.mean(recalls)), 4),
+        "batches with codes": coded,
+    }
     trial.facts["least recall of a batch"] = round(min(recalls), 4)
-    trial.facts["batches with codes"] = coded

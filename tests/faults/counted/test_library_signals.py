@@ -6,6 +6,7 @@ itself. The index is sound, and the next start finishes it. The moment is a numb
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -15,16 +16,10 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
-
 from citeweave.search.build import describe_folder
-
-from .counting import Trial
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
 PAPERS, PATIENCE = 200, 300.0
@@ -33,7 +28,7 @@ PAPERS, PATIENCE = 200, 300.0
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs the list of processes of Linux")
 
 
-def test_library_signals(trial: Trial, bert: Path, tmp_path: Path) -> None:
+def test_library_signals(trial, bert, tmp_path):
     source = tmp_path / "many.bib"
     entries = (f"@article{{k{n}, title={{the cell {n} grows in graphs}}}}\n" for n in range(PAPERS))
     source.write_text("".join(entries))
@@ -58,7 +53,7 @@ def serve_and_send(command: list[str], name: str, after: int) -> tuple[set[int],
         found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in process.stderr)
         address = next(match[0] for match in found if match)
         behind: set[int] = set()
-        while not behind or health(address)["with_vectors"] < after:
+        while not behind or with_vectors(address) < after:
             behind |= children_of(process.pid)
             time.sleep(0.1)
         process.send_signal(getattr(signal, name))
@@ -66,9 +61,9 @@ def serve_and_send(command: list[str], name: str, after: int) -> tuple[set[int],
         return behind, told, process.returncode
 
 
-def health(address: str) -> Any:
+def with_vectors(address: str) -> int:
     with urllib.request.urlopen(f"{address}health", timeout=PATIENCE) as answer:
-        return json.load(answer)
+        return int(json.load(answer)["with_vectors"])
 
 
 def children_of(number: int) -> set[int]:
@@ -77,16 +72,10 @@ def children_of(number: int) -> set[int]:
 
 
 def wait_for_end_of(numbers: set[int]) -> None:
+    """Until no process is there, or only its exit status."""
     end = time.monotonic() + PATIENCE
     for number in numbers:
-        while runs(number):
-            assert time.monotonic() < end, "the work behind goes on"
-            time.sleep(0.05)
-
-
-def runs(number: int) -> bool:
-    """Whether a process is there, and not only its exit status."""
-    try:
-        return bool(Path(f"/proc/{number}/cmdline").read_bytes())
-    except OSError:
-        return False
+        with contextlib.suppress(OSError):
+            while Path(f"/proc/{number}/cmdline").read_bytes():
+                assert time.monotonic() < end, "the work behind goes on"
+                time.sleep(0.05)

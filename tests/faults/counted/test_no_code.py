@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-
+import citeweave as cw
 from citeweave.core.errors import CiteweaveError
-from citeweave.search.update import delete_papers
 
 from .code_paths import uses
-from .counting import Trial
+from .counting import one_line
 from .hostile_models import MODELS, NOT_READ
 from .traps import DATA, Lab, hard_link
 from .trying import measured, own_bytes
@@ -72,13 +70,13 @@ SEEN = {
 """What the check must see, and lines that have it."""
 
 
-def test_unsafe_lines_are_seen(trial: Trial) -> None:
+def test_unsafe_lines_are_seen(trial):
     for kind, line in ((kind, line) for kind, lines in SEEN.items() for line in lines):
         with trial.attempt(line):
             assert kind in {use.kind for use in uses(line, "x.py")}
 
 
-def test_source_files_without_a_path_to_foreign_code(trial: Trial) -> None:
+def test_source_files_without_a_path_to_foreign_code(trial):
     needed = set()
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
@@ -101,9 +99,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory, index_of: Callable[..., Path
 @pytest.fixture
 def lab(sound: Path, tmp_path: Path) -> Callable[[int], Lab]:
     def make(number: int) -> Lab:
-        folder = tmp_path / f"lab-{number}"
-        folder.mkdir()
-        return Lab(folder, sound)
+        (tmp_path / f"lab-{number}").mkdir()
+        return Lab(tmp_path / f"lab-{number}", sound)
 
     return make
 
@@ -119,27 +116,19 @@ def memory_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def test_malicious_artifacts_refused(trial: Trial, lab: Callable[[int], Lab]) -> None:
+def test_malicious_artifacts_refused(trial, lab):
     fired = 0
     for number, (name, make) in enumerate({**DATA, **MODELS}.items()):
         with trial.attempt(name):
             place = lab(number)
             trap = make(place)
-            with memory_at_most(own_bytes("VmRSS") + 6 * MOST_MEMORY), measured() as growth:
-                words = refusal(trap.open)
+            limit = memory_at_most(own_bytes("VmRSS") + 6 * MOST_MEMORY)
+            with limit, measured() as growth, pytest.raises(CiteweaveError) as caught:
+                trap.open()
             assert growth[0] < MOST_MEMORY, f"{growth[0]:,} bytes"
-            assert words and "\n" not in words and len(words) < 1500, words
+            one_line(caught.value)
             fired += check_canary(place, trap)
     trial.facts["payloads that a careless program did run"] = fired
-
-
-def refusal(act: Callable[[], object]) -> str:
-    """The words of the documented error that this ends in; any other end is a failure."""
-    try:
-        act()
-    except CiteweaveError as error:
-        return str(error)
-    raise AssertionError("it was not refused")
 
 
 def check_canary(place: Lab, trap: Any) -> bool:
@@ -153,7 +142,7 @@ def check_canary(place: Lab, trap: Any) -> bool:
     return True
 
 
-def test_malicious_files_beside_a_model_never_read(trial: Trial, lab: Callable[[int], Lab]) -> None:
+def test_malicious_files_beside_a_model_never_read(trial, lab):
     for number, (name, make) in enumerate(NOT_READ.items()):
         with trial.attempt(name):
             place = lab(number)
@@ -162,10 +151,10 @@ def test_malicious_files_beside_a_model_never_read(trial: Trial, lab: Callable[[
             check_canary(place, trap)
 
 
-def test_hard_links_not_written_through(trial: Trial, lab: Callable[[int], Lab]) -> None:
+def test_hard_links_not_written_through(trial, lab):
     with trial.attempt("state.json of an index"):
         place = lab(0)
         folder = hard_link(place)
         before = place.canary.read_bytes()
-        assert delete_papers(folder, ["p:1"]) == 1
+        assert cw.delete_papers(folder, ["p:1"]) == 1
         assert place.canary.read_bytes() == before

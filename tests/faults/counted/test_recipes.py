@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import random
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
+import citeweave as cw
 from citeweave.core.errors import UserError
 from citeweave.corpus.derived_texts import DerivedTexts
-from citeweave.graph.build import GraphOptions
-from citeweave.graph.node_vectors import NodeVectorOptions
 from citeweave.mining.align import AlignmentOptions
 from citeweave.mining.rules import ContextFilter, MiningRules, Rule
-from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
-from citeweave.training.options import EncoderOptions, TrainingOptions
+from citeweave.pipeline.recipe import read_recipe, shipped_recipes
 
-from .counting import Trial
+from .counting import one_line
 
 HOSTILE = {
-    "400 digits": "1" + "0" * 400,
-    "5,000 digits": "9" * 5000,
-    "20,000 bits": "0x" + "f" * 5000,
-    "more than 64 bits": str(2**63),
-    "minus one": "-1",
-    "not a number": "nan",
-    "infinite": "inf",
-    "below all": "-inf",
-    "a text": '"hello"',
-    "no text": '""',
-    "a long text": '"' + "x" * 100_000 + '"',
-    "two lines": r'"a\nb"',
-    "a terminal's command": r'"\u001b[2J"',
-    "an absolute path": '"/etc/passwd"',
-    "a way up": '"../../../etc/passwd"',
-    "a list of lists": "[1, [2, [3]]]",
-    "a deep list": "[" * 60 + "]" * 60,
-    "no list": "[]",
-    "a long list": "[" + "1, " * 20_000 + "1]",
-    "a table": "{ a = 1 }",
-    "a date": "1979-05-27T07:32:00Z",
-    "true": "true",
-}
+    "400 digits": "1" + "0" * 400, "5,000 digits": "9" * 5000, "20,000 bits": "0x" + "f" * 5000, "more than 64 bits": str(2**63),
+    "minus one": "-1", "not a number": "nan", "infinite": "inf", "below all": "-inf", "a text": '"hello"', "no text": '""',
+    "a long text": '"' + "x" * 100_000 + '"', "two lines": r'"a\nb"', "a terminal's command": r'"\u001b[2J"',
+    "an absolute path": '"/etc/passwd"', "a way up": '"../../../etc/passwd"', "a list of lists": "[1, [2, [3]]]",
+    "a deep list": "[" * 60 + "]" * 60, "no list": "[]", "a long list": "[" + "1, " * 20_000 + "1]", "a table": "{ a = 1 }",
+    "a date": "1979-05-27T07:32:00Z", "true": "true",
+}  # fmt: skip
 ACCEPTED = ("a text", "no text", "an absolute path", "a way up", "minus one", "no list", "true")
 """What some key may mean; all else none does."""
 
@@ -51,29 +31,20 @@ FOR_PEOPLE = [(f"recipe.{key}", "two lines") for key in ("about", "source")]
 CALLED = {"dimension": "--dim", "text": "text recipe"}
 """What a message calls a key by another name."""
 
-TABLES: Mapping[str, tuple[type, ...]] = {
-    "texts": (DerivedTexts,),
-    "graph": (GraphOptions, NodeVectorOptions),
-    "mining": (MiningRules,),
-    "mining.contexts": (ContextFilter,),
-    "mining.positives": (Rule,),
-    "alignment": (AlignmentOptions,),
-    "encoder": (EncoderOptions,),
-    "training": (TrainingOptions,),
-}
+TABLES: Mapping[str, tuple[Any, ...]] = {
+    "texts": (DerivedTexts,), "graph": (cw.GraphOptions, cw.NodeVectorOptions), "mining": (MiningRules,),
+    "mining.contexts": (ContextFilter,), "mining.positives": (Rule,), "alignment": (AlignmentOptions,),
+    "encoder": (cw.EncoderOptions,), "training": (cw.TrainingOptions,),
+}  # fmt: skip
 
 
 def keys() -> dict[str, str]:
     """Every key that a recipe may have, with a recipe that has it, or could."""
-    found = {path: name for name in shipped_recipes() for path in _paths(load_recipe(name).tables)}
-    for table, kinds in TABLES.items():
-        found |= {f"{table}.{field.name}": found.get(f"{table}.{field.name}", "specter") for field in _fields(*kinds)}
+    found = {path: name for name in shipped_recipes() for path in _paths(cw.load_recipe(name).tables)}
+    named = [f"{table}.{field.name}" for table, kinds in TABLES.items() for kind in kinds for field in fields(kind)]
+    found = dict.fromkeys(named, "specter") | found
     found |= dict.fromkeys((*TABLES, "recipe.base", "recipe.remove"), "specter")
     return {path: name for path, name in sorted(found.items()) if path != "mining.positives.name"}
-
-
-def _fields(*kinds: Any) -> list[dataclasses.Field[Any]]:
-    return [field for kind in kinds for field in dataclasses.fields(kind)]
 
 
 def _paths(table: Mapping[str, Any], before: str = "") -> Iterator[str]:
@@ -86,43 +57,29 @@ def _paths(table: Mapping[str, Any], before: str = "") -> Iterator[str]:
 def refusal(name: str, overrides: Sequence[str] = ()) -> str:
     """One line that a terminal can show; empty where the recipe is read."""
     try:
-        read_recipe(load_recipe(name, overrides))
+        read_recipe(cw.load_recipe(name, overrides))
     except UserError as error:
-        assert str(error).isprintable() and len(str(error)) < 3000, f"more than one line: {str(error)[:300]!r}"
-        return str(error)
+        return one_line(error, 3000)
     return ""
 
 
-def check_message(message: str, key: str) -> None:
-    assert len(message) < 1500, f"{len(message)} characters"
-    assert "; " in message, f"no rule or next step: {message}"
-    names = {key, CALLED.get(key, key)}
-    assert any(name in message for name in names) or "is not TOML" in message, f"{key} is not named: {message}"
-
-
-def test_hostile_values(trial: Trial, tmp_path: Path) -> None:
+def test_hostile_values(trial, tmp_path):
     """Any key of a recipe with a value that it cannot have, in a file and from the command line: one line that names it."""
-    tries = [(path, base, name) for path, base in keys().items() for name in HOSTILE]
-    random.Random(0).shuffle(tries)
-    file = tmp_path / "hostile.toml"
-    for number in trial.numbers(quick=400, whole=len(tries)):
-        path, base, name = tries[number]
+    tries, file = [(path, base, name) for path, base in keys().items() for name in HOSTILE], tmp_path / "hostile.toml"
+    for path, base, name in trial.some(tries, quick=400):
         with trial.attempt(f"{path} = {name}"):
             sound = "" if path == "recipe.base" else f'recipe.base = "{base}"\n'  # all but one key
             file.write_text(f"{sound}{path} = {HOSTILE[name]}\n")
             if message := refusal(str(file)):
                 # without a base there is nothing to complain of but that rules are missing
                 is_missing = path == "recipe.base" and name in ("no text", "no list")
-                check_message(message, "mining" if is_missing else path.rpartition(".")[2])
+                key = "mining" if is_missing else path.rpartition(".")[2]
+                assert len(message) < 1500 and "; " in message, f"too long, or no rule or next step: {message}"
+                assert any(one in message for one in (key, CALLED.get(key, key), "is not TOML")), message
             else:
                 assert name in ACCEPTED or (path, name) in FOR_PEOPLE, "it was accepted"
             if "." in path:
                 refusal(base, [f"{path}={HOSTILE[name]}"])
-
-
-def _long_chain(place: Path) -> None:
-    for number in range(60):
-        (place / f"{number or 'recipe'}.toml").write_text(f'recipe.base = "{number + 1}.toml"\n')
 
 
 FILES: Mapping[str, Any] = {
@@ -151,14 +108,17 @@ FILES: Mapping[str, Any] = {
     "no UTF-8": b"[training]\nsteps = \xff\n",
     "UTF-16": "[training]\nsteps = 1\n".encode("utf-16"),
     "zeros": bytes(1000),
-    "a long chain of bases": _long_chain,
+    "a long chain of bases": lambda place: [
+        (place / f"{number or 'recipe'}.toml").write_text(f'recipe.base = "{number + 1}.toml"\n')
+        for number in range(60)
+    ],
     "a pipe": lambda place: os.mkfifo(place / "recipe.toml"),
     "a link to itself": lambda place: (place / "recipe.toml").symlink_to("recipe.toml"),
     "a folder": lambda place: (place / "recipe.toml").mkdir(),
 }
 
 
-def test_hostile_files(trial: Trial, tmp_path: Path) -> None:
+def test_hostile_files(trial, tmp_path):
     """Files that are no recipes, or never end: one line."""
     for number, (name, content) in enumerate(FILES.items()):
         with trial.attempt(name):

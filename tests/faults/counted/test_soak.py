@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
-
+import citeweave as cw
 from citeweave.core.randomness import stream
-from citeweave.search.index import Index
 
 from .counting import Trial
 from .serving import Served, get, post, served, talk, within
@@ -27,39 +23,34 @@ GROWTH = 1.05
 WORDS = ("models", "cell", "citations", "data", "graphs", "learn", "method", "results", "protein", "network")
 
 
-class Traffic:
-    """Requests of every kind with the status that is right, drawn by the number of a client."""
-
-    def __init__(self, index: Index) -> None:
-        self._ids = [index.id(row) for row in range(len(index))]
-
-    def draw(self, rng: np.random.Generator) -> tuple[bytes, int]:
-        id, other = (self._ids[int(rng.integers(len(self._ids)))] for _ in range(2))
-        text = " ".join(WORDS[int(n)] for n in rng.integers(0, len(WORDS), int(rng.integers(1, 9))))
-        question = within(f"{text} {int(rng.integers(10**6))}")
-        kinds: list[tuple[bytes, int]] = [
-            (get(f"/search?q={question}"), 200),
-            (get(f"/search?by=words&q={question}&facets=true"), 200),
-            (post("/search", {"text": f"{int(rng.integers(10**9))}{'x' * 5000}", "by": "words"}), 200),
-            (get(f"/similar?paper={within(id)}&explain=true"), 200),
-            (get(f"/papers/{within(id)}"), 200),
-            (get(f"/explain?left={within(id)}&right={within(other)}"), 200),
-            (get(f"/neighborhood?paper={within(id)}"), 200),
-            (get(f"/suggest?q={within(text[:20])}"), 200),
-            (post("/search", {"liked": [id], "disliked": [other], "count": 20}), 200),
-            (post("/search/batch", {"queries": [{"text": text}, {"paper": id}]}), 200),
-            (post("/embed", {"texts": [text, {"title": text, "abstract": text}]}), 200),
-            (post("/export", {"format": "bibtex", "ids": [id, other]}), 200),
-            (get("/health"), 200),
-            (get("/metrics"), 200),
-            (get("/", "Accept-Encoding: gzip"), 200),
-            (get("/facets"), 200),
-            (get(f"/papers/nobody-{question}"), 404),
-            (post("/search", b"{"), 400),
-            (post("/search", {"text": text, "count": -1}), 422),
-            (post("/search", {"text": text}, "Origin: http://evil.example"), 403),
-        ]
-        return kinds[int(rng.integers(len(kinds)))]
+def draw_request(ids: list[str], rng: np.random.Generator) -> tuple[bytes, int]:
+    """A request of any kind with the status that is right."""
+    id, other = (ids[int(rng.integers(len(ids)))] for _ in range(2))
+    text = " ".join(WORDS[int(n)] for n in rng.integers(0, len(WORDS), int(rng.integers(1, 9))))
+    question, paper, number = within(f"{text} {int(rng.integers(10**6))}"), within(id), int(rng.integers(10**9))
+    good = [
+        get(f"/search?q={question}"),
+        get(f"/search?by=words&q={question}&facets=true"),
+        post("/search", {"text": f"{number}{'x' * 5000}", "by": "words"}),
+        get(f"/similar?paper={paper}&explain=true"),
+        get(f"/papers/{paper}"),
+        get(f"/explain?left={paper}&right={within(other)}"),
+        get(f"/neighborhood?paper={paper}"),
+        get(f"/suggest?q={within(text[:20])}"),
+        post("/search", {"liked": [id], "disliked": [other], "count": 20}),
+        post("/search/batch", {"queries": [{"text": text}, {"paper": id}]}),
+        post("/embed", {"texts": [text, {"title": text, "abstract": text}]}),
+        post("/export", {"format": "bibtex", "ids": [id, other]}),
+        *(get(path, "Accept-Encoding: gzip") for path in ("/health", "/metrics", "/", "/facets")),
+    ]
+    bad = [
+        (get(f"/papers/nobody-{question}"), 404),
+        (post("/search", b"{"), 400),
+        (post("/search", {"text": text, "count": -1}), 422),
+        (post("/search", {"text": text}, "Origin: http://evil.example"), 403),
+    ]
+    kinds = [*((request, 200) for request in good), *bad]
+    return kinds[int(rng.integers(len(kinds)))]
 
 
 @pytest.fixture
@@ -71,17 +62,22 @@ def server(trial: Trial, tmp_path: Path, index_of: Callable[..., Path]) -> Itera
         yield one
 
 
-def test_soak(trial: Trial, tmp_path: Path, server: Served) -> None:
+def test_soak(trial, tmp_path, server):
     seconds = trial.seconds(quick=8, whole=1800)
-    end, traffic = time.monotonic() + seconds, Traffic(Index.open(tmp_path / "index"))
-    with Watching(server) as memory, ThreadPoolExecutor(CLIENTS) as pool:
-        clients = [pool.submit(ask_until, server.port, end, traffic, number) for number in range(CLIENTS)]
+    end, index, sizes = time.monotonic() + seconds, cw.Index.open(tmp_path / "index"), list[float]()
+    ids = [index.id(row) for row in range(len(index))]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [pool.submit(ask_until, server.port, end, ids, number) for number in range(CLIENTS)]
+        while not all(client.done() for client in clients):
+            sizes.append(float(server.resident))
+            time.sleep(0.5)
         done = [one for client in clients for one in client.result()]
     for what, right, status, _ in done:
         with trial.attempt(f"{what!r}"):
             assert status == right, f"status {status}, not {right}"
     taken = [1000 * one[3] for one in done]
-    before, after = memory.tenths()
+    tenth = max(1, len(sizes) // 10)  # the second, when all is warm, and the last
+    before, after = statistics.median(sizes[tenth : 2 * tenth] or sizes), statistics.median(sizes[-tenth:])
     trial.facts |= {
         "seconds": seconds,
         "p50, ms": round(float(np.percentile(taken, 50)), 1),
@@ -96,38 +92,12 @@ def test_soak(trial: Trial, tmp_path: Path, server: Served) -> None:
     server.check_serves()
 
 
-def ask_until(port: int, end: float, traffic: Traffic, client: int) -> list[tuple[bytes, int, int, float]]:
+def ask_until(port: int, end: float, ids: list[str], client: int) -> list[tuple[bytes, int, int, float]]:
     """The beginning of each request, the status that is right, the one that came, and the seconds it took."""
     rng, done = stream(0, "soak", client), []
     while time.monotonic() < end:
-        data, right = traffic.draw(rng)
+        data, right = draw_request(ids, rng)
         begun = time.perf_counter()
         heard = talk(port, data)
         done.append((data[:60], right, heard.status, time.perf_counter() - begun))
     return done
-
-
-class Watching:
-    """The resident memory of a server, looked at while others work."""
-
-    def __init__(self, server: Served, every: float = 0.5) -> None:
-        self._server, self._every, self._sizes = server, every, list[float]()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def _look(self) -> None:
-        while not self._over.wait(self._every):
-            self._sizes.append(float(self._server.resident))
-
-    def __enter__(self) -> Watching:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def tenths(self) -> tuple[float, float]:
-        """Medians of the second tenth, when all is warm, and of the last."""
-        size = max(1, len(self._sizes) // 10)
-        return statistics.median(self._sizes[size : 2 * size] or self._sizes), statistics.median(self._sizes[-size:])

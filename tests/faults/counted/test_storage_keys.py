@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import re
 import reprlib
 from collections.abc import Callable, Iterator
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("moto.server")
-
 from botocore.exceptions import BotoCoreError, ClientError
 
 from citeweave.core.errors import UserError
@@ -131,14 +127,13 @@ def try_all(
     trial: Trial, bucket: Any, tmp_path: Path, tries: list[Any], lay: Callable[..., dict[str, bytes] | None]
 ) -> None:
     """Lay out the objects of each try, and fetch them; a try that the storage refuses is none."""
-    random.Random(0).shuffle(tries)
     refused = fetched = 0
-    for number in trial.numbers(quick=20, whole=len(tries)):
+    for number, one in enumerate(trial.some(tries, quick=20)):
         place = tmp_path / str(number)
-        wanted = lay(number, tries[number])
+        wanted = lay(number, one)
         if wanted is None:
             continue
-        with trial.attempt(reprlib.repr(tries[number])), pytest.MonkeyPatch.context() as patched:
+        with trial.attempt(reprlib.repr(one)), pytest.MonkeyPatch.context() as patched:
             patched.setenv("CITEWEAVE_CACHE", str(place / "cache"))
             times = check_fetched(f"s3://{bucket.name}/{number}", wanted, place)
             fetched, refused = fetched + (times == 2), refused + (times == 0)
@@ -146,7 +141,7 @@ def try_all(
     trial.facts |= {"fetched": fetched, "refused": refused}
 
 
-def test_odd_keys_in_a_folder(trial: Trial, bucket: Any, tmp_path: Path) -> None:
+def test_odd_keys_in_a_folder(trial, bucket, tmp_path):
     """Objects that another program put there: fetched byte for byte, or the folder is refused."""
 
     def lay(number: int, names: tuple[str, ...]) -> dict[str, bytes] | None:
@@ -158,7 +153,7 @@ def test_odd_keys_in_a_folder(trial: Trial, bucket: Any, tmp_path: Path) -> None
     try_all(trial, bucket, tmp_path, [*((name,) for name in NAMES), *TWINS], lay)
 
 
-def test_odd_names_in_a_list_of_objects(trial: Trial, bucket: Any, tmp_path: Path) -> None:
+def test_odd_names_in_a_list_of_objects(trial, bucket, tmp_path):
     """A list that somebody else wrote, with odd names of files or of objects: the same."""
     tries = [("files", (name,)) for name in NAMES] + [("files", pair) for pair in TWINS]
     tries += [("objects", (name,)) for name in NAMES]
@@ -183,7 +178,7 @@ def test_odd_names_in_a_list_of_objects(trial: Trial, bucket: Any, tmp_path: Pat
 HOSTILE_NUMBERS = ("-1", "1e400", "Infinity", "NaN", "true", "null", '"1"', "1" + "0" * 30, "9" * 5000, "[]")
 
 
-def test_odd_manifests(trial: Trial, bucket: Any, tmp_path: Path) -> None:
+def test_odd_manifests(trial, bucket, tmp_path):
     """Manifests of untrusted people name files that lead elsewhere, or sizes that are none."""
     kind = {"kind": "thing", "version": 1, "recipe": {}}
     tries = [json.dumps(kind | {"files": {name: {"bytes": 1, "sha256": "0" * 64}}}) for name in NAMES]
@@ -194,10 +189,9 @@ def test_odd_manifests(trial: Trial, bucket: Any, tmp_path: Path) -> None:
         "[" * 100_000,
         '{"files": []}',
     ]
-    random.Random(0).shuffle(tries)
-    for number in trial.numbers(quick=20, whole=len(tries)):
-        with trial.attempt(reprlib.repr(tries[number])):
-            data = {"plain.txt": b"plain bytes", "manifest.json": tries[number].encode()}
+    for number, manifest in enumerate(trial.some(tries, quick=20)):
+        with trial.attempt(reprlib.repr(manifest)):
+            data = {"plain.txt": b"plain bytes", "manifest.json": manifest.encode()}
             for name in data:
                 bucket.put_object(Key=f"{number}/{name}", Body=data[name])
             check_fetched(f"s3://{bucket.name}/{number}", data, tmp_path / str(number))
@@ -212,15 +206,13 @@ ADDRESSES = (
 """What a user may write behind the bucket."""
 
 
-def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_addresses(trial, bucket, tmp_path, monkeypatch):
     """A file, a folder and the output of a command go to the address and come back, or the address is refused."""
     made = make_artifact(tmp_path / "made", {"sub/a.bin": b"bytes of a"})
     (tmp_path / "one.txt").write_bytes(b"bytes of one file")
     arrived = 0
     tries = [(kind, key) for key in ADDRESSES for kind in ("file", "folder", "output")]
-    random.Random(2).shuffle(tries)
-    for number in trial.numbers(quick=20, whole=len(tries)):
-        kind, key = tries[number]
+    for number, (kind, key) in enumerate(trial.some(tries, quick=20, seed=2)):
         with trial.attempt(f"{kind} at {reprlib.repr(key)}"):
             place = tmp_path / str(number)
             (place / "back").mkdir(parents=True)
@@ -275,17 +267,13 @@ BEFORE = {
 """What lies at an address before something is pushed there; of artifacts the objects are their own."""
 
 
-def test_objects_of_others_when_pushing(
-    trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_of_others_when_pushing(trial, bucket, tmp_path, monkeypatch):
     """Whatever lies at an address, `push --overwrite` changes and removes only what artifacts of citeweave name."""
     files = [{"sub/a.bin": b"%d" % n, f"{n}.bin": b"x", "b.bin": b"b"} for n in (0, 1)]
     made = [make_artifact(tmp_path / f"made{n}", files[n]) for n in (0, 1)]
     tries = [(before, name) for name in (*NAMES, "notes.txt", "sub/a.bin", "b.bin", "sub") for before in BEFORE]
-    random.Random(1).shuffle(tries)
     pushed = 0
-    for number in trial.numbers(quick=8, whole=300):
-        before, name = tries[number]
+    for number, (before, name) in enumerate(trial.some(tries, quick=8, whole=300, seed=1)):
         base = f"{number:04}"
         monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache" / base))
         address, own = f"s3://{bucket.name}/{base}", BEFORE[before]
@@ -295,10 +283,8 @@ def test_objects_of_others_when_pushing(
             push(made[0], address)
         for inner, data in (content(made[0]) if before == "an uploaded artifact" else own or {}).items():
             put(bucket, f"{base}/{inner}", data)
-        others = {f"{base}/{name}", f"{base}x", f"{base}x/y", f"{base}.txt"} | {
-            f"{base}/{inner}" for inner in own or {}
-        }
-        others -= {f"{base}/{LISTING_NAME}"}
+        inside = {f"{base}/{inner}" for inner in (name, *(own or {}))} - {f"{base}/{LISTING_NAME}"}
+        others = {f"{base}x", f"{base}x/y", f"{base}.txt"} | inside
         if not all(put(bucket, key, key.encode()) for key in others if key.removeprefix(f"{base}/") not in (own or {})):
             continue  # the storage refuses it
         with trial.attempt(f"{before}, beside {reprlib.repr(name)}"):

@@ -20,16 +20,12 @@ import pytest
 from ...training.conftest import Literature, aspects, literature, paired
 from .counting import Trial
 from .resuming import IN_CHECKPOINT, MOMENTS, cuts_of
+from .stages import content, differences
 
 __all__ = ["aspects", "literature", "paired"]
 
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
 GROUPS = {"unit": "groups"}
 LEARNED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("samples", {"losses": {"triplet": {}}, "patience": 3, "check_every": 2, "start_share": 0.25}, {}),
@@ -100,24 +96,12 @@ def run_jobs(launcher: list[str], jobs: Mapping[str, dict[str, Any]], folder: Pa
 
 
 def check_job(job: dict[str, Any], place: Path, told: str) -> None:
-    """Whether a training that was cut and resumed ended as the one that was not."""
+    """Whether a training that was cut and resumed ended as the one that was not: weights, heads, card, log, facts."""
     assert (place / "cut" / "model").is_dir(), told[-2000:]
-    whole, cut = (_files(place / way / "model") for way in ("whole", "cut"))
-    assert whole.keys() == cut.keys()
-    assert not [name for name in whole if whole[name] != cut[name]]
-    assert _facts(place / "whole" / "model") == _facts(place / "cut" / "model")
+    whole, cut = (content(place / way / "model") for way in ("whole", "cut"))
+    facts = [one.pop("manifest.json")["facts"] for one in (whole, cut)]
+    assert not differences(whole, cut) and facts[0] == facts[1]
     _check_steps(job, place)
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    """All files of a model but its manifest: weights, heads, card, log."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
-def _facts(folder: Path) -> dict[str, Any]:
-    facts = json.loads((folder / "manifest.json").read_bytes())["facts"]
-    return {name: value for name, value in facts.items() if name != "seconds"}
 
 
 def _check_steps(job: dict[str, Any], place: Path) -> None:
@@ -147,12 +131,12 @@ def check_all(trial: Trial, jobs: dict[str, dict[str, Any]], launcher: list[str]
             check_job(job, folder / "made" / name, told)
 
 
-def test_training_resumed_in_one_process(trial: Trial, places: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_training_resumed_in_one_process(trial, places, tmp_path):
     jobs = {str(number): draw_job(places, number, ranks=1) for number in trial.numbers(quick=2, whole=20)}
     check_all(trial, jobs, [sys.executable], tmp_path)
 
 
-def test_training_resumed_in_two_ranks(trial: Trial, places: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_training_resumed_in_two_ranks(trial, places, tmp_path):
     jobs = {str(number): draw_job(places, number, ranks=2) for number in trial.numbers(quick=1, whole=20)}
     restarts = sum(len(job["cuts"]) for job in jobs.values())
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -10,23 +10,16 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from .commands import CommandServer, Run
-from .counting import Trial
 from .stages import content, differences
 
 LET_GO = 1.0
 """Seconds after which the first command goes on although the second one has not ended: it may be waiting for the first."""
-
-Outcome = tuple[tuple[bool, bool], dict[str, Any]]
-"""Which of both commands succeeded, and what is there in the end."""
 
 
 @dataclass
@@ -37,27 +30,15 @@ class Pair:
     first: str
     second: str
     older: str = ""
-    compares: bool = True
-    """Whether the same command always gives the same bytes."""
-
+    compares: bool = True  # whether the same command always gives the same bytes
     steps: int = 0
-    orders: list[Outcome] = field(default_factory=list)
+    orders: list[tuple[tuple[bool, bool], dict[str, Any]]] = field(default_factory=list)
+    """Which of both commands succeeded, and what is there in the end."""
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CommandServer, CommandServer]]:
-    made = CommandServer(tmp_path_factory.mktemp("first")), CommandServer(tmp_path_factory.mktemp("second"))
-    yield made
-    for one in made:
-        one.close()
-
-
-@pytest.fixture(scope="module")
-def pairs(
-    servers: tuple[CommandServer, CommandServer], bert: Path, tmp_path_factory: pytest.TempPathFactory
-) -> list[Pair]:
+def make_pairs(servers: list[CommandServer], bert: Path, folder: Path) -> list[Pair]:
     """Commands of all kinds that meet at one output."""
-    folder = tmp_path_factory.mktemp("inputs")
+    folder.mkdir()
     for seed, papers in ((0, 40), (1, 30)):
         words = f"synthesize -o {folder}/c{seed} --papers {papers} --seed {seed} --workers 1 --quiet"
         for server in servers:
@@ -93,9 +74,8 @@ def pairs(
 class Meeting:
     """Runs two commands at one output in a folder of its own."""
 
-    def __init__(self, servers: tuple[CommandServer, CommandServer], folder: Path) -> None:
-        self._servers, self._folder = servers, folder
-        self.out = folder / "out"
+    def __init__(self, servers: list[CommandServer], folder: Path) -> None:
+        self._servers, self._folder, self.out = servers, folder, folder / "out"
 
     def begin(self, pair: Pair) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -114,8 +94,8 @@ class Meeting:
             runs = {number: self.run((pair.first, pair.second)[number]) for number in chosen}
             if chosen == [0]:
                 pair.steps = runs[0].steps
-            done = tuple(number in runs and runs[number].status == 0 for number in (0, 1))
-            pair.orders.append((done, content(self.out)))
+            first, second = (number in runs and runs[number].status == 0 for number in (0, 1))
+            pair.orders.append(((first, second), content(self.out)))
 
     def meet(self, pair: Pair, at: int) -> tuple[Run, Run]:
         """The first command pauses before a step, the second one runs, the first one ends."""
@@ -135,13 +115,12 @@ class Meeting:
     def check(self, pair: Pair, at: int) -> bool:
         """Whether one of both was refused; what the other one did is there, whole."""
         runs = self.meet(pair, at)
-        told = [run.told for run in runs]
         for run in runs:
             assert "Traceback" not in run.told and "internal error" not in run.told, run.told
             named = str(self.out) in run.told and run.told.count("\n") == 1
             assert run.status == 0 or (run.status in (1, 2) and named), f"exit code {run.status}: {run.told}"
         done = (runs[0].status == 0, runs[1].status == 0)
-        assert any(done), f"both were refused: {told}"
+        assert any(done), f"both were refused: {[run.told for run in runs]}"
         found = content(self.out)
         possible = [end for succeeded, end in pair.orders if succeeded == done]
         assert possible, f"no order of both ends like this: {done}"
@@ -155,10 +134,9 @@ class Meeting:
         return not all(done)
 
 
-def test_two_commands(
-    trial: Trial, servers: tuple[CommandServer, CommandServer], pairs: list[Pair], tmp_path: Path
-) -> None:
-    meeting, refused = Meeting(servers, tmp_path / "tried"), 0
+def test_two_commands(trial, servers, bert, tmp_path):
+    both = [servers(), servers()]
+    pairs, meeting, refused = make_pairs(both, bert, tmp_path / "in"), Meeting(both, tmp_path / "tried"), 0
     for seed in trial.numbers(quick=3, whole=20 * len(pairs)):
         pair, draw = pairs[seed % len(pairs)], random.Random(seed)
         if not pair.orders:

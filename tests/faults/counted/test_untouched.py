@@ -7,16 +7,10 @@ lie decoys of all the names that the code has ever worked in, and each command i
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
-
-pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
+from typing import NamedTuple
 
 import typer.main
 
@@ -24,16 +18,13 @@ from citeweave import Corpus
 from citeweave.cli import app
 
 from .commands import CommandServer
-from .counting import Trial
-from .stages import write_benchmark
+from .stages import write_benchmark, write_lines
 
 DECOYS = (
     "{name}.old", "{name}.partial", "{name}.new", "{name}.part", "{name}.laid", "{name}.tmp", ".{name}.partial",
     ".{name}.citeweave-1f0c2a9b", "{name}.work", "{name}.bak",
 )  # fmt: skip
 FILES = ("{name}.partial.lock", "{name}.lock", ".{name}.citeweave-2f0c2a9b", "{name}.json.new", "state.json.new")
-
-
 SLOW = (
     "align",
     "train",
@@ -54,11 +45,8 @@ class Line(NamedTuple):
 
     words: str
     output: str = ""
-    ends: int = 0
-    """Exit code; -9 of a server that is ended by us."""
-
-    again: int | None = 0
-    """Exit code of the second time; None where there is none."""
+    ends: int = 0  # exit code; -9 of a server that is ended by us
+    again: int | None = 0  # exit code of the second time; None where there is none
 
 
 def commands_of(bert: Path) -> dict[str, Line]:
@@ -109,32 +97,27 @@ def commands_of(bert: Path) -> dict[str, Line]:
 
 def names_of_commands() -> Iterator[str]:
     """Every command of the program, with those of its groups."""
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in typer.main.get_command(app).commands.items():
         inner = getattr(command, "commands", None)
         yield from (f"{name} {one}" for one in inner) if inner else [name]
 
 
 def write_inputs(place: Path) -> None:
-    def write(name: str, rows: list[dict[str, Any]]) -> None:
-        (place / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
     entries = "@article{a, title={How models learn}, year={2019}}\n@book{b, title={The cell}, year={2001}}\n"
     (place / "library.bib").write_text(entries)
     (place / "gone.txt").write_text("s2:999999\n")
     (place / "scitldr").mkdir()
     papers = [{"id": f"q:{n}", "title": f"A title of its own {n}", "abstract": "We find."} for n in range(6)]
-    write("papers.jsonl", papers)
-    write("scitldr/papers.jsonl", [{**paper, "tldr": ["short"], "split": "test"} for paper in papers])
+    write_lines(place / "papers.jsonl", papers)
+    write_lines(place / "scitldr/papers.jsonl", ({**paper, "tldr": ["short"], "split": "test"} for paper in papers))
     write_benchmark(place / "data")
-    words = {"background": "shows", "method": "learn", "result": "find"}
-    splits = [
-        (split, n, intent) for split, count in (("train", 12), ("dev", 4)) for n in range(count) for intent in words
-    ]
     cited = [
-        {"text": f"paper {n % 7} data {words[intent]} [3]", "intent": intent, "split": split}
-        for split, n, intent in splits
+        {"text": f"paper {n % 7} data {word} [3]", "intent": intent, "split": split, "section": "Data"}
+        for split, count in (("train", 12), ("dev", 4))
+        for n in range(count)
+        for intent, word in (("background", "shows"), ("method", "learn"), ("result", "find"))
     ]
-    write("cited.jsonl", [{**line, "section": "Data"} for line in cited])
+    write_lines(place / "cited.jsonl", cited)
 
 
 def write_decoys(place: Path, name: str) -> None:
@@ -154,19 +137,14 @@ def tree(place: Path, without: tuple[Path, ...]) -> dict[str, str]:
         folders[:] = [name for name in folders if Path(parent, name) not in without]
         for name in [*folders, *names]:
             path = Path(parent, name)
-            if path in without:
-                continue
-            key = path.relative_to(place).as_posix()
             if path.is_symlink():
-                found[key] = f"link to {path.readlink()}"
-            else:
-                found[key] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+                found[str(path)] = f"link to {path.readlink()}"
+            elif path not in without:
+                found[str(path)] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
 
-def test_nothing_else_touched_by_any_command(
-    trial: Trial, tmp_path: Path, bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_else_touched_by_any_command(trial, tmp_path, bert, servers, monkeypatch):
     """A command changes its output and the cache, and nothing else: no input, no file beside its output."""
     lines, quick = commands_of(bert), trial.share == "quick"
     assert set(names_of_commands()) <= lines.keys(), "give the new command a line in commands_of"
@@ -175,13 +153,10 @@ def test_nothing_else_touched_by_any_command(
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(home))
     write_inputs(place)
-    server = CommandServer(tmp_path)
-    try:
-        for name, line in lines.items():
-            with trial.attempt(name):
-                _try(server, place, name, line._replace(again=None) if quick and name in SLOW else line)
-    finally:
-        server.close()
+    server = servers()
+    for name, line in lines.items():
+        with trial.attempt(name):
+            _try(server, place, name, line._replace(again=None) if quick and name in SLOW else line)
 
 
 def _try(server: CommandServer, place: Path, name: str, line: Line) -> None:
@@ -189,7 +164,7 @@ def _try(server: CommandServer, place: Path, name: str, line: Line) -> None:
         write_decoys(place, line.output)
     paper = Corpus.open(place / "corpus").ids[0] if (place / "corpus").is_dir() else ""
     if name == "match":
-        (place / "people.jsonl").write_text(json.dumps({"person": "ann", "papers": [paper]}) + "\n")
+        write_lines(place / "people.jsonl", [{"person": "ann", "papers": [paper]}])
     without = (place / line.output,) if line.output else ()
     before = tree(place, without)
     words = [*line.words.format(paper=paper).split(), *([] if name == "recipes" else ["--quiet"])]

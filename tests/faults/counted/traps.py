@@ -17,7 +17,6 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +24,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import citeweave as cw
 from citeweave.core.artifact import MANIFEST, check_files
 from citeweave.core.files import hash_file
 from citeweave.core.publish import create_work_folder
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
 from citeweave.intents.examples import read_records
-from citeweave.pipeline.recipe import load_recipe
 from citeweave.remote.object_list import decode_listing
 from citeweave.remote.object_storage import Address
-from citeweave.search.index import Index
-from citeweave.search.update import delete_papers
 from citeweave.training.bundle import read_data
-from citeweave.vectors.formats import import_vectors
 
 YEARS = "papers/year.npy"
 
 
 @dataclass(frozen=True)
 class Trap:
-    open: Callable[[], object]
-    fire: Callable[[], object] | None = None
-    """None where what is wrong is a size or a place, so that there is nothing to run."""
+    open: Callable[[], Any]
+    fire: Callable[[], object] | None = None  # where what is wrong is a size or a place, there is nothing to run
 
 
 @dataclass(frozen=True)
@@ -64,22 +57,15 @@ class Lab:
     """A folder to work in, with sound artifacts to spoil."""
 
     folder: Path
-    sound: Path
-    """Has corpus/, index/ and model/, which are copied and never changed."""
+    sound: Path  # has corpus/, index/ and model/, which are copied and never changed
 
     def __post_init__(self) -> None:
         self.given, self.out = self.folder / "given", self.folder / "out"
         self.canary = self.folder / "canary"  # a file that nobody has a reason to write
         self.command = f"touch {self.canary}"
         self.yaml = f"!!python/object/apply:os.system ['{self.command}']"
-
-    @cached_property
-    def pickled(self) -> bytes:
-        return pickle.dumps(Command(self.command), protocol=2)
-
-    @cached_property
-    def objects(self) -> np.ndarray[Any, Any]:
-        return np.array([Command(self.command)] * 2, dtype=object)
+        self.pickled = pickle.dumps(Command(self.command), protocol=2)
+        self.objects = np.array([Command(self.command)] * 2, dtype=object)
 
     def copy(self, name: str) -> Path:
         """A sound artifact that may be spoiled."""
@@ -129,7 +115,7 @@ def _vectors(content: Callable[[Lab], bytes], fire: Callable[[Path], object] | N
     def make(lab: Lab) -> Trap:
         path = lab.file("vectors.npy", content(lab))
         lab.file("vectors.ids", "p:0\np:1\n")
-        return Trap(lambda: import_vectors([path], lab.out), fire and (lambda: fire(path)))
+        return Trap(lambda: cw.import_vectors([path], lab.out), fire and (lambda: fire(path)))
 
     return make
 
@@ -139,21 +125,14 @@ def _load(path: Path) -> object:
     return found["ids"] if path.suffix == ".npz" else found
 
 
-def _expression(lab: Lab) -> str:
-    return f"__import__('os').system({lab.command!r}),"
-
-
 def _evaluate(path: Path) -> object:
     return eval(path.read_bytes()[12:].partition(b"\n")[0])  # noqa: S307 - the careless way
 
 
 def _bundle(entries: Callable[[Lab], dict[str, bytes]], *, fires: bool = False) -> Maker:
     def make(lab: Lab) -> Trap:
-        path = lab.file("tokens.npz", b"")
+        path = lab.file("tokens.npz", _zip({**entries(lab), "offsets.npy": _saved(np.arange(3))}))
         np.save(lab.given / "rows.npy", np.arange(2))
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in {**entries(lab), "offsets.npy": _saved(np.arange(3))}.items():
-                archive.writestr(name, content)
         return Trap(lambda: read_data(lab.given), (lambda: _load(path)) if fires else None)
 
     return make
@@ -168,7 +147,7 @@ def _corpus(change: Callable[[Lab, Path], object], fire: Callable[[Path], object
         change(lab, folder)
 
         def read() -> None:
-            corpus = Corpus.open(folder)
+            corpus = cw.Corpus.open(folder)
             for row in range(len(corpus)):
                 corpus.paper(row)
             check_files(folder, corpus.manifest, content=True)
@@ -187,11 +166,11 @@ def _objects_in_a_column(lab: Lab, folder: Path) -> None:
 def _named(name: str) -> Maker:
     """A manifest that lists a file of this name."""
     told = {"bytes": 1, "sha256": "0" * 64}
-
-    def change(lab: Lab, folder: Path) -> None:
-        change_json(folder / MANIFEST, lambda manifest: manifest["files"].update({name.format(lab.canary): told}))
-
-    return _corpus(change)
+    return _corpus(
+        lambda lab, folder: change_json(
+            folder / MANIFEST, lambda manifest: manifest["files"].update({name.format(lab.canary): told})
+        )
+    )
 
 
 def _moved(name: str) -> Maker:
@@ -209,7 +188,7 @@ def _state_that_is_a_link(name: str) -> Maker:
         folder = lab.copy("index")
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(lab.canary)
-        return Trap(lambda: delete_papers(folder, ["p:1"]), lambda: (folder / name).open("w").close())
+        return Trap(lambda: cw.delete_papers(folder, ["p:1"]), lambda: (folder / name).open("w").close())
 
     return make
 
@@ -223,7 +202,7 @@ def _segments_that_are_a_link(lab: Lab) -> Trap:
 
     def change() -> None:
         try:
-            delete_papers(folder, ["p:1"])
+            cw.delete_papers(folder, ["p:1"])
         finally:
             assert (home / "letters").is_dir(), "a folder outside of the index was removed"
 
@@ -233,7 +212,7 @@ def _segments_that_are_a_link(lab: Lab) -> Trap:
 def _segment_that_leads_up(lab: Lab) -> Trap:
     folder = lab.copy("index")
     change_json(folder / "state.json", lambda state: state["segments"][0].update(name="../../elsewhere"))
-    return Trap(lambda: Index.open(folder))
+    return Trap(lambda: cw.Index.open(folder))
 
 
 def _unfinished_work_that_is_a_link(lab: Lab) -> Trap:
@@ -268,7 +247,7 @@ def _listing(name: str, at: str) -> Maker:
 def _papers(name: str, content: Callable[[Lab], bytes | str], fire: Callable[[Path], object] | None = None) -> Maker:
     def make(lab: Lab) -> Trap:
         path = lab.file(name, content(lab))
-        return Trap(lambda: import_papers([path], lab.out), fire and (lambda: fire(path)))
+        return Trap(lambda: cw.import_papers([path], lab.out), fire and (lambda: fire(path)))
 
     return make
 
@@ -290,10 +269,11 @@ def _extract(path: Path) -> None:
         archive.extractall(path.parent, filter="fully_trusted")
 
 
-def _slipping_zip(lab: Lab) -> bytes:
+def _zip(entries: dict[str, Any]) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("../../canary", "x")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
     return file.getvalue()
 
 
@@ -322,7 +302,7 @@ def _page_of_2_gib(lab: Lab) -> bytes:
 
 def _recipe(lab: Lab) -> Trap:
     path = lab.file("recipe.toml", f"title: {lab.yaml}\n")
-    return Trap(lambda: load_recipe(str(path)), lambda: unyaml(path))
+    return Trap(lambda: cw.load_recipe(str(path)), lambda: unyaml(path))
 
 
 def _growing_line(lab: Lab) -> Trap:
@@ -334,10 +314,8 @@ def _growing_line(lab: Lab) -> Trap:
 ZSTD_WINDOW = b"\x28\xb5\x2f\xfd" + bytes([0x00, 21 << 3]) + b"\x01\x00\x00"
 DATA: dict[str, Maker] = {
     "vectors of objects": _vectors(lambda lab: _saved(lab.objects), _load),
-    "vectors of records with objects": _vectors(
-        lambda lab: _saved(np.array([(1, lab.objects[0])], dtype=[("a", "i4"), ("b", "O")])), _load
-    ),
-    "vectors with an expression as header": _vectors(lambda lab: _npy(_expression(lab), bytes(64)), _evaluate),
+    "vectors of records with objects": _vectors(lambda lab: _saved(np.array([(1, lab.objects[0])], dtype=[("a", "i4"), ("b", "O")])), _load),
+    "vectors with an expression as header": _vectors(lambda lab: _npy(f"__import__('os').system({lab.command!r}),", bytes(64)), _evaluate),
     "vectors with a header of 4 GiB": _vectors(lambda _: _npy("2,", length=2**32 - 1)),
     "vectors of 2 to the 60 numbers": _vectors(lambda _: _npy(f"{2**58}, 4", bytes(64))),
     "a column of objects": _corpus(_objects_in_a_column, _load),
@@ -346,9 +324,7 @@ DATA: dict[str, Maker] = {
     "a bundle with names that lead out": _bundle(lambda _: {"../../canary": b"x"}),
     "a manifest with a name that leads up": _named("papers/../../../canary"),
     "a manifest with an absolute name": _named("{}"),
-    "a manifest without a table of files": _corpus(
-        lambda _, folder: change_json(folder / MANIFEST, lambda manifest: manifest.update(files=7))
-    ),
+    "a manifest without a table of files": _corpus(lambda _, folder: change_json(folder / MANIFEST, lambda manifest: manifest.update(files=7))),
     "a column that is a link": _moved(YEARS),
     "a folder that is a link": _moved("papers"),
     "an index whose next state is a link": _state_that_is_a_link("state.json"),
@@ -358,22 +334,18 @@ DATA: dict[str, Maker] = {
     "unfinished work that is a link": _unfinished_work_that_is_a_link,
     "a tar with names that lead out": _papers("papers.tar", _slipping_tar, _extract),
     "a packed tar with names that lead out": _papers("papers.tar.gz", lambda lab: gzip.compress(_slipping_tar(lab))),
-    "a zip with names that lead out": _papers("papers.zip", _slipping_zip),
+    "a zip with names that lead out": _papers("papers.zip", lambda _: _zip({"../../canary": "x"})),
     "a pickle given as papers": _papers("papers.pkl", lambda lab: lab.pickled, lambda path: unpickle(path)()),
     "YAML given as recipe": _recipe,
     "YAML given as papers": _papers("papers.yaml", lambda lab: f"title: {lab.yaml}\n", unyaml),
-    "a bibliography that grows": _papers(
-        "library.bib.gz", lambda _: gzip.compress(b"@article{a, title={T}}\n") + gzip.compress(b"%" * 2**26) * 9
-    ),
+    "a bibliography that grows": _papers("library.bib.gz", lambda _: gzip.compress(b"@article{a, title={T}}\n") + gzip.compress(b"%" * 2**26) * 9),
     "a line that grows": _growing_line,
     "zstd with a window of 2 GiB": _papers("papers.jsonl.zst", lambda _: ZSTD_WINDOW),
     "a table with a cell of 256 MiB": _papers(
-        "papers.parquet",
-        lambda _: _parquet({"id": ["p:1"], "title": ["a" * 2**28]}, use_dictionary=False, store_schema=False),
-    ),
+        "papers.parquet", lambda _: _parquet({"id": ["p:1"], "title": ["a" * 2**28]}, use_dictionary=False, store_schema=False)),
     "a table whose cells are one of 4 MiB": _papers("papers.parquet", _one_title_of_4_mib),
     "a table with a page of 2 GiB": _papers("edges.parquet", _page_of_2_gib),
     "a listing with a name that leads up": _listing("../../canary", "a"),
     "a listing with an absolute name": _listing("{}", "a"),
     "a listing of an object elsewhere": _listing("papers/year.npy", "../secrets/key"),
-}
+}  # fmt: skip

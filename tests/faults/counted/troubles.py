@@ -55,11 +55,12 @@ class Steps:
         kind, at = self._trouble.get("kind"), self._trouble.get("at", 0)
         if count == at and kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if count == at and kind == "limit":
-            limit_files(self._trouble["bytes"])
-        if count == at and kind == "pause":
+        elif count == at and kind == "limit":
+            # from here on the kernel refuses; the signal that it also sends is one that Python ignores
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self._trouble["bytes"],) * 2)
+        elif count == at and kind == "pause":
             pause(Path(self._trouble["flag"]))
-        if count == at and kind == "error":
+        elif count == at and kind == "error":
             raise failure(errno.EIO, name, path)
         if kind == "full" and count >= at and name in THAT_NEED_ROOM:
             raise failure(errno.ENOSPC, name, path)
@@ -68,8 +69,8 @@ class Steps:
 
 def failure(code: int, name: str, path: object) -> OSError:
     """As the system tells it: calls that take a path name it, those that take a descriptor do not."""
-    described = path if isinstance(path, str | bytes | os.PathLike) and name not in ("write", "sendfile") else None
-    return OSError(code, os.strerror(code), described) if described is not None else OSError(code, os.strerror(code))
+    is_described = isinstance(path, str | bytes | os.PathLike) and name not in ("write", "sendfile")
+    return OSError(code, os.strerror(code), *([path] if is_described else []))
 
 
 def pause(flag: Path) -> None:
@@ -81,11 +82,6 @@ def pause(flag: Path) -> None:
         time.sleep(0.005)
 
 
-def limit_files(size: int) -> None:
-    """From here on the kernel refuses; the signal that it also sends is one that Python ignores."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
 def begin(trouble: dict[str, Any] | None, counter: mmap.mmap) -> None:
     """Count from here on; without a trouble nothing else happens."""
     if trouble and trouble["kind"] == "change":
@@ -94,11 +90,7 @@ def begin(trouble: dict[str, Any] | None, counter: mmap.mmap) -> None:
     steps = Steps(trouble or {}, counter)
     for name in CALLS:
         setattr(os, name, _counted(getattr(os, name), name, steps))
-    builtins.open = io.open = _opening(io.open, steps)  # type: ignore[assignment]
-
-
-def read_count(counter: mmap.mmap) -> int:
-    return int(struct.unpack("<q", counter[:8])[0])
+    builtins.open = io.open = _opening(io.open, steps)
 
 
 def _counted(real: Callable[..., Any], name: str, steps: Steps) -> Callable[..., Any]:
@@ -141,7 +133,7 @@ def _opening(real: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
         if "b" in mode:
             return held
         text = io.TextIOWrapper(held, encoding, errors, newline, line_buffering=buffering == 1)
-        text.mode = mode  # type: ignore[misc]
+        text.mode = mode
         return text
 
     return opened
@@ -178,19 +170,18 @@ def change(how: str, path: Path, other: Path) -> None:
 
 def begin_changes(trouble: dict[str, Any], counter: mmap.mmap) -> None:
     """Count steps from here on; at one of them the input changes."""
-    numbers, is_changing = itertools.count(1), False
+    numbers, changing = itertools.count(1), list[bool]()
     source, other = Path(trouble["input"]), Path(trouble["other"])
 
     def step() -> None:
-        nonlocal is_changing
-        if is_changing:
+        if changing:
             return
         count = next(numbers)
         counter[:8] = struct.pack("<q", count)
         if count == trouble["at"]:
-            is_changing = True
+            changing.append(True)
             change(trouble["how"], source, other)
-            is_changing = False
+            changing.clear()
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(str(source)):
@@ -205,4 +196,4 @@ def begin_changes(trouble: dict[str, Any], counter: mmap.mmap) -> None:
         step()
         return real(self, buffer)
 
-    inputs._InputStream.readinto = readinto  # type: ignore[method-assign]
+    inputs._InputStream.readinto = readinto

@@ -1,7 +1,6 @@
 """Attempts in child processes, so that one that crashes, hangs or eats memory is found out and the next one goes on.
 
-    for number, why in tried(range(1000), attempt):
-        ...                                             why is empty where the attempt held
+    try_all(trial, range(1000), attempt)
 
 A child makes up to `BATCH` attempts and tells of each when it begins and when it ends. Where it dies in between, it is
 known in which attempt, and a new child goes on with the next. An attempt hangs when it takes more than `SECONDS` of the
@@ -34,22 +33,15 @@ _MOST_ADDRESSES = 4 * 2**30
 Attempt = Callable[[int], int]
 
 
-def tried(numbers: Sequence[int], attempt: Attempt) -> Iterator[tuple[int, str]]:
-    """Every number with why its attempt failed, empty where it held."""
-    at = 0
-    while at < len(numbers):
-        for number, why in _batch(numbers[at : at + BATCH], attempt):
-            yield number, why
-            at += 1
-
-
-def try_all(
-    trial: Trial, numbers: Iterable[int], attempt: Attempt, name: Callable[[int], str] = "seed {}".format
-) -> None:
+def try_all(trial: Trial, numbers: Iterable[int], attempt: Attempt, name: Any = "seed {}".format) -> None:
     """Count the attempts of an experiment."""
-    for number, why in tried(list(numbers), attempt):
-        with trial.attempt(name(number)):
-            assert not why, why
+    left = list(numbers)
+    while left:
+        found = _batch(left[:BATCH], attempt)
+        del left[: len(found)]
+        for number, why in found:
+            with trial.attempt(name(number)):
+                assert not why, why
 
 
 def in_child(make: Callable[[], Any]) -> Any:
