@@ -51,11 +51,9 @@ def make_delta(base: Path | str, folder: Path, parts: str, pooling: str = "mean"
 @pytest.mark.parametrize(
     ("parts", "pooling", "options"),
     [
-        ("bias", "mean", {}),
-        ("bias", "mix", {}),
+        *(("bias", pooling, {}) for pooling in ("mean", "mix")),
         ("all", "cls", {"frozen_layers": 1}),
-        ("lora", "mean", {"lora_rank": 3}),
-        ("lora", "mix", {"lora_rank": 2, "lora_alpha": 3.0}),
+        *(("lora", "mean", {"lora_rank": 3}), ("lora", "mix", {"lora_rank": 2, "lora_alpha": 3.0})),
     ],
 )
 def test_a_delta_gives_the_vectors_of_the_trained_model(bert, tmp_path, parts, pooling, options):
@@ -198,10 +196,8 @@ def test_damage_is_seen(small, tmp_path):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(
-        InputError, match="delta.safetensors is damaged .*copy the complete folder again, or pip install"
-    ):
-        load_encoder(tmp_path / "delta")
+    message = "delta.safetensors is damaged .*copy the complete folder again, or pip install"
+    refused(message, load_encoder, tmp_path / "delta", error=InputError)
     path.unlink()
     refused("delta.safetensors cannot be read", load_encoder, tmp_path / "delta", error=InputError)
 

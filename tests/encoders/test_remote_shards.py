@@ -1,34 +1,20 @@
 """An executor makes the very shards that this process would make: the same bytes, whatever kind of vectors."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from citeweave.core.errors import ShardError
-from citeweave.core.executor import LocalExecutor, ShardTask
+from citeweave.core.executor import LocalExecutor
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.remote_shards import make_shard_worker
 from citeweave.encoders.shards import EncoderSpec, RemoteShards
 
-from ..conftest import content
+from ..conftest import Told, content
 from .conftest import embed, refused
-
-
-class Backwards:
-    """Hands shards over in another order, and stops after some."""
-
-    def __init__(self, most: int = 1000) -> None:
-        self.most, self.asked = most, []  # type: int, list[int]
-
-    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        self.asked = list(numbers)
-        yield from LocalExecutor().make(work, list(reversed(numbers))[: self.most])
-        if len(numbers) > self.most:
-            raise ShardError(work.label, dict.fromkeys(self.asked[: -self.most], "lost"), len(numbers))
 
 
 def remote(bert: Path, executor: Any = None, **settings: Any) -> RemoteShards:
@@ -38,7 +24,7 @@ def remote(bert: Path, executor: Any = None, **settings: Any) -> RemoteShards:
 @pytest.mark.parametrize("kind", ["papers", "int8", "sentences", "full", "chunks"])
 def test_an_executor_gives_the_bytes_of_a_local_run(corpus, full_texts, bert, encoder, tmp_path, kind):
     embed(kind, corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=14))
-    options = EmbeddingOptions(shard=14, remote=remote(bert, Backwards()))
+    options = EmbeddingOptions(shard=14, remote=remote(bert, Told()))
     embed(kind, corpus, encoder, tmp_path / "executor", options)
     assert content(tmp_path / "executor") == content(tmp_path / "local")
 
@@ -54,10 +40,12 @@ def test_options_reach_the_workers(corpus, bert, tmp_path):
 
 def test_what_is_made_is_kept_and_only_the_rest_is_requested(corpus, bert, encoder, tmp_path):
     with pytest.raises(ShardError, match=r"3 of 5 shards .*\(0, 1, 2;"):
-        embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=14, remote=remote(bert, Backwards(2))))
-    again = Backwards()
+        embed_papers(
+            corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=14, remote=remote(bert, Told(failing=(0, 1, 2))))
+        )
+    again = Told()
     embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=14, remote=remote(bert, again)))
-    assert again.asked == [0, 1, 2]
+    assert again.made == [2, 1, 0]
     embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=14))
     assert content(tmp_path / "v") == content(tmp_path / "local")
 
@@ -74,7 +62,7 @@ def test_other_inputs_at_the_worker_are_refused(corpus, full_texts, bert, encode
             ({"revision": "0"}, "is another one here than at the driver"),
             (
                 {"fingerprints": dict.fromkeys(arguments["fingerprints"], "0")},
-                r"differs here \(.*\) from the driver's \(0\)",
+                r"differs here .* from the driver's \(0\)",
             ),
         ):
             refused(message, make_shard_worker, **arguments | changes)

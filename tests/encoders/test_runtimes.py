@@ -222,11 +222,7 @@ def test_attention_and_normalization_are_near_those_of_numpy():
     [
         ("Roberta", {}, "--runtime int8 reads BERT with GELU, and model is roberta.*--runtime torch"),
         ("Bert", {"hidden_act": "relu"}, "model is bert with relu; use --runtime torch"),
-        (
-            "Bert",
-            {"num_attention_heads": 4},
-            "multiples of 16, and the size of a head of model is 8; use --runtime torch",
-        ),
+        ("Bert", {"num_attention_heads": 4}, "multiples of 16, and the size of a head of model is 8; use --runtime"),
     ],
 )
 def test_other_models_are_refused(save_bert, tmp_path, kind, config, message):
@@ -238,11 +234,7 @@ def test_other_models_are_refused(save_bert, tmp_path, kind, config, message):
 @pytest.mark.parametrize(
     ("runtime", "options", "message"),
     [
-        (
-            "openvno",
-            {},
-            "--runtime is 'openvno'; it must be one of auto, int8, openvino, torch. Did you mean 'openvino'",
-        ),
+        ("openvno", {}, "--runtime is 'openvno'; it must be one of auto, int8, openvino, torch. Did you mean 'openv"),
         ("openvino-int4", {}, "the precision of --runtime openvino is 'int4'; it must be one of bfloat16, float16"),
         ("torch-int8", {}, "the precision of --runtime torch is 'int8'"),
         ("openvino", {"dtype": "float64"}, "--precision with openvino is 'float64'"),

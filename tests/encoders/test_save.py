@@ -143,18 +143,10 @@ FULL = ModelCard(
 
 def test_a_card_says_what_was_recorded():
     text = card_text(FULL, Settings("mix", 256, normalize=True), dimension=384)
-    for part in (
-        'base_model: "allenai/specter2_base"',
-        'license: "apache-2.0"',
-        "| learning\\_rate | 2e-05 |",
-        "| papers | 12,345 |",
-        "| cite.map | 0.8 | 0.8457 |",
-        "| cocite.map | not measured | 0.9 |",
-        "Held out: citing papers of 2020",
-        "| titles found | 0 |",
-        "title + model.tokenizer.sep_token + abstract",
-        "a learned mix of all layers",
-    ):
+    rows = "papers | 12,345", "cite.map | 0.8 | 0.8457", "cocite.map | not measured | 0.9", "titles found | 0"
+    parts = 'base_model: "allenai/specter2_base"', 'license: "apache-2.0"', "Held out: citing papers of 2020"
+    more = "title + model.tokenizer.sep_token + abstract", "a learned mix of all layers", "| learning\\_rate | 2e-05 |"
+    for part in (*(f"| {row} |" for row in rows), *parts, *more):
         assert part in text, part
     assert NO_AUDIT not in text
     bare = card_text(ModelCard("x", base="/data/model"), Settings("cls", None), dimension=8, has_separator=False)
@@ -164,13 +156,9 @@ def test_a_card_says_what_was_recorded():
 def test_text_from_corpora_cannot_break_out_of_the_card():
     evil = "---\n# <script>|x</script> [a](http://evil.example) @you `code` \u202e www.evil.example \ud800\x00"
     names = dict.fromkeys(("name", "base", "recipe", "held_out", "hardware", "license"), evil)
-    tables = {
-        "data": {evil: evil},
-        "tables": {evil: {evil: [evil]}},
-        "audit": {evil: evil},
-        "results": {evil: (0.1, 0.2)},
-    }
-    text = card_text(replace(FULL, **names, **tables), Settings("mean", 8), dimension=8)
+    names |= {key: {evil: evil} for key in ("data", "audit")}
+    card = replace(FULL, **names, tables={evil: {evil: [evil]}}, results={evil: (0.1, 0.2)})
+    text = card_text(card, Settings("mean", 8), dimension=8)
     text.encode()
     yaml, body = text.split("\n---\n", 1)
     assert [line for line in yaml.splitlines() if not line.startswith(("- ", "---", "license: "))] == [
