@@ -2,17 +2,17 @@
 
 import gzip
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from citeweave.core.errors import UserError
+
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
+def write(tmp_path):
     """Write a file below the test's folder: text, or records as JSON, one per line."""
 
-    def to_file(name: str, *content: str | dict[str, object]) -> Path:
+    def to_file(name, *content):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(one if isinstance(one, str) else json.dumps(one) + "\n" for one in content)
@@ -23,7 +23,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def library(write: Callable[..., Path]) -> Path:
+def library(write):
     """A data folder: three papers, four citations (one to itself, one outside, one twice), two contexts."""
     write("library/citations.tsv", "a\tb\t3\na\tc\t1\na\tb\t2\nb\tb\na\tnowhere\n")
     write(
@@ -38,3 +38,9 @@ def library(write: Callable[..., Path]) -> Path:
         {"id": "b", "title": "Ice on the Moon", "year": 2018.0, "authors": ["Ada One", "Ben Two"]},
         {"id": "c", "title": "Craters", "abstract": "Deep ones.", "year": "2019", "doi": "https://doi.org/10.1000/C"},
     ).parent
+
+
+def refused(message, call, *arguments, error=UserError, **options):
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

@@ -43,7 +43,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("text", "marks"), FOUND)
-def test_marks_are_found(text: str, marks: list[str]) -> None:
+def test_marks_are_found(text, marks):
     assert [text[start:end] for start, end in find_marks(text)] == marks
 
 
@@ -62,7 +62,7 @@ def test_marks_are_found(text: str, marks: list[str]) -> None:
     ],
     ids=lambda text: text[:9],
 )
-def test_a_hostile_text_ends(text: str) -> None:
+def test_a_hostile_text_ends(text):
     """Each of these took minutes to centuries by patterns that can be read in several ways."""
     assert all(start < end for start, end in find_marks(text))
 
@@ -84,17 +84,17 @@ def cut(text: str) -> list[tuple[str, tuple[str, ...]]]:
         ("No mark at all.", []),
     ],
 )
-def test_a_mark_belongs_to_its_sentence(text: str, expected: list[tuple[str, tuple[str, ...]]]) -> None:
+def test_a_mark_belongs_to_its_sentence(text, expected):
     assert cut(text) == expected
 
 
-def test_unknown_marks_cite_nothing_and_impossible_ones_are_left_out() -> None:
+def test_unknown_marks_cite_nothing_and_impossible_ones_are_left_out():
     places = [(22, 25, None), (12, 15, "s2:1"), (-1, 3, "x"), (20, 99, "x"), (5, 5, "x")]
     sentences = citing_sentences("Known since [1]. Then [2].", [CitationMark(*place) for place in places])
     assert list(sentences) == [CitingSentence("Known since [1].", ("s2:1",)), CitingSentence("Then [2].", ())]
 
 
-def test_many_overlapping_marks_take_no_quadratic_time() -> None:
+def test_many_overlapping_marks_take_no_quadratic_time():
     text, started = "word " * 100_000, time.perf_counter()
     list(citing_sentences(text, [CitationMark(0, len(text), "s2:1")] * 100_000))
     assert time.perf_counter() - started < 120  # every mark with every other one would be hours

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,37 +11,32 @@ from citeweave.core.columns import write_numbers
 from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import IdIndex
 
+from .conftest import refused
+
 
 @pytest.mark.parametrize("column", ["titles", "years", "citing", "contexts", "index", "flags"])
-def test_a_corpus_that_was_replaced_since_it_was_opened_is_not_mixed(
-    library: Path, tmp_path: Path, column: str
-) -> None:
+def test_a_corpus_that_was_replaced_since_it_was_opened_is_not_mixed(library, tmp_path, column):
     import_papers(library, tmp_path / "corpus")
     opened = Corpus.open(tmp_path / "corpus")
     assert opened.abstracts
     import_papers(library, tmp_path / "corpus", ImportOptions(outside="keep"), overwrite=True)
-    with pytest.raises(ArtifactError, match="was replaced while it was read"):
-        getattr(opened, column)
+    refused("was replaced while it was read", getattr, opened, column, error=ArtifactError)
     assert getattr(Corpus.open(tmp_path / "corpus"), column) is not None
 
 
-def test_damaged_corpora_are_refused(library: Path, tmp_path: Path) -> None:
+def test_damaged_corpora_are_refused(library, tmp_path):
     import_papers([library], tmp_path / "corpus")
     for name in ("papers/title.utf8", "papers/year.npy", "index/key.npy"):
         broken = shutil.copytree(tmp_path / "corpus", tmp_path / name.replace("/", "-"))
         (broken / name).write_bytes((broken / name).read_bytes()[:-1])
-        with pytest.raises(ArtifactError, match="make .* again"):
-            Corpus.open(broken)
+        refused("make .* again", Corpus.open, broken, error=ArtifactError)
     manifest = json.loads((tmp_path / "corpus/manifest.json").read_text()) | {"version": 99}
     (tmp_path / "corpus/manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="version 99"):
-        Corpus.open(tmp_path / "corpus")
+    refused("version 99", Corpus.open, tmp_path / "corpus", error=ArtifactError)
 
 
 @pytest.mark.parametrize(("name", "value"), [("cited_offsets", 9), ("outside_offsets", -1), ("cited", 1000)])
-def test_damaged_contexts_of_a_large_corpus_are_refused(
-    library: Path, tmp_path: Path, as_large: None, name: str, value: int
-) -> None:
+def test_damaged_contexts_of_a_large_corpus_are_refused(library, tmp_path, as_large, name, value):
     import_papers([library], tmp_path / "corpus", ImportOptions(outside="keep"))
     path = tmp_path / f"corpus/contexts/{name}.npy"
     numbers = np.load(path)
@@ -53,7 +47,7 @@ def test_damaged_contexts_of_a_large_corpus_are_refused(
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 100, 5000])
-def test_the_index_finds_every_key_and_no_other(tmp_path: Path, size: int) -> None:
+def test_the_index_finds_every_key_and_no_other(tmp_path, size):
     rng = np.random.default_rng(size)
     keys = np.unique(rng.integers(1, 2**64, size, dtype=np.uint64))
     rows = rng.permutation(len(keys)).astype(np.int32)
@@ -66,11 +60,10 @@ def test_the_index_finds_every_key_and_no_other(tmp_path: Path, size: int) -> No
     assert index.rows_of(edges).tolist() == [int(rows[keys.tolist().index(e)]) if e in keys else -1 for e in edges]
 
 
-def test_an_index_whose_table_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_an_index_whose_table_does_not_fit_is_refused(tmp_path):
     keys = np.arange(1, 100, dtype=np.uint64) << np.uint64(50)
     IdIndex.of(keys, np.arange(99, dtype=np.int32)).save(tmp_path)
     starts = np.load(tmp_path / "starts.npy").copy()
     starts[1] = 10**9
     write_numbers(tmp_path / "starts.npy", starts)
-    with pytest.raises(ArtifactError, match="damaged"):
-        IdIndex.open(tmp_path)
+    refused("damaged", IdIndex.open, tmp_path, error=ArtifactError)

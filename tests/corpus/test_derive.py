@@ -21,6 +21,8 @@ from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.suites import without_references
 from citeweave.training.data import find_related_papers
 
+from .conftest import refused
+
 WORDS = [f"{a}{b}" for a, b in itertools.product("bcdfgklmnprst", ("at", "en", "il", "om"))]
 
 
@@ -43,7 +45,7 @@ def context(citing: object, text: str, *cited: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def drawn(tmp_path_factory):
     """Many contexts over few papers: p:0 to p:11 are in the corpus, p:12 to p:15 are not."""
     draw, sentences = np.random.default_rng(5), []
     for number in range(250):
@@ -56,7 +58,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def literature(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def literature(tmp_path_factory):
     return synthesize(tmp_path_factory.mktemp("literature") / "corpus", SyntheticOptions(papers=300))
 
 
@@ -96,7 +98,7 @@ def relations(texts: Corpus, folder: Path, *signals: str) -> set[tuple[str, str]
     return found
 
 
-def test_sets_and_relatives_are_those_of_brute_force(drawn: Corpus, tmp_path: Path) -> None:
+def test_sets_and_relatives_are_those_of_brute_force(drawn, tmp_path):
     wanted = brute_force(drawn)
     texts = derive_corpus(drawn, tmp_path / "texts", DerivedTexts("contexts"))
     ids = [id for id in texts.ids if id.startswith("context:")]
@@ -122,11 +124,11 @@ def test_sets_and_relatives_are_those_of_brute_force(drawn: Corpus, tmp_path: Pa
     assert left and not any("[" in text for text in left) and min(len(text.split()) for text in left) >= 5
 
 
-def test_large_sets_are_drawn_by_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_are_drawn_by_the_seed(tmp_path, monkeypatch):
     sentences = [context(row, f"{WORDS[row]} and {WORDS[row + 1]} were seen by [1], [2]", 0, 1) for row in range(2, 42)]
     corpus = write_corpus(tmp_path, papers(42), sentences)
 
-    def chosen(name: str, **options: Any) -> tuple[list[str], Corpus]:
+    def chosen(name, **options):
         made = derive_corpus(corpus, tmp_path / name, DerivedTexts("contexts", most_contexts=7, **options))
         return [id for id in made.ids if id.startswith("context:")], made
 
@@ -142,7 +144,7 @@ def writers(texts: Corpus) -> set[str]:
     return {json.loads(extra)["citing"] for extra in texts.extras if extra}
 
 
-def test_what_held_out_and_excluded_papers_wrote_is_left_out(literature: Corpus, tmp_path: Path) -> None:
+def test_what_held_out_and_excluded_papers_wrote_is_left_out(literature, tmp_path):
     options = DerivedTexts("contexts")
     held = np.arange(len(literature)) % 4 == 0
     texts = derive_corpus(without_references(literature, held, tmp_path / "held", why="test"), tmp_path / "t1", options)
@@ -157,7 +159,7 @@ def test_what_held_out_and_excluded_papers_wrote_is_left_out(literature: Corpus,
 
 
 @pytest.mark.parametrize("name", ["aspire_context", "ict"])
-def test_samples_hold_partners_and_no_relatives_as_negatives(name: str, literature: Corpus, tmp_path: Path) -> None:
+def test_samples_hold_partners_and_no_relatives_as_negatives(name, literature, tmp_path):
     read = read_recipe(load_recipe(name))
     assert read.texts is not None
     texts = derive_corpus(literature, tmp_path / "texts", read.texts)
@@ -186,7 +188,7 @@ def with_abstracts(folder: Path, *texts: str) -> Corpus:
     return write_corpus(folder, rows, [])
 
 
-def test_cloze_takes_sentences_from_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cloze_takes_sentences_from_their_abstracts(tmp_path, monkeypatch):
     other = "Proteins fold in many shapes. We measure them in cells of mice. They turn out to be stable there."
     again = "It is fast on all of them. Others may differ from that view. Nobody has ever seen such things."
     corpus = with_abstracts(tmp_path, ABSTRACT, other, again, "One sentence only.", other)
@@ -217,8 +219,8 @@ def test_cloze_takes_sentences_from_their_abstracts(tmp_path: Path, monkeypatch:
     assert rests == {ABSTRACT}
 
 
-def test_cloze_draws_by_the_seed(literature: Corpus, tmp_path: Path) -> None:
-    def sentences(name: str, seed: int) -> list[str]:
+def test_cloze_draws_by_the_seed(literature, tmp_path):
+    def sentences(name, seed):
         made = derive_corpus(literature, tmp_path / name, DerivedTexts("cloze", per_paper=1, seed=seed))
         return [id for id in made.ids if id.startswith("sentence:")]
 
@@ -227,7 +229,7 @@ def test_cloze_draws_by_the_seed(literature: Corpus, tmp_path: Path) -> None:
     assert len(set(papers_)) == len(papers_) > 200
 
 
-def test_corpora_without_usable_texts_are_refused(literature: Corpus, tmp_path: Path) -> None:
+def test_corpora_without_usable_texts_are_refused(literature, tmp_path):
     one = with_abstracts(tmp_path / "one", "One sentence only.", "And another one.")
     bare = write_corpus(tmp_path / "bare", papers(4), [context(0, "graphs are seen in many places [1, 2]", 1, 2)])
     for corpus, options, message in (
@@ -238,13 +240,10 @@ def test_corpora_without_usable_texts_are_refused(literature: Corpus, tmp_path: 
         (bare, DerivedTexts("cloze"), "has no abstracts; import"),
         (bare, DerivedTexts("titles"), "has no paper with a title and an abstract; import a source with both"),
     ):
-        with pytest.raises(EmptyResultError, match=message):
-            derive_corpus(corpus, tmp_path / "x", options)
-    with pytest.raises(UserError, match="'papers', which derives nothing"):
-        derive_corpus(bare, tmp_path / "x", DerivedTexts())
+        refused(message, derive_corpus, corpus, tmp_path / "x", options, error=EmptyResultError)
+    refused("'papers', which derives nothing", derive_corpus, bare, tmp_path / "x", DerivedTexts())
     derive_corpus(literature, tmp_path / "made", DerivedTexts("cloze"))
-    with pytest.raises(UserError, match="made from other inputs or options"):
-        derive_corpus(literature, tmp_path / "made", DerivedTexts("contexts"))
+    refused("made from other inputs or options", derive_corpus, literature, tmp_path / "made", DerivedTexts("contexts"))
 
 
 @pytest.mark.parametrize(
@@ -262,17 +261,16 @@ def test_corpora_without_usable_texts_are_refused(literature: Corpus, tmp_path: 
         ({"of": "titles", "removed": 0.5}, "texts.removed is for texts of cloze"),
     ],
 )
-def test_wrong_tables_are_refused(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        parse_texts_options(table)
+def test_wrong_tables_are_refused(table, message):
+    refused(message, parse_texts_options, table)
 
 
-def test_a_ranking_of_papers_cannot_be_watched() -> None:
+def test_a_ranking_of_papers_cannot_be_watched():
     with pytest.raises(UserError, match="training.watch is 'cite.map', a ranking of papers.*watch accuracy"):
         read_recipe(load_recipe("ict", ["training.watch=cite.map"]))
 
 
-def test_titles_find_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_titles_find_their_abstracts(tmp_path, monkeypatch):
     texts = [
         ("Walks on graph 7 are fast", "We walk on graphs."),
         ("Proteins fold in many shapes", "They fold."),
@@ -314,7 +312,7 @@ def test_titles_find_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"title:{corpus.row('p:3')}" in list(wider.ids)
 
 
-def test_titles_that_are_queries_of_a_suite_are_left_out_and_citing_sentences_stay(tmp_path: Path) -> None:
+def test_titles_that_are_queries_of_a_suite_are_left_out_and_citing_sentences_stay(tmp_path):
     titles = {f"p:{n}": f"A title of {word} words here" for n, word in enumerate(("walks", "graphs", "trees"))}
     rows = [{"id": id, "title": title, "abstract": f"About {title}."} for id, title in titles.items()]
     sentences = [
@@ -332,7 +330,7 @@ def test_titles_that_are_queries_of_a_suite_are_left_out_and_citing_sentences_st
     assert f"title:{query}" in list(everything.ids)
 
 
-def test_a_paper_its_title_and_its_abstract_are_no_negatives_of_each_other(literature: Corpus, tmp_path: Path) -> None:
+def test_a_paper_its_title_and_its_abstract_are_no_negatives_of_each_other(literature, tmp_path):
     read = read_recipe(load_recipe("cite_titles"))
     assert read.texts is not None
     texts = derive_corpus(literature, tmp_path / "texts", read.texts)

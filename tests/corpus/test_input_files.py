@@ -3,7 +3,6 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ def write(path: Path, *numbers: int, authors: int = 1) -> Path:
     return path
 
 
-def test_a_paper_of_many_authors_does_not_hide_its_file(tmp_path: Path) -> None:
+def test_a_paper_of_many_authors_does_not_hide_its_file(tmp_path):
     write(tmp_path / "in/a.jsonl", *range(1, 6))
     long = write(tmp_path / "in/b.jsonl", *range(6, 12), authors=1500)
     imported = import_papers(tmp_path / "in", tmp_path / "corpus")
@@ -41,14 +40,14 @@ def test_a_paper_of_many_authors_does_not_hide_its_file(tmp_path: Path) -> None:
     ("name", "text"),
     [("ris", "TY  - JOUR\nTI  - A title\nER  - \n"), ("bibtex", "@article{a, title = {A title}}\n")],
 )
-def test_utf_16_with_its_mark_is_read(tmp_path: Path, name: str, text: str, encoding: str, mark: bytes) -> None:
+def test_utf_16_with_its_mark_is_read(tmp_path, name, text, encoding, mark):
     (tmp_path / "in.txt").write_bytes(mark + text.encode(encoding))
     assert guess_format(Source(tmp_path / "in.txt")) == name
     assert list(import_papers(tmp_path / "in.txt", tmp_path / "corpus").corpus.titles) == ["A title"]
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> Path:
+def mixed(tmp_path):
     """A folder of which two files are not read, both of one name."""
     write(tmp_path / "in/papers.jsonl", 1)
     (tmp_path / "in/notes.txt").write_text("remember the milk\n")
@@ -57,7 +56,7 @@ def mixed(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def test_files_left_out_and_their_bytes_are_in_the_manifest(mixed: Path, tmp_path: Path) -> None:
+def test_files_left_out_and_their_bytes_are_in_the_manifest(mixed, tmp_path):
     facts = import_papers(mixed, tmp_path / "corpus").corpus.manifest.facts
     size = (mixed / "papers.jsonl").stat().st_size
     assert facts["files"] == {"read": 1, "bytes_read": size, "left_aside": 2, "bytes_not_read": 32}
@@ -68,12 +67,12 @@ def test_files_left_out_and_their_bytes_are_in_the_manifest(mixed: Path, tmp_pat
     assert updated.corpus.manifest.facts["files"]["bytes_not_read"] == 32
 
 
-def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed: Path, tmp_path: Path, capsys: Any) -> None:
-    def report() -> dict[str, Any]:
+def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed, tmp_path, capsys):
+    def report():
         with pytest.raises(SystemExit) as ended:
             main(["import", str(mixed), "-o", str(tmp_path / "corpus"), "--quiet", "--json"])
         assert not ended.value.code
-        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+        return json.loads(capsys.readouterr().out)
 
     assert report()["files"]["bytes_not_read"] == 32
     (mixed / "more.txt").write_text("not known before\n")
@@ -81,7 +80,7 @@ def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed: Path
     assert again["skipped"] and again["files"]["bytes_not_read"] == 49 and "more.txt" in again["skipped_files"]
 
 
-def test_strict_refuses_before_any_work(mixed: Path, tmp_path: Path) -> None:
+def test_strict_refuses_before_any_work(mixed, tmp_path):
     with pytest.raises(InputError, match=r"2 files \(32 bytes\) would not be read .*notes.txt: no known format"):
         import_papers(mixed, tmp_path / "corpus", ImportOptions(strict=True))
     assert not list(tmp_path.glob("corpus*"))

@@ -11,6 +11,8 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.corpus.leakage import LeakageEvidence, LeakageOptions, LeakageReport, ListedPapers, audit_leakage
 
+from .conftest import refused
+
 ABSTRACT = (
     "We present a method that learns vectors of scientific papers from their citations and their text. "
     "It needs no labels, runs on a laptop, and improves search by two points over strong baselines on four sets."
@@ -74,19 +76,17 @@ RIVER = "Salmon swim up the river to the place of their birth. "
         ),
     ],
 )
-def test_evidence_follows_the_rules(
-    corpus: ListedPapers, benchmark: ListedPapers, options: dict[str, bool], expected: list[object]
-) -> None:
+def test_evidence_follows_the_rules(corpus, benchmark, options, expected):
     assert audit(corpus, benchmark, **options) == expected
 
 
-def test_generic_titles_count_for_nothing() -> None:
+def test_generic_titles_count_for_nothing():
     corpus = ListedPapers([str(i) for i in range(11)], ["A letter to the editor"] * 11)
     report = audit_leakage(corpus, {"b": ListedPapers(["x"], ["A letter to the editor"])})
     assert pairs_of(report) == [] and report.benchmarks["b"].generic_titles == 1
 
 
-def test_another_title_and_a_cut_abstract_are_near_duplicates() -> None:
+def test_another_title_and_a_cut_abstract_are_near_duplicates():
     cut = ABSTRACT[: len(ABSTRACT) * 3 // 4].upper()
     corpus = ListedPapers(["a", "c"], ["Paper vectors", "Fish"], [cut, "Salmon swim up the river. " * 9])
     report = audit_leakage(corpus, {"b": ListedPapers(["b"], ["Vectors for papers"], [ABSTRACT])})
@@ -95,7 +95,7 @@ def test_another_title_and_a_cut_abstract_are_near_duplicates() -> None:
     assert match.similarity > 0.8
 
 
-def test_passes_do_not_change_the_result() -> None:
+def test_passes_do_not_change_the_result():
     texts = [ABSTRACT.replace("method", f"method {i}") for i in range(7)]
     table = ListedPapers([f"x:{i}" for i in range(7)], [f"Title number {i} of these" for i in range(7)], texts)
     passes = (LeakageOptions(papers_per_pass=size) for size in (14, 3))
@@ -104,13 +104,13 @@ def test_passes_do_not_change_the_result() -> None:
     assert len(pairs_of(one)) == 49
 
 
-def test_the_report_counts_lists_rows_and_prints_a_table() -> None:
+def test_the_report_counts_lists_rows_and_prints_a_table():
     corpus = ListedPapers(["s2:1", "s2:2", "s2:3"], ["One title of the four", "", ""], ["", ABSTRACT, ""])
     benchmark = ListedPapers(["s2:1", "x", "y"], ["One title of the four", "", ""], ["", ABSTRACT, ABSTRACT])
     report = audit_leakage(corpus, {"b": benchmark, "none": ListedPapers([])})
     counts = report.as_json()
     assert json.loads(json.dumps(counts)) == counts and counts["exclude"] == 2
-    assert counts["benchmarks"]["b"] == {  # type: ignore[index]
+    assert counts["benchmarks"]["b"] == {
         **{"papers": 3, "papers_found": 3, "corpus_papers": 2, "generic_titles": 0},
         "strongest": {"id": 1, "other_id": 0, "title": 0, "text": 1, "near_title": 0},
         "evidence": {"id": 1, "other_id": 1, "title": 1, "text": 1, "near_title": 0},
@@ -136,16 +136,14 @@ class LazyColumn(Sequence[str]):
         return self.texts[row]
 
 
-def test_lazy_columns_will_do() -> None:
+def test_lazy_columns_will_do():
     corpus = ListedPapers(LazyColumn(["s2:1"]), LazyColumn(["Some title"]), LazyColumn([ABSTRACT]))
     assert len(audit(corpus, ListedPapers(["x"], ["Other"], [ABSTRACT]))) == 1
 
 
-def test_wrong_options_and_tables_are_refused() -> None:
-    with pytest.raises(UserError, match="containment is 0; it must be above 0"):
-        LeakageOptions(containment=0)
-    with pytest.raises(UserError, match="papers_per_pass is 0"):
-        LeakageOptions(papers_per_pass=0)
+def test_wrong_options_and_tables_are_refused():
+    refused("containment is 0; it must be above 0", LeakageOptions, containment=0)
+    refused("papers_per_pass is 0", LeakageOptions, papers_per_pass=0)
     with pytest.raises(UserError, match="short has 2 ids and 1 titles"):
         audit_leakage(ListedPapers([]), {"short": ListedPapers(["a", "b"], ["one"])})
 
@@ -163,7 +161,7 @@ def read_papers(folder: Path) -> tuple[ListedPapers, list[bool]]:
     return columns, [bool(paper.get("in_csfcube")) for paper in papers]
 
 
-def test_finds_csfcube_in_peerread_plus(shared: Path) -> None:
+def test_finds_csfcube_in_peerread_plus(shared):
     if not (shared / "data" / "peerread_plus").is_dir():
         pytest.skip("no data/peerread_plus")
     corpus, flags = read_papers(shared / "data" / "peerread_plus")

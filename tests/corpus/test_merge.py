@@ -10,7 +10,7 @@ from citeweave import ImportOptions, import_papers
 Write = Callable[..., Path]
 
 
-def test_records_of_one_paper_are_merged_by_the_rule(tmp_path: Path, write: Write) -> None:
+def test_records_of_one_paper_are_merged_by_the_rule(tmp_path, write):
     bib = write(
         "library.bib",
         "@article{smith, title={Attention to the details of maps}, year={2017}, doi={10.1000/XY}}\n"
@@ -34,7 +34,7 @@ def test_records_of_one_paper_are_merged_by_the_rule(tmp_path: Path, write: Writ
     assert sorted(ids) == ["arxiv:1706.03762", "smith", "x9"] and len(set(rows.tolist())) == 1
 
 
-def test_the_newest_record_wins_among_those_with_abstract(tmp_path: Path, write: Write) -> None:
+def test_the_newest_record_wins_among_those_with_abstract(tmp_path, write):
     path = write(
         "p.jsonl",
         {"id": "a", "title": "New", "abstract": "New text", "updated": "2024-05-01"},
@@ -45,7 +45,7 @@ def test_the_newest_record_wins_among_those_with_abstract(tmp_path: Path, write:
     assert len(corpus) == 1 and corpus.abstracts[0] == "New text"
 
 
-def test_the_order_of_the_inputs_decides_nothing(tmp_path: Path, write: Write) -> None:
+def test_the_order_of_the_inputs_decides_nothing(tmp_path, write):
     """Two records disagree in every field: the file whose name comes last wins, in whichever order they are passed."""
     files = [
         write(f"{folder}/{name}.jsonl", {"id": f"x{name}", "doi": "10.1000/x", "title": f"From {name}", **more})
@@ -63,7 +63,7 @@ def test_the_order_of_the_inputs_decides_nothing(tmp_path: Path, write: Write) -
     assert import_papers(files[::-1], tmp_path / "forth").skipped
 
 
-def test_files_of_one_name_are_ordered_by_their_content(tmp_path: Path, write: Write) -> None:
+def test_files_of_one_name_are_ordered_by_their_content(tmp_path, write):
     files = [write(f"{text}/p.jsonl", {"id": "x", "title": "A title", "abstract": text}) for text in ("one", "two")]
     forth = import_papers([path.parent for path in files], tmp_path / "forth").corpus
     back = import_papers([path.parent for path in files[::-1]], tmp_path / "back").corpus
@@ -71,27 +71,27 @@ def test_files_of_one_name_are_ordered_by_their_content(tmp_path: Path, write: W
 
 
 @pytest.mark.parametrize(("policy", "papers"), [("across", 2), ("always", 1), ("never", 2)])
-def test_equal_titles_within_one_file_follow_the_policy(tmp_path: Path, write: Write, policy: str, papers: int) -> None:
+def test_equal_titles_within_one_file_follow_the_policy(tmp_path, write, policy, papers):
     twins = [{"id": f"t{i}", "title": "A title that is long enough", "year": 2020} for i in range(2)]
-    options = ImportOptions(same_title=policy)  # type: ignore[arg-type]
+    options = ImportOptions(same_title=policy)
     assert len(import_papers(write("p.jsonl", *twins), tmp_path / "corpus", options).corpus) == papers
 
 
-def test_different_dois_keep_equal_titles_apart(tmp_path: Path, write: Write) -> None:
+def test_different_dois_keep_equal_titles_apart(tmp_path, write):
     twin = {"title": "A title that is long enough", "year": 2020}
     files = [write(f"in/{i}.jsonl", {"id": f"t{i}", **twin, "doi": f"10.1000/{i}"}) for i in range(2)]
     corpus = import_papers(files, tmp_path / "corpus").corpus
     assert len(corpus) == 2 and corpus.manifest.facts["titles_left_apart"] == 1
 
 
-def test_equal_keys_of_different_entries_are_numbered(tmp_path: Path, write: Write) -> None:
+def test_equal_keys_of_different_entries_are_numbered(tmp_path, write):
     one, two, three = (f"@article{{key, title={{{n} of all papers}}, year=2000}}\n" for n in ("1st", "2nd", "3rd"))
     corpus = import_papers([write("one.bib", one, two), write("two.bib", three)], tmp_path / "corpus").corpus
     assert list(corpus.ids) == ["key", "key~2", "key~3"]
     assert corpus.titles[corpus.row("key~3")] == "3rd of all papers"
 
 
-def test_entries_that_share_a_key_stay_apart_where_their_ids_differ(tmp_path: Path, write: Write) -> None:
+def test_entries_that_share_a_key_stay_apart_where_their_ids_differ(tmp_path, write):
     cats = write("a.bib", "@article{key, title={Cats and what they do all day}, year={2020}, doi={10.1000/cats}}\n")
     lava = write("b.bib", "@article{key, title={Volcanoes of the outer planets}, year={2020}, doi={10.1000/lava}}\n")
     import_papers(cats, tmp_path / "base")
@@ -99,7 +99,7 @@ def test_entries_that_share_a_key_stay_apart_where_their_ids_differ(tmp_path: Pa
     assert list(corpus.ids) == ["key", "key~2"]
 
 
-def test_records_without_a_name_are_not_identified_by_their_place(tmp_path: Path, write: Write) -> None:
+def test_records_without_a_name_are_not_identified_by_their_place(tmp_path, write):
     records = [f"TY  - JOUR\nTI  - Paper number {n} about something\nPY  - 2001\nER  - \n" for n in range(5)]
     first = import_papers(write("library.ris", *records), tmp_path / "base").corpus
     corpus = import_papers(write("library.ris", *records[1:]), tmp_path / "next", update=tmp_path / "base").corpus
@@ -115,7 +115,7 @@ TEI = """<?xml version="1.0"?><TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeade
 <imprint><date when="2001"/></imprint></monogr></biblStruct></listBibl></div></back></text></TEI>"""
 
 
-def test_papers_named_by_their_file_keep_their_own_citations(tmp_path: Path, write: Write) -> None:
+def test_papers_named_by_their_file_keep_their_own_citations(tmp_path, write):
     """Two files that call different papers by the same name: each one's references stay with it."""
     titles = {"one": "On the first thing we looked at", "two": "On the second thing we looked at"}
     for name, title in titles.items():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from citeweave.corpus.near_duplicates import DuplicateThreshold, ShingleIndex, shingle_texts
 
 
-def test_words_of_other_scripts_are_counted() -> None:
+def test_words_of_other_scripts_are_counted():
     texts = {"深度学习 方法": 6, "état\u2013nation «über» naïve": 4, "a\u00a0b \u2014 c_d": 4, "": 0}
     texts["\ud800"] = 0  # a lone surrogate becomes a question mark
     assert {text: int(shingle_texts([text], words=1).bounds[-1]) for text in texts} == texts
@@ -20,10 +20,8 @@ WORDS = st.lists(st.sampled_from(list("abcdefg")), max_size=14).map(" ".join)
 
 @settings(max_examples=200)
 @given(st.lists(WORDS, max_size=8), st.lists(WORDS, max_size=8), st.integers(1, 3), st.integers(1, 4))
-def test_shared_shingles_equal_those_of_plain_sets(
-    known: list[str], queries: list[str], words: int, boilerplate: int
-) -> None:
-    def shingles(text: str) -> set[tuple[str, ...]]:
+def test_shared_shingles_equal_those_of_plain_sets(known, queries, words, boilerplate):
+    def shingles(text):
         parts = re.findall("[a-z]", text)
         return {tuple(parts[i : i + words]) for i in range(len(parts) - words + 1)}
 
@@ -45,7 +43,7 @@ def test_shared_shingles_equal_those_of_plain_sets(
         assert result == pytest.approx(expected[key], rel=1e-6)
 
 
-def test_there_may_be_more_pairs_than_room() -> None:
+def test_there_may_be_more_pairs_than_room():
     texts = ["we learn vectors of papers"] * 90
     index = ShingleIndex.build(shingle_texts(texts, 2))
     assert len(index.find(shingle_texts(texts, 2), DuplicateThreshold(containment=0.5)).queries) == 90 * 90

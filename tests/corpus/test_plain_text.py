@@ -28,17 +28,17 @@ from citeweave.corpus.plain_text import latex_to_text
         ("nothing to do", "nothing to do"),
     ],
 )
-def test_latex_becomes_text(latex: str, text: str) -> None:
+def test_latex_becomes_text(latex, text):
     assert latex_to_text(latex) == text
 
 
 @given(st.text(st.sampled_from("\\'\"`^~={}$-&%_ \nabciIjvuHcssé")) | st.text())
-def test_any_text_is_taken(text: str) -> None:
+def test_any_text_is_taken(text):
     assert isinstance(latex_to_text(text), str)
 
 
 @pytest.mark.parametrize("unit", ["\\", "{", "$", "$\\$", "\\'", "\\cite{", "\\'{", "-", "\\href{", "\\c "])
-def test_time_grows_with_the_length_only(unit: str) -> None:
+def test_time_grows_with_the_length_only(unit):
     begin = time.process_time()
     latex_to_text(unit * (500_000 // len(unit)))
     assert time.process_time() - begin < 5

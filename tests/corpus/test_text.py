@@ -17,7 +17,7 @@ from citeweave.corpus.text import SEPARATOR, TextRecipe, paper_text, sentence_te
 # --- the recipe ------------------------------------------------------------------------------------
 
 
-def test_parts_are_joined_as_the_recipe_has_them() -> None:
+def test_parts_are_joined_as_the_recipe_has_them():
     assert paper_text("Title", "Abstract.") == "Title[SEP]Abstract."
     assert paper_text("Title", "") == "Title"  # a missing part takes its separator with it
     assert paper_text(" \n", "Abstract.") == "Abstract." and paper_text("", "") == ""
@@ -31,7 +31,7 @@ def test_parts_are_joined_as_the_recipe_has_them() -> None:
     assert paper_text("On [SEP] tokens", "") == "On [sep] tokens"
 
 
-def test_the_hash_is_stable_and_recipes_must_make_sense() -> None:
+def test_the_hash_is_stable_and_recipes_must_make_sense():
     assert TextRecipe().hash == "92eb0cdf42e5"  # a change of this value makes every stored vector stale
     assert TextRecipe(parts=json.loads('["title", "abstract"]')) == TextRecipe()
     others = [TextRecipe(parts=("abstract", "title")), TextRecipe(parts=("title",)), TextRecipe(separator=" ")]
@@ -81,12 +81,12 @@ TRAPS = [
 
 
 @pytest.mark.parametrize("marked", TRAPS)
-def test_sentences_end_where_a_reader_would_end_them(marked: str) -> None:
+def test_sentences_end_where_a_reader_would_end_them(marked):
     text = marked.replace("|", "")
     assert "|".join(text[start:end] for start, end in sentences(text)) == marked
 
 
-def test_sentence_texts_are_stripped_and_never_empty() -> None:
+def test_sentence_texts_are_stripped_and_never_empty():
     assert sentence_texts("  One here.  \n Two here. ") == ["One here.", "Two here."]
     assert sentence_texts(" \n ") == []
 
@@ -106,14 +106,14 @@ def _covers(text: str, found: list[tuple[int, int]]) -> bool:
 
 @given(_ANY_TEXT)
 @settings(max_examples=300)
-def test_offsets_cover_any_text(text: str) -> None:
+def test_offsets_cover_any_text(text):
     found = sentences(text)
     assert _covers(text, found) if text else found == []
     for start, _ in found[1:]:
         assert not text[start].isspace()
 
 
-def test_lone_surrogates_and_long_texts_keep_their_offsets() -> None:
+def test_lone_surrogates_and_long_texts_keep_their_offsets():
     text = "One \ud800 here. " + "😀 Many more words. " * 2000
     assert sentences(text)[:2] == [(0, 12), (12, 31)]
     assert len(sentences(text)) == 2001
@@ -122,7 +122,7 @@ def test_lone_surrogates_and_long_texts_keep_their_offsets() -> None:
 @pytest.mark.parametrize(
     "unit", ["«", "'", "(", "A. ", "e.g. ", "\n", "RESULTS ", "RESULTS AND ", "AIM/", "''.", "We did. "]
 )
-def test_time_grows_with_the_length_only(unit: str) -> None:
+def test_time_grows_with_the_length_only(unit):
     text = unit * (200_000 // len(unit))
     begin = time.process_time()
     assert _covers(text, sentences(text))
@@ -160,7 +160,7 @@ def _boundary_f1(path: Path, split: Callable[[str], list[tuple[int, int]]]) -> f
 
 
 @pytest.mark.parametrize(("corpus", "at_least"), [("scitldr", 0.946), ("csfcube", 0.985)])
-def test_real_abstracts_are_split_better_than_by_sentencex_alone(shared: Path, corpus: str, at_least: float) -> None:
+def test_real_abstracts_are_split_better_than_by_sentencex_alone(shared, corpus, at_least):
     path = shared / "data" / corpus / "papers.jsonl.gz"
     if not path.exists():
         pytest.skip(f"no {path}")

@@ -16,7 +16,7 @@ Write = Callable[..., Path]
 WITH_ABSTRACT = {"id": "b", "title": "Ice on the Moon", "abstract": "Now with abstract.", "year": 2018}
 
 
-def test_an_update_equals_importing_everything_at_once(library: Path, tmp_path: Path, write: Write) -> None:
+def test_an_update_equals_importing_everything_at_once(library, tmp_path, write):
     found = {"title": "Now we know this one too", "abstract": "Found.", "year": 2017, "references": ["c"]}
     new = write("new/papers2.jsonl.gz", {"id": "nowhere", **found}, WITH_ABSTRACT)  # its name comes last, as an update
     base = import_papers([library], tmp_path / "base").corpus
@@ -31,7 +31,7 @@ def test_an_update_equals_importing_everything_at_once(library: Path, tmp_path: 
     assert len(base) == 3, "the old generation is untouched"
 
 
-def test_an_update_records_what_changed_and_shares_the_rest(library: Path, tmp_path: Path, write: Write) -> None:
+def test_an_update_records_what_changed_and_shares_the_rest(library, tmp_path, write):
     import_papers([library], tmp_path / "base")
     corpus = import_papers([write("new.jsonl", WITH_ABSTRACT)], tmp_path / "next", update=tmp_path / "base").corpus
     assert corpus.changes is not None
@@ -42,7 +42,7 @@ def test_an_update_records_what_changed_and_shares_the_rest(library: Path, tmp_p
         assert shared == ("abstract" not in name), name
 
 
-def test_a_newer_bib_updates_entries_by_their_key(tmp_path: Path, write: Write) -> None:
+def test_a_newer_bib_updates_entries_by_their_key(tmp_path, write):
     old = "@article{k1, title={Frist title with a typo in it}, year={2000}}\n"
     new = "@article{k1, title={First title with no typo in it}, year={2000}}\n"
     second = "@article{k2, title={The second of two papers}, year={2001}}\n"
@@ -54,14 +54,12 @@ def test_a_newer_bib_updates_entries_by_their_key(tmp_path: Path, write: Write) 
     assert corpus.changes is not None and corpus.changes.change.tolist() == [changed, 0, Changes.NEW]
 
 
-def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
-    library: Path, tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_that_is_replaced_meanwhile_is_not_mixed(library, tmp_path, write, monkeypatch):
     import_papers(library, tmp_path / "base")
     real = ingest.check_files
 
-    def late(*arguments: object, **options: bool) -> None:
-        real(*arguments, **options)  # type: ignore[arg-type]
+    def late(*arguments, **options):
+        real(*arguments, **options)
         monkeypatch.undo()
         import_papers(library, tmp_path / "base", ImportOptions(outside="keep"), overwrite=True)
 
@@ -73,7 +71,7 @@ def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
     assert not (tmp_path / "c").exists()
 
 
-def test_damage_of_a_large_corpus_is_not_passed_on(library: Path, tmp_path: Path, write: Write, as_large: None) -> None:
+def test_damage_of_a_large_corpus_is_not_passed_on(library, tmp_path, write, as_large):
     corpus = import_papers([library], tmp_path / "corpus").corpus
     path = tmp_path / "corpus/papers/title.utf8"
     path.write_bytes(b"#" + path.read_bytes()[1:])
@@ -83,7 +81,7 @@ def test_damage_of_a_large_corpus_is_not_passed_on(library: Path, tmp_path: Path
         exclude_papers(corpus, np.array([0]), tmp_path / "without", why="a test")
 
 
-def test_deletions_leave_papers_and_their_citations_out(library: Path, tmp_path: Path, write: Write) -> None:
+def test_deletions_leave_papers_and_their_citations_out(library, tmp_path, write):
     import_papers([library], tmp_path / "base")
     deleted = write("deleted.jsonl", {"id": "c", "title": "Craters"})
     new = write("new.jsonl", {"id": "d", "title": "Dust", "references": ["b"]})
@@ -94,7 +92,7 @@ def test_deletions_leave_papers_and_their_citations_out(library: Path, tmp_path:
         import_papers([new], tmp_path / "other", delete=[deleted])
 
 
-def test_citations_are_deleted_by_any_id_of_their_papers(library: Path, tmp_path: Path, write: Write) -> None:
+def test_citations_are_deleted_by_any_id_of_their_papers(library, tmp_path, write):
     import_papers([library], tmp_path / "base")
     deleted = write("deleted.tsv", "a\tdoi:10.1000/c\na\tnowhere\nb\tc\n")
     new = write("new.jsonl", {"id": "nowhere", "title": "Now we know it"})
@@ -104,7 +102,7 @@ def test_citations_are_deleted_by_any_id_of_their_papers(library: Path, tmp_path
     assert corpus.manifest.facts["deletions_not_found"] == 1, "b never cited c"
 
 
-def test_a_bib_entry_deletes_by_title_or_key_and_misses_are_counted(tmp_path: Path, write: Write) -> None:
+def test_a_bib_entry_deletes_by_title_or_key_and_misses_are_counted(tmp_path, write):
     short = "@article{k2, title={Short}, year={2001}}\n"
     first = "@article{k1, title={The first of all these papers}, year={2000}}\n"
     third = "@article{k3, title={The third of all these papers}, year={2001}}\n"
@@ -116,7 +114,7 @@ def test_a_bib_entry_deletes_by_title_or_key_and_misses_are_counted(tmp_path: Pa
     assert list(corpus.ids) == ["k3", "d"] and corpus.manifest.facts["deletions_not_found"] == 1
 
 
-def test_excluding_papers_makes_a_new_generation(library: Path, tmp_path: Path) -> None:
+def test_excluding_papers_makes_a_new_generation(library, tmp_path):
     corpus = import_papers([library], tmp_path / "base").corpus
     without = exclude_papers(corpus, np.array([1]), tmp_path / "without", why="a test")
     assert list(without.ids) == ["a", "c"] and without.cited.tolist() == [1]
@@ -125,7 +123,7 @@ def test_excluding_papers_makes_a_new_generation(library: Path, tmp_path: Path) 
     assert not (tmp_path / "none").exists()
 
 
-def test_a_synthetic_literature_stays_marked_as_synthetic(tmp_path: Path) -> None:
+def test_a_synthetic_literature_stays_marked_as_synthetic(tmp_path):
     corpus = synthesize(tmp_path / "synthetic", SyntheticOptions(papers=50))
     without = exclude_papers(corpus, np.array([1]), tmp_path / "without", why="a test")
     assert without.manifest.facts["made_up"] is True

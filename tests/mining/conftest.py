@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from citeweave import synthesize
+from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import build_graph
@@ -157,3 +158,9 @@ def write_samples(folder, names, corpus, *blocks, facts=None):
         for block in blocks:
             writer.append(block_from_lists(*block) if isinstance(block, tuple) else block)
         return writer.finish()
+
+
+def refused(message, call, *arguments, error=UserError, **options):
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

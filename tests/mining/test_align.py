@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import import_papers
-from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET
 from citeweave.corpus.text import sentence_texts
@@ -18,7 +18,7 @@ from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import mine_samples
 from citeweave.mining.samples import SampleNames, Samples, block_from_lists
 
-from .conftest import write_jsonl, write_samples
+from .conftest import refused, write_jsonl, write_samples
 
 NEAR = SampleNames(rules=("near",))
 CONTEXTS, ABSTRACTS = AlignmentOptions("contexts"), AlignmentOptions("abstracts")
@@ -108,15 +108,13 @@ def test_all_other_columns_stay_and_other_inputs_are_refused(corpus, samples, tm
     assert again.alignment is not None and (again.alignment.contexts == -1).all()
     other = write_samples(tmp_path / "other", NEAR, "another", ([0], [[1]], [[2]]))
     for wrong, message in ((other, "mined from another corpus"), (samples, "made from other inputs")):
-        with pytest.raises(UserError, match=message):
-            align_samples(corpus, wrong, Drawn(), tmp_path / "a", ABSTRACTS)
+        refused(message, align_samples, corpus, wrong, Drawn(), tmp_path / "a", ABSTRACTS)
     assert align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS, overwrite=True).alignment is not None
     np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
     with pytest.raises(ArtifactError):
         Samples.open(tmp_path / "a")
     for by, message in (("context", "Did you mean 'contexts'"), (3, r"alignment.by is 3; it must be a text")):
-        with pytest.raises(UserError, match=message):
-            alignment_options({"by": by})
+        refused(message, alignment_options, {"by": by})
 
 
 def test_an_interrupted_run_resumes(corpus, samples, tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.leakage import CorpusPapers, ListedPapers
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.signals import Signal, related
@@ -19,7 +18,7 @@ from citeweave.mining.collisions import triplet_keys
 from citeweave.mining.false_negatives import RELATIONS, find_same_works, relate_pairs, relation_bit
 from citeweave.mining.samples import SampleNames, block_from_lists
 
-from .conftest import pairs_of, papers_corpus, write_samples
+from .conftest import pairs_of, papers_corpus, refused, write_samples
 
 NAMES = SampleNames(rules=("near", "hard", "easy"), aspects=("background", "method"))
 
@@ -218,10 +217,8 @@ def test_inputs_of_another_corpus_are_refused(corpus, tmp_path):
         (write_samples(tmp_path / "o", NAMES, "another", ([1], [[2]], [[3]])), None, "mined from another corpus"),
         (written(tmp_path / "far", corpus, [(1, [2], [99_999], 0)]), None, "names rows that"),
     ):
-        with pytest.raises(UserError, match=message):
-            audit_samples(audited, corpus, graph=graph)
-    with pytest.raises(UserError, match="values 0"):
-        AuditOptions(values=0)
+        refused(message, audit_samples, audited, corpus, graph=graph)
+    refused("values 0", AuditOptions, values=0)
 
 
 def test_pictures_are_drawn(corpus, graph, vectors, tmp_path):

@@ -20,7 +20,7 @@ from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.mining.mining_data import PoolVectors
 from citeweave.vectors.topk import Band, nearest
 
-from .conftest import table_of
+from .conftest import refused, table_of
 
 SCINCL = {
     "positives": {"source": "neighbors", "count": 5, "band": 25},
@@ -193,12 +193,10 @@ def test_pools_that_are_too_small_are_refused(corpus):
         (100, {"positives": 0}, "0 positives"),
         (100, {"anchors": np.array([3])}, "none of the anchors has text"),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=message):
-            choose_bands(clusters(papers)[0], **options)
+        refused(message, choose_bands, clusters(papers)[0], **options)
     with pytest.raises(UserError, match="they are of none"):
         choose_bands_for_rules(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), MiningInputs())
-    with pytest.raises(UserError, match="max_share is 2"):
-        BandOptions(max_share=2)
+    refused("max_share is 2", BandOptions, max_share=2)
 
 
 def test_the_grid_reaches_both_ends():

@@ -25,7 +25,7 @@ from citeweave.mining.formats.convert import FORMATS, READERS, WRITERS, export_s
 from citeweave.mining.formats.triplet_rows import NAMES, OUTSIDE, TWICE, ExportOptions, known_rows, paired_samples
 from citeweave.mining.samples import SampleNames, block_from_lists
 
-from .conftest import papers_corpus, write_jsonl, write_samples
+from .conftest import papers_corpus, refused, write_jsonl, write_samples
 
 SHA = "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"
 IDS = ["s2:1", "s2:2", SHA, 'says "so", twice', "a,b", "é d", "s2:7", "8", "doi:10.1000/X", "ten", "eleven", "bare"]
@@ -130,8 +130,7 @@ def test_triplets_come_back_in_their_order(tmp_path_factory, corpus, name, group
     assert counts["records"]["triplets"]["kept"] == len(rows_of(samples))
     assert list(contents(tmp_path / "out")) == sorted(counts["files"])
     if not wanted:
-        with pytest.raises(EmptyResultError, match=TWICE):
-            import_samples(tmp_path / "out", corpus, tmp_path / "back")
+        refused(TWICE, import_samples, tmp_path / "out", corpus, tmp_path / "back", error=EmptyResultError)
         return
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
     assert rows_of(back) == wanted
@@ -239,8 +238,7 @@ def test_specter_gives_back_positives_and_hard_negatives(tmp_path_factory, corpu
     wanted = {anchor: (ups, negatives[anchor] - ups) for anchor, ups in positives.items() if ups}
     export = partial(export_samples, samples_of(tmp_path / "s", corpus, groups), corpus, tmp_path / "out", to="specter")
     if not wanted:
-        with pytest.raises(EmptyResultError, match="no positive"):
-            export()
+        refused("no positive", export, error=EmptyResultError)
         return
     check_account(export())
     back = import_samples([tmp_path / "out/data.json", tmp_path / "out/train.txt"], corpus, tmp_path / "back")
@@ -389,8 +387,7 @@ def test_files_that_are_no_samples_are_refused_by_name(tmp_path, corpus, samples
     assert import_samples(out, corpus, into).manifest.made == first.manifest.made, "the same is not imported twice"
     triples = (out / "train_triples.csv").read_text().splitlines()
     (out / "train_triples.csv").write_text("\n".join(triples[:3]))
-    with pytest.raises(UserError, match="--overwrite"):
-        import_samples(out, corpus, into)
+    refused("--overwrite", import_samples, out, corpus, into)
     assert len(rows_of(import_samples(out, corpus, into, overwrite=True))) == 2
     export("scirepeval")
     back = import_samples(out, corpus, tmp_path / "back", format="scirepeval")
@@ -416,15 +413,13 @@ def test_existing_files_are_refused_or_all_replaced(tmp_path, export):
     out = tmp_path / "out"
     export("specter", val=0.5)
     before = contents(out)
-    with pytest.raises(UserError, match="already holds data.json, .*--overwrite"):
-        export("specter")
+    refused("already holds data.json, .*--overwrite", export, "specter")
     assert contents(out) == before
     (out / "mine.txt").write_text("stays")
     export("specter", overwrite=True)
     assert list(contents(out)) == ["data.json", "metadata.json", "mine.txt", "train.txt"]
     for name, message in (("samples", "artifact of citeweave"), ("out/mine.txt", "is a file")):
-        with pytest.raises(UserError, match=message):
-            export("scincl", name)
+        refused(message, export, "scincl", name)
 
 
 def test_wrong_options_and_other_samples_are_refused_and_leave_nothing(tmp_path, corpus, export):
@@ -443,8 +438,7 @@ def test_wrong_options_and_other_samples_are_refused_and_leave_nothing(tmp_path,
         *(("specter", options, None) for options in wrong),
     ):
         for folder in ("old", "new"):
-            with pytest.raises(ArtifactError if "samples" in options else UserError, match=message):
-                export(to, folder, **options)
+            refused(message, export, to, folder, **options, error=ArtifactError if "samples" in options else UserError)
     assert contents(tmp_path / "old") == {} and not (tmp_path / "new").exists()
     assert set(FORMATS) == set(READERS) == set(WRITERS)
 

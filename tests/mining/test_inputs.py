@@ -16,7 +16,7 @@ from citeweave.mining.inputs import IntentSource, check_intents, graph_inputs, p
 from citeweave.mining.mine import MiningInputs
 from citeweave.pipeline.recipe import load_recipe
 
-from .conftest import table_of, write_jsonl
+from .conftest import refused, table_of, write_jsonl
 
 
 def test_a_graph_without_vectors_of_intents_is_refused(corpus, tmp_path):
@@ -51,10 +51,8 @@ def test_intents_of_an_overlay_are_matched_by_ids(corpus, graph, tmp_path):
     ):
         pairs = zip(found.sources().tolist(), found.cited.targets.tolist(), strict=True)
         assert [wanted[own.ids[a], own.ids[b]] for a, b in pairs] == found.intents.tolist()
-    with pytest.raises(UserError, match="an overlay fits only the corpus it was made from"):
-        IntentSource(overlay).annotate(smaller, fewer)
-    with pytest.raises(UserError, match="--intents nowhere: there is no such folder.*citeweave annotate"):
-        IntentSource("nowhere")
+    refused("an overlay fits only the corpus it was made from", IntentSource(overlay).annotate, smaller, fewer)
+    refused("--intents nowhere: there is no such folder.*citeweave annotate", IntentSource, "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +78,7 @@ def test_missing_intents_are_named(recipe, intents, contexts, message, tmp_path)
         write_jsonl(folder / "contexts.jsonl", rows)
     corpus = import_papers(folder, tmp_path / "corpus").corpus
     inputs = module.annotate_inputs(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
-    with pytest.raises(UserError, match=message):
-        check_intents(inputs, parse_rules(table_of(recipe)), corpus)
+    refused(message, check_intents, inputs, parse_rules(table_of(recipe)), corpus)
     check_intents(inputs, parse_rules(table_of("sciaspect_relations")), corpus)
 
 
@@ -93,5 +90,4 @@ def test_ids_are_read_from_a_file(corpus, tmp_path):
         assert read_rows(tmp_path / name, corpus, "--pool").tolist() == [3, 5, 7]
     (tmp_path / "other.txt").write_text("nobody\n")
     for name, message in (("other", "other.txt: none of its 1 ids is in"), ("missing", "missing.txt does not exist")):
-        with pytest.raises(UserError, match=f"--pool .*{message}"):
-            read_rows(tmp_path / f"{name}.txt", corpus, "--pool")
+        refused(f"--pool .*{message}", read_rows, tmp_path / f"{name}.txt", corpus, "--pool")

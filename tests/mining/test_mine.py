@@ -19,7 +19,7 @@ from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 from ..conftest import Told, content
-from .conftest import pairs_of, papers_corpus, table_of, with_text
+from .conftest import pairs_of, papers_corpus, refused, table_of, with_text
 
 SMALL = {
     "scincl": ["mining.negatives.hard.band=200"],
@@ -147,8 +147,7 @@ def test_an_executor_mines_the_same(corpus, graph, vectors, mine, tmp_path, monk
 def test_only_blocks_that_are_missing_are_mined(mine, stop_mining, tmp_path, monkeypatch):
     monkeypatch.setattr(mining, "BLOCK_ANCHORS", 90)
     whole = mine("specter", name="whole")
-    with pytest.raises(ShardError, match=r"mining: 2 of .* \(1, 4; .*MemoryError"):
-        mine("specter", executor=Told(failing=(1, 4)))
+    refused(r"mining: 2 of .* \(1, 4; .*MemoryError", mine, "specter", executor=Told(failing=(1, 4)), error=ShardError)
     assert not (tmp_path / "samples").exists()
     again = Told()
     assert mine("specter", executor=again).hash == whole.hash
@@ -166,8 +165,7 @@ def test_only_blocks_that_are_missing_are_mined(mine, stop_mining, tmp_path, mon
 def test_an_executor_refuses_other_inputs(corpus, graph, mine):
     held = graph_from_edges(graph.sources(), graph.cited.targets, graph.nodes)
     executor = Told()
-    with pytest.raises(UserError, match="exists only in memory"):
-        mine("specter", inputs=MiningInputs(graph=held), executor=executor)
+    refused("exists only in memory", mine, "specter", inputs=MiningInputs(graph=held), executor=executor)
     mine("specter", inputs=MiningInputs(graph=graph), executor=executor)
     given = executor.works[0].arguments
     for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
@@ -218,8 +216,7 @@ def test_other_intents_or_edges_are_another_run(corpus, graph, mine):
         ({"positives": CITED}, *in_memory),
     ):
         mine(rules, inputs=MiningInputs(graph=first), name=str(first.edges))
-        with pytest.raises(UserError, match="made from other inputs"):
-            mine(rules, inputs=MiningInputs(graph=second), name=str(first.edges))
+        refused("made from other inputs", mine, rules, inputs=MiningInputs(graph=second), name=str(first.edges))
 
 
 def test_inputs_that_do_not_fit_are_refused(corpus, mine, tmp_path):
@@ -233,17 +230,13 @@ def test_inputs_that_do_not_fit_are_refused(corpus, mine, tmp_path):
         ("specter", {"graph": other}, UserError, "of another corpus"),
         ("specter", {"graph": empty}, EmptyResultError, "no sample could be made .*no positive"),
     ):
-        with pytest.raises(error, match=message):
-            mine(rules, inputs=MiningInputs(**given))
-    with pytest.raises(UserError, match="band ends at rank 4,000, but the pool has .* --bands auto"):
-        mine("scincl")
+        refused(message, mine, rules, inputs=MiningInputs(**given), error=error)
+    refused("band ends at rank 4,000, but the pool has .* --bands auto", mine, "scincl")
     for band in (24, "[10, 40]", 25):
-        with pytest.raises(UserError, match="negatives must lie beyond positives"):
-            mine("scincl", f"mining.negatives.hard.band={band}")
+        refused("negatives must lie beyond positives", mine, "scincl", f"mining.negatives.hard.band={band}")
     assert not (tmp_path / "samples").exists()
     for options, message in (({"workers": -2}, "--workers is -2"), ({"device": "gpu"}, "--device is 'gpu'")):
-        with pytest.raises(UserError, match=message):
-            MiningOptions(**options)
+        refused(message, MiningOptions, **options)
 
 
 def test_a_rule_may_do_without_citing_sentences(mine, tmp_path):

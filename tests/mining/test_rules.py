@@ -2,10 +2,11 @@
 
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.rules import Rule
 from citeweave.pipeline.recipe import load_recipe
+
+from .conftest import refused
 
 GOOD = {"source": "cited", "count": 5}
 NEIGHBORS, SIMILAR, SHARES = ({"source": source, "count": 5} for source in ("neighbors", "similar", "shares"))
@@ -73,8 +74,7 @@ TASK = {"tasks": {"x": {"positives": GOOD}}}
     ],
 )
 def test_wrong_rules_are_named(table, message):
-    with pytest.raises(UserError, match=message):
-        parse_rules(table)
+    refused(message, parse_rules, table)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,7 @@ def test_bands_are_ranks_or_shares_that_hold_enough(band, count, pool, expected)
     if expected is not None:
         assert Rule("r", "neighbors", count, band=band).ranks(pool) == expected
     else:
-        with pytest.raises(UserError, match="rule 'r': band"):
-            Rule("r", "neighbors", count, band=band).ranks(pool)
+        refused("rule 'r': band", lambda: Rule("r", "neighbors", count, band=band).ranks(pool))
 
 
 def test_overrides_and_their_errors():
@@ -109,5 +108,4 @@ def test_overrides_and_their_errors():
         ("scinkl", [], "the recipe is 'scinkl'.*Did you mean 'scincl'"),
         ("nowhere/my.toml", [], "does not exist"),
     ):
-        with pytest.raises(UserError, match=message):
-            load_recipe(name, overrides)
+        refused(message, load_recipe, name, overrides)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples, take_samples
 
-from .conftest import write_samples
+from .conftest import refused, write_samples
 
 NAMES = SampleNames(rules=("near", "far"), aspects=("", "method"))
 LISTS = [7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []]
@@ -25,8 +25,7 @@ def test_blocks_are_appended(tmp_path):
     assert np.isnan(samples.positives.scores).all()
     assert Samples.open(tmp_path / "s").names == NAMES
     samples.check_corpus("abc", Path("corpus"))
-    with pytest.raises(UserError, match="was mined from another corpus"):
-        samples.check_corpus("def", Path("corpus"))
+    refused("was mined from another corpus", samples.check_corpus, "def", Path("corpus"))
 
 
 def test_triplets_begin_the_shorter_list_anew(tmp_path):
@@ -56,10 +55,8 @@ def test_damage_is_noticed(as_large, tmp_path):
     data = bytearray(path.read_bytes())
     data[136:144] = (7).to_bytes(8, "little")
     path.write_bytes(bytes(data))
-    with pytest.raises(ArtifactError, match="do not fit together"):
-        Samples.open(tmp_path / "s")
+    refused("do not fit together", Samples.open, tmp_path / "s", error=ArtifactError)
     manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
     del manifest["facts"]["rules"], manifest["seal"]
     (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="does not describe samples"):
-        Samples.open(tmp_path / "s")
+    refused("does not describe samples", Samples.open, tmp_path / "s", error=ArtifactError)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import lines
 from citeweave.mining import mine as mining
 from citeweave.mining import shared_metadata
@@ -13,7 +12,7 @@ from citeweave.mining.draw import CandidateLists, empty_lists
 from citeweave.mining.mine import MiningInputs
 from citeweave.mining.shared_metadata import draw_sharing_papers, index_shared_values, normalize_name
 
-from .conftest import negatives_of, papers_corpus, table_of, with_text
+from .conftest import negatives_of, papers_corpus, refused, table_of, with_text
 
 TABLE = table_of("sciaspect_relations")
 
@@ -119,11 +118,9 @@ def test_a_relation_that_nobody_has(mine, tmp_path):
     given = {"corpus": papers_corpus(tmp_path, papers), "inputs": MiningInputs()}
     table = {**TABLE, "negatives": {}}
     message = "share by author, field, and no paper of .* has author or field; leave that out of mining.aspects"
-    with pytest.raises(UserError, match=message):
-        mine({**table, "aspects": ["author", "field"]}, **given)
+    refused(message, mine, {**table, "aspects": ["author", "field"]}, **given)
     some = mine(table, **given)
     assert np.bincount(some.aspects).tolist() == [5]
     assert some.manifest.facts["aspects_skipped"]["author"] == {"no positive": 5}
     for wrong in ({"every_aspect": True}, {"positives": {"source": "shares", "count": 1, "relation": "author"}}):
-        with pytest.raises(UserError, match="has author"):
-            mine({**table, **wrong}, **given, name="t")
+        refused("has author", mine, {**table, **wrong}, **given, name="t")

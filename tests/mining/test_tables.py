@@ -13,7 +13,7 @@ from citeweave.core.inputs import Source
 from citeweave.mining import tables
 from citeweave.mining.tables import build_table, read_members, read_table
 
-from .conftest import papers_corpus
+from .conftest import papers_corpus, refused
 
 SHA = "0" * 40
 
@@ -113,8 +113,7 @@ def test_nothing_usable_is_an_error(read):
         ("", InputError, "is empty"),
         ('{"a": {"b": {"count": 1}}', InputError, "is not one JSON object"),
     ):
-        with pytest.raises(error, match=message):
-            read(text)
+        refused(message, read, text, error=error)
 
 
 def test_real_counts_of_specter(specter_training):
@@ -181,5 +180,4 @@ def test_members_may_be_compressed_with_a_byte_order_mark_but_not_endless(tmp_pa
     monkeypatch.setattr(tables, "MAX_MEMBER", 5000)
     path = tmp_path / "data.json"
     path.write_text('{"a": "' + "x" * 3_000_000)
-    with pytest.raises(InputError, match="longer than"):
-        list(read_members(Source(path)))
+    refused("longer than", list, read_members(Source(path)), error=InputError)

@@ -2,10 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -41,10 +39,10 @@ class ReadRecords:
 
 
 @pytest.fixture
-def read_all(tmp_path: Path) -> Callable[..., ReadRecords]:
+def read_all(tmp_path):
     """Run a reader over a path, over text or bytes, or over a list of JSON records, one per line."""
 
-    def read(reader: ModuleType, content: Any, name: str = "file") -> ReadRecords:
+    def read(reader, content, name="file"):
         path = content if isinstance(content, Path) else tmp_path / name
         if isinstance(content, list):
             content = "\n".join(map(json.dumps, content))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from citeweave.core.errors import InputError
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import bibtex
 
@@ -122,17 +121,6 @@ def test_first_names_come_first(read_all):
     names = r"van der Berg, Jan and King, Jr., Martin L. AND {Agency, Space} and \'Etienne  Roux and {{A and B}}"
     authors = ("Jan van der Berg", "Martin L. King Jr.", "Agency, Space", "Étienne Roux", "A and B")
     assert read_all(bibtex, "@misc{a, title={T}, author={" + names + "}}").papers[0].authors == authors
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
-def test_encodings_are_recognized(read_all, encoding):
-    found = read_all(bibtex, "@misc{ü, title = {Über Bäume}}\r\n".encode(encoding))
-    assert [(p.id, p.title) for p in found.papers] == [("ü", "Über Bäume")]
-
-
-def test_another_format_is_refused(read_all):
-    with pytest.raises(InputError, match=r"made\.bib holds no BibTeX entry"):
-        read_all(bibtex, '{"title": "JSON"}', "made.bib")
 
 
 def test_macros_of_macros_do_not_fill_the_memory(read_all):

@@ -1,7 +1,5 @@
 """Rows of broken CSV files: none lost, in linear time and bounded memory."""
 
-from typing import Any
-
 import pytest
 
 from citeweave.core.progress import Tally
@@ -17,7 +15,7 @@ def read(lines: list[str]) -> tuple[list[list[str]], int]:
     return rows, sum(tally.counts["papers"].rejected.values())
 
 
-def test_rows_after_broken_ones_are_read() -> None:
+def test_rows_after_broken_ones_are_read():
     rows, rejected = read(['a,"open\n', 'b,"two\n', 'lines"\n', "c,d\n"])
     assert ["c", "d"] in rows and rejected >= 1
     # without a bound this takes hours: every line would be read again for every line before it
@@ -34,10 +32,10 @@ def test_rows_after_broken_ones_are_read() -> None:
     ],
     ids=["open", "one open, then pairs", "open and pairs", "three"],
 )
-def test_lines_with_broken_quotes_are_read_a_few_times_only(lines: list[str], monkeypatch: Any) -> None:
+def test_lines_with_broken_quotes_are_read_a_few_times_only(lines, monkeypatch):
     requests, take = 0, edge_tables._CsvLines.__next__
 
-    def counted(self: edge_tables._CsvLines) -> str:
+    def counted(self):
         nonlocal requests
         requests += 1
         return str(take(self))
@@ -47,11 +45,11 @@ def test_lines_with_broken_quotes_are_read_a_few_times_only(lines: list[str], mo
     assert requests <= 4 * 3000 + 10
 
 
-def test_a_row_that_never_ends_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_never_ends_is_not_kept_in_memory(monkeypatch):
     class RejectedError(Exception):
         """Stops a reader at the first row that it rejects."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise RejectedError
 
     monkeypatch.setattr(edge_tables, "MAX_ROW", 10_000)

@@ -20,6 +20,8 @@ from citeweave.corpus.paper import Citation, CitationBlock, Intent, NumberedCita
 from citeweave.corpus.readers import edges, guess_format
 from citeweave.corpus.readers.edge_tables import EdgeColumns, _read_rows, scan_edges
 
+from ..conftest import refused
+
 KEEP = ImportOptions(outside="keep")
 
 
@@ -56,7 +58,7 @@ def pairs_of(corpus: Corpus) -> set[tuple[str, str]]:
     return {(ids[a], ids[b]) for a, b in zip(corpus.citing.tolist(), corpus.cited.tolist(), strict=True)}
 
 
-def test_numbers_are_read_with_strengths_and_intents(tmp_path: Path) -> None:
+def test_numbers_are_read_with_strengths_and_intents(tmp_path):
     cited, intents = pa.array([9, 9, 9, None, 1], pa.uint64()), [["background", "methodology"], None, [], [], []]
     columns = {"Citing": [1, 2, None, 4, -5], "cited": cited, "count": [2, 1, 1, 1, 1], "intents": intents}
     path = parquet(tmp_path / "a.parquet", **columns)
@@ -80,7 +82,7 @@ def test_numbers_are_read_with_strengths_and_intents(tmp_path: Path) -> None:
         ({"citing": [1], "cited": [2], "intents": ["uses; result"]}, {("1", "2", int(Intent.USES | Intent.RESULT))}),
     ],
 )
-def test_names_and_types_of_columns_are_understood(tmp_path: Path, columns: dict[str, Any], expected: set[Any]) -> None:
+def test_names_and_types_of_columns_are_understood(tmp_path, columns, expected):
     found, _ = found_in(parquet(tmp_path / "a.parquet", **columns))
     assert found == {(*row, *(0,) * (3 - len(row)), 1.0) for row in expected}
 
@@ -95,21 +97,19 @@ def test_names_and_types_of_columns_are_understood(tmp_path: Path, columns: dict
         ({"id": [10], "name": ["Ada"]}, r"columns id \(int64\), name \(string\)"),
     ],
 )
-def test_wrong_columns_are_named(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        found_in(parquet(tmp_path / "a.parquet", **columns))
+def test_wrong_columns_are_named(tmp_path, columns, message):
+    refused(message, found_in, parquet(tmp_path / "a.parquet", **columns), error=InputError)
 
 
-def test_damaged_files_and_utf_16_are_refused(tmp_path: Path) -> None:
+def test_damaged_files_and_utf_16_are_refused(tmp_path):
     path = parquet(tmp_path / "a.parquet", citing=list(range(1000)), cited=list(range(1000)))
     path.write_bytes(path.read_bytes()[:-100])
     (tmp_path / "a.tsv").write_bytes("1\t2\n3\t4\n".encode("utf-16"))
     for name, message in (("a.parquet", r"a\.parquet is damaged"), ("a.tsv", r"a\.tsv is a table in UTF-16")):
-        with pytest.raises(InputError, match=message):
-            found_in(tmp_path / name)
+        refused(message, found_in, tmp_path / name, error=InputError)
 
 
-def test_papers_may_have_only_an_id_and_a_year(tmp_path: Path) -> None:
+def test_papers_may_have_only_an_id_and_a_year(tmp_path):
     path = parquet(tmp_path / "p.parquet", id=[5, None, 7], year=[1999, 2000, None])
     tally = Tally()
     (block,) = edges.read(Source(path), tally)
@@ -128,7 +128,7 @@ ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=8)
 
 @given(rows=ROWS, last=st.sampled_from(["", "\n", "\r\n"]))
 @settings(max_examples=200)
-def test_the_compiled_scan_equals_the_ordinary_reader(rows: list[list[str]], last: str) -> None:
+def test_the_compiled_scan_equals_the_ordinary_reader(rows, last):
     block = ("\n".join("\t".join(row) for row in rows) + last).encode()
     found = scan_edges(block, EdgeColumns(), b"\t")
     taken = [block[a : b + 1] for a, b, read in zip(found.starts, found.ends, found.read, strict=True) if read]
@@ -138,7 +138,7 @@ def test_the_compiled_scan_equals_the_ordinary_reader(rows: list[list[str]], las
     assert all(found.read[i] for i, row in enumerate(rows[:-1]) if row[:2] == ["7", "12345"] and len(row) == 2)
 
 
-def test_shards_of_all_kinds_are_one_corpus(tmp_path: Path) -> None:
+def test_shards_of_all_kinds_are_one_corpus(tmp_path):
     """The same citations as numbers, as a table and as texts; compared with a set in memory."""
     draw = np.random.default_rng(3)
     citing, cited = draw.integers(0, 300, (2, 4000))
@@ -157,7 +157,7 @@ def test_shards_of_all_kinds_are_one_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", [400, 2**40])
-def test_little_memory_changes_nothing(tmp_path: Path, top: int) -> None:
+def test_little_memory_changes_nothing(tmp_path, top):
     """Through files and in memory, with a table of numbers and without one: the same bytes."""
     draw = np.random.default_rng(4)
     ends = draw.integers(0, 400, (2, 200_000)) * (top // 400)
@@ -169,7 +169,7 @@ def test_little_memory_changes_nothing(tmp_path: Path, top: int) -> None:
     assert list(small.ids) == [str(number) for number in np.unique(ends)]
 
 
-def test_described_papers_come_first_and_years_stay(tmp_path: Path) -> None:
+def test_described_papers_come_first_and_years_stay(tmp_path):
     parquet(tmp_path / "papers.parquet", id=[7, 5], year=[2001, 2002])
     parquet(tmp_path / "cites.parquet", citing=[7, 3], cited=[3, 5])
     paths = [tmp_path / "papers.parquet", tmp_path / "cites.parquet"]
@@ -180,14 +180,13 @@ def test_described_papers_come_first_and_years_stay(tmp_path: Path) -> None:
     assert list(dropped.ids) == ["7", "5"] and dropped.references_outside("citing").tolist() == [0]
 
 
-def test_an_interrupted_import_resumes(tmp_path: Path) -> None:
+def test_an_interrupted_import_resumes(tmp_path):
     good = parquet(tmp_path / "a.parquet", citing=[1, 2], cited=[2, 3])
     bad = parquet(tmp_path / "b.parquet", citing=[3], cited=[4])
     complete, written = bad.read_bytes(), set()
     for _ in range(2):
         bad.write_bytes(complete[:-20])
-        with pytest.raises(InputError, match="damaged"):
-            import_papers([good, bad], tmp_path / "corpus", KEEP)
+        refused("damaged", import_papers, [good, bad], tmp_path / "corpus", KEEP, error=InputError)
         (part,) = work_folder(tmp_path / "corpus").glob("kept/parts/*/part.json")
         written.add(part.stat().st_mtime_ns)
     assert len(written) == 1
@@ -208,9 +207,7 @@ def test_an_interrupted_import_resumes(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf# made by hand\nciting\tcited\n1\t2\n", {("1", "2")}, 1),
     ],
 )
-def test_headers_and_comments_above_tables_are_understood(
-    tmp_path: Path, text: bytes, expected: set[Any], noted: int
-) -> None:
+def test_headers_and_comments_above_tables_are_understood(tmp_path, text, expected, noted):
     (tmp_path / "a.tsv").write_bytes(text)
     assert guess_format(Source(tmp_path / "a.tsv")) == "plain"
     corpus = import_papers(tmp_path / "a.tsv", tmp_path / "c", KEEP).corpus
@@ -218,7 +215,7 @@ def test_headers_and_comments_above_tables_are_understood(
     assert sum(corpus.manifest.facts["notes"].values()) == noted
 
 
-def test_tables_of_papers_are_told_from_other_tables(tmp_path: Path) -> None:
+def test_tables_of_papers_are_told_from_other_tables(tmp_path):
     parquet(tmp_path / "authors.parquet", id=[10], name=["Ada"])
     parquet(tmp_path / "papers.parquet", id=["a", "b"], references=[["b"], None], venue=["X", "Y"])
     parquet(tmp_path / "years.parquet", id=["c"], year=[1999], pages=[3], __index_level_0__=[0])
@@ -228,7 +225,7 @@ def test_tables_of_papers_are_told_from_other_tables(tmp_path: Path) -> None:
     assert imported.corpus.manifest.facts["notes"] == {"column 'pages' of papers is not read": 1}
 
 
-def test_a_large_row_group_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_row_group_is_read_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(edges, "_ROWS", 1 << 14)
     monkeypatch.setattr(edges, "_BUFFER", 1 << 18)
     numbers = np.random.default_rng(0).integers(0, 2**40, 1_000_000)

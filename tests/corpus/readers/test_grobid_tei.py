@@ -69,9 +69,3 @@ def test_an_empty_header_takes_its_references_with_it(read_all):
     assert found.papers == found.citations == found.contexts == []
     assert found.rejected("papers") == {"no title and no abstract": 1}
     assert found.rejected("citations") == {"citing paper rejected": 3}
-
-
-def test_a_real_citing_sentence_is_read(read_all, shared):
-    context = read_all(grobid_tei, shared / "samples/grobid_tei/N18-3011.tei.xml").contexts[0]
-    assert context.section == "Introduction"
-    assert "(e.g., Wu et al., 2014), researchers remain unable" in context.text

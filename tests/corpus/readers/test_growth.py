@@ -98,7 +98,7 @@ def work_of(reader: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_four_times_the_file_is_four_times_the_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_times_the_file_is_four_times_the_work(name, tmp_path, monkeypatch):
     reader, make = SHAPES[name]
     work = []
     for size in (SMALL, 4 * SMALL):
@@ -110,12 +110,12 @@ def test_four_times_the_file_is_four_times_the_work(name: str, tmp_path: Path, m
     assert more_calls <= 4.4 * calls + 1000 and more_characters <= 4.4 * characters + 1000
 
 
-def test_lines_that_cite_nothing_cost_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_cite_nothing_cost_no_objects(tmp_path, monkeypatch):
     """An object for every line made the collector of garbage look at all of them again and again."""
     made = 0
 
     class Counted(s2orc._Span):
-        def __init__(self, *arguments: Any) -> None:
+        def __init__(self, *arguments):
             nonlocal made
             made += 1
             super().__init__(*arguments)
@@ -142,7 +142,7 @@ OPENINGS = {
 
 
 @pytest.mark.parametrize(("reader", "unit"), [*((bibtex, unit) for unit in BIBTEX), *((ris, unit) for unit in RIS)])
-def test_one_piece_repeated_takes_no_quadratic_time(reader: ModuleType, unit: str, tmp_path: Path) -> None:
+def test_one_piece_repeated_takes_no_quadratic_time(reader, unit, tmp_path):
     for opening in OPENINGS[reader]:
         (tmp_path / "file").write_text(opening + unit * (500_000 // len(unit)))
         begin = time.process_time()

@@ -96,17 +96,3 @@ def test_a_set_of_papers_without_ids_takes_the_file_name(read_all):
     found = read_all(jats, f"<pmc-articleset>{article}{article}<article/></pmc-articleset>", "my set.xml")
     assert [(p.id, p.local_id) for p in found.papers] == [("jats:my_set", True), ("jats:my_set#2", True)]
     assert found.rejected("papers") == {"no title and no abstract": 1}
-
-
-def test_deeply_nested_elements_are_read(read_all):
-    deep = "<sec><p>" * 20000 + "</p></sec>" * 20000
-    assert len(read_all(jats, f"{FRONT}<body>{deep}</body></article>").papers) == 1
-
-
-def test_real_citing_sentences_are_read(read_all, shared):
-    elife = read_all(jats, shared / "samples/jats/elife-12916-v2.xml").contexts
-    assert elife[0].text.startswith("The midbrain and cerebral association cortex (Stein and Stanford, 2008)")
-    assert elife[0].section == "Introduction" and len(elife[0].cited) == 5
-    assert not any("decision letter" in context.text.lower() for context in elife)
-    central = read_all(jats, shared / "samples/jats/pmc_1472-6831-8-11.nxml").contexts
-    assert len(next(context for context in central if "[7-12]" in context.text).cited) == 6

@@ -91,13 +91,3 @@ def test_responses_one_per_line_may_hold_errors_and_nulls(read_all):
     assert [p.title for p in found.papers] == ["Found", "Of a batch"]
     counts = {"not a JSON object": 1, "error response of the API": 1, "not valid JSON": 1}
     assert found.rejected("papers") == {"id not found at the source": 2, **counts}
-
-
-def test_a_real_page_with_a_known_citing_paper_is_read(shared, read_all):
-    page = (shared / "samples/s2_graph_api/paper_references_contexts.json").read_bytes()
-    found = read_all(reader, page, f"{A}.json")
-    contexts = sum(len(entry["contexts"]) for entry in json.loads(page)["data"])
-    assert (len(found.citations), len(found.contexts)) == (35, contexts)
-    text = "Other VAElike approaches exist [12, 22] but are less closely related to our method."
-    cited = ("s2sha:018300f5f0e679cee5241d9c69c8d88e00e8bf31",)
-    assert found.contexts[0] == Context(f"s2sha:{A}", text, cited, intents=Intent.RESULT)

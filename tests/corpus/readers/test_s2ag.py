@@ -88,7 +88,7 @@ def citations_of(path: Path) -> Read:
     return spelled_out(s2ag.read(Source(path), tally), tally)
 
 
-def test_citations_have_contexts_and_intents_and_a_bad_line_costs_only_itself(tmp_path: Path) -> None:
+def test_citations_have_contexts_and_intents_and_a_bad_line_costs_only_itself(tmp_path):
     path, tail = tmp_path / "citations.jsonl", '{"citingcorpusid": 1, "cited\n\nnull\n'
     path.write_text(CITATIONS + tail)
     citations, contexts, rejected = citations_of(path)
@@ -186,7 +186,7 @@ PAIR = b'{"citingcorpusid":1,"citedcorpusid":2'
 @example(lines=[PAIR + b',"intents":["baXXXXXXXd"]}'], ends=True)
 @example(lines=[PAIR + b',"\\u0063itingcorpusid":3}'], ends=True)
 @example(lines=[PAIR + b',"contexts":["\\u009b \\u0085x"]}'], ends=False)
-def test_the_compiled_scan_equals_the_ordinary_reader(tmp_path: Path, lines: list[bytes], ends: bool) -> None:
+def test_the_compiled_scan_equals_the_ordinary_reader(tmp_path, lines, ends):
     block = b"\n".join(lines) + b"\n" * ends
     try:
         block.decode()
@@ -199,16 +199,9 @@ def test_the_compiled_scan_equals_the_ordinary_reader(tmp_path: Path, lines: lis
     assert in_order(citations_of(tmp_path / "citations.jsonl")) == expected
 
 
-def test_the_compiled_scan_takes_usual_lines() -> None:
+def test_the_compiled_scan_takes_usual_lines():
     usual = {"citingcorpusid": 1, "citedcorpusid": "2", "isinfluential": True, "contexts": ["Nets é hold."]}
     lines = [json.dumps({**usual, "intents": [intent]}).encode() for intent in ("background", "methodology", "result")]
     (citations, contexts, _), taken = scanned(b"\n".join(lines))
     assert taken == 3 and {context.text for context in contexts} == {"Nets é hold."}
     assert {citation.intents for citation in citations} == {Intent.BACKGROUND, Intent.METHOD, Intent.RESULT}
-
-
-def test_influential_citations_of_a_real_sample_are_read(shared):
-    path = shared / "samples/s2ag_bulk/citations-sample.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    influential = [record["isinfluential"] for record in records if record["citedcorpusid"]]
-    assert [citation.influential for citation in citations_of(path)[0]] == influential

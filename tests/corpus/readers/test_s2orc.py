@@ -137,10 +137,3 @@ def test_annotations_of_any_shape_are_read_or_counted(tmp_path, value):
     (tmp_path / "any.jsonl").write_text(json.dumps(record))
     for one in s2orc.read(Source(tmp_path / "any.jsonl"), Tally()):
         assert isinstance(one, Paper | Citation | Context)
-
-
-def test_a_real_citing_sentence_is_read(shared, read_all):
-    contexts = read_all(s2orc, shared / "samples/s2ag_bulk/s2orc-sample.jsonl").contexts
-    context = next(one for one in contexts if one.text.startswith("These axioms have been crucial"))
-    assert context.section == "Introduction"
-    assert context.cited == ("s2:154395581", "s2:153646177", "s2:154941881", "s2:14004491", "s2:226079519")

@@ -50,10 +50,3 @@ def test_a_parse_is_read_with_its_citing_sentences(read_all):
     assert found.citations == [Citation("s2:5", "s2:9", strength=2.0), Citation("s2:5", by_title)]
     assert found.rejected("citations") == {"reference without usable id": 1}
     assert found.notes == {"citation mark outside its paragraph": 1}
-
-
-def test_a_real_superscript_belongs_to_the_sentence_before_it(shared, read_all):
-    found = read_all(reader, shared / "samples/s2orc_20200705/pdf_parse_94551546.json")
-    texts = {c.text: c for c in found.contexts}
-    start = "The application of traditional viral vectors has been a challenge because of their toxicity, "
-    assert texts[start + "immunogenicity and low capability for scaling up. 2"].cited == ("s2:4683185",)

@@ -71,11 +71,3 @@ def test_old_ids_are_read_and_unusable_records_counted(read_all):
     assert [p.id for p in found.papers] == ["arxiv:hep-th/9901001", "arxiv:math.ag/0601001", "arxiv:2105.00001"]
     assert found.rejected("papers") == {"no title and no abstract": 1, "no arXiv id": 1}
     assert found.citations == [Citation("arxiv:2105.00002", "doi:10.1000/one")]
-
-
-def test_real_citing_sentences_are_read(shared, read_all):
-    contexts = read_all(reader, shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").contexts
-    text = "Thirty years ago it was pointed out in our paper [CIT] that these observations have nothing to do with "
-    cited = ("arxiv:hep-ph/9204236",)
-    assert contexts[1] == Context("arxiv:2212.11825", text + "deconfinement.", cited, "Introduction")
-    assert not any("{{" in context.text for context in contexts)

@@ -9,6 +9,8 @@ from citeweave.core.inputs import FileHead, Source
 from citeweave.corpus.readers import xml_records
 from citeweave.corpus.readers.xml_records import element_text, outermost_elements, root_name
 
+from ..conftest import refused
+
 
 def records(tmp_path, content: bytes):
     (tmp_path / "set.xml").write_bytes(content)
@@ -74,8 +76,7 @@ def test_a_record_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(xml_records, "MAX_RECORD", 100_000)
     small = b"<paper>" + b"x" * 60_000 + b"</paper>"
     assert titles(tmp_path, b"<set>" + small * 5 + b"</set>") == [""] * 5
-    with pytest.raises(InputError, match="larger than"):
-        titles(tmp_path, b"<set><paper>" + b"x" * 300_000 + b"</paper></set>")
+    refused("larger than", titles, tmp_path, b"<set><paper>" + b"x" * 300_000 + b"</paper></set>", error=InputError)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +97,7 @@ def test_a_record_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
 )
 def test_what_grows_inside_the_parser_is_refused(tmp_path, declared, inside, problem):
     head = b"<!DOCTYPE set [" + declared + b"]>" if declared else b""
-    with pytest.raises(InputError, match=problem):
-        titles(tmp_path, head + b"<set><paper>" + inside + b"</paper></set>")
+    refused(problem, titles, tmp_path, head + b"<set><paper>" + inside + b"</paper></set>", error=InputError)
 
 
 def test_a_long_namespace_takes_no_memory(tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -105,14 +105,14 @@ class ScriptedServer:
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
+def server():
     running = ScriptedServer()
     yield running
     running.close()
 
 
 @pytest.fixture(autouse=True)
-def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_environment(monkeypatch):
     """Keys and proxies of whoever runs the tests stay out of them."""
     names = ("OPENALEX_API_KEY", "S2_API_KEY", "CITEWEAVE_OPENALEX_URL", "CITEWEAVE_S2_URL")
     for name in (*names, "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):

@@ -1,10 +1,9 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.corpus.corpus import STUB, Corpus
+from citeweave.corpus.corpus import STUB
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.services.client import Client, HttpOptions
 from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, incomplete_rows, join_fetched
@@ -23,7 +22,7 @@ BIB = """
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Corpus:
+def library(tmp_path):
     (tmp_path / "my.bib").write_text(BIB)
     return import_papers(tmp_path / "my.bib", tmp_path / "corpus").corpus
 
@@ -60,7 +59,7 @@ def openalex_answers(server: Any, works: list[Any]) -> Any:
     return answer
 
 
-def test_openalex_fills_a_library(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_openalex_fills_a_library(server, library, tmp_path):
     assert len(incomplete_rows(library)) == 7
     server.answer = openalex_answers(server, records(server.work))
     service = OpenAlex(Client(server.openalex(), tmp_path / "cache", pause=lambda seconds: None))
@@ -82,7 +81,7 @@ def test_openalex_fills_a_library(server: Any, library: Corpus, tmp_path: Path) 
     assert again == report and len(server.requests) == service.client.requests  # all out of the cache
 
 
-def test_only_ids_and_titles_are_sent(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_only_ids_and_titles_are_sent(server, library, tmp_path):
     enrich_library(library, OpenAlex(Client(server.openalex(), pause=lambda seconds: None)), tmp_path / "fetched")
     assert {frozenset(request.query) for request in server.requests} == {
         frozenset({"filter", "select", "per_page", "cursor"})
@@ -92,7 +91,7 @@ def test_only_ids_and_titles_are_sent(server: Any, library: Corpus, tmp_path: Pa
     assert not any(title.endswith(":moths") for title in titles)
 
 
-def test_semantic_scholar_fills_a_library(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_semantic_scholar_fills_a_library(server, library, tmp_path):
     papers = records(server.paper)
     papers[1]["externalIds"] = {"ArXiv": "2001.00001"}
 
@@ -102,7 +101,7 @@ def test_semantic_scholar_fills_a_library(server: Any, library: Corpus, tmp_path
     known["ARXIV:2001.00001"] = papers[1]
     review = {"data": [{"contexts": [], "citingPaper": server.paper(90, "A review of insects and lamps", 2022)}]}
 
-    def answer(request: Any) -> Any:
+    def answer(request):
         if request.path == "/paper/batch":
             return server.reply([known.get(id) for id in request.body["ids"]])
         if request.path == "/paper/search/match":
@@ -118,7 +117,7 @@ def test_semantic_scholar_fills_a_library(server: Any, library: Corpus, tmp_path
     assert len(richer) == 8 and richer.abstracts[richer.row("title")] == "Lamps kill."
 
 
-def test_a_stop_keeps_what_was_received(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_a_stop_keeps_what_was_received(server, library, tmp_path):
     answers = openalex_answers(server, records(server.work))
     stop = server.reply({}, 429, {"X-RateLimit-Remaining": "0"})
     server.answer = lambda request: stop if request.query["filter"].startswith("title") else answers(request)
@@ -127,7 +126,7 @@ def test_a_stop_keeps_what_was_received(server: Any, library: Corpus, tmp_path: 
     assert (tmp_path / "fetched" / "openalex_papers.jsonl").read_text().count("\n") == 2
 
 
-def test_requests_stay_within_their_limits(server: Any, library: Corpus, tmp_path: Path) -> None:
+def test_requests_stay_within_their_limits(server, library, tmp_path):
     service = OpenAlex(Client(server.openalex(), options=HttpOptions(tries=1)))
     enrich_library(library, service, tmp_path / "fetched", EnrichOptions(titles=1, citing=0, lacking=0))
     assert sum(request.query["filter"].startswith("title") for request in server.requests) == 1

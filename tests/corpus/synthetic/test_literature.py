@@ -23,7 +23,7 @@ OPTIONS = SyntheticOptions(papers=1500, seed=3)
 
 
 @pytest.fixture(scope="module")
-def complete() -> LiteratureBlock:
+def complete():
     return make_block(OPTIONS, 0, OPTIONS.papers)
 
 
@@ -45,7 +45,7 @@ def columns(value: object) -> dict[str, list[object]]:
     return found
 
 
-def test_same_seed_same_literature_other_seed_another(complete: LiteratureBlock) -> None:
+def test_same_seed_same_literature_other_seed_another(complete):
     literature.assign_concepts.cache_clear()
     assert columns(make_block(OPTIONS, 0, OPTIONS.papers)) == columns(complete)
     other = make_block(SyntheticOptions(papers=1500, seed=4), 0, 1500)
@@ -54,7 +54,7 @@ def test_same_seed_same_literature_other_seed_another(complete: LiteratureBlock)
 
 
 @pytest.mark.parametrize("size", [1, 7, 400, 5000])
-def test_the_cut_into_blocks_does_not_matter(complete: LiteratureBlock, size: int) -> None:
+def test_the_cut_into_blocks_does_not_matter(complete, size):
     options = OPTIONS if size > 1 else SyntheticOptions(papers=150)
     expected = columns(complete) if size > 1 else columns(make_block(options, 0, 150))
     joined: dict[str, list[object]] = {name: [] for name in expected}
@@ -64,7 +64,7 @@ def test_the_cut_into_blocks_does_not_matter(complete: LiteratureBlock, size: in
     assert joined == expected
 
 
-def test_ids_sort_as_rows_and_citations_go_back_in_time(complete: LiteratureBlock) -> None:
+def test_ids_sort_as_rows_and_citations_go_back_in_time(complete):
     assert complete.papers.ids == sorted(set(complete.papers.ids)) and complete.papers.ids[7] == "syn:000007"
     assert make_block(SyntheticOptions(papers=1_200_000), 0, 0).papers.ids == []
     cites, years = complete.citations, complete.papers.years
@@ -81,7 +81,7 @@ def test_ids_sort_as_rows_and_citations_go_back_in_time(complete: LiteratureBloc
     ("intent", "facet"),
     [(Intent.BACKGROUND, Facet.PROBLEM), (Intent.METHOD, Facet.METHOD), (Intent.RESULT, Facet.FINDING)],
 )
-def test_intents_agree_with_the_truth(complete: LiteratureBlock, intent: Intent, facet: Facet) -> None:
+def test_intents_agree_with_the_truth(complete, intent, facet):
     cites, code = complete.citations, codes(complete, facet)
     meant = (cites.intents & intent > 0) & ~cites.noise
     shared = code[cites.citing] == code[cites.cited]
@@ -92,13 +92,13 @@ def test_intents_agree_with_the_truth(complete: LiteratureBlock, intent: Intent,
     assert shared[~meant].mean() < 0.2
 
 
-def test_noise_is_background_and_about_as_frequent_as_requested(complete: LiteratureBlock) -> None:
+def test_noise_is_background_and_about_as_frequent_as_requested(complete):
     noise = complete.citations.noise
     assert (complete.citations.intents[noise] == Intent.BACKGROUND).all() and 0.03 < noise.mean() < 0.08
     assert not make_block(SyntheticOptions(papers=300, noise=0), 0, 300).citations.noise.any()
 
 
-def test_contexts_name_the_cited_papers_and_what_they_share(complete: LiteratureBlock) -> None:
+def test_contexts_name_the_cited_papers_and_what_they_share(complete):
     table, cites, sizes = complete.contexts, complete.citations, set()
     pairs = zip(cites.citing.tolist(), cites.cited.tolist(), strict=True)
     mask = dict(zip(pairs, cites.intents.tolist(), strict=True))
@@ -121,7 +121,7 @@ def test_contexts_name_the_cited_papers_and_what_they_share(complete: Literature
     assert 0.6 < len(in_contexts) / len(cites.citing) < 0.9, "some citations have no context"
 
 
-def test_facets_cover_the_sentences(complete: LiteratureBlock) -> None:
+def test_facets_cover_the_sentences(complete):
     bare = 0
     for text, facets in zip(complete.papers.abstracts, complete.truth.facets, strict=True):
         sentences = re.findall(r"[^.]+\.", text)
@@ -132,7 +132,7 @@ def test_facets_cover_the_sentences(complete: LiteratureBlock) -> None:
 
 
 @pytest.mark.parametrize("facet", ASPECTS)
-def test_a_sentence_of_a_facet_names_the_papers_own_concept(complete: LiteratureBlock, facet: Facet) -> None:
+def test_a_sentence_of_a_facet_names_the_papers_own_concept(complete, facet):
     for row in range(100, 130):
         known = wordings(OPTIONS, facet, int(codes(complete, facet)[row]))
         sentences = complete.papers.abstracts[row].split(". ")
@@ -142,7 +142,7 @@ def test_a_sentence_of_a_facet_names_the_papers_own_concept(complete: Literature
         assert not any(wording in text for text in others for wording in known)
 
 
-def test_concepts_have_many_wordings_that_do_not_collide() -> None:
+def test_concepts_have_many_wordings_that_do_not_collide():
     seen: dict[str, tuple[Facet, int]] = {}
     for facet in ASPECTS:
         for code in range(OPTIONS.fields * OPTIONS.concepts):
@@ -155,7 +155,7 @@ def test_concepts_have_many_wordings_that_do_not_collide() -> None:
     assert np.mean([len(a & b) / len(a | b) for a, b in itertools.permutations(words, 2)]) < 0.35
 
 
-def test_every_concept_has_sharers_and_aspects_are_nearly_independent(complete: LiteratureBlock) -> None:
+def test_every_concept_has_sharers_and_aspects_are_nearly_independent(complete):
     for facet in ASPECTS:
         counts = np.bincount(codes(complete, facet), minlength=OPTIONS.fields * OPTIONS.concepts)
         assert counts.min() > 10 and counts.max() < 4 * OPTIONS.sharers
@@ -165,7 +165,7 @@ def test_every_concept_has_sharers_and_aspects_are_nearly_independent(complete: 
     assert (same_problem & same_method).sum() / same_problem.sum() < 0.15
 
 
-def test_large_literatures_keep_the_number_of_sharers() -> None:
+def test_large_literatures_keep_the_number_of_sharers():
     options = SyntheticOptions(papers=1_000_000)
     assert 30 < options.papers / (options.fields * options.concepts) < 50
     parts = literature.concept_parts(options, Facet.METHOD, np.arange(options.fields * options.concepts))
@@ -174,7 +174,7 @@ def test_large_literatures_keep_the_number_of_sharers() -> None:
 
 
 @pytest.mark.parametrize("papers", [1, 2, 5])
-def test_tiny_literatures_are_complete(papers: int) -> None:
+def test_tiny_literatures_are_complete(papers):
     part = make_block(SyntheticOptions(papers=papers), 0, papers)
     assert len(part.papers.ids) == len(part.truth.facets) == papers
     assert make_block(SyntheticOptions(papers=papers), papers, papers).contexts.texts == []
@@ -184,12 +184,12 @@ def test_tiny_literatures_are_complete(papers: int) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"papers": 0}, {"noise": 1.5}, {"sharers": 1}, {"first_year": 2030}, {"references": -1}]
 )
-def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
+def test_wrong_options_are_refused(wrong):
     with pytest.raises(UserError, match="--"):
         SyntheticOptions(**wrong)
 
 
-def test_every_field_has_the_same_number_of_areas() -> None:
+def test_every_field_has_the_same_number_of_areas():
     assert len({len(heads) for heads in vocabulary.FIELDS.values()}) == 1
     assert len(vocabulary.FAMILIES) % len(narration.FIELDS) == len(vocabulary.FACTORS) % len(narration.FIELDS) == 0
     assert all(len(ways) == narration.WAYS for ways in narration.REASONS.values())
