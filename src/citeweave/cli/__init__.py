@@ -32,7 +32,7 @@ from citeweave.cli.options import AddressCommand
 from citeweave.core.errors import CiteweaveError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Your library": {
+    "Search": {
         "explore": serve.explore,
         "search": search.search,
         "similar": similar.similar,
@@ -66,7 +66,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "compare": evaluate.compare,
         "benchmark": evaluate.benchmark,
     },
-    "Serving": {
+    "Indexing and serving": {
         "embed": vectors.embed,
         "index": index.index,
         "change": index.change,
@@ -103,7 +103,7 @@ def _first_clause(text: str | None) -> str:
 app = typer.Typer(
     name="citeweave",
     cls=GroupedCommands,
-    help="Vector representations of scientific papers from their text and their citations.",
+    help="Learn and use vector representations of scientific papers from their text and citations.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

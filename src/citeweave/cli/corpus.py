@@ -31,34 +31,35 @@ def import_(
     ],
     output: Output,
     format: Annotated[
-        str | None, typer.Option("--format", help="Format of the input files; detected by default.")
+        str | None,
+        typer.Option(
+            "--format", help="Format of the input files, such as bibtex (see docs/corpus.md); detected by default."
+        ),
     ] = None,
     outside: Annotated[
         str,
         typer.Option(
             "--outside",
-            help="Cited papers that are not among the inputs: drop them, or keep them as papers without text.",
+            help="What to do with cited papers that are not among the inputs: drop, or keep (as papers, mostly without text).",
         ),
     ] = "drop",
     same_title: Annotated[
         str,
         typer.Option(
             "--same-title",
-            help="When to merge records with the same title and year: across (only those of different files), always, or never.",
+            help="When to merge records with the same title and year: across (only records from different files), always, or never.",
         ),
     ] = "across",
     update: Annotated[
         Path | None,
         typer.Option(
             "--update",
-            help="Existing corpus to start from; it stays as it is, and the updated one goes to the output folder.",
+            help="Existing corpus to update; it stays unchanged, and the new one is written to the output folder.",
         ),
     ] = None,
     delete: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--delete", help="With --update: file that lists papers and citations to delete; may be repeated."
-        ),
+        typer.Option("--delete", help="With --update: file listing papers or citations to delete; may be repeated."),
     ] = None,
     strict: Annotated[
         bool,
@@ -69,7 +70,7 @@ def import_(
     ] = False,
     vectors: Annotated[
         bool,
-        typer.Option("--vectors", help="Import precomputed paper vectors, such as published ones, instead of papers."),
+        typer.Option("--vectors", help="Import precomputed, such as published, paper vectors instead of papers."),
     ] = False,
     model: Annotated[str, typer.Option("--model", help="With --vectors: name of the model that computed them.")] = "",
     dtype: Annotated[
@@ -82,7 +83,7 @@ def import_(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Import files of any supported format into a corpus, and report how many records were kept or rejected, and why."""
+    """Import files in any supported format into a corpus, and report how many records were kept or rejected, and why."""
     if vectors:
         if format or update or delete or strict or outside != "drop" or same_title != "across":
             raise UserError(
@@ -156,7 +157,7 @@ def info(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Summarize a corpus: counts, coverage, years, degrees, rejected records and sample papers; or any other artifact.
+    """Summarize a corpus or another artifact: counts, coverage, years, degrees, rejected records and sample papers.
 
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
     """
@@ -293,7 +294,7 @@ def synthesize(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Generate a synthetic literature with known problems, methods, findings and citation intents."""
+    """Generate a synthetic corpus with ground truth for problems, methods, findings and citation intents."""
     from citeweave.corpus.summary import summarize
     from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize as write
@@ -340,7 +341,7 @@ def derive(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Derive a corpus of other texts: citing sentences, parts of abstracts, or titles."""
+    """Derive a corpus of citing sentences, parts of abstracts, or titles, to train on."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.derive import KINDS_DERIVED, derive_corpus, parse_texts_options
     from citeweave.pipeline.recipe import read_overrides

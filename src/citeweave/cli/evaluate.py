@@ -53,7 +53,7 @@ _Data = Annotated[
     Path,
     typer.Option(
         "--data",
-        help="Folder with the suite's files; for corpus, intents and aspects: a corpus.",
+        help="Folder with the suite's files; for the suites corpus, intents and aspects, a corpus.",
         show_default=False,
     ),
 ]
@@ -65,7 +65,7 @@ _Distance = Annotated[
     str,
     typer.Option(
         "--distance",
-        help="Distance between papers. By one vector: cosine, l2, dot. By sentences: single, mean_best, top2, attention, transport. By tokens: token_best. Or a sum such as mean_best+token_best. Default: the protocol's.",
+        help="Distance between papers (see docs/sentences.md). With one vector: cosine, l2, dot. With sentence vectors: single (nearest pair), mean_best, top2, attention, transport. With tokens: token_best. Or a sum such as mean_best+token_best. Default: the protocol's.",
         show_default=False,
     ),
 ]
@@ -73,31 +73,32 @@ _Missing = Annotated[
     str,
     typer.Option(
         "--missing",
-        help="How to score papers without a vector: wrong (count them as wrong) or peers (do what the published code does).",
+        help="How to score papers without a vector: wrong (as wrong) or peers (as each benchmark's published code does).",
     ),
 ]
 _Intercept = Annotated[
     bool,
     typer.Option(
         "--intercept/--no-intercept",
-        help="Fit linear probes (classifiers on the vectors) with an intercept; --no-intercept is what the published code does.",
+        help="Fit linear probes (classifiers and regressors on vectors) with an intercept; --no-intercept fits them as the published code does.",
     ),
 ]
 _Precision = Annotated[
     str,
     typer.Option(
         "--precision",
-        help="For vectors read from a file: round them to float16, float32 or float64.",
+        help="For vectors read from a file: convert them to float16, float32 or float64.",
         show_default=False,
     ),
 ]
 _Pooling = Annotated[
-    str | None, typer.Option("--pooling", help="For a model: pooling cls, mean or layers.", show_default=False)
+    str | None,
+    typer.Option("--pooling", help="For a model: how to pool tokens: cls, mean or layers.", show_default=False),
 ]
 _Runtime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Software that runs the model: auto (the fastest on this machine), torch, openvino or int8."
+        "--runtime", help="Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."
     ),
 ]
 _MaxTokens = Annotated[
@@ -105,33 +106,40 @@ _MaxTokens = Annotated[
 ]
 _Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", help="Softmax temperature for attention and transport.", show_default=False),
+    typer.Option(
+        "--temperature", help="Softmax temperature of the distances attention and transport.", show_default=False
+    ),
 ]
 _SentenceMetric = Annotated[
-    str, typer.Option("--sentence-metric", help="Metric between sentences, for distances between papers: l2 or cosine.")
+    str,
+    typer.Option(
+        "--sentence-metric", help="Distance between sentence vectors that sentence distances use: l2 or cosine."
+    ),
 ]
 _DocumentVector = Annotated[
     bool,
     typer.Option(
         "--document-vector",
-        help="With a model and a sentence distance: count the vector of the whole paper as one more sentence.",
+        help="With a model and a sentence distance: treat the vector of the whole paper as another sentence.",
     ),
 ]
 _Aspect = Annotated[
     str,
     typer.Option(
         "--aspect",
-        help="For a model with aspects: one aspect, such as method; all (concatenated); matching (the aspect that each query asks about); or every (one report for each).",
+        help="For a model with aspects: one aspect, such as method; all (concatenated); matching (the aspect that each query asks about); or every (each of these in turn, one report each).",
         show_default=False,
     ),
 ]
 _Map = Annotated[
-    bool, typer.Option("--map", help="Also draw a map of the papers of a classification task and write it to map.html.")
+    bool, typer.Option("--map", help="Also write map.html, a map of the papers in the first classification task.")
 ]
 _Corpus = Annotated[
     Path | None,
     typer.Option(
-        "--corpus", help="Corpus to train a baseline on; default: the one given with --data.", show_default=False
+        "--corpus",
+        help="Corpus to train a baseline on; default: that of --data, for suites built from a corpus.",
+        show_default=False,
     ),
 ]
 _HeldOut = Annotated[
@@ -152,14 +160,18 @@ _Intents = Annotated[
 _PoolSeed = Annotated[
     int,
     typer.Option(
-        "--pool-seed", help="With --suite corpus, intents or aspects: seed for held-out papers and random candidates."
+        "--pool-seed",
+        help="With --suite corpus, intents or aspects: seed for selecting held-out papers and random candidates.",
     ),
 ]
 _Queries = Annotated[
     int, typer.Option("--queries", help="With --suite corpus, intents or aspects: maximum number of queries per task.")
 ]
 _Papers = Annotated[
-    int, typer.Option("--papers", help="With --suite aspects: maximum number of papers from which queries are made.")
+    int,
+    typer.Option(
+        "--papers", help="With --suite aspects: maximum number of papers to draw; queries are chosen from these."
+    ),
 ]
 _Cache = Annotated[
     Path | None,
@@ -168,6 +180,10 @@ _Cache = Annotated[
         help="Folder for cached vectors of models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
         show_default=False,
     ),
+]
+
+_Seed = Annotated[
+    int, typer.Option("--seed", help="Random seed of baselines, of the click model of SciDocs, and of --map.")
 ]
 
 
@@ -199,13 +215,13 @@ def evaluate(
     with_map: _Map = False,
     on: On = "",
     device: Device = "auto",
-    seed: Seed = 0,
+    seed: _Seed = 0,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Evaluate a model, vectors or scores on a benchmark with its published protocol, and write a report."""
+    """Evaluate a model, vectors or scores on a benchmark, and write a report; use --missing peers and --no-intercept to follow its published code."""
     from citeweave.evaluation import evaluate as verb
     from citeweave.evaluation.evaluate import evaluate_spaces
     from citeweave.evaluation.open_system import OpeningOptions
@@ -418,7 +434,7 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compare systems: values with intervals, differences with corrected p-values, and a sentence for each."""
+    """Compare evaluation reports and test differences: values with intervals, differences with corrected p-values, and a sentence for each."""
     from citeweave.evaluation import compare as verb
     from citeweave.evaluation.comparison_page import comparison_as_markdown
 

@@ -42,7 +42,9 @@ _MaxContexts = Annotated[
 _IndexIntents = Annotated[
     Path | None,
     typer.Option(
-        "--intents", help="Folder of intents from `citeweave annotate`; default: the corpus's own.", show_default=False
+        "--intents",
+        help="Output folder of `citeweave annotate`; default: the intents in the corpus.",
+        show_default=False,
     ),
 ]
 _Dtype = Annotated[str, typer.Option("--dtype", help="Data type of the vectors: float16 or float32.")]
@@ -50,20 +52,18 @@ _Runtime = Annotated[
     str,
     typer.Option(
         "--runtime",
-        help="Software that runs the model, now and in later searches: auto (the fastest on this machine), torch, openvino or int8.",
+        help="Runtime of the model, now and in later searches: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic).",
     ),
 ]
 _IndexSentences = Annotated[
     bool, typer.Option("--sentences/--no-sentences", help="Also embed every sentence of the abstracts.")
 ]
 _IndexWords = Annotated[
-    bool, typer.Option("--words-only", help="Index words only; `citeweave change --fill` adds vectors later.")
+    bool, typer.Option("--words-only", help="Index words only; add vectors later with `citeweave change --fill`.")
 ]
 _IndexVectors = Annotated[
     Path | None,
-    typer.Option(
-        "--vectors", help="Folder of precomputed vectors of the same model, from `citeweave embed`.", show_default=False
-    ),
+    typer.Option("--vectors", help="Folder of vectors of the same model from `citeweave embed`.", show_default=False),
 ]
 _IndexSentenceVectors = Annotated[
     Path | None,
@@ -101,7 +101,7 @@ def index(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build a search index of a corpus, or update an existing one from a newer corpus; an interrupted run resumes."""
+    """Build a search index for a corpus, or update an index from a newer corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.build import IndexOptions, describe_index, index_corpus
@@ -205,7 +205,7 @@ _ChangeVectors = Annotated[
     Path | None,
     typer.Option(
         "--vectors",
-        help="With --add or --fill: folder of precomputed vectors of the same model, from `citeweave embed`.",
+        help="With --add or --fill: folder of vectors of the same model from `citeweave embed`.",
         show_default=False,
     ),
 ]
@@ -218,7 +218,8 @@ _ChangeSentenceVectors = Annotated[
     ),
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
+    str,
+    typer.Option("--model", help="Folder of the model that the index was built with, if moved.", show_default=False),
 ]
 
 MAX_BYTES = 256 << 20
@@ -243,7 +244,7 @@ def change(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Change an index: first --delete, then --add, --fill and --compact; each step completes or changes nothing."""
+    """Delete papers of an index, add papers, fill in missing vectors, or compact it, in this order; each step completes or changes nothing."""
     _check(
         nothing=add is None and delete is None and not fill and not compact,
         about_add=add is None and (words_only or intents is not None),

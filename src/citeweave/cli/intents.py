@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Train and evaluate the classifier of citation intents.", no_args_is_help=True, rich_markup_mode=None
+    help="Train and evaluate the citation-intent classifier.", no_args_is_help=True, rich_markup_mode=None
 )
 
 _Files = Annotated[

@@ -49,20 +49,20 @@ _Graph = Annotated[
     Path | None,
     typer.Option(
         "--graph",
-        help="Folder of a graph; if needed and not given, one is built next to the output.",
+        help="Graph folder of the corpus; if needed and not given, one is built next to the output.",
         show_default=False,
     ),
 ]
 _Vectors = Annotated[
-    list[str], typer.Option("--vectors", help="NAME=FOLDER: vectors that the rules refer to as NAME; may be repeated.")
+    list[str], typer.Option("--vectors", help="NAME=FOLDER: vectors that the recipe calls NAME; may be repeated.")
 ]
 _Tables = Annotated[
     list[str],
     typer.Option(
-        "--table", help="NAME=FILE: table of paper pairs with counts that the rules refer to as NAME; may be repeated."
+        "--table", help="NAME=FILE: table of paper pairs and their counts that the recipe calls NAME; may be repeated."
     ),
 ]
-_Symmetric = Annotated[bool, typer.Option("--symmetric", help="Treat the pairs of a table as symmetric.")]
+_Symmetric = Annotated[bool, typer.Option("--symmetric", help="With --table: treat pairs as symmetric.")]
 _Anchors = Annotated[
     Path | None,
     typer.Option(
@@ -83,26 +83,26 @@ _Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Citation intents: corpus (those in the corpus), sections (those, and others inferred from section headings), or a folder from `citeweave annotate`.",
+        help="Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`.",
     ),
 ]
 _Bands = Annotated[
     str,
     typer.Option(
         "--bands",
-        help="Ranks from which neighbors are selected: recipe (as written there) or auto (chosen for this corpus).",
+        help="Neighbor ranks to select from: recipe (the recipe's) or auto (chosen for this corpus).",
     ),
 ]
 _Pictures = Annotated[
     Path | None,
     typer.Option(
         "--pictures",
-        help="With --bands auto: folder for plots of the curves by which the ranks were chosen.",
+        help="With --bands auto: folder for plots of the curves used to choose the ranks.",
         show_default=False,
     ),
 ]
 _Memory = Annotated[
-    str, typer.Option("--memory", help="Memory limit for searching neighbors and counting related papers.")
+    str, typer.Option("--memory", help="Memory limit for neighbor search and for counting related papers.")
 ]
 
 
@@ -130,7 +130,7 @@ def mine(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Mine training samples: positive and negative papers for every paper, by the rules of a recipe."""
+    """Mine training samples: select positive and negative papers for each paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import inputs as mining_inputs
@@ -347,7 +347,7 @@ def align(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Align the sentences of anchors and positives; an interrupted run resumes."""
+    """Align the sentences of paired papers in training samples; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.encoder import load_encoder
     from citeweave.mining.align import AlignmentOptions, align_samples
@@ -432,7 +432,7 @@ def convert(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Export samples to another project's format, or import its files as samples; every record is accounted for."""
+    """Convert training samples to or from another project's format; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.formats.convert import export_samples, import_samples

@@ -238,27 +238,23 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.
 Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 Overwrite = Annotated[
     bool,
-    typer.Option(
-        "--overwrite", help="Replace an existing output folder that was made from different inputs or options."
-    ),
+    typer.Option("--overwrite", help="Replace an output folder made from different inputs or options."),
 ]
-Memory = Annotated[
-    str, typer.Option("--memory", help="Memory limit for each sorting step of the command, such as 256MB or 2GB.")
-]
+Memory = Annotated[str, typer.Option("--memory", help="Memory limit for each sorting step, such as 256MB or 2GB.")]
 Recipe = Annotated[
     str | None,
     typer.Option("--recipe", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 Set = Annotated[
-    list[str], typer.Option("--set", help="Override a setting of the recipe, as TABLE.KEY=VALUE; may be repeated.")
+    list[str], typer.Option("--set", help="Override a recipe setting, as TABLE.KEY=VALUE; may be repeated.")
 ]
-Device = Annotated[str, typer.Option("--device", help="Device: cpu, cuda, or auto.")]
+Device = Annotated[str, typer.Option("--device", help="Device: cpu, cuda or auto.")]
 Model = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name.")]
 OwnModel = Annotated[
     str,
     typer.Option(
         "--model",
-        help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: the existing index's model, otherwise {DEFAULT_MODEL}.",
+        help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: the existing index's, otherwise {DEFAULT_MODEL}.",
         show_default=False,
     ),
 ]
@@ -278,7 +274,7 @@ On = Annotated[
     str,
     typer.Option(
         "--on",
-        help="Where to run the work: ray (a temporary Ray cluster on this machine), ray:auto, ray:HOST:6379 or ray://HOST:10001; options follow after a comma, such as ray,workers=2. Default: in this process.",
+        help="Where to run: ray (a temporary local Ray cluster), ray:auto (the one running here), ray:HOST:6379 (by its head node) or ray://HOST:10001 (by Ray Client); append options, as in ray,workers=2. Default: in this process.",
         callback=_check_on,
         show_default=False,
     ),

@@ -50,7 +50,7 @@ Aligner = Annotated[
     str,
     typer.Option(
         "--aligner",
-        help="Encoder to align sentences with, instead of the recipe's; takes the same values as --init.",
+        help="Encoder that aligns sentences, instead of the recipe's; takes the same values as --init.",
         show_default=False,
     ),
 ]
@@ -58,7 +58,7 @@ SuiteFolders = Annotated[
     list[str],
     typer.Option(
         "--suite",
-        help="NAME=FOLDER: published suite to evaluate on as well; intents=FOLDER, from `citeweave annotate` or a corpus, for held-out intents. May be repeated.",
+        help="NAME=FOLDER: additional suite to evaluate on; for intents=FOLDER, the output of `citeweave annotate`, or a corpus with intents. May be repeated.",
         show_default=False,
     ),
 ]
@@ -67,7 +67,7 @@ TaskNames = Annotated[
 ]
 Seeds = Annotated[
     int,
-    typer.Option("--seeds", help="Number of models to train, with consecutive seeds; 0 = as many as the recipe sets."),
+    typer.Option("--seeds", help="Number of models to train, with consecutive seeds; 0 = the recipe's number."),
 ]
 HeldOut = Annotated[
     str,
@@ -77,20 +77,20 @@ HeldOut = Annotated[
     ),
 ]
 Queries = Annotated[
-    int, typer.Option("--queries", help="Maximum number of queries per task that is built from the corpus.")
+    int, typer.Option("--queries", help="Maximum number of queries for each task built from the corpus.")
 ]
 BandsHow = Annotated[
     str,
     typer.Option(
         "--bands",
-        help="Ranks from which neighbors are selected: recipe (as written there), auto (chosen for the corpus), share (scaled to the number of papers), or fit (as written if there are enough papers, otherwise auto).",
+        help="Neighbor ranks to select from: recipe (the recipe's), auto (chosen for the corpus), share (the recipe's, scaled to the number of papers), or fit (the recipe's if there are enough papers, otherwise auto).",
     ),
 ]
 Tables = Annotated[
     list[str],
     typer.Option(
         "--table",
-        help="NAME=FILE: table of paper pairs with counts that the rules refer to as NAME; may be repeated.",
+        help="NAME=FILE: table of paper pairs and their counts that the recipe calls NAME; may be repeated.",
         show_default=False,
     ),
 ]
@@ -106,7 +106,7 @@ Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Citation intents: auto (those in the corpus, or predicted if it has none), corpus, sections, or a folder from `citeweave annotate`.",
+        help="Citation intents: auto (those in the corpus, or predicted if it has none), corpus (only those), sections (also those inferred from section headings), or a folder from `citeweave annotate`.",
     ),
 ]
 Classifier = Annotated[
@@ -125,7 +125,7 @@ Cache = Annotated[
 ]
 _DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Run nothing; only list the stages with their estimated sizes, time and memory."),
+    typer.Option("--dry-run", help="Only list the stages with their estimated sizes, time and memory."),
 ]
 
 
@@ -154,7 +154,7 @@ def run(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a complete recipe: build the graph, mine samples, train, and evaluate before and after training."""
+    """Train and evaluate an encoder by a recipe (a settings file): build the graph, mine samples, train, and evaluate before and after training."""
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
@@ -195,7 +195,7 @@ def run(
 
 
 def recipes(json: Json = False, debug: Debug = False) -> None:
-    """List the recipes that ship with citeweave."""
+    """List the built-in recipes."""
     from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
     shipped = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
@@ -274,7 +274,7 @@ def sweep(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a recipe for several values of one key and plot one curve per task."""
+    """Run a recipe with several values of one setting and plot one curve per task."""
     from citeweave.pipeline.run import RECORD, as_table, parse_swept_key, sweep_recipe
     from citeweave.pipeline.run_folder import RunOptions
 

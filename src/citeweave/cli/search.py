@@ -119,22 +119,27 @@ _Text = Annotated[
         help="Text to search for: a question, or a title and an abstract separated by a line break.", show_default=False
     ),
 ]
-_Paper = Annotated[str, typer.Option("--paper", help="Id of a paper; finds papers similar to it.", show_default=False)]
-_Like = Annotated[list[str], typer.Option("--like", help="Id of a paper to find more like; may be repeated.")]
+_Paper = Annotated[
+    str, typer.Option("--paper", help="Find papers similar to the one with this id.", show_default=False)
+]
+_Like = Annotated[list[str], typer.Option("--like", help="Find papers like the one with this id; may be repeated.")]
 _Unlike = Annotated[
-    list[str], typer.Option("--unlike", help="With --like: id of a paper to find less like; may be repeated.")
+    list[str], typer.Option("--unlike", help="With --like: avoid papers like the one with this id; may be repeated.")
 ]
 _Sentences = Annotated[
     str,
     typer.Option(
         "--sentences",
-        help="Search by selected sentences of a paper's abstract, as ID:2,3; the first sentence is 0.",
+        help="Search by sentences of an indexed paper's abstract, as ID:2,3 (numbered from 0).",
         show_default=False,
     ),
 ]
-_Sentence = Annotated[list[str], typer.Option("--sentence", help="Sentence to search by; may be repeated.")]
+_Sentence = Annotated[
+    list[str], typer.Option("--sentence", help="Search by this sentence of your own; may be repeated.")
+]
 _Cite = Annotated[
-    str, typer.Option("--cite", help="Sentence or paragraph of a draft to find citations for.", show_default=False)
+    str,
+    typer.Option("--cite", help="Find papers to cite in this sentence or paragraph of a draft.", show_default=False),
 ]
 _Intent = Annotated[
     str,
@@ -151,21 +156,21 @@ _Share = Annotated[
     float,
     typer.Option(
         "--min-share",
-        help="With --intent: only papers for which at least this fraction of the citations, 0 to 1, has the intent.",
+        help="With --intent: only papers cited with this intent in at least this fraction (0 to 1) of their citations.",
     ),
 ]
 _Each = Annotated[
     bool,
     typer.Option(
         "--each-sentence",
-        help="With --cite: find papers separately for every sentence with a citation mark such as [CIT], or for every sentence if there is none.",
+        help="With --cite: find papers separately for each sentence with a citation marker such as [CIT], or for every sentence if there are none.",
     ),
 ]
 _By = Annotated[
     str,
     typer.Option(
         "--by",
-        help="Ranking: hybrid (words and vectors), vectors or words; default: hybrid for a text, vectors otherwise.",
+        help="Ranking: hybrid (words and vectors), vectors or words; default: hybrid for text queries, otherwise vectors.",
         show_default=False,
     ),
 ]
@@ -173,22 +178,26 @@ _Aspect = Annotated[
     str,
     typer.Option(
         "--aspect",
-        help="Search in the vector space of one of the model's aspects, such as method, or of all of them (all).",
+        help="Search in the vector space of one aspect of the model, such as method, or of all (all).",
         show_default=False,
     ),
 ]
 _Year = Annotated[
     str,
     typer.Option(
-        "--year", help="Only papers of these years, such as 2015-2020, 2015-, -2020 or 2015.", show_default=False
+        "--year",
+        help="Only papers published in these years, such as 2015-2020, 2015-, -2020 or 2015.",
+        show_default=False,
     ),
 ]
 _Venue = Annotated[list[str], typer.Option("--venue", help="Only papers of this venue; may be repeated.")]
 _Field = Annotated[list[str], typer.Option("--field", help="Only papers of this field; may be repeated.")]
 _Diversity = Annotated[
-    float, typer.Option("--diversity", help="How strongly to prefer varied results, from 0 (not at all) to 1.")
+    float, typer.Option("--diversity", help="How strongly to favor diverse results, from 0 (not at all) to 1.")
 ]
-_Approximate = Annotated[bool, typer.Option("--approximate", help="Faster approximate search that may miss papers.")]
+_Approximate = Annotated[
+    bool, typer.Option("--approximate", help="Use approximate search, which is faster but may miss papers.")
+]
 _Store = Annotated[
     str,
     typer.Option(
@@ -198,17 +207,18 @@ _Store = Annotated[
     ),
 ]
 _Outside = Annotated[
-    bool, typer.Option("--outside", help="Also return papers that are known only as references in other papers.")
+    bool, typer.Option("--outside", help="Also return papers outside the corpus, known only from reference lists.")
 ]
 _Count = Annotated[int, typer.Option("--count", help="Number of papers to return.")]
 _Offset = Annotated[int, typer.Option("--offset", help="Number of papers to skip.")]
-_Explain = Annotated[bool, typer.Option("--explain", help="Explain under each paper why it matches.")]
+_Explain = Annotated[bool, typer.Option("--explain", help="Show below each result why it matches.")]
 _Export = Annotated[
     Path | None,
     typer.Option("--export", help="Also write the results to a .bib, .csv or .json file.", show_default=False),
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
+    str,
+    typer.Option("--model", help="Folder of the model that the index was built with, if moved.", show_default=False),
 ]
 
 

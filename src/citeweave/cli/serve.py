@@ -48,7 +48,8 @@ _ServeRuntime = Annotated[
 ]
 _Log = Annotated[str, typer.Option("--log", help="Log format: json, text or none.")]
 _Model = Annotated[
-    str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
+    str,
+    typer.Option("--model", help="Folder of the model that the index was built with, if moved.", show_default=False),
 ]
 
 
@@ -131,7 +132,7 @@ def _check(port: int, workers: int) -> None:
 _Source = Annotated[
     str,
     typer.Argument(
-        help='Library to open: a .bib, .ris or CSL JSON file, a Zotero folder, a corpus, an index, or a search in OpenAlex ("openalex:WORDS") or Semantic Scholar ("s2:WORDS").',
+        help='Library to open: a .bib, .ris or CSL JSON file, a Zotero folder, a corpus, an index, or the results of an OpenAlex ("openalex:WORDS") or Semantic Scholar ("s2:WORDS") search.',
         show_default=False,
     ),
 ]
@@ -139,32 +140,34 @@ _Folder = Annotated[
     Path | None,
     typer.Option(
         "--folder",
-        help="Folder for the library's corpus and index; default: a folder in your user data directory.",
+        help="Folder for the library's corpus and index; default: one per source in $CITEWEAVE_DATA or your user data directory.",
         show_default=False,
     ),
 ]
 _Enrich = Annotated[
     str,
-    typer.Option("--enrich", help="Fetch abstracts, references and citations from openalex or s2.", show_default=False),
+    typer.Option(
+        "--enrich",
+        help="Fetch missing abstracts, references and citations from openalex (needs an API key) or s2 (Semantic Scholar).",
+        show_default=False,
+    ),
 ]
 _MaxPapers = Annotated[
     int,
     typer.Option("--max-papers", help='For an "openalex:..." or "s2:..." source: maximum number of papers to fetch.'),
 ]
-_Refresh = Annotated[
-    bool, typer.Option("--refresh", help="Query the services again instead of using cached responses.")
-]
+_Refresh = Annotated[bool, typer.Option("--refresh", help="Query services again instead of using cached responses.")]
 _ExploreRuntime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Software that runs the model: auto (the fastest on this machine), torch, openvino or int8."
+        "--runtime", help="Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."
     ),
 ]
 _ExploreSamples = Annotated[
     Path | None,
     typer.Option(
         "--samples",
-        help="Folder of mined samples to browse; the source must be the corpus they were mined from.",
+        help="Folder of mined training samples to browse; SOURCE must be the corpus they were mined from.",
         show_default=False,
     ),
 ]
@@ -192,7 +195,7 @@ def explore(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Search, read and map your own papers in the browser; starting again reuses what was computed before."""
+    """Search, browse and map your own papers in the browser; later runs reuse what was computed."""
     from citeweave.serve.library import open_library
     from citeweave.serve.options import ServeOptions
     from citeweave.serve.prepare_library import LibraryOptions

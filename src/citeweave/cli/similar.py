@@ -154,7 +154,7 @@ def similar(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """List the papers nearest to a paper in a folder of vectors, by the whole paper or by selected sentences."""
+    """List a paper's nearest neighbors in a folder of vectors, by the whole paper or selected sentences."""
     kind = kind_of(vectors)
     if kind not in ("vectors", "sentence_vectors"):
         raise ArtifactError(f"{vectors} holds no vectors; give an output folder of `citeweave embed`")
@@ -306,7 +306,7 @@ def explain(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Explain which sentences of two papers match and how much each pair counts, as a table and as an HTML page."""
+    """Show which sentences of two papers match, and how strongly, as a table and an HTML page."""
     from citeweave.vectors.explain import explain_pair
     from citeweave.vectors.sentence_vectors import SentenceVectors
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Show versions, extras and devices; downloads nothing."""
+    """Show installed versions, optional packages and devices; downloads nothing."""
     report = _examine()
     if json:
         print_json(report)
@@ -251,10 +251,10 @@ def audit(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Audit a corpus for benchmark papers, or samples for collisions and false negatives.
+    """Audit a corpus for benchmark papers, or training samples for contradictions and false negatives.
 
     In a corpus: the papers of benchmarks, by id, DOI, title and near-duplicate text; exclude them with -o. In samples:
-    collisions, negatives that are related or copies, repeats, coverage, leaks.
+    collisions (pairs both positive and negative), negatives that are related or copies, repeats, coverage, leaks.
     """
     if kind_of(folder) == "samples":
         report = _audit_samples_folder(

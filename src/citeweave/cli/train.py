@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from citeweave.training.train import EncoderRun
 
 
-_Corpus = Annotated[Path | None, typer.Argument(help="Corpus folder; leave it out with --bundle.", show_default=False)]
+_Corpus = Annotated[Path | None, typer.Argument(help="Corpus folder; omit it with --bundle.", show_default=False)]
 _BundledCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Samples = Annotated[
-    Path | None, typer.Option("--samples", help="Folder of samples mined from the corpus.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--samples", help="Folder of samples mined from the corpus; required without --bundle.", show_default=False
+    ),
 ]
 _Init = Annotated[
     str | None,
@@ -49,31 +52,37 @@ _Graph = Annotated[
     Path | None,
     typer.Option(
         "--graph",
-        help="Graph folder of the corpus; losses with in-batch negatives use it to skip related papers.",
+        help="Graph folder of the corpus; losses with in-batch negatives use it so that related papers are not negatives.",
         show_default=False,
     ),
 ]
 _Teacher = Annotated[
     Path | None,
     typer.Option(
-        "--teacher", help="Teacher vectors for the student-teacher loss, such as graph/vectors.", show_default=False
+        "--teacher",
+        help="Teacher vectors for the distillation (student-teacher) loss, such as graph/vectors.",
+        show_default=False,
     ),
 ]
 _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from that year on). The samples must not contain those citations.",
+        help="Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from that year on). Samples must be mined without those citations.",
         show_default=False,
     ),
 ]
 _Bundle = Annotated[
-    Path | None, typer.Option("--bundle", help="Train from a bundle instead of a corpus.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--bundle", help="Train from the output of `citeweave bundle` instead of a corpus.", show_default=False
+    ),
 ]
 _Seeds = Annotated[
     int,
     typer.Option(
-        "--seeds", help="Number of models to train, in folders seed-0, seed-1, ...; 0 = as many as the recipe sets."
+        "--seeds",
+        help="Number of models to train, each with its own seed, in folders seed-0, seed-1, ...; 0 = the recipe's number.",
     ),
 ]
 _Weights = Annotated[
@@ -99,7 +108,7 @@ def train(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train an encoder on mined samples, starting from any model; an interrupted run resumes."""
+    """Train an encoder on mined samples, starting from an existing model; an interrupted run resumes."""
     if os.environ.get("RANK", "0") != "0":  # torchrun started several: the first one tells
         quiet, json = True, False
     reporter = reporter_of(quiet or json)
@@ -136,7 +145,7 @@ def bundle(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Pack tokens, samples and the start model into one folder, to train on a machine without the corpus."""
+    """Pack tokens, samples and the start model into one folder for training on a machine without the corpus."""
     from citeweave.mining.samples import Samples
     from citeweave.training.bundle import make_bundle
 
@@ -291,7 +300,7 @@ def model(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write a complete model folder for sentence-transformers and other programs; deltas are merged in."""
+    """Export a model as a complete folder for sentence-transformers and other programs; deltas are merged in."""
     from citeweave.encoders.save import write_merged_model
 
     manifest = write_merged_model(name, output, dtype=dtype, overwrite=overwrite)

@@ -48,12 +48,17 @@ _Method = Annotated[
         show_default=False,
     ),
 ]
-_Dim = Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)]
+_Dim = Annotated[
+    int | None,
+    typer.Option(
+        "--dim", help="Dimension of the node vectors; default: the recipe's, otherwise 256.", show_default=False
+    ),
+]
 _Signal = Annotated[
     str | None,
     typer.Option(
         "--signal",
-        help="Relations to embed: citations, or a weighted sum of relations such as connected:1,cocited:0.5.",
+        help="Relations to embed: citations, or a weighted sum such as connected:1,cocited:0.5 (one paper cites the other; both are cited together).",
         show_default=False,
     ),
 ]
@@ -61,27 +66,32 @@ _Direction = Annotated[
     str | None,
     typer.Option(
         "--direction",
-        help="Direction in which citations are followed: both (default), cited (to the cited paper) or citing (to the citing paper).",
+        help="Direction in which to follow citations: both (default), cited (to the cited paper) or citing (to the citing paper).",
         show_default=False,
     ),
 ]
 _Weighted = Annotated[
     bool,
-    typer.Option("--weighted", help="Weight each citation by its strength, such as how often the text mentions it."),
+    typer.Option(
+        "--weighted", help="Weight each citation by its strength, such as its number of mentions in the text."
+    ),
 ]
 _HeldOut = Annotated[
-    float, typer.Option("--held-out", help="Fraction of citations to hold out for link prediction, such as 0.01.")
+    float,
+    typer.Option(
+        "--held-out", help="Fraction of citations (a plain number here) to hold out for link prediction, such as 0.01."
+    ),
 ]
 _Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Citation intents: corpus (those in the corpus), sections (those, and others inferred from section headings), or a folder from `citeweave annotate`.",
+        help="Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`.",
     ),
 ]
 _PerIntent = Annotated[
     bool,
-    typer.Option("--per-intent", help="Also embed the background, method and result citations separately."),
+    typer.Option("--per-intent", help="Also compute separate vectors from background, method and result citations."),
 ]
 _Memory = Annotated[
     str, typer.Option("--memory", help="Memory limit for sorting citations and for node vectors, such as 1GB.")
@@ -115,7 +125,7 @@ def graph(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build the citation graph of a corpus and compute node vectors; with --held-out, also evaluate the vectors by link prediction."""
+    """Build the citation graph of a corpus and compute node vectors; with --held-out, also evaluate them by link prediction."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.links import held_out_evaluator
     from citeweave.graph.build import graph_options, make_graph
@@ -227,7 +237,7 @@ _Aspect = Annotated[
     str,
     typer.Option(
         "--aspect",
-        help="For a model with aspects: embed for one aspect, such as method, or for all of them side by side.",
+        help="For a model with aspects: compute the vectors of one aspect, such as method, or of all, concatenated (all).",
         show_default=False,
     ),
 ]
@@ -237,16 +247,22 @@ _Sentences = Annotated[
 _FullText = Annotated[
     Path | None,
     typer.Option(
-        "--full-text", help="Embed the full texts in this file of JSON lines with id and sections.", show_default=False
+        "--full-text",
+        help="Embed the full texts in this JSON Lines file with the keys id and sections.",
+        show_default=False,
     ),
 ]
-_Chunks = Annotated[bool, typer.Option("--keep-chunks", help="With --full-text: keep one vector per chunk.")]
-_Text = Annotated[str, typer.Option("--text", help="Parts of each paper to embed: title, abstract, venue, authors.")]
+_Chunks = Annotated[
+    bool, typer.Option("--keep-chunks", help="With --full-text: keep one vector per chunk of text, not their mean.")
+]
+_Text = Annotated[
+    str, typer.Option("--text", help="Comma-separated parts of each paper to embed: title, abstract, venue, authors.")
+]
 _As = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Store the vectors compressed: int8, binary, or truncate:N (the first N dimensions).",
+        help="Compress the stored vectors: int8, binary or truncate:N (keep the first N dimensions).",
         show_default=False,
     ),
 ]
@@ -256,7 +272,11 @@ _Precision = Annotated[
 ]
 _Pooling = Annotated[
     str | None,
-    typer.Option("--pooling", help="Pooling: cls, mean, layers or mix; default: the model's own.", show_default=False),
+    typer.Option(
+        "--pooling",
+        help="Pooling: cls (first token), mean (of tokens), layers (of tokens and layers) or mix (with learned layer weights); default: the model's own.",
+        show_default=False,
+    ),
 ]
 _MaxTokens = Annotated[
     int | None,
@@ -267,14 +287,17 @@ _MaxTokens = Annotated[
 _Runtime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Software that runs the model: auto (the fastest on this machine), torch, openvino or int8."
+        "--runtime", help="Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."
     ),
 ]
 _Compiled = Annotated[
-    bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first, which pays off in long runs.")
+    bool,
+    typer.Option(
+        "--compiled", help="With --runtime torch on a GPU: compile the layers first, which pays off in long runs."
+    ),
 ]
 _Device = Annotated[
-    str, typer.Option("--device", help='Device: cpu, cuda, auto, cuda:all, or several such as "cuda:0,cuda:1".')
+    str, typer.Option("--device", help='Device: cpu, cuda, auto, cuda:all, or a list such as "cuda:0,cuda:1".')
 ]
 _BatchTokens = Annotated[
     int | None,
@@ -285,7 +308,7 @@ _Shard = Annotated[
 ]
 _Tokens = Annotated[
     Path | None,
-    typer.Option("--tokens", help="Folder in which to keep the tokenized texts, for later runs.", show_default=False),
+    typer.Option("--tokens", help="Folder in which to cache the tokenized texts for later runs.", show_default=False),
 ]
 
 
@@ -315,7 +338,7 @@ def embed(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Embed the papers of a corpus; an interrupted run resumes."""
+    """Compute the vectors of a corpus's papers; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
