@@ -54,10 +54,8 @@ def power_cut(cut: int) -> Iterator[None]:
 def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
     """Train one job, up to its `cut` where it has one."""
     training = training_options({**USUAL, **job.get("training", {}), "parallel": parallel})
-    plan, sources = (
-        TrainingPlan(encoder_options(job["encoder"]), training),
-        DataSources(CitationGraph.open(job["graph"])),
-    )
+    plan = TrainingPlan(encoder_options(job["encoder"]), training)
+    sources = DataSources(CitationGraph.open(job["graph"]))
     corpus, samples = Corpus.open(job["corpus"]), Samples.open(job["samples"])
     with power_cut(job["cut"]) if "cut" in job else nullcontext():
         train_encoder(corpus, samples, folder, plan, sources=sources, device="cpu")

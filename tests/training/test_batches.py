@@ -144,10 +144,10 @@ def test_aspects_and_rules_stay_with_their_papers(block, share):
     batches, wanted = Batches(groups, training_options(options)), _facts(groups)
     found = [_facts(batches.at(step).groups) for step in range(batches.per_epoch)]
     pairs, rules = (sorted(fact for part in found for fact in part[kind]) for kind in (0, 1))
-    assert (
-        pairs == sorted(wanted[0]) if share == 1 else set(pairs) <= set(wanted[0]) and 0 < len(pairs) < len(wanted[0])
-    )
-    assert set(rules) == set(wanted[1]) if share == 1 else set(rules) < set(wanted[1])
+    if share == 1:
+        assert pairs == sorted(wanted[0]) and set(rules) == set(wanted[1])
+    else:
+        assert set(pairs) <= set(wanted[0]) and 0 < len(pairs) < len(wanted[0]) and set(rules) < set(wanted[1])
     batch = batches.at(0)
     assert batch.rules is not None
     chosen = zip(batch.papers[batch.anchors].tolist(), batch.with_negatives_by([1]).negatives, strict=True)

@@ -236,13 +236,6 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects, tmp_path):
         )
 
 
-def test_groups_keep_aspects_and_rules_when_taken():
-    groups = make_groups([0, 1], [[2], [3]], [[4, 5], [6]])
-    taken = dataclasses.replace(groups, aspects=np.array([1, 0]), rules=np.array([7, 8, 9])).take(np.array([1, 0]))
-    assert taken.aspects is not None and taken.rules is not None
-    assert taken.aspects.tolist() == [0, 1] and taken.rules.tolist() == [9, 7, 8]
-
-
 class Column(list[str]):
     def take(self, rows: NDArray[np.int64]) -> list[str]:
         return [self[row] for row in rows.tolist()]

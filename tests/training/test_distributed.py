@@ -4,6 +4,7 @@ Where processes are threads that meet at a barrier, what they tell each other is
 """
 
 import atexit
+import importlib.util
 import json
 import os
 import subprocess
@@ -216,7 +217,7 @@ def trained(jobs, tmp_path_factory) -> Path:
         train_job({**jobs["in_batch"], "cut": 3}, folder / "two" / way / "one then two", way)
     both = {**jobs, "one then two": jobs["in_batch"], "two then one": {**jobs["in_batch"], "cut": 3}}
     (folder / "jobs.json").write_text(json.dumps(both))
-    launcher = ACCELERATE if _has_accelerate() else [*TORCHRUN, "--standalone"]
+    launcher = ACCELERATE if importlib.util.find_spec("accelerate") else [*TORCHRUN, "--standalone"]
     command = [*launcher, str(Path(__file__).with_name("several.py")), str(folder / "jobs.json"), str(folder / "two")]
     done = subprocess.run(
         [*command, *WAYS], capture_output=True, text=True, env=_environment(), timeout=1800, check=False
@@ -232,14 +233,6 @@ def _environment() -> dict[str, str]:
     """Processes find the test's own helper."""
     paths = [str(Path(__file__).resolve().parent), *sys.path]
     return {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-
-
-def _has_accelerate() -> bool:
-    try:
-        import accelerate  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def same(left: Path, right: Path, start: Path) -> None:

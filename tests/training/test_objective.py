@@ -213,9 +213,6 @@ def test_negatives_of_the_batch_are_no_relatives(data):
     found = sentence_objective._in_batch_triplets(batch, allowed, None)
     triples = batch.papers[np.stack(found[:3], axis=1)].tolist() if len(found.anchors) else []
     assert triples == [[*pair, other[1]] for pair, other in plain_triples(batch, plain_lists(known))]
-    for anchor, positive, negative in triples:
-        own = {p for a, ps in zip(anchors, positives, strict=True) for p in ps if a == anchor}
-        assert negative not in {anchor, positive, *own, *plain_lists(known)[anchor], *plain_lists(known)[positive]}
 
 
 def plain_distances(name: str, matrix: Any, pairs: list[tuple[int, int]]) -> Any:
@@ -341,7 +338,8 @@ def masked(tokens, seed=0, **options):
 
 def test_shares_are_berts():
     tokens = np.full(200_000, 500, np.uint16)
-    found = masked(tokens)
+    found, other = masked(tokens), masked(tokens, 1)
+    assert not np.array_equal(found.places, other.places)
     chosen = found.tokens[found.places]
     assert len(found.places) / len(tokens) == pytest.approx(0.15, abs=0.005)
     assert (chosen == MASK).mean() == pytest.approx(0.8, abs=0.01)
@@ -356,8 +354,8 @@ def test_shares_are_berts():
 def test_only_chosen_places_change_and_special_tokens_never(tokens, seed, share):
     tokens = np.array(tokens, np.int64)
     before = tokens.copy()
-    found = masked(tokens, seed, share=share)
-    assert np.array_equal(tokens, before)
+    found, again = masked(tokens, seed, share=share), masked(tokens, seed, share=share)
+    assert np.array_equal(tokens, before) and all(map(np.array_equal, found, again))
     assert np.array_equal(found.targets, before[found.places])
     assert not np.isin(found.targets, SPECIAL).any()
     rest = np.ones(len(tokens), bool)
@@ -365,11 +363,4 @@ def test_only_chosen_places_change_and_special_tokens_never(tokens, seed, share)
     assert np.array_equal(found.tokens[rest], before[rest])
     if share == 1:
         assert np.array_equal(rest, np.isin(before, SPECIAL))
-
-
-def test_the_draw_is_of_the_generator_alone():
-    tokens = np.arange(100, 400)
-    first, again, other = masked(tokens, 1), masked(tokens, 1), masked(tokens, 2)
-    assert all(np.array_equal(x, y) for x, y in zip(first, again, strict=True))
-    assert not np.array_equal(first.places, other.places)
-    refused("share of masked tokens is 15", masked, np.arange(9), share=15)
+    refused("share of masked tokens is 15", masked, tokens, share=15)
