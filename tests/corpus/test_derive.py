@@ -158,19 +158,23 @@ def test_what_held_out_and_excluded_papers_wrote_is_left_out(literature, tmp_pat
     assert texts.manifest.facts["derived"]["rejected"]["citing paper left the corpus"] > 0
 
 
-@pytest.mark.parametrize("name", ["aspire_context", "ict"])
-def test_samples_hold_partners_and_no_relatives_as_negatives(name, literature, tmp_path):
+def mined(name, literature, folder):
+    """The texts that a recipe derives, their graph, and samples of them."""
     read = read_recipe(load_recipe(name))
     assert read.texts is not None
-    texts = derive_corpus(literature, tmp_path / "texts", read.texts)
-    graph, ids = build_graph(texts, tmp_path / "graph"), list(texts.ids)
-    samples = mine_samples(texts, read.rules, tmp_path / "samples", MiningInputs(graph=graph))
-    known = relations(texts, tmp_path / "graph", "connected", "cocited")
+    texts = derive_corpus(literature, folder / "texts", read.texts)
+    graph = build_graph(texts, folder / "graph")
+    return texts, graph, mine_samples(texts, read.rules, folder / "samples", MiningInputs(graph=graph))
+
+
+@pytest.mark.parametrize("name", ["aspire_context", "ict"])
+def test_samples_hold_partners_and_no_relatives_as_negatives(name, literature, tmp_path):
+    texts, _, samples = mined(name, literature, tmp_path)
+    ids, known = list(texts.ids), relations(texts, tmp_path / "graph", "connected", "cocited")
     partners = relations(texts, tmp_path / "graph", "coupled") if name == "aspire_context" else set()
     for number, anchor in enumerate(samples.anchors.tolist()):
-        lists = (samples.positives, samples.negatives)
-        rows = (picks.rows[picks.offsets[number] : picks.offsets[number + 1]] for picks in lists)
-        positives, negatives = ([ids[row] for row in part] for part in rows)
+        sides = (samples.positives, samples.negatives)
+        positives, negatives = ([ids[row] for row in side.of(number)] for side in sides)
         assert positives and len(negatives) == 1 and texts.abstracts[texts.row(negatives[0])]
         assert (ids[anchor], negatives[0]) not in known
         for positive in positives:
@@ -331,11 +335,8 @@ def test_titles_that_are_queries_of_a_suite_are_left_out_and_citing_sentences_st
 
 
 def test_a_paper_its_title_and_its_abstract_are_no_negatives_of_each_other(literature, tmp_path):
-    read = read_recipe(load_recipe("cite_titles"))
-    assert read.texts is not None
-    texts = derive_corpus(literature, tmp_path / "texts", read.texts)
-    graph, ids = build_graph(texts, tmp_path / "graph"), list(texts.ids)
-    samples = mine_samples(texts, read.rules, tmp_path / "samples", MiningInputs(graph=graph))
+    texts, graph, samples = mined("cite_titles", literature, tmp_path)
+    ids = list(texts.ids)
     assert not len(samples.negatives.rows)
     anchors = samples.anchors[samples.positives.owners()]
     pairs = {(ids[a], ids[b]) for a, b in zip(anchors, samples.positives.rows, strict=True)}

@@ -2,14 +2,21 @@
 
 import gzip
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.corpus.leakage import LeakageEvidence, LeakageOptions, LeakageReport, ListedPapers, audit_leakage
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.leakage import (
+    CorpusPapers,
+    LeakageEvidence,
+    LeakageOptions,
+    LeakageReport,
+    ListedPapers,
+    audit_leakage,
+)
 
 from .conftest import refused
 
@@ -122,23 +129,10 @@ def test_the_report_counts_lists_rows_and_prints_a_table():
     assert lines[-1].startswith("2 of 3 corpus papers")
 
 
-class LazyColumn(Sequence[str]):
-    """What a memory-mapped column offers at least."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = texts
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, row: int) -> str:  # type: ignore[override]
-        assert isinstance(row, int)
-        return self.texts[row]
-
-
-def test_lazy_columns_will_do():
-    corpus = ListedPapers(LazyColumn(["s2:1"]), LazyColumn(["Some title"]), LazyColumn([ABSTRACT]))
-    assert len(audit(corpus, ListedPapers(["x"], ["Other"], [ABSTRACT]))) == 1
+def test_memory_mapped_columns_of_a_corpus_will_do(write, tmp_path):
+    path = write("papers.jsonl", {"id": "s2:1", "title": "Some title", "abstract": ABSTRACT})
+    corpus = CorpusPapers(import_papers(path, tmp_path / "corpus").corpus)
+    assert audit(corpus, ListedPapers(["x"], ["Other"], [ABSTRACT])) == [(0, 0, LeakageEvidence.TEXT)]
 
 
 def test_wrong_options_and_tables_are_refused():

@@ -28,13 +28,12 @@ HEAD = (
 REFERENCES = '<ref-list><ref id="r1"><mixed-citation>x 10.1000/x</mixed-citation></ref></ref-list>'
 
 
-def nested(size: int) -> str:
-    return f"{HEAD}<body>{'<p>a ' * (size // 9)}{'</p>' * (size // 9)}</body></article>"
+CITING = "<p>" * 90 + 'It is so <xref ref-type="bibr" rid="r1">1</xref>. And so. ' + "</p>" * 90
+VOLUME = "@inproceedings{{a{0}, title={{T {0}}}, crossref={{v{0}}}}}\n@proceedings{{v{0}, title={{P}}, year=2000}}\n"
 
 
-def nested_citing(size: int) -> str:
-    one = "<p>" * 90 + 'It is so <xref ref-type="bibr" rid="r1">1</xref>. And so. ' + "</p>" * 90
-    return f"{HEAD}<body>{one * (size // len(one))}</body><back>{REFERENCES}</back></article>"
+def jats_text(body: str) -> str:
+    return f"{HEAD}<body>{body}</body><back>{REFERENCES}</back></article>"
 
 
 def full_text(text: str, every: int, **more: object) -> str:
@@ -49,21 +48,16 @@ def one_paragraph(text: str) -> str:
     return full_text(text, 40, paragraph=[{"start": 0, "end": len(text)}])
 
 
-def children(size: int) -> str:
-    one = "@inproceedings{{a{0}, title={{T {0}}}, crossref={{v{0}}}}}\n@proceedings{{v{0}, title={{P}}, year=2000}}\n"
-    return "".join(one.format(number) for number in range(size // 90))
-
-
 def chain(size: int) -> str:
     return "".join(f"@proceedings{{v{n}, title={{P}}, crossref={{v{n + 1}}}}}\n" for n in range(size // 45))
 
 
 SHAPES: dict[str, tuple[ModuleType, Callable[[int], str]]] = {
-    "nested paragraphs": (jats, nested),
-    "nested paragraphs that cite": (jats, nested_citing),
+    "nested paragraphs": (jats, lambda size: jats_text("<p>a " * (size // 9) + "</p>" * (size // 9))),
+    "nested paragraphs that cite": (jats, lambda size: jats_text(CITING * (size // len(CITING)))),
     "empty lines": (s2orc, lambda size: one_paragraph("\n\n" * (size // 5))),
     "short lines": (s2orc, lambda size: one_paragraph("a\n\n" * (size // 6))),
-    "children of volumes": (bibtex, children),
+    "children of volumes": (bibtex, lambda size: "".join(VOLUME.format(number) for number in range(size // 90))),
     "a chain of volumes": (bibtex, chain),
     "entries without an end": (bibtex, lambda size: "crossref " + "@a{v, crossref={v} " * (size // 19)),
     "quotes never closed": (plain, lambda size: "id,title\n" + 'a,"b\n' * (size // 5)),
@@ -126,14 +120,8 @@ def test_lines_that_cite_nothing_cost_no_objects(tmp_path, monkeypatch):
     assert len(contexts) == 10 and made < 100
 
 
-BIBTEX = [
-    *["{", "@", "@a{", "@a{x,", ",", "%", "}", "a=", "#", "\\", "@comment("],
-    "\n@a{",
-    '"',
-    "@string{a=a#a}\n",
-    " ",
-    "and ",
-]
+BIBTEX = ["{", "@", "@a{", "@a{x,", ",", "%", "}", "a=", "#", "\\", "@comment(", "\n@a{", '"', "@string{a=a#a}\n", " "]
+BIBTEX += ["and "]
 RIS = ["\n", "\r", "TY  - J\n", "AU  - A, B\n", "x\n", " ", ",", "TI  - T\n", "ER  -\n", "TY  - J"]
 OPENINGS = {
     bibtex: ["@article{k, author = ", "@article{k, title = {T}, author = {", ""],
