@@ -14,7 +14,7 @@ from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.evaluation import click_data, click_ranker
 from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
-from citeweave.evaluation.clicks import ClickResult, evaluate_clicks, recommend
+from citeweave.evaluation.clicks import ClickRanks, ClickResult, click_metrics, evaluate_clicks, recommend
 
 from .conftest import refused, write_files
 
@@ -234,18 +234,15 @@ def test_clicks_are_evaluated_as_one_by_one(lists):
         rest = [s for s, paper in zip(scores[span], clicks.shown[span], strict=True) if paper != clicked]
         above.append(sum(1 if score > true else 0.5 if score == true else 0 for score in rest))
         others.append(len(rest))
-    weights, gains = [1 / propensities[min(place, 2)] for place in clicks.places], [1 / math.log2(2 + a) for a in above]
+    weights = [1 / propensities[min(place, 2)] for place in clicks.places]
     assert evaluated.above.tolist() == above and evaluated.others.tolist() == others
     assert evaluated.weights == pytest.approx(weights)
-    expected = {
-        "ndcg": np.mean(gains),
-        "adj-NDCG": np.average(gains, weights=weights),
-        "adj-P@1": np.average([a == 0 for a in above], weights=weights),
-        "mrr": np.mean([1 / (1 + a) for a in above]),
-        "accuracy": 1 - sum(above) / sum(others) if sum(others) else math.nan,
-    }
-    metrics = evaluated.metrics()
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+    ranks = ClickRanks(np.array(above, float), np.subtract(others, above), np.array(weights))
+    found, expected = (
+        {name.lower(): value for name, value in metrics.items()}
+        for metrics in (evaluated.metrics(), click_metrics(ranks))
+    )
+    assert found == pytest.approx(expected, nan_ok=True)
 
 
 def test_rows_tell_every_click_and_unanswered_ones_are_lost():

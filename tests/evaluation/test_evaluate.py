@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.systems import PaperVectors
 from citeweave.evaluation.tasks import Suite, TaskTexts
 
+from ..encoders.conftest import NEVER, watched
 from .conftest import refused, write_files
 
 Vectors = dict[str, list[float]]
@@ -133,24 +133,6 @@ def test_an_interrupted_evaluation_resumes_where_it_stopped(scidocs, vectors, tm
     assert (resumed.asked < whole.asked) == bool(kept) == (stop_at > 1)
 
 
-class Interrupted:
-    """A network that counts its batches; the user interrupts it in one of them."""
-
-    def __init__(self, inner: Any, at: int) -> None:
-        self.inner, self.at, self.batches = inner, at, 0
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
-
-        def read(*batch: Any, **options: Any) -> Any:
-            self.batches += 1
-            if self.batches == self.at:
-                raise KeyboardInterrupt
-            return found(*batch, **options)
-
-        return read if name in ("states", "token_states") else found
-
-
 SYSTEMS = {
     "cosine": EncoderSystem,
     "mean_best": SentenceSystem,
@@ -162,11 +144,12 @@ SYSTEMS = {
 def test_vectors_are_saved_while_they_are_made(bert, folders, tmp_path, distance):
     encoder, suite = load_encoder(bert, device="cpu", batch_tokens=40), read_suite("csfcube", folders["csfcube"])
 
-    def run(name: str, at: int = -1) -> tuple[Any, int]:
-        network = Interrupted(encoder.network, at)
-        system = SYSTEMS[distance](replace(encoder, network=network))
-        report = evaluate(system, suite, tmp_path / name, options=EvaluationOptions(distance=distance))
-        return json.loads((report.folder / "report.json").read_bytes()), network.batches
+    def run(name: str, at: int = NEVER) -> tuple[Any, int]:
+        reading = watched(encoder, dies_at=at)
+        report = evaluate(
+            SYSTEMS[distance](reading), suite, tmp_path / name, options=EvaluationOptions(distance=distance)
+        )
+        return json.loads((report.folder / "report.json").read_bytes()), len(reading.network.batches)
 
     whole, batches = run("whole")
     assert batches > 3

@@ -123,19 +123,12 @@ def test_failed_tasks_are_evaluated_by_the_next_run_and_other_data_is_refused(fo
         next(LocalExecutor().make(ShardTask(work.maker, {**work.arguments, "system": other}), [0]))
 
 
-class StopAsking(Exception):
-    pass
-
-
-class Asked:
-    """An executor that only notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.works: list[ShardTask] = []
+class Noting(Told):
+    """Only notes what it is asked."""
 
     def make(self, work: ShardTask, numbers: Any) -> Any:
         self.works.append(work)
-        raise StopAsking
+        raise ShardError(work.label, {0: "not made"}, len(numbers))
 
 
 @pytest.mark.parametrize(("device", "embeds"), [("", "auto"), ("cuda", "cuda"), ("cpu", "cpu")])
@@ -144,11 +137,11 @@ def test_whoever_only_evaluates_asks_for_no_card(bert, folders, tmp_path, device
     opening = {"device": device} if device else {}
     asked, options = SuiteSpec("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
     encoder = open_system(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
-    executor, suite = Asked(), asked.read()
+    executor, suite = Noting(), asked.read()
     shared = SharedSystem(encoder, executor, asked, str(bert), options)
-    with pytest.raises(StopAsking):
+    with pytest.raises(ShardError):
         shared.embed(suite.tasks)
-    with pytest.raises(StopAsking):
+    with pytest.raises(ShardError):
         next(shared.evaluate(suite.tasks, {task.name: "0" for task in suite.tasks}, {}))
     assert [work.arguments["system"]["opening"]["device"] for work in executor.works] == [embeds, "cpu"]
     assert [work.gpu for work in executor.works] == [embeds != "cpu", False]
