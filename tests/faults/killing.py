@@ -7,8 +7,6 @@ Whatever is written appears by one rename. The process watches its own renames, 
 the machine is. Processes that torchrun starts again are left alone.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import itertools
 import os

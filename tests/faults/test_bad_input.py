@@ -3,8 +3,6 @@
 `counted/test_bombs.py` has compressed files and XML that grow, `counted/test_corruption.py` damaged files of every format.
 """
 
-from __future__ import annotations
-
 import atexit
 import gzip
 import io

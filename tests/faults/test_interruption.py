@@ -3,8 +3,6 @@
 `counted/test_kills.py` kills every stage at random moments; here each run dies at a step of its own (`killing.py`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ places = make_artifacts(folder, save_bert)      {"corpus": folder / "corpus", ..
 contents("corpus", places["corpus"])            a hash of its contents, read through the doors that commands use
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

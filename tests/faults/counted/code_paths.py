@@ -6,8 +6,6 @@ Names are followed through `import ... as`, `from ... import` and `require("torc
 stands, called or handed on. Does not follow values: `getattr(torch, name)` is a use, whatever `name` may be.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

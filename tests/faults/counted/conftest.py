@@ -6,8 +6,6 @@ make trust SHARE=quick                        the share that CI tries
 CITEWEAVE_TRUST=whole pytest tests/faults/counted/test_kills.py       one experiment
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -9,8 +9,6 @@ An attempt that fails is counted and told, and the next one goes on; the test fa
 number and keeps the counts for docs/trust.md, CI a quick share of it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -8,8 +8,6 @@ engine of this module: random changes of seeds, lines seen by `sys.settrace`. A 
 input that takes more than 5 seconds; it is told with the input.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import mmap
 import os

@@ -5,8 +5,6 @@
 `run` lets pass nothing but the errors that users are told of.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

@@ -4,8 +4,6 @@
 traps with code, pickles, files elsewhere and numbers that are not there; `NOT_READ` have such things beside a sound model.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -20,18 +18,16 @@ import citeweave as cw
 from citeweave.encoders.delta import base_revision, open_model
 from citeweave.intents.network import load_delta
 
-from .traps import Lab, Maker, Trap, change_json, unpickle, unyaml
+from .traps import Lab, Maker, Trap, change_json, later, unpickle, unyaml
 
 Spoil = Callable[[Path], object]
 
 
-def _json(name: str, **values: Any) -> Spoil:
-    def spoil(folder: Path) -> None:
-        if not (folder / name).is_file():
-            (folder / name).write_text("{}")
-        change_json(folder / name, lambda told: told.update(values))
-
-    return spoil
+@later
+def _json(folder: Path, name: str, **values: Any) -> None:
+    if not (folder / name).is_file():
+        (folder / name).write_text("{}")
+    change_json(folder / name, lambda told: told.update(values))
 
 
 _config, _tokenizer, _texts = (partial(_json, f"{name}.json") for name in ("config", "tokenizer", "tokenizer_config"))
@@ -47,30 +43,23 @@ def _replaced(times: int, content: str) -> Spoil:
     return _tokenizer(normalizer={"type": "Sequence", "normalizers": [step] * times})
 
 
-def _instead(name: str, put: Callable[[Path], object] = lambda path: None) -> Spoil:
+@later
+def _instead(folder: Path, name: str, put: Callable[[Path], object] = lambda path: None) -> None:
     """Without a file; or with something else in its place."""
-
-    def spoil(folder: Path) -> None:
-        (folder / name).unlink(missing_ok=True)
-        put(folder / name)
-
-    return spoil
+    (folder / name).unlink(missing_ok=True)
+    put(folder / name)
 
 
-def _written(name: str, content: bytes | str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-
-    return spoil
+@later
+def _written(folder: Path, name: str, content: bytes | str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def _weights(change: Callable[[Any], Any]) -> Spoil:
-    def spoil(folder: Path) -> None:
-        held = load_file(folder / "model.safetensors")
-        save_file({name: change(value) for name, value in held.items()}, folder / "model.safetensors", {"format": "pt"})
-
-    return spoil
+@later
+def _weights(folder: Path, change: Callable[[Any], Any]) -> None:
+    held = load_file(folder / "model.safetensors")
+    save_file({name: change(value) for name, value in held.items()}, folder / "model.safetensors", {"format": "pt"})
 
 
 def _modules(*paths_and_types: tuple[str, str]) -> Spoil:
@@ -81,16 +70,13 @@ def _modules(*paths_and_types: tuple[str, str]) -> Spoil:
 THEIRS = "sentence_transformers.models"
 
 
-def _sentence_transformer(**values: Any) -> Spoil:
+@later
+def _sentence_transformer(folder: Path, **values: Any) -> None:
     """A folder of sentence-transformers with these settings."""
-
-    def spoil(folder: Path) -> None:
-        _modules(("", f"{THEIRS}.Transformer"), ("1_Pooling", f"{THEIRS}.Pooling"))(folder)
-        names = {"pooling": "1_Pooling/config", "bert": "sentence_bert_config", "told": "config_sentence_transformers"}
-        for part, name in names.items():
-            _written(f"{name}.json", json.dumps({"pooling": {"pooling_mode": "mean"}, **values}.get(part, {})))(folder)
-
-    return spoil
+    _modules(("", f"{THEIRS}.Transformer"), ("1_Pooling", f"{THEIRS}.Pooling"))(folder)
+    names = {"pooling": "1_Pooling/config", "bert": "sentence_bert_config", "told": "config_sentence_transformers"}
+    for part, name in names.items():
+        _written(f"{name}.json", json.dumps({"pooling": {"pooling_mode": "mean"}, **values}.get(part, {})))(folder)
 
 
 def _template(folder: Path) -> None:
@@ -101,8 +87,9 @@ def _template(folder: Path) -> None:
     _tokenizer(post_processor=post)(folder)
 
 
-def _vocabulary(change: Callable[[dict[str, int]], object]) -> Spoil:
-    return lambda folder: change_json(folder / "tokenizer.json", lambda told: change(told["model"]["vocab"]))
+@later
+def _vocabulary(folder: Path, change: Callable[[dict[str, int]], object]) -> None:
+    change_json(folder / "tokenizer.json", lambda told: change(told["model"]["vocab"]))
 
 
 HOSTILE: dict[str, Spoil] = {
@@ -185,26 +172,20 @@ def _payload(lab: Lab, path: Path) -> Callable[[], object]:
     return unpickle(path)
 
 
-def _model(*spoils: Spoil, fires: str = "") -> Maker:
+@later
+def _model(lab: Lab, *spoils: Spoil, fires: str = "") -> Trap:
     """A sound model, spoiled; `fires` is the file of the folder that has the payload."""
-
-    def make(lab: Lab) -> Trap:
-        folder = lab.copy("model")
-        for spoil in spoils:
-            spoil(folder)
-        return Trap(lambda: cw.load_encoder(folder, device="cpu"), _payload(lab, folder / fires) if fires else None)
-
-    return make
+    folder = lab.copy("model")
+    for spoil in spoils:
+        spoil(folder)
+    return Trap(lambda: cw.load_encoder(folder, device="cpu"), _payload(lab, folder / fires) if fires else None)
 
 
-def _sharded(shard: str) -> Spoil:
+@later
+def _sharded(folder: Path, shard: str) -> None:
     index = {"metadata": {"total_size": 1}, "weight_map": {"embeddings.word_embeddings.weight": shard}}
-
-    def spoil(folder: Path) -> None:
-        (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
-        _written("model.safetensors.index.json", json.dumps(index))(folder)
-
-    return spoil
+    (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+    _written("model.safetensors.index.json", json.dumps(index))(folder)
 
 
 def _shard_with_an_absolute_name(lab: Lab) -> Trap:
@@ -221,19 +202,16 @@ def _tensors(data: int = 16, *, length: int | None = None, **described: dict[str
     return (len(text) if length is None else length).to_bytes(8, "little") + text + bytes(data)
 
 
-def _delta(content: bytes | None, base: str = "") -> Maker:
+@later
+def _delta(lab: Lab, content: bytes | None, base: str = "") -> Trap:
     """A delta with these numbers, or with a pickle."""
-
-    def make(lab: Lab) -> Trap:
-        told = {"format": "citeweave-delta", "version": 1, "kind": "all", "lora": None}
-        told |= {"base": base or str(lab.sound / "model")}
-        told["base_revision"] = base_revision(open_model(lab.sound / "model"))
-        told["settings"] = {"pooling": "mean", "max_tokens": 32, "normalize": False, "lower": False, "prompt": ""}
-        folder = lab.file("delta/delta.json", json.dumps(told)).parent
-        path = lab.file("delta/delta.safetensors", content or lab.pickled)
-        return Trap(lambda: cw.load_encoder(folder, device="cpu"), None if content else unpickle(path))
-
-    return make
+    told = {"format": "citeweave-delta", "version": 1, "kind": "all", "lora": None}
+    told |= {"base": base or str(lab.sound / "model")}
+    told["base_revision"] = base_revision(open_model(lab.sound / "model"))
+    told["settings"] = {"pooling": "mean", "max_tokens": 32, "normalize": False, "lower": False, "prompt": ""}
+    folder = lab.file("delta/delta.json", json.dumps(told)).parent
+    path = lab.file("delta/delta.safetensors", content or lab.pickled)
+    return Trap(lambda: cw.load_encoder(folder, device="cpu"), None if content else unpickle(path))
 
 
 def _classifier(lab: Lab) -> Trap:

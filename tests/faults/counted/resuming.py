@@ -7,8 +7,6 @@ A job ends as output/JOB/whole/model and output/JOB/cut/model. Beside each lies 
 worked on it, with the steps that it made.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ with served(index, log, "--time-limit", "3") as server:
     server.ask(b"GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n").status
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ whole.run(folder, trouble)
 whole.complete(folder)
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import random

@@ -4,8 +4,6 @@ Every import is a process of its own, whose largest memory is measured. A listen
 outside the file is read.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

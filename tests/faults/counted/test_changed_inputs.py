@@ -4,8 +4,6 @@ The change comes at a step of the reading process: before a file is opened, or b
 completed by the next run once the input is what it was, with the bytes of a run that nothing disturbed.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -4,8 +4,6 @@ Each schedule is one service, one seed, and a fetch of everything: by words, ids
 meets a fault. A fetch that is stopped is begun again the next day, as a person would, with the answers kept so far.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging

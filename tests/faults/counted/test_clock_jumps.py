@@ -1,7 +1,5 @@
 """A clock that is set back or forward while a command runs: nothing hangs, and the result is the same."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

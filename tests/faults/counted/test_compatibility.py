@@ -5,8 +5,6 @@ ONNX Runtime and OpenVINO where they are installed (`pip install 'citeweave[runt
 through every path of ours, as `Encoder.encode` promises; sentence-transformers gives it a vector, and is not asked.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import random
 from collections.abc import Callable

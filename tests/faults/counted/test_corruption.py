@@ -6,8 +6,6 @@ small one, and verifying any, finds every changed byte; until it is verified, re
 to give other numbers.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

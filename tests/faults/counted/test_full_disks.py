@@ -7,8 +7,6 @@ artifact that it replaces is as it was, or the new one is whole; and the same co
 run that nothing disturbed and leaves nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -4,8 +4,6 @@ Coverage-guided (`fuzz_driver.py`), ten minutes a parser in `make trust`. In CI 
 every time: what fails there does so because of a change, not by luck.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from .fuzz_driver import fuzz

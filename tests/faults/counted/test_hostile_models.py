@@ -1,7 +1,5 @@
 """Models of untrusted people: what cannot be used is refused in one line, and nothing hangs or fills the memory."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

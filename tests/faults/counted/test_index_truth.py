@@ -4,8 +4,6 @@ One attempt is one batch: papers are added, replaced or deleted, and then the in
 is compared with an index that is built from scratch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

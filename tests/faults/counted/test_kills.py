@@ -5,8 +5,6 @@ artifact, and in a quarter of the attempts the repetition is killed too. What is
 artifact's parent folder, so that nothing may be left beside it either.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from pathlib import Path

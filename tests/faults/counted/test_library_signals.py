@@ -4,8 +4,6 @@ After Ctrl-C, SIGTERM and the end of the terminal both processes end in order; a
 itself. The index is sound, and the next start finishes it. The moment is a number of papers that have their vectors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

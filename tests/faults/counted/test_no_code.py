@@ -1,7 +1,5 @@
 """Nothing that a stranger wrote is run: no path in the source leads there, and artifacts that try are refused."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ A manifest or settings file with another version stands for what another release
 anything else, so that what else would lie there does not count. The only kind whose version was ever raised is the index.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Recipes of untrusted people: every value that cannot be meant is refused in one line that names its key and a rule."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields

@@ -4,8 +4,6 @@ Every lookup and connection of the process is recorded. A listener on another po
 is not to be contacted; what would leave the machine is recorded and prevented.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Accounts of rows: at every stage what came in is what came out and what was left out for a reason that is told."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The server, as a process of its own, against strangers: what they send is never run, shown as markup or waited for."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path

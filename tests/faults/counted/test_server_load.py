@@ -1,7 +1,5 @@
 """The server while others misuse it: slow clients are cut, and malformed requests do not keep real ones waiting."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Mixed traffic for half an hour on two cores: every answer is right, and the memory of the server stays what it was."""
 
-from __future__ import annotations
-
 import importlib.util
 import statistics
 import time

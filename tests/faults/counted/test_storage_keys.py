@@ -1,7 +1,5 @@
 """Odd names in object storage: an object is fetched byte for byte or refused, nothing is written or removed elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

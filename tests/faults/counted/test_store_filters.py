@@ -1,7 +1,5 @@
 """Filters of other databases: hostile values find, show and delete what the index's own filters would, and nothing more."""
 
-from __future__ import annotations
-
 import math
 import random
 import reprlib

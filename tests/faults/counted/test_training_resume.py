@@ -3,8 +3,6 @@
 In one process and in two ranks under torchrun; see `resuming.py` for the moments at which processes die.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@ The first command pauses before a step to the file system, the second one runs, 
 reported done is there, whole and verified.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import threading

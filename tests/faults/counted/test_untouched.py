@@ -4,8 +4,6 @@ The list of commands is the program's own: a new command fails here until it has
 lie decoys of all the names that the code has ever worked in, and each command is run twice: into a new place, and again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

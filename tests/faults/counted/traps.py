@@ -4,8 +4,6 @@ A maker gets a `Lab` and gives a `Trap`: `open` is what a user does with the art
 would do with it, which shows that the payload is alive: afterwards the canary is there. Models are in `hostile_models.py`.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -81,6 +79,11 @@ class Lab:
 Maker = Callable[[Lab], Trap]
 
 
+def later(act: Callable[..., Any]) -> Callable[..., Callable[[Any], Any]]:
+    """A function of a place and of more, to be called with the rest now, and with the place later."""
+    return lambda *given, **named: lambda place: act(place, *given, **named)
+
+
 def unpickle(path: Path) -> Callable[[], object]:
     return lambda: pickle.loads(path.read_bytes())  # noqa: S301 - the careless way
 
@@ -111,13 +114,11 @@ def _saved(array: np.ndarray[Any, Any]) -> bytes:
     return file.getvalue()
 
 
-def _vectors(content: Callable[[Lab], bytes], fire: Callable[[Path], object] | None = None) -> Maker:
-    def make(lab: Lab) -> Trap:
-        path = lab.file("vectors.npy", content(lab))
-        lab.file("vectors.ids", "p:0\np:1\n")
-        return Trap(lambda: cw.import_vectors([path], lab.out), fire and (lambda: fire(path)))
-
-    return make
+@later
+def _vectors(lab: Lab, content: Callable[[Lab], bytes], fire: Callable[[Path], object] | None = None) -> Trap:
+    path = lab.file("vectors.npy", content(lab))
+    lab.file("vectors.ids", "p:0\np:1\n")
+    return Trap(lambda: cw.import_vectors([path], lab.out), fire and (lambda: fire(path)))
 
 
 def _load(path: Path) -> object:
@@ -129,32 +130,28 @@ def _evaluate(path: Path) -> object:
     return eval(path.read_bytes()[12:].partition(b"\n")[0])  # noqa: S307 - the careless way
 
 
-def _bundle(entries: Callable[[Lab], dict[str, bytes]], *, fires: bool = False) -> Maker:
-    def make(lab: Lab) -> Trap:
-        path = lab.file("tokens.npz", _zip({**entries(lab), "offsets.npy": _saved(np.arange(3))}))
-        np.save(lab.given / "rows.npy", np.arange(2))
-        return Trap(lambda: read_data(lab.given), (lambda: _load(path)) if fires else None)
-
-    return make
+@later
+def _bundle(lab: Lab, entries: Callable[[Lab], dict[str, bytes]], *, fires: bool = False) -> Trap:
+    path = lab.file("tokens.npz", _zip({**entries(lab), "offsets.npy": _saved(np.arange(3))}))
+    np.save(lab.given / "rows.npy", np.arange(2))
+    return Trap(lambda: read_data(lab.given), (lambda: _load(path)) if fires else None)
 
 
 # --- folders ----------------------------------------------------------------------------------------------
 
 
-def _corpus(change: Callable[[Lab, Path], object], fire: Callable[[Path], object] | None = None) -> Maker:
-    def make(lab: Lab) -> Trap:
-        folder = lab.copy("corpus")
-        change(lab, folder)
+@later
+def _corpus(lab: Lab, change: Callable[[Lab, Path], object], fire: Callable[[Path], object] | None = None) -> Trap:
+    folder = lab.copy("corpus")
+    change(lab, folder)
 
-        def read() -> None:
-            corpus = cw.Corpus.open(folder)
-            for row in range(len(corpus)):
-                corpus.paper(row)
-            check_files(folder, corpus.manifest, content=True)
+    def read() -> None:
+        corpus = cw.Corpus.open(folder)
+        for row in range(len(corpus)):
+            corpus.paper(row)
+        check_files(folder, corpus.manifest, content=True)
 
-        return Trap(read, fire and (lambda: fire(folder / YEARS)))
-
-    return make
+    return Trap(read, fire and (lambda: fire(folder / YEARS)))
 
 
 def _objects_in_a_column(lab: Lab, folder: Path) -> None:
@@ -174,23 +171,16 @@ def _named(name: str) -> Maker:
 
 
 def _moved(name: str) -> Maker:
-    def change(lab: Lab, folder: Path) -> None:
-        (folder / name).rename(lab.given / "elsewhere")
-        (folder / name).symlink_to(lab.given / "elsewhere")
-
-    return _corpus(change)
+    return _corpus(lambda lab, folder: (folder / name).symlink_to((folder / name).rename(lab.given / "elsewhere")))
 
 
-def _state_that_is_a_link(name: str) -> Maker:
+@later
+def _state_that_is_a_link(lab: Lab, name: str) -> Trap:
     """An index with a link where its next state would be written."""
-
-    def make(lab: Lab) -> Trap:
-        folder = lab.copy("index")
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(lab.canary)
-        return Trap(lambda: cw.delete_papers(folder, ["p:1"]), lambda: (folder / name).open("w").close())
-
-    return make
+    folder = lab.copy("index")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(lab.canary)
+    return Trap(lambda: cw.delete_papers(folder, ["p:1"]), lambda: (folder / name).open("w").close())
 
 
 def _segments_that_are_a_link(lab: Lab) -> Trap:
@@ -232,24 +222,20 @@ def hard_link(lab: Lab) -> Path:
     return folder
 
 
-def _listing(name: str, at: str) -> Maker:
-    def make(lab: Lab) -> Trap:
-        files = {name.format(lab.canary): {"bytes": 1, "sha256": "0" * 64, "at": at}}
-        data = json.dumps({"format": "citeweave-objects", "version": 1, "files": files}).encode()
-        return Trap(lambda: decode_listing(Address("s3", "lab", "corpus"), data, "s3://lab/corpus"))
-
-    return make
+@later
+def _listing(lab: Lab, name: str, at: str) -> Trap:
+    files = {name.format(lab.canary): {"bytes": 1, "sha256": "0" * 64, "at": at}}
+    data = json.dumps({"format": "citeweave-objects", "version": 1, "files": files}).encode()
+    return Trap(lambda: decode_listing(Address("s3", "lab", "corpus"), data, "s3://lab/corpus"))
 
 
 # --- papers -----------------------------------------------------------------------------------------------
 
 
-def _papers(name: str, content: Callable[[Lab], bytes | str], fire: Callable[[Path], object] | None = None) -> Maker:
-    def make(lab: Lab) -> Trap:
-        path = lab.file(name, content(lab))
-        return Trap(lambda: cw.import_papers([path], lab.out), fire and (lambda: fire(path)))
-
-    return make
+@later
+def _papers(lab: Lab, name: str, content: Callable[[Lab], Any], fire: Callable[[Path], object] | None = None) -> Trap:
+    path = lab.file(name, content(lab))
+    return Trap(lambda: cw.import_papers([path], lab.out), fire and (lambda: fire(path)))
 
 
 def _slipping_tar(lab: Lab) -> bytes:

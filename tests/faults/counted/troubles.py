@@ -16,8 +16,6 @@ An input that changes is changed by its reader, just before a step, so that ever
 are others: a file below the input that is about to be opened, or the next piece of a file that may be compressed.
 """
 
-from __future__ import annotations
-
 import builtins
 import errno
 import inspect

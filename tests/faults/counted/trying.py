@@ -8,8 +8,6 @@ processor, or waits for `WAIT` seconds. `attempt(number)` gives back the bytes o
 is a failure.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
