@@ -14,7 +14,6 @@ from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.signals import Signal, related
 from citeweave.mining import collisions
 from citeweave.mining.audit import AuditOptions, audit_samples, draw_audit
-from citeweave.mining.collisions import triplet_keys
 from citeweave.mining.false_negatives import RELATIONS, find_same_works, relate_pairs, relation_bit
 from citeweave.mining.samples import SampleNames, block_from_lists
 
@@ -75,15 +74,6 @@ def check_repeats(found, groups):
     frequency = found.frequencies["negatives"]
     assert (frequency.picks, frequency.papers) == (counts.total(), len(counts))
     assert [count for _, count in frequency.top] == sorted(counts.values(), reverse=True)[:10]
-
-
-def test_triplets_are_paired_as_samples_pair_them(corpus, tmp_path):
-    random = np.random.default_rng(3)
-    groups = [(i, random.integers(0, 99, i % 4).tolist(), random.integers(0, 99, i % 5).tolist(), 0) for i in range(40)]
-    samples = written(tmp_path / "s", corpus, groups)
-    rows = [tuple(row) for row in samples.triplets().rows().tolist()]
-    names = dict(zip(rows, triplet_keys(samples, 0, 40).tolist(), strict=True))
-    assert len(names) == len(set(names.values())) == len(set(rows))
 
 
 @pytest.mark.parametrize("longest", [1000, 3])

@@ -5,9 +5,8 @@ import pytest
 
 from citeweave import Vectors
 from citeweave.core.errors import UserError
-from citeweave.mining import apply_rules, mining_data, vector_sources
 from citeweave.mining import mine as mining
-from citeweave.mining.apply_rules import apply_rules as apply_all_rules
+from citeweave.mining import mining_data, vector_sources
 from citeweave.mining.audit import audit_samples
 from citeweave.mining.mine import MiningInputs
 from citeweave.mining.mining_data import MiningData, match_vectors
@@ -94,27 +93,17 @@ def test_papers_without_text(corpus, vectors, mine):
     assert np.isin(samples.negatives.rows, bare).any() and np.isin(samples.anchors, bare).any()
 
 
-def test_computed_bands_are_kept(given, mine, monkeypatch):
+def test_computed_bands_are_kept(corpus, given, mine, stop_mining, monkeypatch):
     whole = mine(*SCINCL, inputs=given, name="whole")
     monkeypatch.setattr(mining, "BLOCK_ANCHORS", 16)
-    done: list[int] = []
-
-    def stopping(rules, block, **options):
-        if len(done) == 3:
-            raise KeyboardInterrupt
-        done.append(len(block.anchors))
-        return apply_all_rules(rules, block, **options)
-
-    monkeypatch.setattr(apply_rules, "apply_rules", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        mine(*SCINCL, inputs=given)
-    first = sum(done)
-    done[:] = [0, 0]
-    with pytest.raises(KeyboardInterrupt):
-        mine(*SCINCL, inputs=given)
-    monkeypatch.setattr(apply_rules, "apply_rules", apply_all_rules)
+    for after in (3, 4):
+        sizes = stop_mining(after)
+        with pytest.raises(KeyboardInterrupt):
+            mine(*SCINCL, inputs=given)
+    assert sizes == [16] * 4
+    stop_mining(-1)
     samples = mine(*SCINCL, inputs=given)
-    assert first == 48 and done[2] == 16
+    assert sum(sizes) == MiningData(corpus).in_pool[ANCHORS].sum()
     np.testing.assert_array_equal(samples.triplets().rows(), whole.triplets().rows())
 
 

@@ -9,7 +9,11 @@ from citeweave.pipeline.recipe import load_recipe
 from .conftest import refused
 
 GOOD = {"source": "cited", "count": 5}
-NEIGHBORS, SIMILAR, SHARES = ({"source": source, "count": 5} for source in ("neighbors", "similar", "shares"))
+SOURCES = ("neighbors", "similar", "shares", "random", "connected")
+NEIGHBORS, SIMILAR, SHARES, RANDOM, INTENT = ({"source": source, "count": 5} for source in SOURCES)
+INTENT["intent"] = "same"
+SAME, VENUE = ({**SHARES, "relation": relation} for relation in ("same", "venue"))
+NOT_LISTED = "excludes positives, and those of rule 'positives' are drawn, not listed"
 TASK = {"tasks": {"x": {"positives": GOOD}}}
 
 
@@ -44,33 +48,18 @@ TASK = {"tasks": {"x": {"positives": GOOD}}}
         ({"positives": {**GOOD, "exclude": ["neighbors"]}}, "no rule has source neighbors"),
         ({"tasks": {"x": {"weight": 0, "positives": GOOD}}}, "mining.tasks.x.weight is 0"),
         ({"contexts": {"brakets": True}, "positives": GOOD}, "unknown key 'brakets'; did you mean 'brackets'"),
-        (
-            {"positives": {**GOOD, "source": "random", "optional": True}},
-            "optional is for source a signal, not for random",
-        ),
+        ({"positives": {**RANDOM, "optional": True}}, "optional is for source a signal, not for random"),
         ({"positives": SHARES}, "relation is ''"),
-        ({"positives": {**SHARES, "relation": "same"}}, "relation 'same' needs mining.aspects"),
+        ({"positives": SAME}, "relation 'same' needs mining.aspects"),
         ({"positives": {**GOOD, "relation": "venue"}}, "relation is for source shares"),
         (
-            {"aspects": ["method"], "positives": {**SHARES, "relation": "same"}},
+            {"aspects": ["method"], "positives": SAME},
             "relation 'same' does not fit aspect 'method', which is an intent",
         ),
-        (
-            {"aspects": ["venue"], "positives": {**GOOD, "source": "connected", "intent": "same"}},
-            "intent 'same' does not fit aspect 'venue', which is a relation",
-        ),
+        ({"aspects": ["venue"], "positives": INTENT}, "intent 'same' does not fit aspect 'venue', which is a relation"),
         ({"aspects": ["venues"], "positives": GOOD}, "mining.aspects is 'venues'"),
-        (
-            {
-                "positives": {**SHARES, "relation": "venue"},
-                "negatives": {"source": "random", "count": 1, "exclude": ["positives"]},
-            },
-            "excludes positives, and those of rule 'positives' are drawn, not listed",
-        ),
-        (
-            {"positives": {"source": "random", "count": 1, "field": "same", "exclude": ["venue"]}},
-            "field 'same' beside exclude 'venue'",
-        ),
+        ({"positives": VENUE, "negatives": {**RANDOM, "exclude": ["positives"]}}, NOT_LISTED),
+        ({"positives": {**RANDOM, "field": "same", "exclude": ["venue"]}}, "field 'same' beside exclude 'venue'"),
     ],
 )
 def test_wrong_rules_are_named(table, message):

@@ -116,16 +116,6 @@ def test_nothing_usable_is_an_error(read):
         refused(message, read, text, error=error)
 
 
-def test_real_counts_of_specter(specter_training):
-    folder, data, corpus = specter_training
-    table = read_table(folder / "data.json", corpus)
-    known = {query: entries for query, entries in data.items() if corpus.rows([query])[0] >= 0}
-    assert (len(data), len(known)) == (20, 17)
-    wanted = {(query, other): entry["count"] for query, entries in known.items() for other, entry in entries.items()}
-    assert pairs_of(table, corpus) == wanted
-    assert table.tally.counts["pairs"].read == sum(map(len, data.values())) == 422
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
