@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 
 from ..conftest import VOCABULARY
+from ..encoders.conftest import refused as refused
 
 PAPERS = [f"p{number:02d}" for number in range(20)]
 FACETS = ("background", "method", "result")
@@ -223,11 +223,3 @@ class Page(HTMLParser):
         self.texts.append(data)
         if self.open and self.open[-1] == "script":
             self.scripts[self._id] = self.scripts.get(self._id, "") + data
-
-
-def refused(
-    message: str, call: Callable[..., Any], *arguments: Any, error: type[Exception] = UserError, **options: Any
-) -> None:
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)

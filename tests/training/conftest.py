@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
@@ -31,6 +29,7 @@ from citeweave.training.options import EncoderOptions, TrainingOptions, Training
 from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
 
 from ..conftest import VOCABULARY
+from ..encoders.conftest import refused as refused
 
 SMALL = {"batch": 8, "steps": 6, "learning_rate": 1e-3, "validation": 0.2, "check_every": 3, "checkpoint_every": 2}
 GROUPS = {"unit": "groups"}
@@ -192,11 +191,3 @@ def uninterrupted(request, tmp_path_factory) -> dict[str, EncoderRun]:
         kind: request.getfixturevalue(source).train(folder / kind, **options)
         for kind, (source, options) in KINDS.items()
     }
-
-
-def refused(
-    message: str, call: Callable[..., Any], *arguments: Any, error: type[Exception] = UserError, **options: Any
-) -> None:
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)
