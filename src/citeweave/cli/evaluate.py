@@ -146,7 +146,7 @@ _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from that year on).",
+        help="With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from 2016 on).",
     ),
 ]
 _Intents = Annotated[

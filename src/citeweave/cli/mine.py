@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MineCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
 _Recipe = Annotated[
     str,
-    typer.Option("--recipe", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False),
+    typer.Option("--recipe", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 _Graph = Annotated[
     Path | None,
@@ -75,7 +75,7 @@ _Pool = Annotated[
     Path | None,
     typer.Option(
         "--pool",
-        help="File with the ids of the papers that may be selected as positives or negatives, one per line.",
+        help="File with the ids of papers that may be positives or negatives, one per line.",
         show_default=False,
     ),
 ]

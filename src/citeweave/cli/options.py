@@ -243,7 +243,7 @@ Overwrite = Annotated[
 Memory = Annotated[str, typer.Option("--memory", help="Memory limit for each sorting step, such as 256MB or 2GB.")]
 Recipe = Annotated[
     str | None,
-    typer.Option("--recipe", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False),
+    typer.Option("--recipe", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 Set = Annotated[
     list[str], typer.Option("--set", help="Override a recipe setting, as TABLE.KEY=VALUE; may be repeated.")
@@ -274,7 +274,7 @@ On = Annotated[
     str,
     typer.Option(
         "--on",
-        help="Where to run: ray (a temporary local Ray cluster), ray:auto (the one running here), ray:HOST:6379 (by its head node) or ray://HOST:10001 (by Ray Client); append options, as in ray,workers=2. Default: in this process.",
+        help="Ray cluster to run on: ray (temporary and local), ray:auto (this machine's), ray:HOST:6379 (a head node) or ray://HOST:10001 (Ray Client), with options as in ray,workers=2; default: this process.",
         callback=_check_on,
         show_default=False,
     ),

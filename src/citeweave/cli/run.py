@@ -33,16 +33,14 @@ if TYPE_CHECKING:
 
 RecipeName = Annotated[
     str,
-    typer.Argument(
-        metavar="RECIPE", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False
-    ),
+    typer.Argument(metavar="RECIPE", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Corpus folder.", show_default=False)]
 Init = Annotated[
     str,
     typer.Option(
         "--init",
-        help="Start model to use instead of the recipe's: minilm, a folder, or a Hugging Face name.",
+        help="Start model instead of the recipe's: minilm, a folder, or a Hugging Face name.",
         show_default=False,
     ),
 ]
@@ -73,7 +71,7 @@ HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="Papers whose references are held out for evaluation: share:0.1 (a random tenth), year:2016 (from that year on), or none.",
+        help="Papers whose references are held out for evaluation: share:0.1 (a random tenth), year:2016 (from 2016 on), or none.",
     ),
 ]
 Queries = Annotated[
@@ -83,7 +81,7 @@ BandsHow = Annotated[
     str,
     typer.Option(
         "--bands",
-        help="Neighbor ranks to select from: recipe (the recipe's), auto (chosen for the corpus), share (the recipe's, scaled to the number of papers), or fit (the recipe's if there are enough papers, otherwise auto).",
+        help="Neighbor ranks to select from: recipe (the recipe's), auto (chosen for the corpus), share (the recipe's, scaled to the corpus), or fit (the recipe's if there are enough papers, otherwise auto).",
     ),
 ]
 Tables = Annotated[
@@ -98,7 +96,7 @@ Pool = Annotated[
     Path | None,
     typer.Option(
         "--pool",
-        help="File with the ids of the papers that may be selected as positives or negatives, one per line.",
+        help="File with the ids of papers that may be positives or negatives, one per line.",
         show_default=False,
     ),
 ]
@@ -119,7 +117,7 @@ Cache = Annotated[
     Path | None,
     typer.Option(
         "--cache",
-        help="Folder for cached vectors of start models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
+        help="Cache folder for vectors of start models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
         show_default=False,
     ),
 ]
@@ -309,9 +307,7 @@ def sweep(
 
 _Recipe = Annotated[
     str,
-    typer.Argument(
-        metavar="RECIPE", help="Name of a built-in recipe, such as scincl, or a TOML file.", show_default=False
-    ),
+    typer.Argument(metavar="RECIPE", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 _Papers = Annotated[
     str | None, typer.Option("--papers", help="Number of papers, such as 52e6, 52M or 52_000_000.", show_default=False)
@@ -348,7 +344,7 @@ _Init = Annotated[
     str,
     typer.Option(
         "--init",
-        help="Start model to use instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name.",
+        help="Start model instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name.",
         show_default=False,
     ),
 ]

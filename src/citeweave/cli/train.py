@@ -52,7 +52,7 @@ _Graph = Annotated[
     Path | None,
     typer.Option(
         "--graph",
-        help="Graph folder of the corpus; losses with in-batch negatives use it so that related papers are not negatives.",
+        help="Graph folder of the corpus; it keeps related papers from being in-batch negatives.",
         show_default=False,
     ),
 ]
@@ -68,7 +68,7 @@ _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from that year on). Samples must be mined without those citations.",
+        help="Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from 2016 on). Samples must be mined without those citations.",
         show_default=False,
     ),
 ]
