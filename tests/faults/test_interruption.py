@@ -3,23 +3,19 @@
 `counted/test_kills.py` kills every stage at random moments; here each run dies at a step of its own (`killing.py`).
 """
 
-import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import citeweave as cw
-from citeweave.core.publish import create_work_folder, work_folder
+from citeweave import synthesize
+from citeweave.core.publish import work_folder
 from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.evaluation import precomputed, tasks
 
-from .counted.stages import write_benchmark, write_shards
+from .counted.stages import content, differences, write_benchmark, write_shards
 from .killing import killed_before
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -49,79 +45,39 @@ def test_killed_runs_are_completed_by_the_next(tmp_path, name):
     for pattern, count in (("*", 2), ("*", later), (str(out), 1)):  # begun, resumed, and just before it appears
         killed(pattern, count, *command, "-o", out)
     run(*command, "-o", out)
-    whole, resumed = cw.Corpus.open(tmp_path / "whole"), cw.Corpus.open(out)
-    assert (whole.hash, whole.manifest.facts) == (resumed.hash, resumed.manifest.facts)
-    assert not work_folder(out).exists()
+    assert not differences(content(tmp_path / "whole"), content(out)) and not work_folder(out).exists()
 
 
-SHARD, SHARDS = 25, 12
+SHARD, SHARDS, FIELDS = 25, 12, 30
+KEPT = {
+    # the shard that it died of is made again; both vectors and tokens are saved in shards
+    "embed": ("*/shards*/*.npz", "kept/*/shards*/*.npz", [(4, 3), (SHARDS // 2, SHARDS // 2 + 2)]),
+    "evaluate": ("*/kept/tasks/*/*.json", "kept/tasks/*/*.json", [(2, 1), (FIELDS // 2, FIELDS // 2)]),
+}
+"""What is moved when it is finished, where it is kept, and moments of kills: the n-th of them, when so many are kept."""
 
 
-def test_killed_embeddings_read_no_finished_shard_again(tmp_path, bert):
-    cw.synthesize(tmp_path / "corpus", SyntheticOptions(papers=SHARD * SHARDS))
-    out = tmp_path / "broken"
-    how = ("--model", bert, "--shard", SHARD, "--text", "title", "--device", "cpu")
+@pytest.mark.parametrize("name", KEPT)
+def test_what_was_finished_before_a_kill_is_not_made_again(tmp_path, bert, name):
+    data, out = tmp_path / "data", tmp_path / "broken"
+    synthesize(tmp_path / "corpus", SyntheticOptions(papers=SHARD * SHARDS))
+    write_benchmark(data, fields=FIELDS)
 
     def words(out: Path) -> tuple[object, ...]:
+        if name == "evaluate":
+            return "evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data, "-o", out
+        how = ("--model", bert, "--shard", SHARD, "--text", "title", "--device", "cpu")
         return "embed", tmp_path / "corpus", *how, "-o", out, "--tokens", f"{out}-tokens"
 
     run(*words(tmp_path / "whole"))
-    seen = dict[str, int]()
-    for count, finished in ((4, 3), (SHARDS // 2, SHARDS // 2 + 2)):  # the one that it died of is made again
-        killed("*/shards*/*.npz", count, *words(out))
-        kept = {path.name: path.stat().st_mtime_ns for path in work_folder(out).glob("kept/*/shards*/*.npz")}
-        assert seen.items() <= kept.items(), "a finished shard was read again"
+    pattern, place, moments = KEPT[name]
+    seen = dict[str, tuple[int, bytes]]()
+    at_the_end = [(str(out), 1, FIELDS)] if name == "evaluate" else []  # just before the report appears
+    for moved, count, finished in [*((pattern, *moment) for moment in moments), *at_the_end]:
+        killed(moved, count, *words(out))
+        kept = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in work_folder(out).glob(place)}
+        assert seen.items() <= kept.items(), "what was finished was made again"
         assert len(kept) == finished
         seen = kept
     run(*words(out))
-    whole, resumed = cw.Vectors.open(tmp_path / "whole"), cw.Vectors.open(out)
-    assert len(whole) == len(cw.Corpus.open(tmp_path / "corpus"))
-    assert (whole.manifest.hash, whole.manifest.facts) == (resumed.manifest.hash, resumed.manifest.facts)
-    assert not work_folder(out).exists()
-
-
-FIELDS = 30
-
-
-class Counted:
-    """Vectors that count how many tasks they are asked to score."""
-
-    def __init__(self, vectors: precomputed.VectorSystem) -> None:
-        self.tasks, self._vectors = 0, vectors
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._vectors, name)
-
-    def scores(self, texts: tasks.TaskTexts, pools: tasks.Pools, distance: str) -> Any:
-        self.tasks += 1
-        return self._vectors.scores(texts, pools, distance)
-
-
-def test_killed_evaluations_score_no_finished_task_again(tmp_path):
-    data, out, copied = tmp_path / "data", tmp_path / "broken", tmp_path / "copied"
-    write_benchmark(data, fields=FIELDS)
-    command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
-    suite = cw.read_suite("mdcr", data)
-    expected = cw.evaluate(cw.open_system(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
-    half, task = FIELDS // 2, "*/kept/tasks/*/*.json"
-    seen: dict[str, tuple[int, bytes]] = {}
-    # the second task, the next one after half of them, the whole report
-    for pattern, count, expected_tasks in ((task, 2, 1), (task, half, half), (str(out), 1, FIELDS)):
-        killed(pattern, count, *command, "-o", out)
-        files = work_folder(out).glob("kept/tasks/*/*.json")
-        kept = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
-        assert seen.items() <= kept.items(), "a finished task was scored again"
-        assert len(kept) == expected_tasks
-        seen = kept
-        if expected_tasks == half:
-            shutil.copytree(work_folder(out) / "kept", create_work_folder(copied) / "kept", dirs_exist_ok=True)
-    for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
-        vectors = cw.open_system(str(data / "vectors.jsonl"))
-        assert isinstance(vectors, precomputed.VectorSystem)
-        counted = Counted(vectors)
-        assert cw.evaluate(counted, suite, folder).metrics == expected["metrics"]
-        assert counted.tasks == unfinished
-        assert json.loads((folder / "report.json").read_text()) == expected
-        for path in (tmp_path / "whole/runs").iterdir():
-            assert (folder / "runs" / path.name).read_bytes() == path.read_bytes()
-        assert not work_folder(folder).exists()
+    assert not differences(content(tmp_path / "whole"), content(out)) and not work_folder(out).exists()
