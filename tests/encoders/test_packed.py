@@ -78,14 +78,6 @@ def packed(model: Any, packs: bool | None = True, **more: Any) -> Network:
 close = functools.partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5)
 
 
-def test_neighbors_in_the_stream_do_not_matter():
-    model = make("Bert")
-    together = packed(model).states(texts()).mean()
-    for row, ids in enumerate(texts()):
-        close(packed(model).states([ids]).mean()[0], together[row])
-    assert float((together[0] - together[1]).detach().abs().max()) > 0.1
-
-
 def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_is_padded():
     assert packed_models.is_plain(make("Bert")) and packed_models.is_plain(make("Roberta"))
     assert not packed_models.is_plain(make("Bert", hidden_act="relu")) and not packed_models.is_plain(make("Electra"))

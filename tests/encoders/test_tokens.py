@@ -56,6 +56,16 @@ def test_what_is_stored_is_what_the_reader_gives(reader, texts, tmp_path):
             store[row]
         with pytest.raises(IndexError):
             store.take([row])
+    # opening needs numpy alone
+    code = f"""
+import sys
+for name in ("numba", "torch", "transformers", "tokenizers", "pyarrow", "orjson", "scipy"):
+    sys.modules[name] = None
+from citeweave.encoders.tokens import TokenStore
+print(len(TokenStore.open({str(tmp_path / "t")!r}).take([0, 1])))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "2"
 
 
 class Fragile(Sequence[str]):
@@ -145,16 +155,3 @@ def test_any_rows_are_taken(rows, data):
     store = TokenStore(ids, np.cumsum([0, *map(len, rows)]))
     wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20)) if rows else []
     assert [tokens.tolist() for tokens in store.take(wanted)] == [rows[row] for row in wanted]
-
-
-def test_opening_needs_numpy_alone(reader, texts, tmp_path):
-    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
-    code = f"""
-import sys
-for name in ("numba", "torch", "transformers", "tokenizers", "pyarrow", "orjson", "scipy"):
-    sys.modules[name] = None
-from citeweave.encoders.tokens import TokenStore
-print(len(TokenStore.open({str(tmp_path / "t")!r}).take([0, 1])))
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "2"
