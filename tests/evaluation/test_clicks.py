@@ -132,9 +132,6 @@ def test_the_whole_folder_is_read_or_what_is_missing_is_named(tmp_path):
     refused("must be one of test, val", read, tmp_path, "train")
 
 
-# features
-
-
 def overlap(left: list, right: list) -> float:
     either = set(left) | set(right)
     return len(set(left) & set(right)) / len(either) if either else 0.0
@@ -347,9 +344,6 @@ def test_equal_papers_have_equal_scores(monkeypatch):
     assert np.array_equal(ranker.scores(rows), scores[0]) and ranker.scores(rows[:0]).shape == (0,)
     hidden = np.maximum(rows @ ranker.inner + ranker.inner_bias, 0)
     assert scores[0] == pytest.approx(1 / (1 + np.exp(-(hidden @ ranker.outer + 0.1))))
-
-
-# the task
 
 
 PROPENSITIES = normalize_propensities(1 / np.arange(1, 9))

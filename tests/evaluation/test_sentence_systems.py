@@ -74,9 +74,6 @@ def test_top_is_the_order_of_the_scores(distance):
     assert (rows[1] == -1).all() and np.isnan(scores[1]).all()
 
 
-# --- pictures ------------------------------------------------------------------------------------------
-
-
 def test_ribbons_are_as_wide_as_their_mass():
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
     picture = draw_ribbons(
@@ -176,9 +173,6 @@ def test_many_candidates_are_compared_in_parts(monkeypatch):
     np.testing.assert_allclose(sentence_distances.token_distances(query, papers), whole, rtol=1e-5)
     expected = [float((1 - (query @ paper.T).amax(1)).mean()) for paper in papers]
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
-
-
-# --- sums ----------------------------------------------------------------------------------------------
 
 
 def ranking(system: Any, distance: str) -> dict[str, Any]:

@@ -343,8 +343,6 @@ def test_options_are_checked(corpus):
             held_out_rows(corpus, CorpusSuiteOptions(held_out=rule))
 
 
-# --- held-out intents ----------------------------------------------------------------------------------
-
 MANY = CorpusSuiteOptions(held_out="share:0.3", queries=1000)
 
 
