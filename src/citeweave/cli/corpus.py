@@ -70,7 +70,7 @@ def import_(
     ] = False,
     vectors: Annotated[
         bool,
-        typer.Option("--vectors", help="Import precomputed, such as published, paper vectors instead of papers."),
+        typer.Option("--vectors", help="Import precomputed (for example, published) paper vectors instead of papers."),
     ] = False,
     model: Annotated[str, typer.Option("--model", help="With --vectors: name of the model that computed them.")] = "",
     dtype: Annotated[

@@ -190,7 +190,7 @@ _Year = Annotated[
         show_default=False,
     ),
 ]
-_Venue = Annotated[list[str], typer.Option("--venue", help="Only papers of this venue; may be repeated.")]
+_Venue = Annotated[list[str], typer.Option("--venue", help="Only papers published in this venue; may be repeated.")]
 _Field = Annotated[list[str], typer.Option("--field", help="Only papers of this field; may be repeated.")]
 _Diversity = Annotated[
     float, typer.Option("--diversity", help="How strongly to favor diverse results, from 0 (not at all) to 1.")

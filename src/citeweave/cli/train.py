@@ -40,6 +40,9 @@ _Samples = Annotated[
         "--samples", help="Folder of samples mined from the corpus; required without --bundle.", show_default=False
     ),
 ]
+_BundledSamples = Annotated[
+    Path | None, typer.Option("--samples", help="Folder of samples mined from the corpus.", show_default=False)
+]
 _Init = Annotated[
     str | None,
     typer.Option(
@@ -132,7 +135,7 @@ def train(
 def bundle(
     corpus: _BundledCorpus,
     output: Output,
-    samples: _Samples = None,
+    samples: _BundledSamples = None,
     recipe: Recipe = None,
     init: _Init = None,
     graph: _Graph = None,

@@ -125,7 +125,7 @@ def graph(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build the citation graph of a corpus and compute node vectors; with --held-out, also evaluate them by link prediction."""
+    """Build the citation graph of a corpus and compute node vectors; --held-out also evaluates them by link prediction."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.links import held_out_evaluator
     from citeweave.graph.build import graph_options, make_graph
