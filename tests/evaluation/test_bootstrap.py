@@ -66,15 +66,6 @@ def test_metrics_of_classes(answers, told, metrics):
     assert {name: bootstrap.derive_metric(name, rows, name) for name in metrics} == pytest.approx(metrics)
 
 
-def test_outcomes_derive_their_metrics_and_survive_json():
-    outcome = bootstrap.Outcome(
-        "t", "ranking", {"map": "mean"}, {"q": {"map": 0.25}}, {"queries": 1}, ("note",), {"C": 1.0}
-    )
-    assert outcome.metrics == {"map": 25.0}
-    assert bootstrap.Outcome.of_json(outcome.as_json()) == outcome
-    assert set(bootstrap.DERIVATIONS) >= {"mean", "folds", "weighted", "f1_macro", "kendalltau"}
-
-
 def test_rows_of_one_paper_are_drawn_together():
     rows = {"p_method": {"map": 1.0, "paper": 7}, "p_result": {"map": 0.0, "paper": 7}, "q": {"map": 0.5, "paper": 8}}
     weights = bootstrap.draw_resamples(bootstrap.clusters_of(rows), 100, seed=0, purpose="x")
