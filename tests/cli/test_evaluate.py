@@ -86,7 +86,7 @@ def test_evaluate_as_text(cli, data):
     out = cli.text(command)
     assert "r: gaps on scidocs" in out and "cite.map" in out and "[" in out
     assert "not evaluated: co-view: " in out
-    assert "cite: 1 queries without answer" in out and "mag: 1 training papers without vector" in out
+    assert "cite: 1 queries without an answer" in out and "mag: 1 training papers without vector" in out
     assert "tables and plots: r/report.html" in out
     assert cli(command, "--quiet") == (0, "", "")
 

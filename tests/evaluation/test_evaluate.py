@@ -237,7 +237,7 @@ def test_vectors_cannot_read_questions(folders, vectors, tmp_path):
     asked = {**vectors, **{f"q{number}": vectors[f"p{number:02d}"] for number in range(3)}}
     report = evaluate(Counting(asked), beir, tmp_path / "r")
     assert report.metrics["search.recip_rank"] == 75  # q3 has no vector: a wrong answer, and counted
-    assert report.value["coverage"]["search"]["queries without answer"] == 1
+    assert report.value["coverage"]["search"]["queries without an answer"] == 1
 
 
 def test_ties_zeros_and_queries_without_relevant_papers_are_counted(folders, scidocs, vectors, tmp_path):

@@ -35,7 +35,7 @@ def test_all_answers():
     assert outcome.rows["q1"]["map"] == 1
     assert outcome.rows["q2"]["map"] == pytest.approx((1 + 2 / 3) / 2)
     assert outcome.metrics["map"] == pytest.approx(100 * (1 + 5 / 6) / 2)
-    assert outcome.coverage["pairs without answer"] == 0
+    assert outcome.coverage["pairs without an answer"] == 0
     assert [paper for paper, _ in outcome.ranked["q2"]] == ["d", "c", "b"]
     assert outcome.chosen == {"distance": "cosine"}
 
@@ -54,11 +54,11 @@ def run(missing: str, rule: RankingRule | None = None, **changed: list[float] | 
 def test_what_has_no_vector_is_wrong_or_left_out():
     wrong, peers = run("wrong", q2=None), run("peers", q2=None)
     assert wrong.rows["q2"] == {"map": 0, "ndcg": 0} and wrong.metrics["map"] == 50
-    assert wrong.coverage["queries without answer"] == 1
+    assert wrong.coverage["queries without an answer"] == 1
     assert list(peers.rows) == ["q1"] and peers.metrics["map"] == 100
     assert peers.coverage["queries left out of the mean"] == 1
     wrong = run("wrong", a=None)  # a candidate is never found
-    assert wrong.rows["q1"]["map"] == 0 and wrong.coverage["pairs without answer"] == 1
+    assert wrong.rows["q1"]["map"] == 0 and wrong.coverage["pairs without an answer"] == 1
     assert run("peers", a=None).rows["q1"]["map"] == 0  # still in the mean, no longer ranked
     # an empty candidate is ranked last by the peers and is no answer by our rule
     assert run("wrong", a=[]).rows["q1"]["map"] == 0

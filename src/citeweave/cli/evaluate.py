@@ -348,7 +348,7 @@ def _text(folder: Path, report: Report) -> str:
         lines.append(f"not evaluated: {task}: {why}")
     for task, counts in value["coverage"].items():
         # a search ranks only its best papers, so most pairs have no score
-        expected = {"pairs without answer"} if value["tasks"][task]["kind"] == "search" else set()
+        expected = {"pairs without an answer"} if value["tasks"][task]["kind"] == "search" else set()
         present = {what: number for what, number in counts.items() if number and what not in expected}
         gaps = [f"{number:,} {what}" for what, number in present.items() if _is_gap(what)]
         if gaps:

@@ -283,7 +283,7 @@ def _link_contexts(
         first, wanted = decided["leader"] == decided["context"].astype(np.int64), decided["wanted"]
         keep = first & wanted
         tally.unkeep("contexts", "same citing paper and text given again (merged)", int((~first & wanted).sum()))
-        tally.unkeep("contexts", "names no paper of the corpus", int((~wanted).sum()))
+        tally.unkeep("contexts", "names no paper in the corpus", int((~wanted).sum()))
         writers["leader"].append(decided["leader"])
         writers["number"].append(np.where(keep, count + np.cumsum(keep) - 1, -1))
         writers["intents"].append(decided["intents"])

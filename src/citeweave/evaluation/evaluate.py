@@ -73,7 +73,7 @@ MAX_EXAMPLES = 4
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Options of an evaluation; the defaults are the protocol's, except that a missing vector is a wrong answer."""
+    """Options of an evaluation; the defaults are the protocol's, except for missing vectors (wrong answers) and the intercept."""
 
     distance: str = ""
     """`cosine`, `l2`, `dot`, or one of the sentence-level distances, or a sum such as `mean_best+token_best`; empty = the

@@ -227,10 +227,10 @@ def _coverage(task: _PooledTask, has_score: NDArray[np.bool_]) -> dict[str, int]
     papers = range(len(texts)) if task.papers is None else task.papers.tolist()
     return {
         "queries": len(pools),
-        "queries without answer": int((_count_per_query(pools, has_score) == 0).sum()),
+        "queries without an answer": int((_count_per_query(pools, has_score) == 0).sum()),
         "queries without relevant papers": int((_count_per_query(pools, relevant) == 0).sum()),
         "pairs": int(is_ranked.sum()),
-        "pairs without answer": int((is_ranked & ~has_score).sum()),
+        "pairs without an answer": int((is_ranked & ~has_score).sum()),
         "papers": len(papers),
         "papers without text": texts.count_without_text(papers),
         "vectors of zeros": task.zeros,

@@ -35,7 +35,7 @@ def test_a_work_is_read_with_every_kind_of_reference(read_all):
     ]
     cited = ["doi:10.1000/one", "doi:10.1000/three", by_title, "doi:10.1000/six"]
     assert found.citations == [Citation(own, other) for other in cited]
-    assert found.rejected("citations") == {"reference without usable id": 3}
+    assert found.rejected("citations") == {"reference without a usable id": 3}
     assert found.notes == {"reference identified by the DOI in its text": 1}
 
 

@@ -65,7 +65,7 @@ def test_numbers_are_read_with_strengths_and_intents(tmp_path):
     assert guess_format(Source(path)) == "edges"
     found, rejected = found_in(path)
     assert found == {("1", "9", int(Intent.BACKGROUND | Intent.METHOD), 2.0), ("2", "9", 0, 1.0)}
-    assert rejected == {"no citing paper": 1, "no cited paper": 1, "id is no whole number from 0 on": 1}
+    assert rejected == {"no citing paper": 1, "no cited paper": 1, "id is not a non-negative integer": 1}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_full_text_is_read(read_all):
         Paper(trees, "Trees", year=1977, ids=("arxiv:1706.03762",), stub=True),
     ]
     assert found.citations == [Citation(own, FIRST, strength=2.0), Citation(own, trees)]
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
     assert found.contexts[0] == Context(own, "Graphs [1] matter [9].", (FIRST,), "Introduction")
     assert {c for context in found.contexts[1:] for c in context.cited} == {FIRST, trees}
     assert found.rejected("contexts") == {"no cited paper": 1}

@@ -64,7 +64,7 @@ def test_the_paper_its_references_and_its_citing_sentences_are_read(read_all):
     ]
     others = (TWO, THIRD, FIVE, *SIX)  # references of all three elements
     assert found.citations == [Citation(CITING, ONE, strength=2.0), *(Citation(CITING, other) for other in others)]
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
     assert found.contexts == [  # with ranges, raised numbers and captions
         Context(CITING, "Cells divide [1-3].", (ONE, TWO, THIRD)),
         Context(CITING, "A caption citing 6.", SIX, "Methods in vivo"),

@@ -27,7 +27,7 @@ def test_a_work_is_read(read_all):
     extra = {"type": "article", "is_retracted": True}
     assert found.papers == [Paper("openalex:W12", *front, ids, 5, 20240203, extra), Paper("openalex:W1", "T")]
     assert found.citations == [Citation("openalex:W12", "openalex:W1"), Citation("openalex:W12", "openalex:W2")]
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
 
 
 IMPOSSIBLE = [{"bomb": [10**9]}, {"bomb": [reader.MAX_POSITION + 1]}, {"below": [-1]}, {"words": ["0"]}, {"number": 3}]

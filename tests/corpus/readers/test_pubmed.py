@@ -46,7 +46,7 @@ def test_a_paper_with_every_trap_is_read(read_all):
     assert found.papers == [Paper("pmid:77", *front, authors, fields, ids, updated=20190609, extra=extra)]
     assert found.citations == [Citation("pmid:77", "pmid:5"), Citation("pmid:77", "pmid:6")]
     assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
-    reasons = ("reference without usable id", "reference listed twice", "citing paper rejected")
+    reasons = ("reference without a usable id", "reference listed twice", "citing paper rejected")
     assert found.rejected("citations") == dict.fromkeys(reasons, 1)
     notes = {"link that is not a citation (comment, erratum, retraction)": 1, "deletion notice left out": 2}
     assert found.notes == notes

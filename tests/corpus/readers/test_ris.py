@@ -68,7 +68,7 @@ def test_web_of_science_is_read_with_its_references(read_all):
     cited = ("doi:10.1000/a", "arxiv:1412.6980", "doi:10.1000/d")
     assert found.citations == [Citation("doi:10.1000/ice", other) for other in cited]
     assert found.rejected("papers") == {"no title and no abstract": 1}
-    assert found.rejected("citations") == {"reference without usable id": 1, "citing paper rejected": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1, "citing paper rejected": 1}
 
 
 def test_another_format_is_refused(read_all):

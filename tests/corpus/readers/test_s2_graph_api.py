@@ -40,7 +40,7 @@ def test_a_paper_is_read_with_the_references_and_citations_inside(read_all):
         Citation(f"s2sha:{C}", f"s2sha:{A}", Intent.RESULT, influential=True),
     ]
     assert found.rejected("papers") == {"no id": 2}
-    assert found.rejected("citations") == {"reference without usable id": 2}
+    assert found.rejected("citations") == {"reference without a usable id": 2}
 
 
 PAGE = json.loads(

@@ -83,7 +83,7 @@ def test_the_first_version_is_read(read_all):
     ]
     cited = ((threads, 1.0), (knots, 2.0))
     assert found.citations == [Citation("s2:5", id, strength=times) for id, times in (("s2:77", 2.0), *cited)]
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
     assert found.contexts == [
         Context("s2:5", "It holds [1].", ("s2:77",)),
         Context("s2:5", "Looms are old [1].", ("s2:77",), "Methods"),
@@ -122,7 +122,7 @@ def test_overlapping_annotations_take_no_quadratic_time(read_all):
     marks = json.dumps([{"start": i, "end": len(text), "attributes": {"id": f"b{i}"}} for i in range(len(text) - 1)])
     names = ("bibentry", "bibtitle", "bibref", "paragraph", "author", "authorlastname", "sectionheader")
     record = {"corpusid": 1, "content": {"text": text, "annotations": dict.fromkeys(names, marks)}}
-    assert read_all(s2orc, [record]).rejected("citations") == {"reference without usable id": len(text) - 1}
+    assert read_all(s2orc, [record]).rejected("citations") == {"reference without a usable id": len(text) - 1}
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

@@ -18,7 +18,7 @@ def test_metadata_is_read(read_all):
     assert found.papers == [Paper("s2:77", *front, ids, extra={"inbound_citations": 1})]
     assert found.citations == [Citation("s2:77", "s2:1"), Citation("s2:77", "s2:2")]
     assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
 
 
 def test_a_parse_is_read_with_its_citing_sentences(read_all):
@@ -48,5 +48,5 @@ def test_a_parse_is_read_with_its_citing_sentences(read_all):
     ]
     assert found.rejected("contexts") == {"no cited paper": 1}
     assert found.citations == [Citation("s2:5", "s2:9", strength=2.0), Citation("s2:5", by_title)]
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
     assert found.notes == {"citation mark outside its paragraph": 1}

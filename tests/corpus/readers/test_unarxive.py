@@ -45,7 +45,7 @@ def test_both_layouts_are_read(read_all, layout):
     ]
     assert found.rejected("contexts") == {"no cited paper": 1}
     assert found.citations == [Citation(own, cited, strength=2.0 if cited == CITED[0] else 1.0) for cited in CITED]
-    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
     assert found.notes == {"reference identified by the id in its text": 3}
 
 

@@ -125,7 +125,7 @@ def _read_reference(citing: str, reference: dict[str, object], tally: Tally) -> 
         tally.note("reference identified by the DOI in its text")
     cited = cited or title_key(title, year)
     if not cited:
-        tally.reject("citations", "reference without usable id")
+        tally.reject("citations", "reference without a usable id")
         return
     if title:
         venue, authors = clean_text(reference.get("journal-title")), names_of(reference.get("author"))

@@ -293,7 +293,7 @@ def _read_citations(
         tally.reject("citations", "no cited paper", int((citing.present & ~cited.present).sum()))
         both = citing.present & cited.present
         good = both & citing.valid & cited.valid
-        tally.reject("citations", "id is no whole number from 0 on", int((both & ~good).sum()))
+        tally.reject("citations", "id is not a non-negative integer", int((both & ~good).sum()))
         attributes: dict[str, NDArray[Any] | None] = {"intents": None, "strength": None, "influential": None}
         if strength is not None:
             attributes["strength"] = _read_strengths(columns[strength], strength, source.path)[good]
@@ -332,7 +332,7 @@ def _read_papers(
     for columns in _batches(source, file, names, [id, *(name for name in ("year",) if name in names)]):
         ids = _read_ids(columns[id], id, id_prefix(id), source.path)
         tally.reject("papers", "no id", int((~ids.present).sum()))
-        tally.reject("papers", "id is no whole number from 0 on", int((ids.present & ~ids.valid).sum()))
+        tally.reject("papers", "id is not a non-negative integer", int((ids.present & ~ids.valid).sum()))
         good = ids.present & ids.valid
         years = _years(columns["year"])[good] if "year" in columns else None
         chosen = ids.where(good)

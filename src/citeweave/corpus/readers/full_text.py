@@ -92,7 +92,7 @@ def cite_references(citing: str, references: Iterable[Reference], tally: Tally) 
     for reference in references:
         cited = reference.id
         if cited is None:
-            tally.reject("citations", "reference without usable id")
+            tally.reject("citations", "reference without a usable id")
             continue
         known = {cited, *reference.ids}
         if known & seen:

@@ -72,7 +72,7 @@ def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
         if cited:
             yield Citation(own, cited)
         else:
-            tally.reject("citations", "reference without usable id")
+            tally.reject("citations", "reference without a usable id")
 
 
 def _paper(own: str, work: dict[str, object], tally: Tally) -> Paper:

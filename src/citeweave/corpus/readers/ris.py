@@ -195,7 +195,7 @@ def _wos_paper(tags: _TagValues, tally: Tally) -> Iterator[Record]:
         if cited:
             yield Citation(citing, cited)
         else:
-            tally.reject("citations", "reference without usable id")
+            tally.reject("citations", "reference without a usable id")
 
 
 def _cited(reference: str) -> str | None:

@@ -112,7 +112,7 @@ def _read_link(entry: dict[str, object], owner: str | None, tally: Tally) -> Ite
             yield paper
         ends[end] = paper.id if paper else _any_id(record)
         if not ends[end]:
-            _reject_link(entry, "reference without usable id" if end == "citedPaper" else "no citing paper", tally)
+            _reject_link(entry, "reference without a usable id" if end == "citedPaper" else "no citing paper", tally)
             return
     missing = NO_CITING if "citingPaper" not in entry else NO_CITED
     yield from _link(entry, ends["citingPaper"], ends["citedPaper"], tally, missing)
@@ -123,7 +123,7 @@ def _link(
     citing: str | None,
     cited: str | None,
     tally: Tally,
-    missing: str = "reference without usable id",
+    missing: str = "reference without a usable id",
 ) -> Iterator[Record]:
     if not citing or not cited:
         _reject_link(entry, missing, tally)

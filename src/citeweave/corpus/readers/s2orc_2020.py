@@ -75,7 +75,7 @@ def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterato
         if cited:
             yield Citation(own, cited)
         else:
-            tally.reject("citations", "reference without usable id")
+            tally.reject("citations", "reference without a usable id")
 
 
 def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _read_parse(own: str, record: dict[str, object], tally: Tally) -> Iterator[R
         yield from _read_passage(own, passage, ids, mentions, tally)
     for paper in entries.values():
         if paper is None:
-            tally.reject("citations", "reference without usable id")
+            tally.reject("citations", "reference without a usable id")
             continue
         if paper.title:
             yield paper

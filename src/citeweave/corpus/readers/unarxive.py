@@ -134,7 +134,7 @@ def _read_text(own: str, record: dict[str, object], tally: Tally) -> Iterator[Re
         if cited:
             yield Citation(own, cited, strength=float(max(1, mentions[cited])))
         else:
-            tally.reject("citations", "reference without usable id")
+            tally.reject("citations", "reference without a usable id")
 
 
 def _passages(record: dict[str, object]) -> Iterator[tuple[str, str]]:
