@@ -199,7 +199,7 @@ def test_names_that_lead_nowhere(tmp_path):
 def test_a_hub_that_cannot_be_reached(monkeypatch, tmp_path, name):
     hub = pytest.importorskip("huggingface_hub", reason="pip install 'citeweave[minilm]'")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
-    refused("'no-such-owner/no-such-model' is not a folder, and the Hugging Face hub did", locate, name)
+    refused("'no-such-owner/no-such-model' is not a folder, and the Hugging Face Hub did", locate, name)
 
 
 def test_minilm_is_checked(tmp_path):

