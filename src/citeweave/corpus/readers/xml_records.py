@@ -98,7 +98,7 @@ def xml_records(source: Source, *, roots: Collection[str], records: Collection[s
             while data:
                 yield from parser.feed(data)
                 data = stream.read(_PIECE)
-            parser.close()
+            yield from parser.close()
         # ValueError and LookupError: an encoding declaration that expat does not know
         except (ExpatError, ValueError, LookupError) as error:
             raise InputError(
@@ -215,6 +215,8 @@ class _RecordParser:
         self._names: dict[str, str] = {}
         self._expat = ParserCreate(intern=self._names)
         self._expat.buffer_text = True
+        if hasattr(self._expat, "SetReparseDeferralEnabled"):  # expat 2.6: MAX_MARKUP bounds what is parsed again
+            self._expat.SetReparseDeferralEnabled(False)
         self._expat.StartElementHandler = self._start
         self._expat.EndElementHandler = self._end
         self._expat.EntityDeclHandler = self._declare_entity
@@ -243,8 +245,10 @@ class _RecordParser:
         complete, self._complete = self._complete, []
         return complete
 
-    def close(self) -> None:
+    def close(self) -> list[Element]:
+        """End the XML file and return the records that the parser had put off to the end."""
         self._expat.Parse(b"", True)
+        return self._complete
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2] if ":" in tag else tag
