@@ -96,6 +96,12 @@ def test_the_front_door_is_light(statement: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_rooms_load_pyarrow_and_torch_only_where_they_are_used() -> None:
+    code = "import sys, citeweave.corpus.ingest, citeweave.mining.mine, citeweave.search.build; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pyarrow", "torch", "transformers", "sklearn", "pandas"} & {*result.stdout.split()}
+
+
 def test_files_are_chapters() -> None:
     """At most 500 lines, and fewer than a tenth of all files under 60; named for things, not for activities."""
     files = {path: lines_of(path) for path in SOURCE.rglob("*.py")}

@@ -20,7 +20,8 @@ from citeweave.cli.similar import PaperSentences
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import UserError
 from citeweave.core.files import LockedError, hash_file, open_input, read_input, take_lock, write_json
-from citeweave.core.inputs import Source, open_parquet
+from citeweave.core.inputs import Source
+from citeweave.core.parquet import open_parquet
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
