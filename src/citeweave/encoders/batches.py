@@ -132,7 +132,7 @@ class SavedPart:
         return np.flatnonzero(is_left), budget, halved
 
     def add(self, rows: Rows, budget: int, halved: int) -> None:
-        """Note that a batch of texts is encoded, and save if it is time."""
+        """Note that one of the batches is encoded, and save the batches so far if it is time."""
         if not self._saves:
             return
         self._unsaved.append(rows)

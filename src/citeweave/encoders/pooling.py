@@ -294,7 +294,7 @@ def save_aspect_words(folder: Path, model: Any) -> None:
 
 
 def read_aspect_words(place: Path, model: Any) -> dict[str, Tensor]:
-    """Read the words for aspects of an untrusted folder's pooling; shapes are checked before any weight is read."""
+    """Read the weights of pooling by words for aspects; shapes are checked before any weight is read."""
     path = place / "config.json"
     config = read_json(path)
     check_format(path, config, ASPECT_WORDS_FORMAT, ASPECT_WORDS_VERSION)

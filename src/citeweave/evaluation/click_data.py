@@ -363,7 +363,7 @@ def _keys(texts: list[str]) -> Keys:
 
 
 def read_entries(source: Source, chunk: int = _CHUNK) -> Iterator[tuple[str, object]]:
-    """Yield every key and value of a large JSON object, such as the metadata of click data, in order.
+    """Yield every key and value of the metadata of click data, a large JSON object, in order.
 
     `{"p1": {...}, ...}` gives ("p1", {...}) first. An entry is only checked to be JSON; a key that occurs twice is yielded twice.
     """

@@ -362,7 +362,7 @@ def find_repeats(samples: Samples, corpus: Corpus, *, top: int = 10, memory: int
 
 
 def triplet_keys(samples: Samples, first: int, last: int) -> NDArray[np.uint64]:
-    """Return a key to find repeats by for each triplet of the samples first to last, paired as in `Samples.triplets`."""
+    """Return a key for each triplet, paired as in `Samples.triplets`, by which collisions count repeats among the samples."""
     sides = [take_picks(samples, side, first, last) for side in ("positives", "negatives")]
     sizes = [np.bincount(block.samples - first, minlength=last - first) for block in sides]  # (samples,) each
     counts = np.where((sizes[0] > 0) & (sizes[1] > 0), np.maximum(*sizes), 0)

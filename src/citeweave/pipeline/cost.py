@@ -209,7 +209,7 @@ _NUMBER_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class WalkPanel:
-    """The number of FastRP columns that fit into memory at once, for estimating a graph's cost."""
+    """Estimate the number of FastRP columns that fit into memory at once, on which a graph's cost depends."""
 
     papers: int
     columns: int

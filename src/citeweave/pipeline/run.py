@@ -316,7 +316,7 @@ class SweptKey:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The outcome of a sweep: its runs, and metrics by value with curves."""
+    """The outcome of a sweep: the runs of its recipe, and metrics by value with curves."""
 
     folder: Path
     over: SweptKey

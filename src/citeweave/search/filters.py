@@ -132,7 +132,7 @@ class AttributeNames:
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:max_names]
 
     def number_rows(self, rows: NDArray[np.int64], max_names: int) -> tuple[NDArray[np.uint8], list[str]]:
-        """Number each row by its most frequent facet (venue or field); return those names, their count for rows with none."""
+        """Number each row by its most frequent facet, a venue or field to filter by; return those names, their count for rows with none."""
         assert max_names < 256
         shown = [name for name, _ in self.counts(rows, max_names)]
         best = np.full(self._texts, len(shown), np.int64)

@@ -126,7 +126,7 @@ def match_sentences(index: Index, queries: Singles, rows: Sequence[int]) -> list
 
 
 def nearest_sentence(index: Index, vector: Singles, row: int) -> tuple[MatchedSentence, ...]:
-    """Match a query text, (dimension,), with the nearest sentence of a paper; empty where it has no vectors."""
+    """Match a query text, (dimension,), with the nearest of a paper's sentences in an index; empty where it has no vectors."""
     sentences = index.sentence_vectors(row)
     if sentences is None:
         return ()

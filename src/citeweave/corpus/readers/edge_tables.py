@@ -297,7 +297,7 @@ class EdgeColumns:
 
 @dataclass(frozen=True, slots=True)
 class ScannedEdges:
-    """The citations of one block of lines; arrays over lines."""
+    """The citations in one block of lines of an edge table; arrays over lines."""
 
     read: NDArray[np.bool_]
     """False for lines left to the ordinary reader."""
