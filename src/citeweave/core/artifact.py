@@ -462,7 +462,7 @@ def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
         raise UserError(f"{folder} holds {other}, which {kind} must not replace; choose another -o")
     elif not folder.is_dir() or any(folder.iterdir()):
         raise UserError(f"{folder} exists and is not an artifact of citeweave; choose another -o")
-    if folder.resolve() == Path.cwd():
+    if folder.samefile("."):
         raise UserError(f"{folder} is the working folder, which cannot be replaced; choose another -o")
 
 

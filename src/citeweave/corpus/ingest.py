@@ -39,7 +39,7 @@ from citeweave.corpus.readers import reader_of
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, StagedPart, is_complete
 from citeweave.corpus.update import BasePart, Deletions, find_deletions, share_unchanged, write_changes
 
-READERS_VERSION = 5
+READERS_VERSION = 6
 """Increased when a reader yields other records for the same file than before, so that old parts are not reused."""
 
 _ONE_PROCESS_BELOW = 64 * 2**20
