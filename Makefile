@@ -41,7 +41,7 @@ trust: dev  ## Count what survives kills, full disks, corrupted files, ... (hour
 oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest dependencies that pyproject.toml allows
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(OLDEST_TESTS)
 
-# compiled code has a cache of its own, since either numba throws the other's away; docs/cli.md is as the newest typer words it
+# compiled code has a cache of its own, since either numba throws the other's away; docs/cli.md is as the newest click words it
 OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/vectors/test_bm25.py tests/vectors/test_formats.py \
 	tests/search/test_index.py tests/search/test_words.py tests/cli/test_index.py tests/cli/test_corpus.py \
 	--deselect tests/cli/test_corpus.py::test_cli_page_is_up_to_date

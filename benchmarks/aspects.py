@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from citeweave import synthesize
 from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem

@@ -127,7 +127,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = options.corpus
         if corpus is None:
-            from citeweave.corpus.synthetic.literature import SyntheticOptions
+            from citeweave.corpus.options import SyntheticOptions
             from citeweave.corpus.synthetic.synthesize import synthesize
 
             corpus = str(Path(folder) / "corpus")

@@ -24,7 +24,7 @@ from made_edges import Made, make_literature
 from measuring import Cost, run_step, write_figures
 from stage_runs import Place
 
-from citeweave.graph.build import graph_options
+from citeweave.graph.options import graph_options
 from citeweave.pipeline import stage_costs
 from citeweave.pipeline.cost import Sizes, StageWork, sizes_from_counts
 from citeweave.pipeline.cost_constants import MINILM

@@ -27,7 +27,7 @@ from typing import Any
 from measuring import write_figures
 from search import _free_port, _wait_for
 
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.search.export import to_bibtex
 

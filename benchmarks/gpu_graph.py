@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from citeweave.core.progress import QUIET
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.fastrp import FastRP, Projection, embed
+from citeweave.graph.fastrp import Projection, embed
 from citeweave.graph.kernels import unit_rows
+from citeweave.graph.options import FastRP
 from citeweave.graph.walk_powers import EmbeddingRun, GpuPowerSum, Panels, whiten
 
 Vectors = NDArray[np.float32]

@@ -79,7 +79,8 @@ def count(clock: Clock, made: Made, signal: str) -> dict[str, Any]:
 
 def embed(clock: Clock, made: Made, method: str) -> dict[str, Any]:
     from citeweave.graph.citations import CitationGraph
-    from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
+    from citeweave.graph.node_vectors import embed_nodes
+    from citeweave.graph.options import NodeVectorOptions
 
     options = NodeVectorOptions(method=method, dimension=made.dimension)
     graph, tiny = (CitationGraph.open(made.folder / name) for name in ("graph", "warm-up"))
@@ -92,7 +93,8 @@ def embed(clock: Clock, made: Made, method: str) -> dict[str, Any]:
 def embed_by_edges(clock: Clock, made: Made) -> dict[str, Any]:
     """citeweave's edge model with the settings that torchbiggraph gets: one epoch over citations in one direction."""
     from citeweave.graph.citations import graph_from_edges
-    from citeweave.graph.node_vectors import EdgeModel, NodeVectorOptions, embed_nodes
+    from citeweave.graph.node_vectors import embed_nodes
+    from citeweave.graph.options import EdgeModel, NodeVectorOptions
 
     model = EdgeModel(loss="margin", margin=0.15, rate=0.1, epochs=1, batch=10_000, uniform=0, max_norm=1.0)
     options = NodeVectorOptions(method="edges", dimension=made.dimension, device="cpu", edges=model)

@@ -49,7 +49,7 @@ def main() -> None:
             print("|---|---|---|---|---|---|---|---|---|")
         name, _, place = entry.partition("=")
         print(labeled_line(name, Path(place), classifier, sections=options.sections), flush=True)
-    wanted = AnnotateOptions(min_confidence=options.least, sections=options.sections, keep_given=False)
+    wanted = AnnotateOptions(min_confidence=options.min_confidence, sections=options.sections, keep_given=False)
     with TemporaryDirectory() as place:
         for entry in options.corpora:
             name, _, folder = entry.partition("=")
@@ -91,7 +91,7 @@ def corpus_table(name: str, corpus: Corpus, out: Path, classifier: IntentClassif
             ("sentences/s of one processor", f"{read / cpu:,.0f}"),
             ("seconds", f"{wall:,.0f}"),
         ]
-    lines = [f"\n| {name} | {classifier.name}, at {options.least:g} or more |", "|---|---|"]
+    lines = [f"\n| {name} | {classifier.name}, at {options.min_confidence:g} or more |", "|---|---|"]
     return "\n".join(lines + [f"| {what} | {value} |" for what, value in rows])
 
 

@@ -50,9 +50,10 @@ def prepare(arguments: argparse.Namespace) -> None:
 def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
+    from citeweave.pipeline.options import RunOptions
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run import prepare_recipe, run_identity
-    from citeweave.pipeline.run_folder import RunFolder, RunOptions
+    from citeweave.pipeline.run_folder import RunFolder
     from citeweave.pipeline.stages import DataStages
     from citeweave.pipeline.suites import Suites
     from citeweave.training.load_data import DataSources, load_training_data
@@ -177,7 +178,7 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         run = prepare_run(start, data, Plan(training=options), ProcessGroup(), QUIET)
-        by_l2 = Validation(run.stepper, distance="l2")
+        by_l2 = Validation(run.task.stepper, distance="l2")
         before = by_l2.evaluate()
         progress = train_network(run, Path(work))
     seconds = time.monotonic() - begun

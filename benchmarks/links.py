@@ -18,7 +18,8 @@ import numpy as np
 from citeweave import Corpus
 from citeweave.evaluation.links import held_out_evaluator
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.graph.node_vectors import METHODS, EdgeModel, NodeVectorOptions, embed_nodes
+from citeweave.graph.node_vectors import METHODS, embed_nodes
+from citeweave.graph.options import EdgeModel, NodeVectorOptions
 
 SCINCL = EdgeModel(loss="margin", max_norm=1.0)
 WAYS = {

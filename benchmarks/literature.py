@@ -78,7 +78,8 @@ def shards(clock: Clock, size: Size) -> dict[str, Any]:
 
 
 def import_(clock: Clock, size: Size) -> dict[str, Any]:
-    from citeweave.corpus.ingest import ImportOptions, import_papers
+    from citeweave.corpus.ingest import import_papers
+    from citeweave.corpus.options import ImportOptions
 
     options = ImportOptions(outside="keep", memory=size.memory // 4, workers=size.workers)
     with clock:
@@ -99,8 +100,9 @@ def graph(clock: Clock, size: Size) -> dict[str, Any]:
 def fastrp(clock: Clock, size: Size) -> dict[str, Any]:
     from citeweave import Corpus
     from citeweave.core.artifact import read_manifest
-    from citeweave.graph.build import graph_options, make_graph
+    from citeweave.graph.build import make_graph
     from citeweave.graph.citations import KIND, VERSION
+    from citeweave.graph.options import graph_options
 
     options = {"method": "fastrp", "dimension": size.dimension, "dtype": "float16"}
     asked = graph_options({**options, "memory": size.memory, "workers": size.workers})
@@ -146,7 +148,8 @@ def triplets(clock: Clock, size: Size) -> dict[str, Any]:
     from citeweave import Corpus
     from citeweave.mining.inputs import parse_rules
     from citeweave.mining.mine import MiningInputs as Inputs
-    from citeweave.mining.mine import MiningOptions, mine_samples
+    from citeweave.mining.mine import mine_samples
+    from citeweave.mining.options import MiningOptions
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.vectors.vectors import Vectors
 
@@ -322,7 +325,7 @@ def main() -> None:
 
 
 def sizes_of(options: argparse.Namespace) -> list[Size]:
-    from citeweave.cli.options import parse_size
+    from citeweave.core.options import parse_size
 
     number = len(options.papers)
     asked = [

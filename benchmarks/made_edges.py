@@ -43,7 +43,8 @@ class Made:
 
 def make_literature(made: Made, references: float) -> Made:
     """The citations of citeweave's synthetic literature, each once, shuffled; no text is written."""
-    from citeweave.corpus.synthetic.literature import SyntheticOptions, draw_mentions
+    from citeweave.corpus.options import SyntheticOptions
+    from citeweave.corpus.synthetic.literature import draw_mentions
 
     options, step = SyntheticOptions(papers=made.papers, references=references), 100_000
     keys = []

@@ -64,8 +64,9 @@ class Made:
 def make_literature(made: Made) -> None:
     """Papers that all have text, their graph and its vectors; what is there already is kept."""
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
-    from citeweave.graph.build import graph_options, make_graph
+    from citeweave.corpus.options import SyntheticOptions
+    from citeweave.graph.build import make_graph
+    from citeweave.graph.options import graph_options
 
     corpus = synthesize(made.folder / "corpus", SyntheticOptions(papers=made.pool, bare=0.0, contexts=0.0))
     make_graph(corpus, made.folder / "graph", graph_options({"method": "fastrp", "dimension": made.dimension}))

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from citeweave import Corpus, Vectors, synthesize
-from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.graph.build import graph_options, make_graph
+from citeweave.corpus.options import SyntheticOptions
+from citeweave.graph.build import make_graph
 from citeweave.graph.intent_overlay import intents_from_contexts
+from citeweave.graph.options import graph_options
 from citeweave.mining.audit import audit_samples
 from citeweave.mining.bands import apply_bands, choose_bands_for_rules
 from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.options import MiningOptions
 from citeweave.pipeline.recipe import load_recipe
 
 SETUPS = ["specter", "specter_cl", "scincl", "cocite", "sciaspect", "aspire"]

@@ -18,9 +18,10 @@ from citeweave.baselines.fit import baseline_system, fit_words
 from citeweave.baselines.word_vectors import WordVectors
 from citeweave.core.errors import CiteweaveError
 from citeweave.core.progress import Reporter
-from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.open_system import OpeningOptions, open_system
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite, training_graph
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import CorpusSuiteOptions, EvaluationOptions, OpeningOptions
+from citeweave.evaluation.suites.from_corpus import make_suite, training_graph
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.systems import System
 from citeweave.evaluation.tasks import Suite

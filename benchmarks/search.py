@@ -31,19 +31,19 @@ from measuring import Clock, run_step, write_figures
 
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.encoder import load_encoder
 from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.filters import Filter
+from citeweave.search.build import build_index
 from citeweave.search.index import Index
 from citeweave.search.index_model import open_query_encoder
+from citeweave.search.index_vectors import PrecomputedVectors
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.query import Query, SentenceQuery
-from citeweave.search.segment_vectors import PrecomputedVectors
-from citeweave.search.update import compact_index, delete_papers, update_index
+from citeweave.search.options import IndexOptions
+from citeweave.search.query import Filter, Query, SentenceQuery
+from citeweave.search.update import delete_papers, update_index
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 
@@ -131,7 +131,7 @@ def print_building(cost: Any, folder: Path) -> None:
 
 
 def change(clock: Clock, corpus: Path, folder: Path) -> dict[str, Any]:
-    """Seconds of deleting some papers, of bringing them back, and of making one segment of all."""
+    """Seconds of deleting some papers and of bringing them back."""
     index, literature, took = Index.open(folder), Corpus.open(corpus), {}
     rows = stream(0, "benchmark deletions").choice(index.size, min(GONE, index.size // 2), replace=False)
     gone = [index.id(row) for row in rows.tolist()]
@@ -139,7 +139,6 @@ def change(clock: Clock, corpus: Path, folder: Path) -> dict[str, Any]:
         for name, work in {
             "deleted": lambda: delete_papers(folder, gone),
             "brought back, embedded": lambda: update_index(folder, literature),
-            "compacted": lambda: compact_index(folder),
         }.items():
             began = time.perf_counter()
             work()

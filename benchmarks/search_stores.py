@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
 from citeweave.search.store import open_store
-from citeweave.search.store_protocol import Attributes
 from citeweave.vectors.topk import Codes, nearest, write_codes
 from citeweave.vectors.vectors import Provenance, Vectors
 
@@ -114,7 +113,7 @@ class _Store:
     def add(self, rows: NDArray[np.int64]) -> None:
         for start in range(0, len(rows), 10_000):
             part = rows[start : start + 10_000]
-            self._store.add([f"p{row}" for row in part.tolist()], self._matrix[part], Attributes.unknown(len(part)))
+            self._store.add([f"p{row}" for row in part.tolist()], self._matrix[part])
 
     def delete(self, rows: NDArray[np.int64]) -> None:
         self._store.delete([f"p{row}" for row in rows.tolist()])

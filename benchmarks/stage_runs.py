@@ -71,7 +71,7 @@ def read_texts(clock: Clock, place: Place) -> dict[str, Any]:
 def make_corpus(place: Place) -> None:
     """A synthetic literature with texts; one that is there is kept."""
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
+    from citeweave.corpus.options import SyntheticOptions
 
     synthesize(place.folder / "corpus", SyntheticOptions(papers=place.papers, bare=0.0))
 
@@ -79,7 +79,8 @@ def make_corpus(place: Place) -> None:
 def join(clock: Clock, place: Place, dimension: int) -> dict[str, Any]:
     """Graph and node vectors of a corpus, as `citeweave graph` makes them."""
     from citeweave import Corpus
-    from citeweave.graph.build import graph_options, make_graph
+    from citeweave.graph.build import make_graph
+    from citeweave.graph.options import graph_options
 
     corpus, options = Corpus.open(place.folder / "corpus"), graph_options({"dimension": dimension})
     make_graph(Corpus.open(_warm(place) / "corpus"), _warm(place) / "graph", options, overwrite=True)
@@ -175,8 +176,9 @@ def index(clock: Clock, place: Place) -> dict[str, Any]:
     from search import make_up
 
     from citeweave import Corpus
-    from citeweave.search.build import IndexOptions, build_index
-    from citeweave.search.segment_vectors import PrecomputedVectors
+    from citeweave.search.build import build_index
+    from citeweave.search.index_vectors import PrecomputedVectors
+    from citeweave.search.options import IndexOptions
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 

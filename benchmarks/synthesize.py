@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="0 = one a core")
     options = parser.parse_args()
     from citeweave import Corpus, synthesize
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
+    from citeweave.corpus.options import SyntheticOptions
 
     with tempfile.TemporaryDirectory() as folder:
         synthesize(Path(folder) / "warm-up", SyntheticOptions(papers=100))

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus.synthetic.literature import SyntheticOptions, make_block
+from citeweave.corpus.options import SyntheticOptions
+from citeweave.corpus.synthetic.literature import make_block
 
 ASPECTS = ("problem", "method", "finding")
 Matrix = NDArray[np.float32]

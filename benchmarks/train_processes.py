@@ -30,7 +30,7 @@ SETUPS = {
 
 def make_data(folder: Path, papers: int) -> None:
     """A synthetic literature and triplets of it."""
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
+    from citeweave.corpus.options import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
     from citeweave.mining.inputs import parse_rules

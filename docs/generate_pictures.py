@@ -22,10 +22,11 @@ from urllib.request import urlopen
 
 from PIL import Image
 
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.index import Index
+from citeweave.search.options import IndexOptions
 from citeweave.serve.app import create_app, create_server
 from citeweave.serve.options import ServeOptions
 

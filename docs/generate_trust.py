@@ -222,7 +222,7 @@ REMOVALS = (
         "core/columns.py, corpus/paper_columns.py, corpus/external_sort.py, "
         "corpus/staged_parts.py, corpus/update.py, encoders/batches.py, encoders/tokens.py, graph/citations.py, "
         "graph/fastrp.py, graph/node_vectors.py, intents/annotate.py, mining/mine.py, search/citing_sentences.py, "
-        "search/segment_vectors.py, training/checkpoints.py, training/trainer.py",
+        "search/index_vectors.py, training/checkpoints.py, training/trainer.py",
     ),
     (
         "a file replaced by its complete successor: `-o FILE` with `--overwrite`, state and settings in folders of citeweave",
@@ -230,7 +230,7 @@ REMOVALS = (
         "core/files.py, mining/formats/convert.py",
     ),
     (
-        "in an index: segments, maps and lists of deleted papers that no state refers to",
+        "in an index: generations and maps that no state refers to",
         "named as citeweave names them, in the folder of an index; only files that a manifest lists",
         "search/state.py, search/map.py, search/build.py",
     ),

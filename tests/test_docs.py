@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from citeweave.cli import app, main
+from citeweave.cli import command_names, main
 from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.readers import FORMATS
-from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,10 +124,9 @@ def commands_in(page: Path) -> Iterator[str]:
 @cache
 def commands_by_group() -> dict[str, set[str]]:
     """Commands of the program (group ""), and of its groups, such as train and evaluate of intents."""
-    found = {"": {str(command.name) for command in app.registered_commands}}
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        found[str(group.name)] = {str(command.name) for command in group.typer_instance.registered_commands}
+    found: dict[str, set[str]] = {"": set()}
+    for words in map(str.split, command_names()):
+        found.setdefault("" if len(words) == 1 else words[0], set()).add(words[-1])
     return found
 
 

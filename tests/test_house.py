@@ -25,7 +25,7 @@ FLOORS = [
     ["__main__"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-HEAVY = ["torch", "transformers", "faiss", "ray", "sentence_transformers", "numba", "pyarrow", "polars"]
+HEAVY = ["torch", "transformers", "faiss", "ray", "sentence_transformers", "numba", "pyarrow", "polars", "jinja2"]
 
 
 @cache
@@ -135,7 +135,7 @@ def test_nothing_unsafe_is_loaded() -> None:
 
 WORK_FILES = {
     *("core/artifact.py", "remote/push.py", "remote/fetch.py", "encoders/fastest_runtime.py", "core/executor.py"),
-    *("evaluation/html.py", "pipeline/recipe.py", "remote/ray_workers.py", "search/lance.py"),
+    *("evaluation/html.py", "pipeline/recipe.py", "search/lance.py"),
     *("serve/prepare_library.py", "serve/app.py", "training/distributed.py", "training/checkpoints.py"),
 }
 """Modules that also read files which citeweave itself wrote or ships, and no user names."""

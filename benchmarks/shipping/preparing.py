@@ -28,9 +28,10 @@ from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import CORPORA, MAX_TOKENS, START
 from citeweave import Corpus, import_papers
 from citeweave.core.progress import Reporter
+from citeweave.pipeline.options import NOTHING
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import prepare_recipe, run_identity
-from citeweave.pipeline.run_folder import NOTHING, RunFolder
+from citeweave.pipeline.run_folder import RunFolder
 from citeweave.pipeline.stages import DataStages, TrainingInputs
 from citeweave.pipeline.suites import Suites
 

@@ -24,7 +24,8 @@ from citeweave.baselines.fit import baseline_system, fit_words
 from citeweave.baselines.word_vectors import WordVectors
 from citeweave.core.errors import CiteweaveError, choose
 from citeweave.core.progress import Reporter
-from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import OpeningOptions
 from citeweave.evaluation.systems import System
 from citeweave.graph.citations import graph_from_edges
 

@@ -31,9 +31,10 @@ from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.evaluation.suites.from_corpus import held_out_rows
 from citeweave.evaluation.tasks import Suite
+from citeweave.pipeline.options import NOTHING, RunOptions
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import prepare_recipe, run_identity
-from citeweave.pipeline.run_folder import NOTHING, RunFolder, RunOptions
+from citeweave.pipeline.run_folder import RunFolder
 from citeweave.pipeline.stages import DataStages, align_stage
 from citeweave.pipeline.suites import Suites, without_references
 from citeweave.training.options import SENTENCE_LOSSES

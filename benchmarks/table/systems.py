@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from citeweave.core.errors import choose
-from citeweave.corpus.derived_texts import PAPERS
+from citeweave.corpus.options import PAPERS
 from citeweave.pipeline.recipe import load_recipe
 
 CORPORA = ("peerread_plus", "elife")

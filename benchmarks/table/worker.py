@@ -37,7 +37,7 @@ from citeweave.training.train import (
     mix_with_start,
     prepare_run,
 )
-from citeweave.training.trainer import TrainingRun, train_network
+from citeweave.training.trainer import EncoderTask, TrainingRun, train_network
 
 NEVER = 10**9
 
@@ -157,7 +157,7 @@ class Worker:
         return RunReport(self.plan.corpus, START, 0, self.bundle.version, views, 0, cost)
 
 
-def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, work: Path) -> TrainingRun:
+def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, work: Path) -> TrainingRun[EncoderTask]:
     """Train a start model's own weights, as `train_encoder` does, and write nothing."""
     run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
     before = copy_start_weights(run.weights, plan.training.start_share)
@@ -172,7 +172,7 @@ def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, 
 def answering_of(
     system: str,
     trained: TorchEncoder,
-    run: TrainingRun,
+    run: TrainingRun[EncoderTask],
     options: TrainingOptions,
     bundle: Bundle,
     tokens: dict[Any, Any],
@@ -186,7 +186,7 @@ def answering_of(
         device = trained.network.device
         own = SentenceSystem(named, name=system, metric=distance.metric, temperature=temperature, device=device)
         sentences = own, distance.name
-    heads = run.stepper.objective.inputs.heads
+    heads = run.task.stepper.objective.inputs.heads
     if heads is not None and {"background", "method", "result"} <= set(heads.names):
         facets = aspect_spaces(whole, heads_to_arrays(heads))[MATCHING]
     return Answering(whole, sentences, facets, inside_of(named) if system.startswith(WEAVE) else None)

@@ -25,10 +25,10 @@ from citeweave.version import __version__ as __version__
 if TYPE_CHECKING:
     from citeweave.baselines.fit import fit_baseline as fit_baseline
     from citeweave.corpus.corpus import Corpus as Corpus
-    from citeweave.corpus.ingest import ImportOptions as ImportOptions
     from citeweave.corpus.ingest import exclude_papers as exclude_papers
     from citeweave.corpus.ingest import import_papers as import_papers
     from citeweave.corpus.leakage import audit_corpus as audit_corpus
+    from citeweave.corpus.options import ImportOptions as ImportOptions
     from citeweave.corpus.paper import Citation as Citation
     from citeweave.corpus.paper import Context as Context
     from citeweave.corpus.paper import Intent as Intent
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from citeweave.encoders.encoder import load_encoder as load_encoder
     from citeweave.encoders.save import save_encoder as save_encoder
     from citeweave.evaluation.compare import compare as compare
-    from citeweave.evaluation.evaluate import EvaluationOptions as EvaluationOptions
     from citeweave.evaluation.evaluate import evaluate as evaluate
     from citeweave.evaluation.open_system import open_system as open_system
+    from citeweave.evaluation.options import EvaluationOptions as EvaluationOptions
     from citeweave.evaluation.report import Report as Report
     from citeweave.evaluation.suites.registry import read_suite as read_suite
-    from citeweave.graph.build import GraphOptions as GraphOptions
     from citeweave.graph.build import make_graph as make_graph
     from citeweave.graph.citations import CitationGraph as CitationGraph
     from citeweave.graph.citations import build_graph as build_graph
     from citeweave.graph.citations import graph_from_edges as graph_from_edges
     from citeweave.graph.intent_overlay import IntentOverlay as IntentOverlay
-    from citeweave.graph.node_vectors import NodeVectorOptions as NodeVectorOptions
     from citeweave.graph.node_vectors import embed_nodes as embed_nodes
+    from citeweave.graph.options import GraphOptions as GraphOptions
+    from citeweave.graph.options import NodeVectorOptions as NodeVectorOptions
     from citeweave.graph.signals import Signal as Signal
     from citeweave.graph.signals import related as related
     from citeweave.graph.signals import stream_related as stream_related
@@ -65,23 +65,22 @@ if TYPE_CHECKING:
     from citeweave.mining.formats.convert import import_samples as import_samples
     from citeweave.mining.inputs import parse_rules as parse_rules
     from citeweave.mining.mine import MiningInputs as MiningInputs
-    from citeweave.mining.mine import MiningOptions as MiningOptions
     from citeweave.mining.mine import mine_samples as mine_samples
+    from citeweave.mining.options import MiningOptions as MiningOptions
     from citeweave.mining.samples import Samples as Samples
     from citeweave.pipeline.recipe import load_recipe as load_recipe
     from citeweave.pipeline.run import run_recipe as run_recipe
     from citeweave.search.answer import answer as answer
-    from citeweave.search.build import IndexOptions as IndexOptions
     from citeweave.search.build import build_index as build_index
     from citeweave.search.explain import explain as explain
-    from citeweave.search.filters import Filter as Filter
     from citeweave.search.index import Index as Index
     from citeweave.search.index_model import open_query_encoder as open_query_encoder
     from citeweave.search.nearest import search_paper as search_paper
     from citeweave.search.nearest import search_text as search_text
+    from citeweave.search.options import IndexOptions as IndexOptions
+    from citeweave.search.query import Filter as Filter
     from citeweave.search.query import Query as Query
     from citeweave.search.update import add_papers as add_papers
-    from citeweave.search.update import compact_index as compact_index
     from citeweave.search.update import delete_papers as delete_papers
     from citeweave.search.update import update_index as update_index
     from citeweave.serve.app import create_app as create_app
@@ -99,13 +98,13 @@ _HOME = {
     "load_encoder": "encoders.encoder",
     "save_encoder": "encoders.save",
     "compare": "evaluation.compare",
-    "EvaluationOptions": "evaluation.evaluate",
+    "EvaluationOptions": "evaluation.options",
     "evaluate": "evaluation.evaluate",
     "open_system": "evaluation.open_system",
     "Report": "evaluation.report",
     "read_suite": "evaluation.suites.registry",
     "Corpus": "corpus.corpus",
-    "ImportOptions": "corpus.ingest",
+    "ImportOptions": "corpus.options",
     "exclude_papers": "corpus.ingest",
     "import_papers": "corpus.ingest",
     "audit_corpus": "corpus.leakage",
@@ -122,9 +121,9 @@ _HOME = {
     "build_graph": "graph.citations",
     "graph_from_edges": "graph.citations",
     "IntentOverlay": "graph.intent_overlay",
-    "GraphOptions": "graph.build",
+    "GraphOptions": "graph.options",
     "make_graph": "graph.build",
-    "NodeVectorOptions": "graph.node_vectors",
+    "NodeVectorOptions": "graph.options",
     "embed_nodes": "graph.node_vectors",
     "Signal": "graph.signals",
     "related": "graph.signals",
@@ -136,7 +135,7 @@ _HOME = {
     "export_samples": "mining.formats.convert",
     "import_samples": "mining.formats.convert",
     "MiningInputs": "mining.mine",
-    "MiningOptions": "mining.mine",
+    "MiningOptions": "mining.options",
     "mine_samples": "mining.mine",
     "parse_rules": "mining.inputs",
     "Samples": "mining.samples",
@@ -145,13 +144,12 @@ _HOME = {
     "answer": "search.answer",
     "explain": "search.explain",
     "Query": "search.query",
-    "IndexOptions": "search.build",
+    "IndexOptions": "search.options",
     "build_index": "search.build",
     "add_papers": "search.update",
     "delete_papers": "search.update",
     "update_index": "search.update",
-    "compact_index": "search.update",
-    "Filter": "search.filters",
+    "Filter": "search.query",
     "Index": "search.index",
     "open_query_encoder": "search.index_model",
     "search_paper": "search.nearest",

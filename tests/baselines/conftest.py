@@ -18,7 +18,7 @@ from citeweave.baselines.sgc import SgcOptions
 from citeweave.baselines.tfidf import TfidfOptions
 from citeweave.baselines.word_sums import FasttextOptions, SifOptions
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.encoder import Encoder
 from citeweave.graph.citations import CitationGraph, build_graph
 

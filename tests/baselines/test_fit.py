@@ -31,8 +31,8 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.open_system import OpeningOptions
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
+from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
+from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.graph.citations import graph_from_edges

@@ -22,8 +22,9 @@ pytest.importorskip("playwright", reason="pip install playwright")
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.services.enrich import join_fetched
 from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.index import Index
+from citeweave.search.options import IndexOptions
 from citeweave.search.query import Query, SentenceQuery
 from citeweave.serve import indexes
 from citeweave.serve.app import create_app

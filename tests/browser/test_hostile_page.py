@@ -14,7 +14,8 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 
 from citeweave.corpus.ingest import import_papers
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
+from citeweave.search.options import IndexOptions
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 

@@ -12,7 +12,7 @@ import pytest
 
 from citeweave import synthesize
 from citeweave.cli import main
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

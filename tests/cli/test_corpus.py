@@ -13,7 +13,7 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.core.publish import work_folder
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 
 from .conftest import write_jsonl
 

@@ -50,14 +50,14 @@ def test_what_search_prints(index, cli):
 
 
 def seal_again(path: Path) -> None:
-    """Make the manifest of a segment and the state of the index fit a changed file, as an attacker would."""
+    """Make the manifest of a generation and the state of the index fit a changed file, as an attacker would."""
     folder = path.parent.parent
     value = json.loads((folder / MANIFEST).read_bytes())
     value["files"][path.relative_to(folder).as_posix()]["sha256"] = hash_file(path)
     manifest = Manifest(*(value[key] for key in ("kind", "version", "recipe", "facts", "files", "made")))
     write_json(folder / MANIFEST, manifest.as_json())
     state = json.loads((folder.parent.parent / STATE).read_bytes())
-    state["segments"][0]["hash"] = manifest.hash
+    state["hash"] = manifest.hash
     state.pop("seal")
     write_json(folder.parent.parent / STATE, seal_payload(state))
 
@@ -65,7 +65,7 @@ def seal_again(path: Path) -> None:
 def test_an_untrusted_index(index, cli, tmp_path):
     """Titles that import would have cleaned, in a folder that somebody else made."""
     folder = Path(shutil.copytree(index, tmp_path / "index"))
-    (titles,) = folder.glob("segments/*/papers/title.utf8")
+    (titles,) = folder.glob("generations/*/papers/title.utf8")
     titles.write_bytes(titles.read_bytes().replace(b"graphs", b"\x1b[2J\r\n"))
     cli.fails("has changed since it was written", "search", folder, "--paper a")
     seal_again(titles)
@@ -113,7 +113,7 @@ def test_mistakes_are_one_line(index, cli, words, message):
 
 
 def test_change(index, cli, tmp_path):
-    """A newer corpus is brought in by `index` itself; `change` deletes, adds and compacts."""
+    """A newer corpus is brought in by `index` itself; `change` deletes, adds and fills."""
     folder = Path(shutil.copytree(index, tmp_path / "index"))
     newer = [*PAPERS[:1], {"id": "d", "title": "data of citations"}, {**PAPERS[2], "year": 2003}]
     import_papers([write_jsonl(tmp_path / "papers.jsonl", newer)], tmp_path / "corpus")
@@ -124,7 +124,9 @@ def test_change(index, cli, tmp_path):
     (tmp_path / "ids").write_text("d\n\nnobody\n")
     found = cli.json(f"change {folder} --delete {tmp_path}/ids --device cpu")
     assert found["changed"] == {"deleted": 1, "not_found": 1} and found["papers"] == 2
-    out = cli.text(f"change {folder} --add {index.parent}/corpus --words-only --fill --compact --device cpu")
+    out = cli.text(
+        f"change {folder} --add {index.parent}/corpus --words-only --fill --compact --device cpu"
+    )  # an option of old
     assert out.startswith(f"{folder}: 32 dimensions (float16) of tiny, aspects method, computed by torch\npapers")
     assert "no vector" not in out
     found = cli.json(f"search {folder} --paper b --count 2")

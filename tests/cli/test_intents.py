@@ -68,7 +68,7 @@ def test_train_and_evaluate(sentences, bert, tmp_path, cli):
     [
         ("--task scycite", "--task is 'scycite'; it must be one of"),
         ("--set smoothing", "--set is 'smoothing'; it must be KEY=VALUE"),
-        ("--set rank=x", "--set rank is 'x'; it must be of type int"),
+        ("--set rank=x", "--set: rank is 'x'; it must be a whole number"),
         ("--unlabeled x", "add --teachers 5"),
         ("--auxiliary section", "--auxiliary is 'section'; it must be NAME=PATH"),
         ("--dev test", "no labeled sentence of split 'test' (it has dev, train)"),

@@ -112,7 +112,7 @@ GRAPH, MINE = "graph @corpus -o @g1", "mine @corpus -o @s1 --recipe"
         (f"{MINE} sciaspect_bands --graph @graph", "--per-intent"),
         (f"{MINE} scinlc", "the recipe is 'scinlc'"),
         (f"{MINE} specter --graph @corpus", "holds corpus, not graph"),
-        (f"{MINE} specter --set mining.positives.cuont=3", "did you mean 'count'"),
+        (f"{MINE} specter --set mining.positives.cuont=3", "Did you mean 'count'"),
         (f"{MINE} specter --anchors @none.txt", "does not exist"),
         (f"{MINE} specter --pool @none.txt", "does not exist"),
         (f"{MINE} specter --table t=@none.tsv", "cannot be opened"),

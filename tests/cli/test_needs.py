@@ -11,8 +11,7 @@ import sys
 import pytest
 
 from citeweave import Corpus
-from citeweave.cli import app
-from citeweave.cli.intents import app as intents_app
+from citeweave.cli import command_names
 from citeweave.core.errors import EXTRAS
 
 from .conftest import prepare, write_jsonl
@@ -44,12 +43,6 @@ NOT_STARTED = ("serve", "explore page", "sweep", "annotate")
 """What is only asked for its needs: it would not end, is `run` twice, or reads as `intents evaluate` does."""
 
 
-def names():
-    """All commands of the command line."""
-    own = {str(command.name) for command in app.registered_commands}
-    return own | {f"intents {command.name}" for command in intents_app.registered_commands}
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, bert):
     """Something for every command to read."""
@@ -58,6 +51,7 @@ def made(tmp_path_factory, bert):
     rows = [{"string": f"We use [{i}].", "label": ("method", "background", "result")[i % 3]} for i in range(30)]
     write_jsonl(place / "labeled.jsonl", rows)
     (place / "people.jsonl").write_text('{"reviewer": "Ann", "papers": []}\n')
+    (place / "ids.txt").write_text("nobody\n")
     prepare(
         f"synthesize -o {place}/corpus --papers 80 --workers 1",
         f"graph {place}/corpus -o {place}/graph --dim 8",
@@ -108,7 +102,7 @@ def commands(place, bert):
         "explain": f"explain {corpus} --vectors {place}/sentences --papers PAPER OTHER",
         "index": f"index {corpus} --model {bert} {out}/index {cpu}",
         "index words": f"index {corpus} --words-only {out}/words",
-        "change": f"change {place}/index --compact",
+        "change": f"change {place}/index --delete {place}/ids.txt",
         "search": f"search {place}/index cells {cpu}",
         "search words": f"search {place}/index cells --by words",
         "store": f"store {place}/index --lance {place}/out/lance",
@@ -128,12 +122,12 @@ def commands(place, bert):
 
 
 NETWORK = (
-    "annotate, intents train, intents evaluate, graph edges, align, train, bundle, run, model, embed, similar sentences, "
+    "annotate, intents evaluate, graph edges, align, train, bundle, run, model, embed, similar sentences, "
     "explain, index, search, explore, evaluate"
 )
 ASKS = {
     **{name: {"minilm"} for name in NETWORK.split(", ")},
-    "train lora": {"minilm", "lora"},
+    **{name: {"minilm", "lora"} for name in ("train lora", "intents train")},
     "sweep": {"minilm", "plots"},
     "audit pictures": {"plots"},
     "embed openvino": {"minilm", "runtimes"},
@@ -165,7 +159,7 @@ def asked_for(text):
 
 
 def test_every_command_has_a_use(tmp_path):
-    assert {name for name in commands(tmp_path, tmp_path) if name in names()} == names()
+    assert {name for name in commands(tmp_path, tmp_path) if name in command_names()} == {*command_names()}
 
 
 def test_without_extras_every_command_works_or_asks_for_all_of_them(made, bert):

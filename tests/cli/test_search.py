@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
+from citeweave.search.options import IndexOptions
 
 from .conftest import write_jsonl
 

@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.corpus.ingest import import_papers
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
+from citeweave.search.options import IndexOptions
 
 TITLES = ["how models learn from data", "the cell grows in graphs", "<script>alert(1)</script> & the cell"]
 

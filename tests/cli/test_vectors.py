@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.options import ImportOptions
 from citeweave.encoders.tokens import TokenStore
 from citeweave.vectors.compressed import CompressedVectors
 from citeweave.vectors.sentence_vectors import SentenceVectors

@@ -11,9 +11,9 @@ import pytest
 import citeweave
 from citeweave.core.arguments import ARGUMENT_TYPES, Argument, as_texts, parts_of
 from citeweave.core.errors import CiteweaveError, UserError
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.encoder import load_encoder
-from citeweave.search.build import IndexOptions
+from citeweave.search.options import IndexOptions
 
 FUNCTIONS = [name for name in dir(citeweave) if inspect.isfunction(getattr(citeweave, name))]
 NOT_MEANT = (7, 2.5, b"bytes", object())

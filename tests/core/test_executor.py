@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
 from citeweave.core import progress
-from citeweave.core.executor import LocalExecutor, ShardTask, resolve_maker
+from citeweave.core.executor import (
+    LocalExecutor,
+    ShardTask,
+    ShardWorker,
+    WorkerFailure,
+    package_versions,
+    resolve_maker,
+    version_differences,
+)
 from citeweave.core.progress import Reporter
 
-WORKERS = "citeweave.remote.ray_workers"
+WORKERS = "citeweave.core.executor"
+SQUARES = f"{WORKERS}:squares"
 
 
 def test_local_executor():
@@ -24,6 +34,30 @@ def test_local_executor():
 def test_only_functions_of_this_package_are_called(maker):
     with pytest.raises(ValueError, match="is not a function of citeweave"):
         resolve_maker(maker)
+
+
+def test_a_worker_says_who_it_is_and_makes_shards(tmp_path, monkeypatch):
+    worker = ShardWorker()
+    assert version_differences(package_versions(), worker.hello()) == []
+    assert worker.prepare(SQUARES, {"failing": [2], "full": [4]}) == 1
+    assert worker.make(3) == b"9"
+    assert worker.make(2) == WorkerFailure(False, "ValueError: number 2 fails")
+    assert worker.make(4) == WorkerFailure(True, "OSError: [Errno 28] No space left on device")
+    # work that cannot be opened is the node's fault
+    message = f"{tmp_path / 'x'} does not exist; give a folder that holds a corpus"
+    assert ShardWorker().prepare(SQUARES, {"needs": str(tmp_path / "x")}) == WorkerFailure(True, message)
+    message = "ValueError: 'os:system' is not a function of citeweave"
+    assert ShardWorker().prepare("os:system", {}) == WorkerFailure(True, message)
+    for cards, seen in ((True, "0,1"), (False, "")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        ShardWorker().prepare(SQUARES, {}, cards=cards)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+
+
+def test_another_source_is_another_version():
+    ours = package_versions()
+    assert version_differences(ours, ours) == []
+    assert version_differences(ours, ours | {"citeweave": "0.1.0 (00000000)"})[0].startswith("citeweave is ")
 
 
 class Terminal(io.StringIO):

@@ -10,10 +10,11 @@ import pytest
 
 from citeweave import Corpus, import_papers, synthesize
 from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.options import parse_table
 from citeweave.corpus import derive, paraphrases
-from citeweave.corpus.derive import DerivedTexts, derive_corpus, estimate_texts, parse_texts_options
+from citeweave.corpus.derive import derive_corpus, estimate_texts
 from citeweave.corpus.ingest import exclude_papers
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import DerivedTexts, SyntheticOptions
 from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
 from citeweave.mining.mine import MiningInputs, mine_samples
@@ -129,7 +130,7 @@ def test_large_sets_are_drawn_by_the_seed(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path, papers(42), sentences)
 
     def chosen(name, **options):
-        made = derive_corpus(corpus, tmp_path / name, DerivedTexts("contexts", most_contexts=7, **options))
+        made = derive_corpus(corpus, tmp_path / name, DerivedTexts("contexts", max_contexts=7, **options))
         return [id for id in made.ids if id.startswith("context:")], made
 
     first, made = chosen("a")
@@ -238,8 +239,8 @@ def test_corpora_without_usable_texts_are_refused(literature, tmp_path):
     bare = write_corpus(tmp_path / "bare", papers(4), [context(0, "graphs are seen in many places [1, 2]", 1, 2)])
     for corpus, options, message in (
         (one, DerivedTexts("contexts"), "has no citing sentences; import a source that has them: S2ORC"),
-        (one, DerivedTexts("cloze"), "2 abstract: under 3 sentences.*lower texts.least_sentences"),
-        (one, DerivedTexts("titles", least_words=9), "2 title: under 9 words.*lower texts.least_words"),
+        (one, DerivedTexts("cloze"), "2 abstract: under 3 sentences.*lower texts.min_sentences"),
+        (one, DerivedTexts("titles", min_words=9), "2 title: under 9 words.*lower texts.min_words"),
         (bare, DerivedTexts("contexts"), "no two contexts.*1 no other context cites the same papers"),
         (bare, DerivedTexts("cloze"), "has no abstracts; import"),
         (bare, DerivedTexts("titles"), "has no paper with a title and an abstract; import a source with both"),
@@ -257,16 +258,16 @@ def test_corpora_without_usable_texts_are_refused(literature, tmp_path):
         ({"of": "cloze", "perpaper": 1}, "texts: key is 'perpaper'.*Did you mean 'per_paper'"),
         ({"of": "contexts", "per_paper": 1}, "texts.per_paper is for texts of cloze"),
         ({"per_paper": 1}, "texts.per_paper is for texts of cloze, and texts.of is 'papers'"),
-        ({"of": "cloze", "per_paper": 1.5}, "texts.per_paper is 1.5; it must be a int"),
+        ({"of": "cloze", "per_paper": 1.5}, "texts.per_paper is 1.5; it must be a whole number"),
         ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
-        ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be between 0 and 1"),
-        ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be at most 1000"),
-        ({"of": "contexts", "most_words": 2}, "most_words are 5 and 2"),
+        ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be from 0 to 1"),
+        ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be from 0 to 1,000"),
+        ({"of": "contexts", "max_words": 2}, "max_words are 5 and 2"),
         ({"of": "titles", "removed": 0.5}, "texts.removed is for texts of cloze"),
     ],
 )
 def test_wrong_tables_are_refused(table, message):
-    refused(message, parse_texts_options, table)
+    refused(message, parse_table, DerivedTexts, table, "texts")
 
 
 def test_a_ranking_of_papers_cannot_be_watched():
@@ -312,7 +313,7 @@ def test_titles_find_their_abstracts(tmp_path, monkeypatch):
     assert len(corpus) + 2 * len(split) <= expected.anchors and expected.characters > 0
     monkeypatch.setattr(derive, "BLOCK", 2)
     assert derive_corpus(corpus, tmp_path / "blocks", DerivedTexts("titles")).hash == made.hash
-    wider = derive_corpus(corpus, tmp_path / "wider", DerivedTexts("titles", least_words=1))
+    wider = derive_corpus(corpus, tmp_path / "wider", DerivedTexts("titles", min_words=1))
     assert f"title:{corpus.row('p:3')}" in list(wider.ids)
 
 

@@ -163,10 +163,10 @@ def test_a_refused_file_leaves_nothing_beside_the_output(tmp_path, write):
     ("options", "message"),
     [
         ({"outside": "kepe"}, "Did you mean 'keep'"),
-        ({"same_title": "maybe"}, "--same-title"),
+        ({"same_title": "maybe"}, "same_title is 'maybe'"),
         ({"format": "bibtexx"}, "Did you mean 'bibtex'"),
-        ({"memory": 12}, "--memory"),
-        ({"workers": -1}, "--workers"),
+        ({"memory": 12}, "memory is 12 bytes; it must be at least 1MB"),
+        ({"workers": -1}, "workers is -1"),
     ],
 )
 def test_wrong_options_are_named(library, tmp_path, options, message):

@@ -136,7 +136,7 @@ def test_memory_mapped_columns_of_a_corpus_will_do(write, tmp_path):
 
 
 def test_wrong_options_and_tables_are_refused():
-    refused("containment is 0; it must be above 0", LeakageOptions, containment=0)
+    refused("containment is 0; it must be greater than 0 and at most 1", LeakageOptions, containment=0)
     refused("papers_per_pass is 0", LeakageOptions, papers_per_pass=0)
     with pytest.raises(UserError, match="short has 2 ids and 1 titles"):
         audit_leakage(ListedPapers([]), {"short": ListedPapers(["a", "b"], ["one"])})

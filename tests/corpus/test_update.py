@@ -10,7 +10,7 @@ from citeweave import ImportOptions, exclude_papers, import_papers, synthesize
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.corpus import ingest
 from citeweave.corpus.corpus import Changes
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 
 Write = Callable[..., Path]
 WITH_ABSTRACT = {"id": "b", "title": "Ice on the Moon", "abstract": "Now with abstract.", "year": 2018}

@@ -13,7 +13,8 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.options import ImportOptions
 from citeweave.encoders.embed import embed_compressed, embed_papers, embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.full_text import FullText, embed_full_text

@@ -10,7 +10,8 @@ import pytest
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.embed import (
     EmbeddingOptions,

@@ -16,7 +16,8 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, WEAVE, locate
-from citeweave.search.build import IndexOptions, index_corpus
+from citeweave.search.build import index_corpus
+from citeweave.search.options import IndexOptions
 
 from .conftest import refused, theirs
 

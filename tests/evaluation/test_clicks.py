@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
+from citeweave.corpus.readers.json_records import read_members
 from citeweave.evaluation import click_data, click_ranker
 from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
 from citeweave.evaluation.clicks import ClickRanks, ClickResult, click_metrics, evaluate_clicks, recommend
@@ -84,7 +85,7 @@ def test_bad_files_are_refused(tmp_path):
         path.write_text(text)
         for chunk in (1, 100):
             with pytest.raises(InputError, match="m.json cannot be read near character"):
-                list(click_data.read_entries(Source(path), chunk))
+                list(read_members(Source(path), chunk))
 
 
 VALUES = st.recursive(
@@ -100,7 +101,7 @@ VALUES = st.recursive(
 def test_entries_are_those_of_the_object(tmp_path_factory, value, chunk, indent):
     path = tmp_path_factory.getbasetemp() / "entries.json"
     path.write_text(json.dumps(value, indent=indent))
-    assert dict(click_data.read_entries(Source(path), chunk)) == value
+    assert dict(read_members(Source(path), chunk)) == value
 
 
 def test_only_wanted_papers_are_kept(tmp_path):

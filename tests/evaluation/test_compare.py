@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.artifact import Manifest
-from citeweave.evaluation.compare import OVERALL, Comparison, compare, holm, two_sided
-from citeweave.evaluation.comparison_page import comparison_as_markdown
+from citeweave.evaluation.compare import OVERALL, Comparison, compare, comparison_as_markdown, holm, two_sided
 from citeweave.evaluation.report import Report
 
 from .conftest import refused

@@ -15,7 +15,8 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import AspectHeads
 from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace, aspect_spaces
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
-from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
+from citeweave.evaluation.open_system import open_spaces, open_system
+from citeweave.evaluation.options import OpeningOptions
 from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite

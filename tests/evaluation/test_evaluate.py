@@ -13,8 +13,9 @@ from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.bootstrap import derive_metric
 from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
-from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
+from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
@@ -113,7 +114,7 @@ def test_another_model_option_or_data_is_refused(scidocs, folders, vectors, tmp_
     assert Report.open(tmp_path / "r").value["options"]["missing"] == "wrong"
     made = evaluate(Counting(vectors), scidocs, tmp_path / "r", overwrite=True, **peers)
     assert made.value["options"]["missing"] == "peers"
-    refused("--missing is 'pears'", EvaluationOptions, missing="pears")
+    refused("missing is 'pears'", EvaluationOptions, missing="pears")
     write_files(tmp_path, {"mine/thesis.tex": "years of work"})
     with pytest.raises(UserError, match="is not an artifact of citeweave; choose another -o"):
         evaluate(Counting(vectors), scidocs, tmp_path / "mine", overwrite=True)

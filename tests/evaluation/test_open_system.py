@@ -14,7 +14,8 @@ from citeweave.core.errors import CiteweaveError, EmptyResultError, InputError, 
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import OpeningOptions
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.registry import read_suite
@@ -291,7 +292,7 @@ def test_what_cannot_be_opened_lists_what_is_accepted(tmp_path, monkeypatch, fol
     refused("r holds a report, which cannot be evaluated; give vectors", opened, tmp_path / "r")
     with pytest.raises(UserError, match="--distance is 'cosin'; it must be one of .*transport.* Did you mean 'cosine'"):
         OpeningOptions(distance="cosin")
-    refused("--precision is 'float8'", OpeningOptions, precision="float8")
+    refused("precision is 'float8'", OpeningOptions, precision="float8")
     refused("--precision is 'float16'; bm25 holds no vectors to round", opened, "bm25", precision="float16")
     with pytest.raises(CiteweaveError, match="v takes cosine, l2, dot"):
         choose_distance(opened(jsonl(tmp_path, ROWS)), "transport", "l2")

@@ -10,11 +10,10 @@ import pytest
 from citeweave.core.randomness import stream
 from citeweave.evaluation import html
 from citeweave.evaluation.bootstrap import Outcome, intervals_of
-from citeweave.evaluation.compare import Comparison, Difference
-from citeweave.evaluation.comparison_page import comparison_as_page
+from citeweave.evaluation.compare import Comparison, Difference, comparison_as_page
+from citeweave.evaluation.html import BarRow, bar_table, curve_charts, render_report
 from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_page
-from citeweave.evaluation.paper_map import MapData
-from citeweave.evaluation.report_charts import choose_shades
+from citeweave.evaluation.paper_map import MapData, preview
 from citeweave.evaluation.report_page import report_as_page
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import SentenceAlignment
@@ -118,17 +117,21 @@ def test_every_number_of_the_report_is_on_the_page():
     assert order[0] in found[found.index("lowest") :][:8] and order[-1] in found[found.index("highest") :][:8]
 
 
+def drawn(*blocks: html.Block) -> str:
+    """The body of a page of these blocks."""
+    return render_report(("a", "b", "c"), {"Blocks": blocks}).partition("<main>")[2]
+
+
 def test_pictures_stand_where_their_numbers_say():
-    drawn = html.draw_bar(50.0, 40.0, 60.0, (0.0, 100.0))
-    assert 'x="0.00" y="1.5" width="50.00"' in drawn and "M40.00 6H60.00" in drawn
-    assert 'x="0.00" y="1.5" width="20.00"' in html.draw_bar(-25.0, None, None, html.percent_span([-25.0]))
-    assert html.draw_bar(math.nan, 1.0, 2.0, (0.0, 100.0)) == ""
-    assert html.draw_histogram([]) == "" and html.draw_curves({}) == "" and html.draw_curves({"a": []}) == ""
-    assert "NaN" not in html.draw_curves({"flat": [(1, 2), (2, 2)], "gap": [(1, math.nan), (3, 4)]})
-    assert html.draw_curves({"long": [(at, at * at) for at in range(10_000)]}).count(" ") < 1200
-    assert html.draw_dots(np.zeros((3, 2), np.float32), np.array([0, 0, 1]), 2).count("<path") == 2
-    assert html.choose_ticks(-1e-7, 1e-7) and html.choose_ticks(0, 1e12)
-    assert choose_shades([1.0, 1.0, None]) == [5, 5, None]
+    bars = drawn(bar_table({"": [BarRow("map", 50.0, 40.0, 60.0)]}, "metric"))
+    assert "M0.00 1.5H50.00v9H0.00z" in bars and "M40.00 6H60.00" in bars and bars.count("40.00 to 60.00") == 1
+    bars = drawn(bar_table({"": [BarRow("tau", -25.0), BarRow("map", math.nan, 1.0, 2.0)]}, "metric"))
+    assert "M20.00 1.5H0.00v9H20.00z" in bars and bars.count('class="bar"') == 1
+    assert curve_charts({})[1] == curve_charts({"a": []})[1] == []
+    assert "nan" not in drawn(curve_charts({"flat": [(1, 2), (2, 2)], "gap": [(1, math.nan), (3, 4)]})).lower()
+    assert drawn(curve_charts({"long": [(at, at * at) for at in range(10_000)]})).count(" ") < 1200
+    assert preview(MapData(np.zeros((3, 2), np.float32), [*"aab"], [*"tuv"], 0.1, 0.2))["paths"].keys() == {0, 1}
+    assert html.choose_ticks((-1e-7, 1e-7)) and html.choose_ticks((0, 1e12))
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -173,9 +176,10 @@ def test_a_comparison_names_systems_differences_and_verdicts():
     assert texts.count("✓ 0.") == 1
 
 
-def test_json_in_a_script_cannot_end_it():
-    assert not re.search("[<>&\u2028\u2029]", html.escape_json(HOSTILE[:4]))
-    assert html.escape(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
+def test_text_cannot_end_a_script_or_an_attribute():
+    assert not re.search("[<>&']", html.as_json(HOSTILE))
+    escaped = "&#34;quotes&#34; and &#39;single&#39; &amp; &lt;b onmouseover=alert(1)&gt;"
+    assert escaped in drawn(("lead", HOSTILE[1])) and HOSTILE[1] not in drawn(("lead", HOSTILE[1]))
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (60, 2), (3, 60)])

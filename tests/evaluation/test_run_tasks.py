@@ -11,9 +11,9 @@ from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.encoders import embed
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
-from citeweave.evaluation.open_system import OpeningOptions, open_spaces, open_system
+from citeweave.evaluation.open_system import open_spaces, open_system
+from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
 from citeweave.evaluation.run_tasks import SharedSystem
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
 from citeweave.evaluation.suites.registry import SuiteSpec
 
 from ..conftest import Told, content
@@ -97,7 +97,7 @@ def test_every_space_of_a_model(aspect_model, folders, tmp_path):
 
 def test_a_suite_made_from_a_corpus(tmp_path, monkeypatch):
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
+    from citeweave.corpus.options import SyntheticOptions
 
     synthesize(tmp_path / "corpus", SyntheticOptions(papers=300))
     monkeypatch.chdir(tmp_path)  # a worker works elsewhere

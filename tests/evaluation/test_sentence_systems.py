@@ -10,9 +10,10 @@ from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.sentence_encoder import BYTES, encode_tokens
-from citeweave.evaluation.evaluate import MAX_EXAMPLES, EvaluationOptions, evaluate, example_matches
-from citeweave.evaluation.match_page import PairTexts, draw_ribbons
-from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.evaluate import MAX_EXAMPLES, evaluate, example_matches
+from citeweave.evaluation.match_page import PairTexts, ribbons
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
 from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_tasks import run_ranking, standardize_scores
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem, TokenCache
@@ -76,13 +77,18 @@ def test_top_is_the_order_of_the_scores(distance):
 
 def test_ribbons_are_as_wide_as_their_mass():
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
-    picture = draw_ribbons(
+    _, picture = ribbons(
         SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
         PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]),
     )
-    assert picture.count('class="ribbon') == 2  # a thousandth is not drawn
-    assert "<title>0 and 1: 30.0 %, distance 1.000</title>" in picture and "4</b> (no text)" in picture
-    sizes = [float(part.split('"')[0]) for part in picture.split('width="10" height="')[1:]]
+    # a thousandth is not drawn
+    assert [flow["about"] for flow in picture["flows"]] == [
+        "0 and 1: 30.0 %, distance 1.000",
+        "4 and 2: 69.9 %, distance 4.000",
+    ]
+    rows = [row for side in picture["sides"] for row in side["rows"]]
+    assert (4, "(no text)") in [sentence for sentence, *_ in rows]
+    sizes = [size for *_, size in rows]
     np.testing.assert_allclose(np.array(sizes) / sum(sizes[:2]), [0.3, 0.7, 0.301, 0.699], atol=0.01)
 
 

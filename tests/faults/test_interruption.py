@@ -13,7 +13,7 @@ import pytest
 
 from citeweave import synthesize
 from citeweave.core.publish import work_folder
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 
 from .counted.stages import content, differences, write_benchmark, write_shards
 from .killing import killed_before

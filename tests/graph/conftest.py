@@ -5,7 +5,7 @@ import json
 import pytest
 
 from citeweave import synthesize
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 
 
 @pytest.fixture(scope="session")

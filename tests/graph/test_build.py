@@ -8,13 +8,14 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.core.publish import work_folder
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.graph import build, citations, fastrp, node_vectors
-from citeweave.graph.build import RelatedFile, graph_options, make_graph, write_related
+from citeweave.graph.build import RelatedFile, make_graph, write_related
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.fastrp import PanelFiles
 from citeweave.graph.node_vectors import embed_nodes
+from citeweave.graph.options import graph_options
 from citeweave.graph.signals import Signal, related
 from citeweave.vectors.vectors import Vectors
 
@@ -58,7 +59,7 @@ def test_float16_is_float32_but_for_rounding(corpus, tmp_path):
     two = two.astype(np.float32)
     # directions that are nearly as strong may be turned: compare what vectors are for
     assert np.abs(one @ one.T - two @ two.T).max() < 0.01
-    with pytest.raises(UserError, match="--dtype is 'float61'.*Did you mean 'float16'"):
+    with pytest.raises(UserError, match="graph.dtype is 'float61'.*Did you mean 'float16'"):
         options(dtype="float61")
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.fastrp import FastRP, PanelFiles, Projection
+from citeweave.graph.fastrp import PanelFiles, Projection
 from citeweave.graph.kernels import as_kernel_array, narrow_into, unit_rows
-from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
+from citeweave.graph.node_vectors import embed_nodes
+from citeweave.graph.options import FastRP, NodeVectorOptions
 from citeweave.graph.walk_powers import ROW_BLOCK, EmbeddingRun, GpuPowerSum, Panels, whiten
 
 

@@ -11,7 +11,8 @@ from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.kernels import fill_signs
-from citeweave.graph.node_vectors import METHODS, EdgeModel, FastRP, NodeVectorOptions, ProNE, embed_nodes
+from citeweave.graph.node_vectors import METHODS, embed_nodes
+from citeweave.graph.options import EdgeModel, FastRP, NodeVectorOptions, ProNE
 from citeweave.graph.prone import _proximity, filter_weights
 from citeweave.graph.walk_powers import MIN_PANEL_WIDTH, Panels, whiten
 
@@ -206,24 +207,24 @@ def test_evening_out():
 @pytest.mark.parametrize(
     ("make", "wrong", "message"),
     [
-        (NodeVectorOptions, {"method": "fasrtp"}, "--method is 'fasrtp'; .* Did you mean 'fastrp'"),
-        (NodeVectorOptions, {"dimension": 0}, "--dim is 0"),
-        (NodeVectorOptions, {"memory": -1}, "--memory is -1"),
-        (NodeVectorOptions, {"device": "gpu"}, "--device is 'gpu'"),
+        (NodeVectorOptions, {"method": "fasrtp"}, "graph.method is 'fasrtp'; .* Did you mean 'fastrp'"),
+        (NodeVectorOptions, {"dimension": 0}, "graph.dimension is 0"),
+        (NodeVectorOptions, {"memory": -1}, "graph.memory is -1"),
+        (NodeVectorOptions, {"device": "gpu"}, "graph.device is 'gpu'"),
         (FastRP, {"weights": (0.0, 0.0)}, "graph.fastrp.weights is .* not all 0"),
         (FastRP, {"weights": ()}, "graph.fastrp.weights"),
         (FastRP, {"weights": (np.nan,)}, "graph.fastrp.weights"),
-        (FastRP, {"exponent": 3}, "graph.fastrp.exponent is 3; it must be a number from -2 to 2"),
+        (FastRP, {"exponent": 3}, "graph.fastrp.exponent is 3; it must be from -2 to 2"),
         (FastRP, {"evening": 2}, "graph.fastrp.evening"),
-        (ProNE, {"order": 0}, "graph.prone.order is 0; it must be a whole number from 1 to 30"),
+        (ProNE, {"order": 0}, "graph.prone.order is 0; it must be from 1 to 30"),
         (ProNE, {"theta": float("nan")}, "graph.prone.theta is nan"),
         (ProNE, {"shift": 0}, "graph.prone.shift"),
         (EdgeModel, {"loss": "hinge"}, "graph.edges.loss is 'hinge'; it must be one of logistic, margin, softmax"),
-        (EdgeModel, {"rate": 0}, "graph.edges.rate is 0; it must be over 0"),
-        (EdgeModel, {"max_norm": -1}, "graph.edges.max_norm is -1; it must be 0 or more"),
+        (EdgeModel, {"rate": 0}, "graph.edges.rate is 0; it must be greater than 0"),
+        (EdgeModel, {"max_norm": -1}, "graph.edges.max_norm is -1; it must be at least 0"),
         (EdgeModel, {"chunk": 1, "uniform": 0}, "needs a negative"),
         (NodeVectorOptions, {"prone": {"oder": 3}}, "prone: key is 'oder'; .* Did you mean 'order'"),
-        (NodeVectorOptions, {"prone": {"order": "3"}}, "prone.order is '3'; it must be like its default, 5"),
+        (NodeVectorOptions, {"prone": {"order": "3"}}, "prone.order is '3'; it must be a whole number"),
         (NodeVectorOptions, {"fastrp": {"weights": [1, "a"]}}, "fastrp.weights is"),
         (NodeVectorOptions, {"fastrp": {"weights": 3}}, "fastrp.weights is 3"),
     ],

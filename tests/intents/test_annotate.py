@@ -1,6 +1,7 @@
 """Annotating against a plain loop over contexts, with a classifier that counts words."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +17,7 @@ from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.core.progress import QUIET
 from citeweave.core.publish import work_folder
 from citeweave.corpus.citation_marks import find_marks
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.intent_overlay import KIND, VERSION
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents, describe_agreement
 from citeweave.intents.citances import Citance, find_own_mark, looks_foreign, read_corpus_citances, read_span
@@ -28,7 +29,6 @@ from ..conftest import Told, content
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents import network
 from citeweave.intents.train import train_classifier
 
 WORDS = {"result": ("compared", "agree"), "background": ("known", "introduction"), "method": ("use", "methods")}
@@ -283,7 +283,8 @@ def trained(bert, tmp_path_factory):
     """The package's own kind of classifier, on a small random encoder."""
     folder = tmp_path_factory.mktemp("trained") / "classifier"
     examples = tuple(Example(Citance(f"{text} {i}"), i % 3) for i, text in enumerate(SENTENCES * 3))
-    sets = TrainingSets(LabeledSet("scicite", SCICITE, examples), LabeledSet("scicite", SCICITE, examples))
+    dev = tuple(Example(Citance(f"Once more: {row.citance.text}"), row.label) for row in examples)
+    sets = TrainingSets(LabeledSet("scicite", SCICITE, examples), LabeledSet("scicite", SCICITE, dev))
     train_classifier(sets, folder, ClassifierOptions(base=str(bert), max_tokens=32, epochs=1, rank=2), device="cpu")
     return IntentClassifier.open(folder, device="cpu")
 
@@ -300,8 +301,8 @@ def test_a_trained_classifier(corpus, trained, tmp_path):
 
 @pytest.mark.parametrize(("save_every", "error"), [(0.0, RuntimeError), (1e9, KeyboardInterrupt)])
 def test_annotating_resumes_in_the_middle_of_a_block(corpus, trained, tmp_path, save_every, error, monkeypatch):
-    monkeypatch.setattr(network, "BATCH_TOKENS", dict.fromkeys(network.BATCH_TOKENS, 100))
     loaded = trained._load()
+    monkeypatch.setattr(loaded, "encoder", replace(loaded.encoder, batch_tokens=100))
     inner, batches = loaded.logits, []
 
     def annotate(name, dies_at=-1):

@@ -98,9 +98,13 @@ def test_auxiliary_tasks(tmp_path):
     assert [found.labels[row.label] for row in found.examples] == ["method", "results"]
     assert all(row.citance.section == "" for row in found.examples)
     with pytest.raises(UserError, match="the task of --auxiliary is 'sektion'"):
-        examples.parse_auxiliary(["sektion=x"])
-    with pytest.raises(UserError, match="it must be TASK=FILE"):
-        examples.parse_auxiliary(["section"])
+        read_sets(
+            SetFiles(
+                [write(tmp_path / "c.jsonl", {"text": "a", "intent": "method"})],
+                dev="",
+                auxiliary={"sektion": tmp_path},
+            )
+        )
     worth = write(tmp_path / "w.jsonl", {"text": "a", "is_citation": True}, {"text": "b", "label": "none"})
     read = read_labeled([worth], ("none", "cited"), task="worthiness")
     assert [row.label for row in read.examples] == [1, 0]

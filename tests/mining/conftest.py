@@ -9,11 +9,12 @@ import pytest
 from citeweave import synthesize
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.citations import build_graph
 from citeweave.mining import mine as mining
 from citeweave.mining.inputs import IntentSource, build_mining_graph, graph_inputs, graph_intents, parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.options import MiningOptions
 from citeweave.mining.samples import block_from_lists, new_samples
 from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe

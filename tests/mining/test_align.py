@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from citeweave import import_papers
 from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.core.hash_keys import hash_texts
+from citeweave.core.options import parse_table
 from citeweave.core.progress import QUIET
 from citeweave.corpus.text import sentence_texts
 from citeweave.mining import align
-from citeweave.mining.align import REASONS, AlignmentOptions, align_samples, alignment_options, best_match
+from citeweave.mining.align import REASONS, align_samples, best_match
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import mine_samples
+from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.samples import SampleNames, Samples, block_from_lists
 
 from .conftest import refused, write_jsonl, write_samples
@@ -114,7 +116,7 @@ def test_all_other_columns_stay_and_other_inputs_are_refused(corpus, samples, tm
     with pytest.raises(ArtifactError):
         Samples.open(tmp_path / "a")
     for by, message in (("context", "Did you mean 'contexts'"), (3, r"alignment.by is 3; it must be a text")):
-        refused(message, alignment_options, {"by": by})
+        refused(message, parse_table, AlignmentOptions, {"by": by}, "alignment")
 
 
 def test_an_interrupted_run_resumes(corpus, samples, tmp_path, monkeypatch):

@@ -138,7 +138,7 @@ def test_text_neighbors_with_the_false_negative_filter(corpus, vectors, graph, m
 
 @pytest.mark.parametrize(("few", "count"), [("keep", 30), ("skip", 8), ("repeat", 30), ("random", 30)])
 def test_too_few_candidates(few, count, mine):
-    samples = mine({"positives": {"source": "cited", "count": count, "few": few}})
+    samples = mine({"positives": {"source": "cited", "count": count, "if_too_few": few}})
     counts, facts = np.diff(samples.positives.offsets), samples.manifest.facts
     assert facts["rules_got"]["positives"] == counts.sum()
     assert counts.min() < 30 if few == "keep" else (counts == count).all()
@@ -171,7 +171,7 @@ def test_every_context_is_accounted_for_and_none_is_of_excluded_papers(corpus, t
     pairs = collect_cocited_pairs(corpus, in_pool, options, seed=0)
     reasons = {reason: n for reason, n in pairs.rejected.items() if not reason.startswith("paper:")}
     assert sum(reasons.values()) + pairs.kept <= len(corpus.contexts)
-    everything = collect_cocited_pairs(corpus, in_pool, ContextFilter(most_contexts=10**6, brackets=False), seed=0)
+    everything = collect_cocited_pairs(corpus, in_pool, ContextFilter(max_contexts=10**6, brackets=False), seed=0)
     assert everything.kept >= pairs.kept
     wrote = np.unique(corpus.contexts.citing[corpus.contexts.citing >= 0])[::2]
     left = exclude_papers(corpus, wrote, tmp_path / "left", why="papers of a benchmark")

@@ -208,7 +208,7 @@ def test_inputs_of_another_corpus_are_refused(corpus, tmp_path):
         (written(tmp_path / "far", corpus, [(1, [2], [99_999], 0)]), None, "names rows that"),
     ):
         refused(message, audit_samples, audited, corpus, graph=graph)
-    refused("values 0", AuditOptions, values=0)
+    refused("audit.values is 0; it must be at least 1", AuditOptions, values=0)
 
 
 def test_pictures_are_drawn(corpus, graph, vectors, tmp_path):

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.progress import Count, Tally
 from citeweave.core.publish import work_folder
-from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.text import paper_text
 from citeweave.mining.formats import sentence_transformers, specter, triplet_rows
 from citeweave.mining.formats.convert import FORMATS, READERS, WRITERS, export_samples, import_samples
-from citeweave.mining.formats.triplet_rows import NAMES, OUTSIDE, TWICE, ExportOptions, known_rows, paired_samples
+from citeweave.mining.formats.triplet_rows import NAMES, OUTSIDE, TWICE, known_rows, paired_samples
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleNames, block_from_lists
 
 from .conftest import papers_corpus, refused, write_jsonl, write_samples

@@ -14,7 +14,8 @@ from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.mining import mine as mining
 from citeweave.mining.blocks import BlockFiles, BlockPace
 from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, rules_from_json
+from citeweave.mining.mine import MiningInputs, rules_from_json
+from citeweave.mining.options import MiningOptions
 from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
@@ -135,7 +136,7 @@ def test_an_executor_mines_the_same(corpus, graph, vectors, mine, tmp_path, monk
     }
     both(rules, graph=graph, tables=tables, anchors=every[::2], pool=every[::3])
     fewer = exclude_papers(corpus, every[::9], tmp_path / "fewer", why="asked for")
-    rules = {**table_of("aspire", "mining.text=abstract"), "contexts": {"least_sentences": 1, "least_words": 1}}
+    rules = {**table_of("aspire", "mining.text=abstract"), "contexts": {"min_sentences": 1, "min_words": 1}}
     both(rules, corpus=fewer, graph=build_graph(fewer, tmp_path / "graph"), before=corpus)
     near = {"positives": {"source": "cocited", "count": 2, "order": "strongest"}, "weight": 2.0}
     both({"tasks": {"plain": {"positives": CITED, "negatives": RANDOM}, "near": near}}, graph=graph)
@@ -235,7 +236,7 @@ def test_inputs_that_do_not_fit_are_refused(corpus, mine, tmp_path):
     for band in (24, "[10, 40]", 25):
         refused("negatives must lie beyond positives", mine, "scincl", f"mining.negatives.hard.band={band}")
     assert not (tmp_path / "samples").exists()
-    for options, message in (({"workers": -2}, "--workers is -2"), ({"device": "gpu"}, "--device is 'gpu'")):
+    for options, message in (({"workers": -2}, "workers is -2"), ({"device": "gpu"}, "device is 'gpu'")):
         refused(message, MiningOptions, **options)
 
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.inputs import Source
+from citeweave.corpus.readers import json_records
+from citeweave.corpus.readers.json_records import read_members
 from citeweave.mining import tables
-from citeweave.mining.tables import build_table, read_members, read_table
+from citeweave.mining.tables import build_table, read_table
 
 from .conftest import papers_corpus, refused
 
@@ -134,9 +136,7 @@ def test_members_are_those_of_the_parsed_document(tmp_path_factory, document, pi
     path = tmp_path_factory.mktemp("members") / "data.json"
     text = json.dumps(document, indent=indent, ensure_ascii=escaped)
     path.write_bytes(text.encode("utf-8", "replace"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_PIECE", piece)
-        assert list(read_members(Source(path))) == list(json.loads(path.read_bytes()).items())
+    assert list(read_members(Source(path), piece)) == list(json.loads(path.read_bytes()).items())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_members_may_be_compressed_with_a_byte_order_mark_but_not_endless(tmp_pa
     path = tmp_path / "data.json.gz"
     path.write_bytes(gzip.compress(b'\xef\xbb\xbf {"a": 1}\n'))
     assert list(read_members(Source(path))) == [("a", 1)]
-    monkeypatch.setattr(tables, "MAX_MEMBER", 5000)
+    monkeypatch.setattr(json_records, "MAX_MEMBER", 5000)
     path = tmp_path / "data.json"
     path.write_text('{"a": "' + "x" * 3_000_000)
     refused("longer than", list, read_members(Source(path)), error=InputError)

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from citeweave import Corpus, Samples, synthesize
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.intents.citances import Citance
+from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import Recipe, load_recipe
 from citeweave.pipeline.run import RunResult, prepare_recipe, run_identity, run_recipe
-from citeweave.pipeline.run_folder import RunFolder, RunOptions
+from citeweave.pipeline.run_folder import RunFolder
 from citeweave.pipeline.stages import DataStages
 from citeweave.pipeline.suites import Suites
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from citeweave import synthesize
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.graph.build import graph_options
+from citeweave.corpus.options import SyntheticOptions
+from citeweave.graph.options import graph_options
 from citeweave.graph.walk_powers import Panels
 from citeweave.pipeline.cost import (
     StageWork,

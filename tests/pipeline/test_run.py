@@ -14,11 +14,13 @@ from citeweave.core.artifact import seal_payload
 from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import open_heads
 from citeweave.pipeline.cost import count_picks, count_triplets
+from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.plan import plan_run
 from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
 from citeweave.pipeline.run import SweptKey, parse_swept_key, run_recipe, sweep_recipe
-from citeweave.pipeline.run_folder import RunOptions, check_identity
+from citeweave.pipeline.run_folder import check_identity
 
+from ..conftest import Told
 from .conftest import TINY, options_for, tiny
 
 TRAINING = [name for name in shipped_recipes() if load_recipe(name).table("training")]
@@ -55,6 +57,20 @@ def test_every_recipe_runs(name, place, bert, long_bert, tmp_path):
         moved = all((heads.layers[name][0][0] != np.eye(heads.inputs)).any() for name in heads.names)
     kept = json.loads((result.models[0] / "manifest.json").read_text())["facts"]["kept step"]
     assert moved == (kept > 0), "it has learned nothing"
+
+
+def test_an_executor_mines_and_embeds_and_the_run_is_the_same(place, own, tmp_path):
+    """Its workers hear everything as text; the driver trains."""
+    results, executor = [], Told()
+    for name, given in (("here", None), ("there", executor)):
+        options = replace(own, cache=tmp_path / f"{name}-cache")
+        results.append(run_recipe(tiny("scincl"), place.corpus.folder, tmp_path / name, options, executor=given))
+    assert {work.label.partition(":")[0] for work in executor.works} == {"mining", "embedding"}
+    assert [work.label for work in executor.works].count("embedding") == 2, "the start model and the trained one"
+    here, there = results
+    assert here.samples.hash == there.samples.hash
+    assert here.record["metrics"] == there.record["metrics"]
+    assert not list(tmp_path.rglob("texts.json"))
 
 
 def test_a_plan_makes_nothing(place, ran, own, tmp_path):

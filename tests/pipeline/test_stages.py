@@ -6,7 +6,7 @@ Intents of an overlay reach the very citations they are of, whichever papers lef
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,15 +15,17 @@ from citeweave import Corpus, synthesize
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import SyntheticOptions
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows
+from citeweave.corpus.options import SyntheticOptions
+from citeweave.evaluation.options import CorpusSuiteOptions
+from citeweave.evaluation.suites.from_corpus import held_out_rows
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import LABELS, IntentOverlay
 from citeweave.intents.annotate import annotate_intents
 from citeweave.mining.inputs import IntentSource
+from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import load_recipe, read_recipe
-from citeweave.pipeline.run_folder import RunFolder, RunOptions
+from citeweave.pipeline.run_folder import RunFolder
 from citeweave.pipeline.stages import (
     DataStages,
     TrainingInputs,
@@ -34,6 +36,7 @@ from citeweave.pipeline.stages import (
 )
 from citeweave.pipeline.suites import Suites
 
+from ..conftest import Told
 from .conftest import ByWord, write_beir
 
 SMALL = ["graph.dimension=16", "mining.every_aspect=false", "training.losses.supcon.temperature=0.05"]
@@ -119,6 +122,9 @@ def test_intents_are_found_where_there_are_none(place, tmp_path):
     assert graph.intents.tolist() == bits
     annotate_stage(run, plain, ByWord(*NAMES), RunOptions(), QUIET)
     assert (run.executed, run.skipped) == (["intents"], ["intents"])
+    there = replace(run_folder(tmp_path / "there"), executor=Told())
+    with pytest.raises(UserError, match="exists only in this process, where the workers"):
+        annotate_stage(there, plain, ByWord(*NAMES), RunOptions(), QUIET)
     # a corpus that has intents, or rules that need none, are left alone
     assert find_intents(run, rules, place.corpus, place.corpus, RunOptions(), QUIET) == IntentSource()
     assert run.executed == ["intents"]

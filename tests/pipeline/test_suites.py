@@ -10,21 +10,17 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.evaluation.open_system import OpeningOptions, open_system
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
 from citeweave.evaluation.ranking_tasks import run_ranking
-from citeweave.evaluation.suites.from_corpus import (
-    CorpusSuiteOptions,
-    held_out_rows,
-    make_intent_suite,
-    training_graph,
-)
+from citeweave.evaluation.suites.from_corpus import held_out_rows, make_intent_suite, training_graph
 from citeweave.evaluation.tasks import RankingTask
 from citeweave.graph.citations import build_graph
+from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import COMPARISON, run_recipe
-from citeweave.pipeline.run_folder import RunOptions
 from citeweave.pipeline.suites import Suites, check_suites, without_references
 
 from .conftest import mined, tiny, write_beir

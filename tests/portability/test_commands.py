@@ -150,7 +150,7 @@ def test_vectors_index_and_report(
         ("embed", "corpus", "--model", bert, "--as", "int8", "-o", "codes"),
         ("index", "corpus", "--model", bert, "--sentences", "-o", "index"),
     )
-    command("change", "index", "--delete", "gone.txt", "--compact")
+    command("change", "index", "--delete", "gone.txt")
     found = commands(
         ("search", "index", "cells learn from data"),
         ("evaluate", "vectors", "--suite", "corpus", "--data", "corpus", "-o", "report"),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from citeweave import paper_text
-from citeweave.corpus.synthetic.literature import SyntheticOptions, make_block
+from citeweave.corpus.options import SyntheticOptions
+from citeweave.corpus.synthetic.literature import make_block
 
 
 def minilm_vectors(texts: list[str]) -> np.ndarray:

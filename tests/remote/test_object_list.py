@@ -7,8 +7,7 @@ import json
 import pytest
 
 from citeweave.core.errors import ArtifactError, InputError, UserError
-from citeweave.remote.fetch import fetch
-from citeweave.remote.object_list import LISTING_NAME
+from citeweave.remote.fetch import LISTING_NAME, fetch
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import PendingUpload, copy, push
 
@@ -110,9 +109,9 @@ def test_of_an_uploaded_artifact_only_its_own_objects_go(address, put, folder, t
 
 
 def test_of_an_uploaded_index_its_state_goes(address, put, folder, keys):
-    put({"state.json": b'{"format": "citeweave-index", "version": 2}', "deleted/1.npy": b"1"})
+    put({"state.json": b'{"format": "citeweave-index", "version": 3}', "generations/000001-0123abcd/a.npy": b"1"})
     push(folder, address, overwrite=True)
-    assert not {"thing/state.json", "thing/deleted/1.npy"} & keys()
+    assert not {"thing/state.json", "thing/generations/000001-0123abcd/a.npy"} & keys()
 
 
 def test_a_list_that_names_itself_does_not_remove_its_successor(address, put, folder, keys):

@@ -14,10 +14,9 @@ from citeweave.core.artifact import check_files, read_manifest
 from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.progress import Reporter
 from citeweave.core.publish import work_folder
-from citeweave.remote.fetch import CacheSlot, clear_cache_entry, fetch, list_cache
-from citeweave.remote.object_list import LISTING_NAME
+from citeweave.remote.fetch import LISTING_NAME, CacheSlot, clear_cache_entry, fetch, list_cache
 from citeweave.remote.object_storage import Address
-from citeweave.remote.push import _receive, copy, push
+from citeweave.remote.push import copy, push
 
 from .conftest import content, make_artifact
 
@@ -102,6 +101,20 @@ def test_a_push_that_breaks_off_leaves_the_old_artifact_and_resumes(address, fol
     assert content(fetch(address)) == content(folder)
 
 
+def test_what_an_earlier_push_began_is_not_taken_for_the_next_ones_files(address, tmp_path):
+    """Both have files of the same names and sizes, and neither push was complete."""
+    first, second = (make_artifact(tmp_path / name, {k: v + name.encode() for k, v in PARTS.items()}) for name in "ab")
+    with pytest.raises(ConnectionResetError):
+        push(first, address, reporter=Watching(max_bytes=20_000))
+    for most in (0, 10_000):
+        with pytest.raises(ConnectionResetError):
+            push(second, address, reporter=Watching(max_bytes=most))
+    push(second, address)
+    assert content(fetch(address)) == content(second)
+    push(first, address, overwrite=True)
+    assert content(fetch(address)) == content(first)
+
+
 def test_a_fetch_that_breaks_off_shows_nothing_and_resumes(address, tmp_path):
     made = make_artifact(tmp_path / "thing", PARTS)
     push(made, address)
@@ -176,16 +189,12 @@ def test_copy_both_ways_and_from_bucket_to_bucket(address, folder, tmp_path):
     assert (kept / "papers" / "year.npy").read_bytes() == b"1999"
 
 
-def test_a_copy_does_not_replace_what_came_meanwhile(address, folder, tmp_path, monkeypatch):
+def test_a_copy_does_not_replace_what_came_meanwhile(address, folder, tmp_path):
     copy(folder, address)
 
-    def receive(*given):
-        make_artifact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
-        return _receive(*given)
-
-    monkeypatch.setattr("citeweave.remote.push._receive", receive)
+    other = make_artifact(tmp_path / "other", {"papers/year.npy": b"1999"})
     with pytest.raises(UserError, match="exists; choose another place"):
-        copy(address, tmp_path / "back")
+        copy(address, tmp_path / "back", reporter=Watching(begin=lambda: other.rename(tmp_path / "back")))
     assert (tmp_path / "back" / "papers" / "year.npy").read_bytes() == b"1999"
 
 

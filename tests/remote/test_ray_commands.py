@@ -18,17 +18,17 @@ from citeweave.cli import main
 from citeweave.core.errors import ShardError
 from citeweave.core.publish import work_folder
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.shards import EncoderSpec, RemoteShards
 from citeweave.graph.citations import build_graph
 from citeweave.mining import mine
 from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.options import MiningOptions
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.remote.ray_executor import RayExecutor
-from citeweave.remote.ray_workers import ClusterOptions
+from citeweave.remote.ray_executor import ClusterOptions, RayExecutor
 
 from ..conftest import content
 from ..faults.killing import killed_before
@@ -69,6 +69,29 @@ def test_a_command_makes_the_same_folder_on_a_cluster(place, bert, cluster, tmp_
             main(f"{words} -o {tmp_path}/{name} --quiet {more}".split())
         assert not end.value.code
     assert content(tmp_path / "ray") == content(tmp_path / "here")
+
+
+def test_a_recipe_runs_on_a_cluster(place, bert, cluster, tmp_path, capsys):
+    sets = ("training.steps=2", "training.batch=4", "training.warmup=0", "encoder.max_tokens=24", "mining.anchors=60")
+    metrics = []
+    for name, more in (("here", []), ("ray", ["--on", f"ray:{cluster},workers=1"])):
+        words = ["run", "specter", "--corpus", f"{place}/corpus", "-o", f"{tmp_path}/{name}", "--init", str(bert)]
+        words += [
+            "--task",
+            "cite",
+            "--queries",
+            "12",
+            "--device",
+            "cpu",
+            "--cache",
+            f"{tmp_path}/{name}-cache",
+            "--json",
+        ]
+        with pytest.raises(SystemExit) as end:
+            main([*words, *more, *(word for setting in sets for word in ("--set", setting))])
+        assert not end.value.code
+        metrics.append(json.loads(capsys.readouterr().out)["metrics"])
+    assert metrics[0] == metrics[1]
 
 
 def test_a_damaged_block_is_named_and_the_next_run_completes(place, cluster, tmp_path, monkeypatch):

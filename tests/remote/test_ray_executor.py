@@ -1,27 +1,28 @@
-"""Addresses of Ray, how shards are assigned, and an executor on a real cluster of two nodes."""
+"""Options of --on, addresses of Ray, and an executor on a real cluster of two nodes."""
 
 from __future__ import annotations
 
 import io
 import os
-import random
 import socket
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from citeweave.core.errors import ShardError, UserError
-from citeweave.core.executor import ShardTask
+from citeweave.core.executor import ShardTask, package_versions
 from citeweave.core.progress import Reporter
 from citeweave.remote import ray_executor
-from citeweave.remote.ray_executor import ClusterError, PendingShards, RayExecutor, check_address
-from citeweave.remote.ray_workers import ClusterOptions, package_versions
+from citeweave.remote.ray_executor import (
+    ClusterError,
+    ClusterOptions,
+    RayExecutor,
+    check_address,
+    open_executor,
+    parse_cluster_options,
+)
 
-SQUARES = "citeweave.remote.ray_workers:squares"
-BOTH = {"anna": "attic", "ben": "cellar"}
-BEN = {"ben": "cellar"}
+SQUARES = "citeweave.core.executor:squares"
 
 
 def test_an_address_where_something_else_than_ray_answers():
@@ -51,77 +52,34 @@ def test_addresses_where_nothing_answers():
         RayExecutor(ClusterOptions("127.0.0.1:9")).__enter__()
 
 
-# --- which worker gets which shard -------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("ray", ClusterOptions("local")),
+        ("ray:local,workers=2,cpus=4", ClusterOptions("local", workers=2, cpus=4)),
+        ("ray:auto", ClusterOptions("auto")),
+        ("ray:10.0.0.5:6379", ClusterOptions("10.0.0.5:6379")),
+        ("ray://10.0.0.5:10001, gpus=0.5, tries=1", ClusterOptions("ray://10.0.0.5:10001", gpus=0.5, tries=1)),
+        ("spark", "--on is 'spark'; it must be ray, ray:local"),
+        ("ray,wrokers=2", "Did you mean 'workers'"),
+        ("ray,workers=two", "workers is 'two'; it must be a number"),
+        ("ray,cpus=0", "cpus is 0; it must be at least 1"),
+        ("ray,gpus=-1", "gpus is -1.0"),
+        ("ray,gpus=nan", "gpus is nan"),
+        ("ray,gpus=1.5", "gpus is 1.5; over 1 it must be a whole number"),
+    ],
+)
+def test_options_of_on_or_what_is_wrong_with_them(text, options):
+    if isinstance(options, ClusterOptions):
+        assert parse_cluster_options(text) == options
+    else:
+        with pytest.raises(UserError, match=options):
+            parse_cluster_options(text)
 
 
-def test_two_shards_per_worker_and_no_more():
-    pending = PendingShards([0, 1, 2, 3, 4], tries=3)
-    assert [pending.assign("anna", BOTH) for _ in range(3)] == [0, 1, None]
-    pending.complete(0)
-    assert pending.assign("anna", BOTH) == 2
-    assert pending.assigned_to("anna") == [1, 2] and pending.remaining == 4
-
-
-def test_what_failed_goes_to_another_worker_while_there_is_one():
-    pending = PendingShards([7], tries=3)
-    assert pending.assign("anna", BOTH) == 7
-    assert not pending.record_failure(7, "ValueError")
-    assert pending.assign("anna", BOTH) is None
-    assert pending.assign("anna", {"anna": "attic"}) == 7  # nobody else is left
-    assert not pending.record_failure(7, "ValueError")
-    assert pending.assign("ben", BOTH) == 7
-    assert pending.record_failure(7, "the last error")
-    assert pending.is_done and pending.left_out == {7: "the last error"}
-
-
-def test_what_failed_goes_to_another_node_first():
-    nodes = {"anna": "attic", "adam": "attic", "ben": "cellar"}
-    pending = PendingShards([7], tries=4)
-    assert pending.assign("anna", nodes) == 7
-    pending.record_failure(7, "died", died=True)
-    new = {"alma": "attic", "adam": "attic", "ben": "cellar"}  # alma in the place of anna, who died
-    assert [pending.assign(name, new) for name in ("alma", "adam", "ben")] == [None, None, 7]
-    pending.record_failure(7, "died", died=True)
-    # it has failed everywhere: to a worker that has not tried it
-    assert [pending.assign(name, new) for name in ("ben", "alma")] == [None, 7]
-
-
-def test_after_a_death_shards_are_assigned_alone():
-    pending = PendingShards([0, 1, 2], tries=3)
-    assert pending.assign("anna", BOTH) == 0 and pending.assign("anna", BOTH) == 1
-    pending.record_failure(0, "died", died=True)
-    pending.record_failure(1, "died", died=True)
-    assert [pending.assign("ben", BEN) for _ in range(2)] == [2, None]  # not with a suspect
-    pending.complete(2)
-    assert [pending.assign("ben", BEN) for _ in range(2)] == [0, None]
-
-
-def test_what_was_not_the_shards_fault_does_not_count():
-    pending = PendingShards([5], tries=1)
-    for _ in range(4):
-        assert pending.assign("anna", BOTH) == 5
-        pending.requeue(5)
-    assert not pending.left_out and pending.remaining == 1
-
-
-@given(st.integers(1, 20), st.integers(1, 4), st.integers(0, 1000))
-def test_every_shard_ends_once_whatever_happens(count, workers, seed):
-    draw = random.Random(seed)
-    pending, ended, held = PendingShards(range(count), tries=2), [], []
-    names = {f"worker {n}": f"node {n // 2}" for n in range(workers)}
-    while not pending.is_done:
-        held += [number for name in names if (number := pending.assign(name, names)) is not None]
-        assert held, "shards are left and nobody gets one"
-        number = held.pop(draw.randrange(len(held)))
-        fate = draw.choice(["made", "failed", "died", "given back"])
-        if fate == "made":
-            pending.complete(number)
-            ended.append(number)
-        elif fate == "given back":
-            pending.requeue(number)
-        elif pending.record_failure(number, fate, died=fate == "died"):
-            ended.append(number)
-    assert sorted(ended) == list(range(count))
+def test_without_on_there_is_no_executor():
+    with open_executor("") as executor:
+        assert executor is None
 
 
 # --- on a cluster ------------------------------------------------------------------------------------

@@ -20,9 +20,10 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.index import Index
 from citeweave.search.index_model import open_query_encoder
+from citeweave.search.options import IndexOptions
 
 CPU = IndexOptions(device="cpu")
 WORDS = [
@@ -66,7 +67,7 @@ def corpus_of(place: Path, papers: Iterable[Any], cites: Sequence[Any] = (), con
 
 
 def ids_of(index: Index) -> list[str]:
-    return [index.id(row) for row in np.flatnonzero(index.alive).tolist()]
+    return list(index.ids[:])
 
 
 def vectors_of(index: Index) -> dict[str, list[float]]:
@@ -206,8 +207,10 @@ class Content:
     cites: dict[str, list[str]] = field(default_factory=dict)
 
     def take(self, other: Content, names: Iterable[str]) -> Content:
+        """Take some papers of another corpus, which knows every paper that it has by its own id."""
+        own = {further: paper["id"] for paper in other.papers.values() for further in paper.get("ids", ())}
         for name in names:
-            self.papers[name], self.cites[name] = other.papers[name], other.cites[name]
+            self.papers[name], self.cites[name] = other.papers[name], [own.get(one, one) for one in other.cites[name]]
         return self
 
     def write(self, place: Path) -> Corpus:

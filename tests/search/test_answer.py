@@ -6,10 +6,9 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.search.answer import answer, needs_query_encoder, title_and_abstract
-from citeweave.search.filters import Filter
 from citeweave.search.index_model import QueryEncoder
 from citeweave.search.nearest import nearest_papers, search_paper, search_text
-from citeweave.search.query import Passage, Query, SentenceQuery
+from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 from citeweave.search.rankings import rocchio_vector
 from citeweave.search.sentences import FACET, encode_sentences_alone
 from citeweave.search.words import search_words, searchable_text

@@ -13,11 +13,12 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.aspects import save_heads
 from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_from_mask
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, DraftScores, recommend
 from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
 from citeweave.search.index import Index
 from citeweave.search.index_model import open_query_encoder
+from citeweave.search.options import IndexOptions
 
 from .conftest import CPU, random_heads
 
@@ -45,7 +46,7 @@ def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
         about = sentence / np.linalg.norm(sentence) + DRAFT * other / np.linalg.norm(other)
         about *= np.linalg.norm(sentence) / np.linalg.norm(about)
     query = index.heads.project(about[None], intent)[0] if intent else about
-    table, scores = index.segments[0].citing_sentences, {}
+    table, scores = index.citing_sentences, {}
     for row in range(len(index)):
         best = p = cosine(index.take(np.array([row]), intent)[0], query)
         for paper, at, mask in zip(table.paper, table.sentence, table.intents, strict=True):
@@ -58,7 +59,7 @@ def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(("intent", "context"), [("", ""), ("method", ""), ("result", "graphs of the cell")])
 def test_scores_are_the_formula(made, cite, intent, context):
-    scores = {one.hit.id: one.hit.score for one in cite(SAID, intent, context)}
+    scores = {one.id: one.score for one in cite(SAID, intent, context)}
     assert scores == pytest.approx(expected(made, TEXT, intent, context), abs=2e-5)
     assert list(scores.values()) == sorted(scores.values(), reverse=True)
 
@@ -85,12 +86,12 @@ def test_bounds_leave_out_nothing(cite, intent, monkeypatch):
 @pytest.mark.parametrize("intent", ["", "method"])
 def test_a_draft_about_the_sentence_itself_changes_nothing(cite, intent):
     """Heads have a bias: a vector of another length would lie elsewhere in their spaces."""
-    plain, turned = ({one.hit.id: one.hit.score for one in cite(SAID, intent, about)} for about in ("", TEXT))
+    plain, turned = ({one.id: one.score for one in cite(SAID, intent, about)} for about in ("", TEXT))
     assert turned == pytest.approx(plain, abs=1e-5)
 
 
 def place(found, paper: str) -> int:
-    return [one.hit.id for one in found].index(paper)
+    return [one.id for one in found].index(paper)
 
 
 def test_the_wanted_intent_comes_first(cite):
@@ -101,7 +102,7 @@ def test_the_wanted_intent_comes_first(cite):
     assert first.share == 1 and first.evidence.citing == "p:0" and first.evidence.intents == ("method",)
     assert first.evidence.text.endswith("[CIT]") and first.evidence.score == pytest.approx(1, abs=1e-3)
     assert method[place(method, "p:8")].share == 0
-    assert {one.hit.id for one in cite(SAID, "method", min_share=0.5)} == {"p:7"}
+    assert {one.id for one in cite(SAID, "method", min_share=0.5)} == {"p:7"}
 
 
 def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
@@ -135,14 +136,14 @@ def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):
 def test_without_sentences_and_heads(made, save_bert, tmp_path):
     index = build_index(made.corpus, save_bert(tmp_path / "plain"), tmp_path / "i", CPU)
     reader = open_query_encoder(index, device="cpu")
-    assert index.segments[0].citing_sentences is None and index.heads is None
+    assert index.citing_sentences is None and index.heads is None
     found = recommend(index, reader, Draft(SAID, "method"), count=19)  # the corpus's own intents are known
-    assert all(one.evidence is None and one.hit.score == one.paper_score for one in found)
-    assert "p:7" in {one.hit.id for one in recommend(index, reader, Draft(SAID, "method", min_share=1))}
+    assert all(one.evidence is None and one.score == one.paper_score for one in found)
+    assert "p:7" in {one.id for one in recommend(index, reader, Draft(SAID, "method", min_share=1))}
     with pytest.raises(UserError, match="--aspect is 'method', but plain, the model of .* has no aspect heads"):
         reader.encode("a paper", "method")
     silent = Index.open(index.folder)
-    silent.segments[0].cited_as = np.zeros_like(silent.segments[0].cited_as)
+    silent.cited_as = np.zeros_like(silent.cited_as)
     with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):
         recommend(silent, reader, Draft(SAID, "method"))
 

@@ -19,8 +19,9 @@ from citeweave.corpus.paper import Paper
 from citeweave.corpus.plain_text import names_of, strip_markup
 from citeweave.corpus.readers import bibtex
 from citeweave.corpus.readers.bibtex import BibtexEntry, read_entries
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.export import ExportedPaper, escape_latex, export_papers, to_bibtex, to_csv, to_json
+from citeweave.search.options import IndexOptions
 
 NASTY = [
     "50% of {DNA} & $5 or $6 #1 a_b x^2 ~tilde \\input{/etc/passwd}",

@@ -15,12 +15,11 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import build, index_model
-from citeweave.search.build import IndexOptions, build_index, describe_index, index_corpus
-from citeweave.search.fill_vectors import fill_vectors, pending_sentence_rows
+from citeweave.search.build import build_index, describe_index, index_corpus
 from citeweave.search.index import Index
-from citeweave.search.segment import PAPERS_ALONE, PRECOMPUTED, TOGETHER, Segment
-from citeweave.search.segment_vectors import PrecomputedVectors
-from citeweave.search.update import ChangeOptions, add_papers, update_index
+from citeweave.search.index_vectors import PAPERS_ALONE, PRECOMPUTED, TOGETHER, PrecomputedVectors
+from citeweave.search.options import IndexOptions
+from citeweave.search.update import ChangeOptions, add_papers, fill_vectors, update_index
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 
@@ -105,33 +104,33 @@ def assert_near(found: Index, expected: Index) -> None:
             np.testing.assert_allclose(one[name], other[name], atol=1e-5)
 
 
-def passes_of(index: Index) -> list[list[str]]:
-    return [segment.manifest.facts["passes"] for segment in index.segments]
+def passes_of(index: Index) -> list[str]:
+    return index.facts["passes"]
 
 
 def test_an_index_is_built_in_one_pass_with_one_bar_and_equals_one_of_two_passes(corpus, tmp_path, bert, read):
     labels = Labels()
     index = build_index(corpus, bert, tmp_path / "index", BOTH, reporter=labels)
     assert len(read) == ALL + NO_ABSTRACT and labels.done == {"embedding": ALL}
-    assert passes_of(index) == [[TOGETHER]] and describe_index(index)["passes"] == [TOGETHER]
+    assert passes_of(index) == [TOGETHER] and describe_index(index)["passes"] == [TOGETHER]
     read.clear()
     alone = build_index(corpus, bert, tmp_path / "alone", ALONE)
-    assert len(read) == ALL and passes_of(alone) == [[PAPERS_ALONE]]
+    assert len(read) == ALL and passes_of(alone) == [PAPERS_ALONE]
     fill_vectors(tmp_path / "alone", sentences=True, device="cpu")
     apart = Index.open(tmp_path / "alone")
-    assert passes_of(apart) == [[PAPERS_ALONE]] and vectors_of(apart) == vectors_of(alone)
+    assert passes_of(apart) == [PAPERS_ALONE] and vectors_of(apart) == vectors_of(alone)
     assert_near(index, apart)
 
 
 def test_filling_reads_each_paper_once_and_resumes(copied, both, encoder):
     folder, encoder, labels = copied("words"), watched(encoder), Labels()
-    assert fill_vectors(folder, shard=4, model=encoder, stop=iter([False, True]).__next__) == 4
-    assert len(encoder.network.texts) == 4 and len(sentences_of(Index.open(folder))) == 4
-    assert fill_vectors(folder, shard=4, model=encoder, reporter=labels) == SMALL - 4
-    assert len(encoder.network.texts) == SMALL and labels.done == {"embedding": SMALL - 4}
+    assert fill_vectors(folder, shard=4, model=encoder, stop=lambda: len(encoder.network.texts) >= 4) == 0
+    assert not sentences_of(Index.open(folder))
+    assert fill_vectors(folder, shard=4, model=encoder, reporter=labels) == SMALL
+    assert len(encoder.network.texts) == SMALL and labels.done == {"embedding": SMALL}
     index = Index.open(folder)
     found, expected = sentences_of(index), sentences_of(both)
-    assert passes_of(index) == [[TOGETHER]] and len(found) == SMALL
+    assert passes_of(index) == [TOGETHER] and len(found) == SMALL
     for name, vectors in found.items():
         np.testing.assert_allclose(vectors, expected[name], atol=1e-5)
 
@@ -157,7 +156,7 @@ def test_an_index_of_papers_alone_is_updated_with_sentences(corpus, both, copied
     index = index_corpus(corpus, "", folder, BOTH).index  # by its own model
     assert len(read) == ALL + NO_ABSTRACT
     assert {name: vectors_of(index)[name] for name in before} == before
-    assert passes_of(index) == [sorted([PAPERS_ALONE, TOGETHER])]
+    assert passes_of(index) == sorted([PAPERS_ALONE, TOGETHER])
     assert_near(index, both)
     assert sentences_of(index) == sentences_of(both)
     with pytest.raises(UserError, match="sentences True"):
@@ -169,7 +168,7 @@ def test_vectors_of_one_pass_are_carried_over_by_text(copied, both, tmp_path, re
     folder, later = copied("both"), corpus_of(tmp_path / "later", [paper | {"year": 1999} for paper in papers()[:ALL]])
     changed = update_index(folder, later, options=ChangeOptions(device="cpu"))
     after = Index.open(folder)
-    assert changed.updated == ALL and not read and passes_of(after) == [[TOGETHER]]
+    assert changed.updated == ALL and not read and passes_of(after) == [TOGETHER]
     assert vectors_of(after) == vectors_of(both) and sentences_of(after) == sentences_of(both)
 
 
@@ -177,18 +176,15 @@ def test_a_pooling_of_all_layers_takes_two_passes(copied, bert):
     folder, encoder = copied("words"), watched(load_encoder(bert, device="cpu", pooling="layers"))
     fill_vectors(folder, model=encoder)
     index = Index.open(folder)
-    assert len(encoder.network.texts) == 2 * SMALL and passes_of(index) == [[PAPERS_ALONE]]
+    assert len(encoder.network.texts) == 2 * SMALL and passes_of(index) == [PAPERS_ALONE]
     assert len(sentences_of(index)) == SMALL
 
 
-def test_segments_say_what_was_precomputed_and_old_ones_are_papers_alone(place, corpus, tmp_path, bert):
+def test_an_index_says_what_was_precomputed(place, corpus, tmp_path, bert):
     given = PrecomputedVectors(Vectors.open(place / "vectors"))
     index = build_index(corpus, bert, tmp_path / "index", ALONE, precomputed=given)
-    assert passes_of(index) == [[PRECOMPUTED]]
-    (segment,) = index.segments
-    old = {name: value for name, value in segment.manifest.facts.items() if name != "passes"}
-    assert Segment(segment.folder, replace(segment.manifest, facts=old)).passes == [PAPERS_ALONE]
-    assert Index.open(place / "words").segments[0].passes == []
+    assert passes_of(index) == [PRECOMPUTED]
+    assert passes_of(Index.open(place / "words")) == []
 
 
 def test_papers_are_added_with_precomputed_vectors(place, corpus, copied, tmp_path, encoder):
@@ -239,12 +235,9 @@ def test_sentences_come_later(place, corpus, both, copied, encoder, given):
     assert not sentences_of(Index.open(folder))
     ready = PrecomputedVectors(Vectors.open(place / "vectors"), SentenceVectors.open(place / "sentences"))
     if not given:
-        stop = iter([False, False, True]).__next__  # there is no paper without a vector
-        assert fill_vectors(folder, shard=5, model=encoder, sentences=True, stop=stop) == 5
-        assert len(sentences_of(Index.open(folder))) == 5 and len(pending_sentence_rows(Index.open(folder))) == 7
-    # asked for once, it stays so
-    done = fill_vectors(folder, shard=5, model=encoder, sentences=given, precomputed=ready if given else None)
+        assert fill_vectors(folder, shard=5, model=encoder, sentences=True, stop=lambda: True) == 0
+        assert not sentences_of(Index.open(folder))
+    assert fill_vectors(folder, shard=5, model=encoder, sentences=True, precomputed=ready if given else None) == 12
     index = Index.open(folder)
-    assert done == (12 if given else 7) and len(index.segments) == 1
     assert vectors_of(index) == before and sentences_of(index) == sentences_of(both)
     assert fill_vectors(folder, model=encoder) == 0

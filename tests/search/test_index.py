@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +13,14 @@ from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.aspects import save_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.search import build
-from citeweave.search.build import IndexOptions, build_index, describe_folder, index_corpus
+from citeweave.search.build import build_index, describe_folder, index_corpus
 from citeweave.search.index import Index
+from citeweave.search.index_columns import HAS_NONE
 from citeweave.search.index_model import open_query_encoder
 from citeweave.search.nearest import search_paper
-from citeweave.search.segment import HAS_NONE
+from citeweave.search.options import IndexOptions
 from citeweave.search.update import delete_papers
 
 from ..encoders.conftest import watched
@@ -41,7 +40,7 @@ def test_it_holds_papers_spaces_and_citing_sentences(made, tmp_path):
     assert index.provenance.dtype == "float16" and index.corpus == corpus.hash
     # citations by bit of the intent: p:7 as a method, p:8 as background, p:5 for its result
     for name, bit in (("p:7", 1), ("p:8", 0), ("p:5", 2)):
-        assert index.segments[0].cited_as[index.row(name)].tolist() == [int(at == bit) for at in range(8)]
+        assert index.cited_as[index.row(name)].tolist() == [int(at == bit) for at in range(8)]
     with pytest.raises(UserError, match=r"paper 'p:77' is not in .*19 papers; did you mean .*'p:7'"):
         index.row("p:77")
     with pytest.raises(UserError, match="ids such as 'p:0'"):
@@ -56,7 +55,7 @@ def test_it_holds_papers_spaces_and_citing_sentences(made, tmp_path):
     np.testing.assert_allclose(index.take(rows, "all"), np.hstack(parts), atol=0)
 
     # citing sentences lead to papers, and their number is bounded
-    table = index.segments[0].citing_sentences
+    table = index.citing_sentences
     mentions = {
         (index.id(paper), table.texts[sentence], table.citing[sentence], int(intents))
         for paper, sentence, intents in zip(table.paper, table.sentence, table.intents, strict=True)
@@ -65,7 +64,7 @@ def test_it_holds_papers_spaces_and_citing_sentences(made, tmp_path):
     expected = {("p:7", SAID, "p:0", 2), ("p:8", SAID, "p:1", 1), ("p:7", both, "p:2", 0), ("p:3", both, "p:2", 0)}
     assert mentions == expected | {("p:5", last, "p:4", 4)}  # p:9 is not in the corpus
     index = build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(contexts=1, device="cpu"))
-    table = index.segments[0].citing_sentences
+    table = index.citing_sentences
     pairs = list(zip(table.paper.tolist(), table.intents.tolist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 5
 
@@ -73,7 +72,7 @@ def test_it_holds_papers_spaces_and_citing_sentences(made, tmp_path):
 def test_papers_without_text_are_there_without_a_vector(as_large, made, tmp_path):
     corpus = corpus_of(tmp_path / "c", [{"id": "a", "title": "A paper"}, {"id": "b", "title": "!"}])
     index = build_index(corpus, made.model, tmp_path / "i", CPU)
-    (path,) = index.folder.glob("segments/*/embedded.npy")
+    (path,) = index.folder.glob("generations/*/embedded.npy")
     array = np.load(path)
     array[1] = HAS_NONE
     np.save(path, array)
@@ -108,12 +107,13 @@ def test_an_interrupted_build_resumes(made, tmp_path):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
     with pytest.raises(ArtifactError, match="was interrupted while it was made"):
         Index.open(tmp_path / "i")
-    (embedded,) = (tmp_path / "i" / "segments").glob(".*.citeweave-*/kept/*/papers/vectors/matrix.npy")
+    (embedded,) = (tmp_path / "i" / "generations").glob(".*.citeweave-*/kept/*/papers/vectors/matrix.npy")
     same = embedded.stat().st_ino
     index = build_index(made.corpus, made.model, tmp_path / "i", CPU)
-    (matrix,) = index.folder.glob("segments/*/matrix.npy")
+    (matrix,) = index.folder.glob("generations/*/matrix.npy")
     assert matrix.stat().st_ino == same, "the papers were embedded again"
-    assert index.state.segments == build_index(made.corpus, made.model, tmp_path / "complete", CPU).state.segments
+    complete = build_index(made.corpus, made.model, tmp_path / "complete", CPU)
+    assert index.manifest.files == complete.manifest.files
 
 
 @pytest.mark.parametrize("parts", [{}, {"sentences": True}, {"sentences": True, "shard": 4}])
@@ -130,7 +130,7 @@ def test_an_interruption_in_the_middle_of_a_shard_costs_no_batch_that_was_read(m
         built("i", dies_after=7)
     index = built("i")
     assert len(texts) == needed >= 19, "batches were read twice"
-    assert index.state.segments == complete.state.segments  # the same bytes
+    assert index.manifest.files == complete.manifest.files
 
 
 def test_corpus_and_model_may_move(made, tmp_path):
@@ -151,15 +151,12 @@ def test_another_model_is_refused(made, copy, save_bert, tmp_path):
         open_query_encoder(made.index, other, device="cpu")
     with pytest.raises(UserError, match="holds corpus, which index must not replace"):
         build_index(made.corpus, other, made.corpus.folder, CPU)
-    # a segment of it is no part of this index, whether it has the same spaces or not
-    for name, said in (("without heads", "does not fit"), ("with heads", "cannot be compared")):
-        (entry,) = build_index(made.corpus, other, tmp_path / name, CPU).state.segments
-        mixed = Path(shutil.copytree(copy, tmp_path / f"mixed {name}"))
-        shutil.copytree(tmp_path / name / "segments" / entry.name, mixed / "segments" / entry.name)
-        change_state(mixed, lambda state, entry=entry: state["segments"].append(asdict(entry)))
-        with pytest.raises(ArtifactError, match=said):
-            Index.open(mixed)
-        save_heads(other, made.index.heads)
+    # a generation of it is not one of this index
+    place = build_index(made.corpus, other, tmp_path / "theirs", CPU).place
+    shutil.copytree(place, copy / "generations" / place.name)
+    change_state(copy, lambda state: state.update(generation=place.name))
+    with pytest.raises(ArtifactError, match="is another generation than"):
+        Index.open(copy)
 
 
 def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path, save_bert):
@@ -182,10 +179,6 @@ def change_state(folder: Path, change: Callable[[dict], object]) -> None:
 
 def set_state(**changes: object) -> Callable[[Path, Path], None]:
     return lambda folder, segment: change_state(folder, lambda state: state.update(changes))
-
-
-def set_entry(**changes: object) -> Callable[[Path, Path], None]:
-    return lambda folder, segment: change_state(folder, lambda state: state["segments"][0].update(changes))
 
 
 def longer(name: str) -> Callable[[Path, Path], object]:
@@ -212,13 +205,12 @@ DAMAGES = [
     (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artifact"),
     (lambda folder, segment: (folder / "state.json").write_text("{"), "is not JSON; build the index again"),
     (lambda folder, segment: (folder / "state.json").write_text("[1]"), "is not the state of an index"),
-    (set_state(version=3), "format version 3; this citeweave reads version 2"),
+    (set_state(version=2), "format version 2; this citeweave reads version 3"),
     (set_state(number="2"), "does not describe an index"),
-    (set_state(facts={}), "does not describe an index"),
-    (set_state(segments=[{"name": "../corpus", "hash": "", "papers": 1}]), "does not describe an index"),
-    (set_entry(name="000001-00000000/.."), "does not describe an index"),
-    (set_entry(hash="0" * 64), "is another segment than"),
-    (set_entry(deleted=1, deleted_in=7), "is missing"),
+    (set_state(generation="../corpus"), "does not describe an index"),
+    (set_state(generation="000001-00000000/.."), "does not describe an index"),
+    (set_state(generation=7), "does not describe an index"),
+    (set_state(hash="0" * 64), "is another generation than"),
     (version_1, "format version 1.*build it again"),
 ]
 
@@ -228,7 +220,7 @@ def test_damaged_and_foreign_folders_are_refused(as_large, made, copy):
         Index.open(made.corpus.folder)
     for damage, said in DAMAGES:
         folder = Path(shutil.copytree(copy, copy.with_name("damaged")))
-        (segment,) = folder.glob("segments/*")
+        (segment,) = folder.glob("generations/*")
         damage(folder, segment)
         with pytest.raises(ArtifactError, match=said):
             index = Index.open(folder)
@@ -238,8 +230,8 @@ def test_damaged_and_foreign_folders_are_refused(as_large, made, copy):
 
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("name", ["matrix.npy", "papers/title.utf8", "manifest.json"])
-def test_a_damaged_segment_is_an_error_of_the_index_and_its_cure_works(made, copy, name, verify, request):
-    (segment,) = (copy / "segments").iterdir()
+def test_a_damaged_generation_is_an_error_of_the_index_and_its_cure_works(made, copy, name, verify, request):
+    (segment,) = (copy / "generations").iterdir()
     data = bytearray((segment / name).read_bytes())
     data[len(data) // 2] ^= 1
     (segment / name).write_bytes(data)
@@ -258,13 +250,13 @@ def test_a_state_that_cannot_be_read_is_overwritten_where_the_folder_is_surely_a
     (copy / "state.json").write_text(state)
     with pytest.raises(ArtifactError):
         build_index(made.corpus, made.model, copy, CONTEXTS)
-    (segment,) = (copy / "segments").iterdir()
+    (segment,) = (copy / "generations").iterdir()
     (segment / "matrix.npy").write_bytes(b"damaged as well")
     index = build_index(made.corpus, made.model, copy, CONTEXTS, overwrite=True)
     assert len(index) == len(made.index) and index.with_vector.all()
     foreign = tmp_path / "my project"
-    (foreign / "segments" / "1").mkdir(parents=True)
-    texts = {"state.json": state, "segments/1/thesis.txt": "precious", "notes.txt": "precious"}
+    (foreign / "generations" / "1").mkdir(parents=True)
+    texts = {"state.json": state, "generations/1/thesis.txt": "precious", "notes.txt": "precious"}
     for name, text in texts.items():
         (foreign / name).write_text(text)
     with pytest.raises(UserError, match="remove it yourself, or choose another -o"):
@@ -275,11 +267,11 @@ def test_a_state_that_cannot_be_read_is_overwritten_where_the_folder_is_surely_a
 def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
     corpus = corpus_of(tmp_path / "c", [{"id": "a", "title": "A paper", "year": 2000}])
     index = build_index(corpus, made.model, tmp_path / "one", CPU)
-    assert len(index) == 1 and not index.segments[0].cited_as.any()
+    assert len(index) == 1 and not index.cited_as.any()
     assert search_paper(index, "a") == search_paper(index, "a", aspect="all") == []
     with pytest.raises(UserError, match="--contexts needs citing sentences, and .* has none"):
         build_index(corpus, made.model, tmp_path / "i", CONTEXTS)
-    for options, said in (({"dtype": "int4"}, "--dtype is 'int4'"), ({"contexts": -1}, "--max-contexts is -1")):
+    for options, said in (({"dtype": "int4"}, "dtype is 'int4'"), ({"contexts": -1}, "contexts is -1")):
         with pytest.raises(UserError, match=said):
             IndexOptions(**options)
 
@@ -288,7 +280,7 @@ def test_an_index_is_verified(copy):
     delete_papers(copy, ["p:3"])
     facts = describe_folder(copy, verify=True)
     assert (facts["kind"], facts["papers"], facts["verified"]) == ("index", 18, "every file is as it was written")
-    for name in ("segments/*/matrix.npy", "deleted/*.npy", "heads/*/aspects/model.safetensors", "state.json"):
+    for name in ("generations/*/matrix.npy", "generations/*/heads/aspects/model.safetensors", "state.json"):
         (path,) = copy.glob(name)
         data = path.read_bytes()
         path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])

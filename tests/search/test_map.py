@@ -12,7 +12,7 @@ import pytest
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.index import Index
 from citeweave.search.map import MapFrame, PaperMap, find_map, make_map
 from citeweave.search.map_layout import (
@@ -24,6 +24,7 @@ from citeweave.search.map_layout import (
     place_others,
     unit,
 )
+from citeweave.search.options import IndexOptions
 from citeweave.search.update import add_papers, delete_papers
 
 from .conftest import CPU, corpus_of
@@ -97,7 +98,7 @@ def test_a_damaged_map_is_made_again(place):
     index = Index.open(place / "index")
     made = make_map(index)
     folder = next((index.folder / "maps").iterdir())
-    assert read_manifest(folder, "paper_map", 1).recipe["state"] == index.number
+    assert read_manifest(folder, "paper_map", 1).recipe["index"] == index.manifest.hash
     (folder / "xy.npy").write_bytes(b"x")
     with pytest.raises(ArtifactError):
         PaperMap.open(folder)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.search.filters import Filter
-from citeweave.search.query import Passage, Query, SentenceQuery
+from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 
 QUERIES = [
     Query(text="rain", by="words", count=1000, offset=9000),
@@ -32,39 +31,39 @@ def test_a_query_is_read_back_from_its_json(query):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ([], "must be an object"),
+        ([], "query is []; it must be a table"),
         ({}, "a query has one of text, paper, liked, sentences or cite"),
         ({"text": "  "}, "a query has one of"),
         ({"text": "a", "paper": "b"}, "not text and paper"),
-        ({"text": "a", "cuont": 3}, "has a key 'cuont'; it may have approximate, aspect"),
+        ({"text": "a", "cuont": 3}, "key is 'cuont'; it must be one of approximate, aspect"),
         ({"text": 3}, "text is 3; it must be a text"),
         ({"text": "a", "count": True}, "count is True; it must be a whole number"),
         ({"text": "a", "count": 2.5}, "whole number"),
-        ({"text": "a", "count": 0}, "--count is 0; it must be from 1 to 1,000"),
+        ({"text": "a", "count": 0}, "query.count is 0; it must be from 1 to 1,000"),
         ({"text": "a", "count": 10**30}, "it must be from 1 to 1,000"),
         ({"text": "a", "offset": -1}, "offset is -1"),
         ({"text": "a", "by": "magic"}, "by is 'magic'; it must be one of hybrid, vectors, words"),
-        ({"text": "a", "diversity": 2}, "--diversity is 2.0"),
+        ({"text": "a", "diversity": 2}, "query.diversity is 2; it must be from 0 to 1"),
         ({"text": "a", "diversity": float("nan")}, "must be a number"),
         ({"text": "a", "approximate": 1}, "true or false"),
-        ({"text": "a" * 100_001}, "give at most 100,000"),
+        ({"text": "a" * 100_001}, "it must have at most 100,000"),
         ({"text": "a", "where": {"year": 3}}, "Did you mean 'years'?"),
         ({"liked": "a"}, "list of texts"),
-        ({"liked": [""]}, "none of them empty"),
-        ({"liked": ["a"] * 101}, "give fewer"),
+        ({"liked": [""]}, "it must not be empty"),
+        ({"liked": ["a"] * 101}, "it must have at most 100"),
         ({"disliked": ["a"]}, "at least one that is liked"),
         ({"liked": ["a"], "by": "words"}, "liked needs vectors"),
-        ({"sentences": ["a"]}, "sentences is ['a']; it must be an object"),
+        ({"sentences": ["a"]}, "sentences is ['a']; it must be a table"),
         ({"sentences": {}}, "give one of the two"),
         ({"sentences": {"paper": "a", "texts": ["b"]}}, "give one of the two"),
         ({"sentences": {"texts": ["b"], "numbers": [1]}}, "leave them out"),
-        ({"sentences": {"paper": "a", "numbers": [-1]}}, "counted from 0"),
+        ({"sentences": {"paper": "a", "numbers": [-1]}}, "numbers is -1; it must be from 0"),
         ({"sentences": {"paper": "a", "numbers": ["1"]}}, "whole number"),
         ({"sentences": {"paper": "a", "numbers": list(range(51))}}, "at most 50"),
         ({"sentences": {"paper": "a"}, "aspect": "method"}, "leave it out"),
-        ({"cite": "a"}, "cite is 'a'; it must be an object"),
+        ({"cite": "a"}, "cite is 'a'; it must be a table"),
         ({"cite": {"text": ""}}, "cite is without text"),
-        ({"cite": {"text": "a", "least_share": 2}}, "least_share is 2"),
+        ({"cite": {"text": "a", "min_share": 2}}, "min_share is 2"),
         ({"cite": {"text": "a"}, "diversity": 0.5}, "diversity is not for cite"),
         ({"text": "a", "aspect": "method", "by": "words"}, "drop one"),
     ],

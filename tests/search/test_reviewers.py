@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.search import reviewers
-from citeweave.search.reviewers import MatchOptions, People, ReviewerScore, match_reviewers, read_conflicts, read_people
+from citeweave.search.options import MatchOptions
+from citeweave.search.reviewers import People, ReviewerScore, match_reviewers, read_conflicts, read_people
 from citeweave.vectors.vectors import Vectors, new_vectors
 
 
@@ -86,7 +87,7 @@ def test_bad_options_and_vectors_of_another_model_are_refused(papers, tmp_path):
     for action, said in (
         (lambda: People.find({"ann": ["p1"]}, papers, min_papers=2), "none of 1 people has 2 papers"),
         (lambda: People.find({"ann": ["p1"]}, papers, min_papers=0), "--min-papers is 0"),
-        (lambda: MatchOptions("top4"), "--rule is 'top4'"),
+        (lambda: MatchOptions("top4"), "rule is 'top4'"),
         (
             lambda: list(match_reviewers(other, papers, People.find({"ann": ["p1"]}, papers))),
             "embed both with one model",

@@ -18,21 +18,21 @@ from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import state
 from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index, describe_index, index_corpus
+from citeweave.search.build import build_index, describe_index, index_corpus
 from citeweave.search.cite import Draft, recommend
 from citeweave.search.explain import explain
-from citeweave.search.fill_vectors import fill_vectors, pending_rows
 from citeweave.search.filters import count_facets
 from citeweave.search.index import Index
 from citeweave.search.index_model import QueryEncoder
+from citeweave.search.index_vectors import PrecomputedVectors
 from citeweave.search.map import make_map
 from citeweave.search.nearest import nearest_papers
 from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
+from citeweave.search.options import IndexOptions
 from citeweave.search.query import Passage, Query, SentenceQuery
-from citeweave.search.segment_vectors import PrecomputedVectors
 from citeweave.search.state import open_writer, read_state
 from citeweave.search.suggest import suggest
-from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
+from citeweave.search.update import ChangeOptions, add_papers, delete_papers, fill_vectors, update_index
 from citeweave.search.words import search_words
 
 from .conftest import CPU, SAID, Content, corpus_of, ids_of
@@ -50,7 +50,7 @@ def answers(index: Index) -> dict[str, Any]:
         for row, others, scores in zip(rows.tolist(), near.rows, near.scores, strict=True):
             pairs = zip(others.tolist(), scores.tolist(), strict=True)
             found[f"near {index.id(row)}"] = [(index.id(at), score) for at, score in pairs if at >= 0]
-    for row in np.flatnonzero(index.alive).tolist():
+    for row in range(index.size):
         paper, own = index.paper(row), index.sentence_vectors(row)
         found[paper.id] = (
             (paper.title, paper.abstract, paper.year, paper.ids),
@@ -88,7 +88,7 @@ def queried(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
     found: dict[str, Any] = {"counts": {name: describe_index(index)[name] for name in counts}}
     for number, query in enumerate(queries):
         hits = answer(index, reader, query).hits
-        found[f"query {number}"] = [(hit.id, hit.score, [match.as_json() for match in hit.matches]) for hit in hits]
+        found[f"query {number}"] = [(hit.id, hit.score, hit.matches) for hit in hits]
     for prefix in ("c", "ce", "models g", "the "):
         found[prefix] = [(one.text, one.papers, one.row is None or index.id(one.row)) for one in suggest(index, prefix)]
     found["missing"] = find_missing_papers(index).as_json()
@@ -97,7 +97,7 @@ def queried(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
         found[f"around {name}"] = ([paper.id for paper in near.nodes], near.edges, near.left_out, near.outside)
         why = explain(index, index.row(name), index.row(named[-1])).as_json()
         found[f"why {name}"] = [why[part] for part in ("shared_references", "cites", "co_cited_by", "words")]
-    found["facets"] = count_facets(index, index.alive)
+    found["facets"] = count_facets(index, np.arange(index.size))
     found["map"] = sorted(index.id(row) for row in make_map(index).columns["row"].tolist())
     return found
 
@@ -109,7 +109,7 @@ def test_any_series_of_changes_equals_a_new_index(versions, bert, encoder, tmp_p
     model = Content().take(versions[0], versions[0].papers)
     for _ in range(8):
         version = versions[int(rng.integers(len(versions)))]
-        what = rng.choice(["add", "add words", "update", "delete", "compact", "fill"])
+        what = rng.choice(["add", "add words", "update", "delete", "fill"])
         if what.startswith("add"):
             rows = rng.choice(len(version.corpus), 4, replace=False)
             add_papers(folder, version.corpus, rows, vectors=what == "add", options=how)
@@ -122,30 +122,26 @@ def test_any_series_of_changes_equals_a_new_index(versions, bert, encoder, tmp_p
             assert delete_papers(folder, names) == sum(name in model.papers for name in names)
             for name in names:
                 model.papers.pop(name, None)
-        elif what == "compact":
-            assert len(compact_index(folder).segments) <= 1
         else:
             fill_vectors(folder, shard=3, model=encoder)
         assert set(model.papers) == set(ids_of(Index.open(folder)))
-    # ended before its last step, which would make one segment of all
-    fill_vectors(folder, shard=3, model=encoder, stop=lambda: not len(pending_rows(Index.open(folder))))
+    fill_vectors(folder, shard=3, model=encoder)
     index, anew = Index.open(folder), build_index(model.write(tmp_path / "anew"), bert, tmp_path / "n", SENTENCES)
     assert len(index) == len(anew) == len(model.papers) and index.with_vector.sum() == anew.with_vector.sum()
     assert answers(index) == answers(anew)
     assert queried(index, encoder) == queried(anew, encoder)
-    assert len(list((folder / "segments").iterdir())) == len(index.segments)
+    assert len(list((folder / "generations").iterdir())) == 1
 
 
 def test_a_deleted_paper_is_nowhere(made, copy):
-    """Also before its segment is written again."""
     before = Index.open(copy)
     assert [before.id(int(row)) for row in before.citing(hash_text("doi:10.1/seven"))] == ["p:0", "p:2"]
     assert delete_papers(copy, ["p:0", "p:0", "nobody"]) == 1
     index = Index.open(copy)
-    assert index.size == before.size and len(index) == len(before) - 1 and index.rows(["p:0"]).tolist() == [-1]
+    assert len(index) == len(before) - 1 and index.rows(["p:0"]).tolist() == [-1]
     assert [index.id(int(row)) for row in index.citing(index.key_of(index.row("p:7")))] == ["p:2"]
     near = nearest_papers(index, before.take(np.array([before.row("p:0")])), 19)
-    assert near.rows.shape == (1, 18) and before.row("p:0") not in near.rows
+    assert near.rows.shape == (1, 18)
     # the sentence in which it cites p:7 stays, without its name
     found = recommend(index, made.reader, Draft(SAID), count=19)
     assert {one.evidence.citing for one in found if one.evidence} == {"", "p:1", "p:2", "p:4"}
@@ -166,40 +162,37 @@ def test_a_deleted_paper_is_nowhere(made, copy):
     for query in (Query(cite=Passage("the cell")), Query(sentences=SentenceQuery(texts=("the cell",)))):
         with pytest.raises(UserError, match="holds no paper; add some"):
             answer(index, made.reader, query)
-    assert fill_vectors(copy, model=made.model) == 0 and len(compact_index(copy)) == 0
+    assert fill_vectors(copy, model=made.model) == 0
     assert add_papers(copy, made.corpus, np.arange(2), options=ChangeOptions(model=str(made.model))).added == 2
     assert suggest(index, "c") == [] == find_missing_papers(index).papers
-    assert count_facets(index, index.alive)["venues"] == []
+    assert count_facets(index, np.arange(index.size))["venues"] == []
 
 
 def test_of_two_papers_with_one_further_id_the_later_has_it(bert, tmp_path):
-    """In segments of their own and in one."""
     twins = {name: [{"id": name, "title": "the cell", "ids": ["doi:10.1/both"]}] for name in ("a", "b")}
     corpora = {name: corpus_of(tmp_path / name, twins[name], [(name, "x")]) for name in twins}
     for first, second in ("ab", "ba"):
         folder = tmp_path / f"index {first}"
         build_index(corpora[first], bert, folder, IndexOptions(vectors=False))
         add_papers(folder, corpora[second])
-        found = [Index.open(folder), compact_index(folder)]
-        assert [index.id(index.row("doi:10.1/both")) for index in found] == [second] * 2
+        index = Index.open(folder)
+        assert index.id(index.row("doi:10.1/both")) == second
 
 
-def test_equal_scores_stand_by_id_whatever_the_segments(bert, encoder, tmp_path):
-    """Papers with one text, more than asked for, written in segments against the order of their ids."""
+def test_equal_scores_stand_by_id(bert, encoder, tmp_path):
+    """Papers with one text, more than asked for, added against the order of their ids."""
     same = [{"id": f"s:{number}", "title": "the cell grows"} for number in range(9)]
     corpus, folder = corpus_of(tmp_path / "same", same, [(paper["id"], "s:0") for paper in same]), tmp_path / "i"
     build_index(corpus, bert, folder, IndexOptions(device="cpu", vectors=False))
     delete_papers(folder, [f"s:{number}" for number in range(7)])
     for number in (5, 2, 6, 0, 1):
         add_papers(folder, corpus, corpus.rows([f"s:{number}"]))
-    for shard in (4, 1):
-        fill_vectors(folder, shard=shard, model=encoder, stop=iter([False, True]).__next__)
+    fill_vectors(folder, model=encoder)
     index = Index.open(folder)
-    assert sum(segment.matrix is not None for segment in index.segments) == 2
     query = encoder.encode(["the cell"])[0]
     found = nearest_papers(index, query, 3)
     names = sorted(index.id(int(row)) for row in np.flatnonzero(index.with_vector))
-    assert len(names) == 5 and [index.id(int(row)) for row in found.rows[0]] == names[:3]
+    assert len(names) == 7 and [index.id(int(row)) for row in found.rows[0]] == names[:3]
     assert nearest_papers(index, query, 3, allowed=np.zeros(index.size, bool)).rows.shape == (1, 0)
 
 
@@ -284,39 +277,31 @@ def steps_of(change: Any, folder: Path, patch: pytest.MonkeyPatch, at: int = 10*
     return count
 
 
-@pytest.mark.parametrize("what", ["add", "update", "delete", "compact", "fill"])
+@pytest.mark.parametrize("what", ["add", "update", "delete", "fill"])
 def test_a_writer_that_dies_at_any_step_leaves_the_old_or_the_new(versions, bert, encoder, tmp_path, monkeypatch, what):
     how, first, second = ChangeOptions(encoder=encoder), versions[0].corpus, versions[1].corpus
     change = {
         "add": lambda folder: add_papers(folder, second, np.arange(4), options=how),
         "update": lambda folder: update_index(folder, second, options=how),
         "delete": lambda folder: delete_papers(folder, first.ids.take(np.arange(3))),
-        "compact": compact_index,
         "fill": lambda folder: fill_vectors(folder, shard=6, model=encoder),
     }[what]
-    start, papers = tmp_path / "start", lambda found: {name for name in found if name.startswith("p:")}
+    start = tmp_path / "start"
     build_index(first, bert, start, IndexOptions(device="cpu", vectors=what != "fill"))
-    if what == "compact":
-        delete_papers(start, first.ids.take(np.arange(2)))
-        add_papers(start, second, np.arange(2), vectors=False)
     old = answers(Index.open(start))
     complete = Path(shutil.copytree(start, tmp_path / "complete"))
     steps = steps_of(change, complete, monkeypatch)
     new = answers(Index.open(complete))
-    assert steps > 3 and (old != new) == (what != "compact")
+    assert steps > 3 and old != new
     for at in np.unique(np.linspace(1, steps, 6).astype(int)).tolist():
         folder = Path(shutil.copytree(start, tmp_path / "broken"))
         steps_of(change, folder, monkeypatch, at)
         left = answers(Index.open(folder))
-        # filling has one state per shard
-        assert left in (old, new) or what == "fill", f"a third state after step {at} of {steps}"
-        assert papers(left) in (papers(old), papers(new))
+        assert left in (old, new), f"a third state after step {at} of {steps}"
         change(folder)
         index = Index.open(folder)
         assert answers(index) == new, f"the same change after step {at} of {steps} ends in another state"
-        assert sorted(path.name for path in (folder / "segments").iterdir()) == sorted(s.name for s in index.segments)
-        lists = sum(1 for entry in index.state.segments if entry.deleted)
-        assert not (folder / "deleted").is_dir() or len(list((folder / "deleted").iterdir())) == lists
+        assert [path.name for path in (folder / "generations").iterdir()] == [index.place.name]
         shutil.rmtree(folder)
 
 
@@ -358,7 +343,6 @@ def test_reading_while_a_writer_works(versions, bert, encoder, tmp_path):
             for change in (
                 lambda corpus: update_index(folder, corpus, options=how),
                 lambda corpus: delete_papers(folder, corpus.ids.take(np.arange(2))),
-                lambda corpus: compact_index(folder),
             ):
                 change(version.corpus)
                 known.add(tuple(sorted(ids_of(Index.open(folder)))))
@@ -371,8 +355,6 @@ def test_reading_while_a_writer_works(versions, bert, encoder, tmp_path):
     assert answers(opened) == before and not opened.is_current() and opened.fresh().number > opened.number
     fresh = opened.fresh()
     assert fresh.fresh() is fresh
-    delete_papers(folder, [fresh.id(0)])
-    assert fresh.fresh().segments[0].ids is fresh.segments[0].ids, "a segment that did not change was opened again"
 
 
 def test_one_writer_at_a_time(copy, tmp_path):
@@ -410,4 +392,4 @@ def test_a_full_disk_leaves_the_old_state(made, copy, tmp_path, monkeypatch):
             with pytest.raises(OSError, match="No space left"):
                 change()
         assert read_state(copy).number == number and ids_of(Index.open(copy)) == ids_of(made.index)
-    assert delete_papers(copy, ["p:0"]) == 1 and len(list((copy / "segments").iterdir())) == 1
+    assert delete_papers(copy, ["p:0"]) == 1 and len(list((copy / "generations").iterdir())) == 1

@@ -1,9 +1,8 @@
-"""Search by words: the words are those of `words_of`, the scores those of bm25s, whatever the segments and deletions."""
+"""Search by words: the words are those of `words_of`, the scores those of bm25s."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,12 @@ from hypothesis import strategies as st
 from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import ArtifactError
 from citeweave.search import suggest as suggest_module
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.explain import shared_words
+from citeweave.search.options import IndexOptions
 from citeweave.search.suggest import suggest
 from citeweave.search.word_tokens import Vocabulary
-from citeweave.search.words import WordTable, search_words, searchable_text, statistics_of, write_words
+from citeweave.search.words import WordTable, search_words, searchable_text, write_words
 from citeweave.vectors.bm25 import STOP_WORDS, Bm25, words_of
 
 from .conftest import corpus_of
@@ -36,29 +36,16 @@ class Paper:
         return searchable_text(self.title, self.abstract)
 
 
-@dataclass(frozen=True, eq=False)
-class Segment:
-    words: WordTable | None
-    alive: np.ndarray
-    titles: TextColumn | None = None
-
-
 class Papers:
-    """Papers in segments with real words folders, without all else that an index has."""
+    """Papers with a real words folder, without all else that an index has."""
 
-    def __init__(self, place: Path, segments: Sequence[Sequence[Paper]], dead: Sequence[int] = ()) -> None:
-        self.papers = [paper for segment in segments for paper in segment]
-        self.starts = np.cumsum([0, *map(len, segments)])
-        self.alive = np.ones(len(self.papers), bool)
-        self.alive[list(dead)] = False
-        self.segments = []
-        for number, segment in enumerate(segments):
-            folder, alive = place / str(number), self.alive[self.starts[number] : self.starts[number + 1]]
-            write_words(folder, [paper.text for paper in segment])
-            titles = TextWriter(folder, "title")
-            titles.append([paper.title for paper in segment])
-            titles.close()
-            self.segments.append(Segment(WordTable.open(folder), alive, TextColumn(folder, "title")))
+    def __init__(self, place: Path, papers: Sequence[Paper]) -> None:
+        self.papers = list(papers)
+        write_words(place, [paper.text for paper in papers])
+        titles = TextWriter(place, "title")
+        titles.append([paper.title for paper in papers])
+        titles.close()
+        self.words, self.titles = WordTable.open(place), TextColumn(place, "title")
 
     def id(self, row: int) -> str:
         return f"p:{(row * 7919) % 1000:03}"  # another order than that of the rows
@@ -164,15 +151,14 @@ def test_words_are_found_whole_and_by_their_beginning(tmp_path, texts, count):
 
 
 def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = None) -> list[tuple[int, float]]:
-    """By bm25s over the texts of the live papers."""
-    live = np.flatnonzero(index.alive).tolist()
-    if not live:
+    """By bm25s over the texts."""
+    if not index.papers:
         return []
-    texts = [index.papers[row].text for row in live]
-    scores = Bm25(texts).scores([query], np.array([0, len(live)]), np.arange(len(live)))
+    texts = [paper.text for paper in index.papers]
+    scores = Bm25(texts).scores([query], np.array([0, len(texts)]), np.arange(len(texts)))
     kept = [
         (round(float(-score), 12), index.id(row), row, float(score))
-        for row, text, score in zip(live, texts, scores, strict=True)
+        for row, (text, score) in enumerate(zip(texts, scores, strict=True))
         if set(words_of(query)) & set(words_of(text)) and (allowed is None or allowed[row])
     ]
     return [(row, score) for _, _, row, score in sorted(kept)]
@@ -181,16 +167,13 @@ def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = Non
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6),
-    sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),
-    share=st.sampled_from([0.0, 0.3, 1.0]),
+    size=st.integers(0, 40),
     query=st.lists(st.sampled_from([*KNOWN, "unknown"]), max_size=6),
     limited=st.booleans(),
 )
-def test_scores_are_those_of_bm25_over_the_live_papers(tmp_path_factory, seed, sizes, share, query, limited):
-    rng, papers = np.random.default_rng(seed), some_papers(sum(sizes), seed)
-    dead = np.flatnonzero(rng.random(len(papers)) < share).tolist()
-    parts = [papers[start:end] for start, end in pairwise(np.cumsum([0, *sizes]))]
-    index = Papers(tmp_path_factory.mktemp("words"), parts, dead)
+def test_scores_are_those_of_bm25(tmp_path_factory, seed, size, query, limited):
+    rng, papers = np.random.default_rng(seed), some_papers(size, seed)
+    index = Papers(tmp_path_factory.mktemp("words"), papers)
     allowed = rng.random(len(papers)) < 0.6 if limited else None
     expected = expected_ranking(index, " ".join(query), allowed)
     for count in (3, 100):
@@ -199,32 +182,11 @@ def test_scores_are_those_of_bm25_over_the_live_papers(tmp_path_factory, seed, s
         np.testing.assert_allclose(found.scores, [score for _, score in expected[:count]], rtol=1e-9)
 
 
-def test_a_ranking_does_not_depend_on_the_segments(tmp_path):
-    papers = some_papers(40, seed=3)
-    parts = [papers[:1], papers[1:30], [], papers[30:]]
-    one = search_words(Papers(tmp_path / "a", [papers]), "graph cell DEEP deep", 40)
-    other = search_words(Papers(tmp_path / "b", parts), "deep graph cell deep", 40)
+def test_a_ranking_does_not_depend_on_the_order_of_the_words(tmp_path):
+    index = Papers(tmp_path, some_papers(40, seed=3))
+    one, other = (search_words(index, query, 40) for query in ("graph cell DEEP deep", "deep graph cell deep"))
     assert one.rows.tolist() == other.rows.tolist() and one.scores.tobytes() == other.scores.tobytes()
-
-
-def test_words_of_no_paper_are_not_kept(tmp_path):
-    """Who searches for ever other words does not fill the memory."""
-    index = Papers(tmp_path, [some_papers(10, seed=1)])
-    search_words(index, "deep cell graph", 3)
-    kept = dict(statistics_of(index)._frequencies)
-    for number in range(300):
-        search_words(index, f"cell {number}{'x' * 1000}", 3)
-    assert statistics_of(index)._frequencies == kept and set(kept) <= {b"deep", b"cell", b"graph"}
-
-
-def test_segments_without_words_take_no_part(tmp_path):
-    papers = some_papers(10, seed=1)
-    index = Papers(tmp_path, [papers[:4], papers[4:]])
-    index.segments[0] = Segment(None, index.segments[0].alive)
-    assert set(search_words(index, "deep cell graph", 10).rows.tolist()) <= set(range(4, 10))
-    assert statistics_of(index).papers == 6
     assert search_words(index, "", 5).rows.tolist() == [] == search_words(index, "deep", 0).rows.tolist()
-    assert suggest(index, "dee")
 
 
 @pytest.mark.parametrize(
@@ -240,11 +202,11 @@ def test_segments_without_words_take_no_part(tmp_path):
     ],
 )
 def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name, damage):
-    index = Papers(tmp_path, [some_papers(30)], dead=[0])
-    path = tmp_path / "0" / name
+    index = Papers(tmp_path, some_papers(30))
+    path = tmp_path / name
     np.save(path, damage(np.load(path)))
     with pytest.raises(ArtifactError, match="again"):
-        index.segments[0] = Segment(WordTable.open(tmp_path / "0"), index.segments[0].alive)
+        index.words = WordTable.open(tmp_path)
         for word in KNOWN:
             search_words(index, word, 3)
 
@@ -252,7 +214,7 @@ def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name, damage):
 def test_suggestions_complete_words_and_titles(tmp_path):
     titles = ["Graph neural networks", "A survey of graph neural networks", "Neurons as a graph", "Deep forests"]
     papers = [Paper(title, "graph neural cell neuron neuron") for title in [*titles, "Graph neurology", "Graphs"]]
-    index = Papers(tmp_path, [papers[:3], papers[3:]], dead=[4])
+    index = Papers(tmp_path, [*papers[:4], papers[5]])
     found = suggest(index, "Graph neu")
     completed = [("Graph neural", 5), ("Graph neuron", 5), ("Graph neurons", 1)]
     assert [(one.text, one.papers) for one in found if one.row is None] == completed
@@ -265,33 +227,24 @@ def test_suggestions_complete_words_and_titles(tmp_path):
     assert suggest(index, "\ud800graph neu" + "\x00" * 500) is not None
 
 
-def test_suggestions_do_not_show_how_an_index_came_to_be(tmp_path, monkeypatch):
-    """More words and titles than are looked at; deleted papers and small segments change nothing."""
+def test_the_most_frequent_words_and_the_shortest_titles_are_suggested(tmp_path, monkeypatch):
     monkeypatch.setattr(suggest_module, "_MAX_TITLES", 3)
-    monkeypatch.setattr(suggest_module, "_FIRST_WORDS", 1)
     rng, words = np.random.default_rng(3), ["gas", "gate", "gene", "genome", "graph", "gravity", "grid", "ground"]
     papers = [Paper(" ".join(rng.choice(words, 3)), " ".join(rng.choice(words, 4))) for _ in range(30)]
-    deleted = [Paper("ground grid gravity", "ground ground gas")] * 9
-    names = {id(paper): f"p:{number:02}" for number, paper in enumerate(papers)}
-
-    def suggestions(place, segments, dead=()):
-        index = Papers(tmp_path / place, segments, dead)
-        index.id = lambda row: names.get(id(index.papers[row]), "deleted")
-        return [
-            [(one.text, one.papers, None if one.row is None else index.id(one.row)) for one in suggest(index, typed)]
-            for typed in ("g", "gr", "graph g", "ge", "gas ")
-        ]
-
-    wanted = suggestions("one", [papers])
-    assert all(wanted) and wanted[0][0][0] != "ground"
-    assert suggestions("more", [deleted, papers[20:], papers[:7], papers[7:20]], dead=range(9)) == wanted
-    assert suggestions("other", [papers[::3], papers[1::3] + deleted, papers[2::3]], dead=range(20, 29)) == wanted
+    index = Papers(tmp_path, papers)
+    counts = Counter(word for paper in papers for word in set(words_of(paper.text)) if word.startswith("gr"))
+    expected = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    completed = [(one.text, one.papers) for one in suggest(index, "gr") if one.row is None]
+    assert completed and completed == expected[: len(completed)]
+    titles = [paper.title for paper in papers if paper.title.startswith("graph") or " graph" in paper.title]
+    shown = [one.text for one in suggest(index, "graph ")]
+    assert shown and {len(title) for title in shown} <= {len(title) for title in sorted(titles, key=len)[:3]}
 
 
 def test_shared_words_weigh_much_in_both_papers(tmp_path):
     papers = [Paper("Rare protein", "the common word, common"), Paper("rare", "common and rare")]
     papers += [Paper("", "common words here")] * 8
-    index = Papers(tmp_path, [papers])
+    index = Papers(tmp_path, papers)
     found = shared_words(index, 0, 1)
     assert [one.word for one in found] == ["rare", "common"] and found[0].score > found[1].score > 0
     parts = Bm25([paper.text for paper in papers]).scores(["rare"], np.array([0, 2]), np.array([0, 1]))

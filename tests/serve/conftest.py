@@ -20,7 +20,8 @@ from fastapi.testclient import TestClient
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
+from citeweave.search.options import IndexOptions
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 

@@ -23,7 +23,8 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.search.index import Index
 from citeweave.search.words import search_words
 from citeweave.serve.library import Library, open_library
-from citeweave.serve.prepare_library import LibraryOptions, data_folder, find_source, library_folder
+from citeweave.serve.options import LibraryOptions
+from citeweave.serve.prepare_library import data_folder, find_source, library_folder
 
 from ..cli.conftest import run
 
@@ -80,7 +81,7 @@ def words(library: Library, query: str) -> list[str]:
 
 def with_vectors(library: Library) -> int:
     index = Index.open(library.index_folder)
-    return int((index.with_vector & index.alive).sum())
+    return int(index.with_vector.sum())
 
 
 def test_words_come_at_once_and_vectors_after_and_a_changed_source_costs_what_is_new(opened, source, tmp_path):
@@ -256,19 +257,19 @@ def test_a_damaged_index_is_made_anew(opened):
     with opened() as library:
         library.finish()
         folder = library.index_folder
-    for damage in ("{", '{"format": "citeweave-index", "version": 2, "number": 1, "segments": [], "facts": {}}', ""):
+    for damage in ("{", '{"format": "citeweave-index", "version": 3, "number": 1, "generation": "", "hash": ""}', ""):
         if damage:
             (folder / "state.json").write_text(damage)
         else:
-            next(folder.glob("segments/*/manifest.json")).unlink()
+            next(folder.glob("generations/*/manifest.json")).unlink()
         with opened() as library:
             assert words(library, "models") == ["k0"]
 
 
 def test_options_are_checked():
-    with pytest.raises(UserError, match="--enrich is 'openalx'.*Did you mean 'openalex'"):
+    with pytest.raises(UserError, match="enrich is 'openalx'.*Did you mean 'openalex'"):
         LibraryOptions(enrich="openalx")
-    with pytest.raises(UserError, match="--max-papers is 0"):
+    with pytest.raises(UserError, match="max_papers is 0"):
         LibraryOptions(max_papers=0)
 
 
@@ -339,7 +340,7 @@ def test_a_library_is_enriched_once(source, opened, options, openalex, capsys):
         library.finish(Reporter())
         index = Index.open(library.index_folder)
         assert with_vectors(library) == len(index) == 6 and library.missing_data() == []
-        own = [row for row in range(index.size) if index.alive[row] and not index.paper(row).stub]
+        own = [row for row in range(index.size) if not index.paper(row).stub]
         assert sorted(index.id(row) for row in own) == ["k0", "k1", "k2", "k3"]
         assert words(library, "graphs") and index.paper(index.row("k3")).abstract == "Graphs grow"
         citing = index.citing(index.key_of(index.row("k3")))

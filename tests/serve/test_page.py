@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from citeweave.serve.app import FOLDER
+from citeweave.serve.app import FOLDER, SHARED
 
-FILES = sorted(path for path in FOLDER.iterdir() if path.is_file())
+FILES = [*sorted(path for path in FOLDER.iterdir() if path.is_file()), SHARED]
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 MOST_BYTES, MOST_LINES = 150_000, 300
 FORBIDDEN = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "style=")

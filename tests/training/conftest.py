@@ -12,7 +12,7 @@ import pytest
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.encoders.encoder import load_encoder
 from citeweave.graph.citations import CitationGraph, build_graph
@@ -78,7 +78,7 @@ class Literature:
         start.network.model.train()
         batch = trainer.Batches(data.groups, plan.training).at(0)
         assert data.sentences is None or int(data.tokens.lengths()[batch.papers].sum()) > 400
-        loss = float(run.stepper.backward(batch, 0))
+        loss = float(run.task.stepper.backward(batch, 0))
         return loss, {name: w.grad.numpy().copy() for name, w in run.weights.items() if w.grad is not None}
 
 

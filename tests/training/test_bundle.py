@@ -13,7 +13,8 @@ import pytest
 
 from citeweave.core.errors import ArtifactError
 from citeweave.encoders.aspects import open_heads
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
+from citeweave.evaluation.options import CorpusSuiteOptions
+from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.training.bundle import make_bundle, read_data, train_bundle
 from citeweave.training.load_data import DataSources
 
@@ -68,7 +69,7 @@ b.main()
 sys.argv[1:3] = [sys.argv[1] + '-sentences', sys.argv[2] + '-sentences']
 b.main()
 rooms = ('citeweave.graph', 'citeweave.mining', 'citeweave.pipeline.recipe', 'citeweave.cli', 'citeweave.corpus.corpus')
-names = ('orjson', 'isal', 'pyarrow', 'sentencex', 'typer', 'sentence_transformers', 'bm25s', 'numba', 'sklearn')
+names = ('orjson', 'isal', 'pyarrow', 'sentencex', 'click', 'sentence_transformers', 'bm25s', 'numba', 'sklearn')
 print(json.dumps([name for name in sys.modules if name in (*names, *rooms)]))
 """
 

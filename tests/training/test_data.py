@@ -207,11 +207,11 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects, tmp_path):
     for validation in (data.validation, without):
         found = dataclasses.replace(data, validation=validation)
         run = prepare_run(start, found, plan, ProcessGroup(), QUIET)
-        heads = run.stepper.objective.inputs.heads
+        heads = run.task.stepper.objective.inputs.heads
         assert heads is not None and validation.aspects is not None
         lists = (validation.anchors, validation.positives.papers, validation.negatives.papers)
         papers = np.unique(np.concatenate(lists))
-        vectors = Validation(run.stepper)._encode(papers)
+        vectors = Validation(run.task.stepper)._encode(papers)
         spaces = [heads_to_arrays(heads).project(vectors, name) for name in heads.names]
         unit = [space / np.linalg.norm(space, axis=1, keepdims=True) for space in spaces]
         right = total = 0
@@ -231,7 +231,7 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects, tmp_path):
         for n, *triplet in asked[:5000]:
             anchor, up, down = unit[validation.aspects[n]][np.searchsorted(papers, triplet)]
             right, total = right + int(anchor @ up > anchor @ down), total + 1
-        assert total > 20 and Validation(run.stepper).evaluate()["accuracy"] == pytest.approx(
+        assert total > 20 and Validation(run.task.stepper).evaluate()["accuracy"] == pytest.approx(
             right / total, abs=2 / total
         )
 

@@ -15,13 +15,14 @@ from citeweave.core.errors import CiteweaveError, EmptyResultError, UserError
 from citeweave.core.progress import QUIET
 from citeweave.core.publish import work_folder
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.encoders.aspects import load_aspect_encoder, open_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.open_system import OpeningOptions, open_system
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
+from citeweave.evaluation.open_system import open_system
+from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
+from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.graph.build import make_graph
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.training import checkpoints
@@ -97,8 +98,8 @@ def test_training_resumes_with_the_heads_of_the_start_model(aspects, uninterrupt
     plan = dataclasses.replace(aspects, model=first).plan()
     start, data = aspects.load(tmp_path / "tokens", plan)
     run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
-    assert run.stepper.objective.inputs.heads is not None
-    assert heads_to_arrays(run.stepper.objective.inputs.heads).hash == open_heads(first).hash
+    assert run.task.stepper.objective.inputs.heads is not None
+    assert heads_to_arrays(run.task.stepper.objective.inputs.heads).hash == open_heads(first).hash
     smaller = dataclasses.replace(plan, encoder=dataclasses.replace(plan.encoder, head_size=5))
     with pytest.raises(UserError, match="start from a model without heads"):
         prepare_run(load_start_model(smaller.encoder, "cpu"), data, smaller, ProcessGroup(), QUIET)

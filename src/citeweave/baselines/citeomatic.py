@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,12 @@ from numpy.typing import NDArray
 from citeweave.baselines.data import BaselineData, Floats, read_training_texts, seeded_torch, split_fields
 from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
 from citeweave.core.arguments import as_texts
-from citeweave.core.errors import UserError
+from citeweave.core.key_lookup import KeyLookup
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.vectors.topk import nearest
+from citeweave.vectors.vectors import unit_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,13 +61,11 @@ class CitationPairs:
     def __init__(self, citing: Ints, cited: Ints, papers: int) -> None:
         self.citing, self.cited, self.papers = citing, cited, papers  # (citations,) each
         self._offsets = np.searchsorted(citing, np.arange(papers + 1))  # (papers + 1,)
-        self._keys = np.sort(citing * papers + cited)  # (citations,)
+        self._lookup = KeyLookup(citing * papers + cited)  # (citations,)
 
     def contains(self, citing: Ints, cited: Ints) -> NDArray[np.bool_]:
         """Return whether each pair of papers is a citation; arrays of any shape."""
-        wanted = citing * self.papers + cited
-        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        return np.asarray(self._keys[at] == wanted)
+        return self._lookup.find(citing * self.papers + cited) >= 0
 
     def draw_cited(self, citing: Ints, rng: np.random.Generator) -> Ints:
         """Draw one random reference of each paper, -1 where it has none (or is -1); arrays of any shape."""
@@ -111,25 +111,23 @@ def find_near_papers(vectors: NDArray[np.float32], queries: Ints, k: int) -> Int
 class CiteomaticOptions:
     """Options of the Citeomatic baseline."""
 
-    dimension: int = 75
-    epochs: int = 8
+    dimension: Annotated[int, Range(above=0)] = 75
+    epochs: Annotated[int, Range(above=0)] = 8
     """Passes over the citations."""
 
-    batch: int = 256
+    batch: Annotated[int, Range(above=0)] = 256
     """Citations per step."""
 
-    rate: float = 0.003
+    rate: Annotated[float, Range(above=0)] = 0.003
     """Learning rate of Adam."""
 
-    near: int = 50
+    near: Annotated[int, Range(above=0)] = 50
     """Near negatives are drawn from this many nearest papers, searched again before every epoch."""
 
     terms: TermOptions = field(default_factory=TermOptions)
 
     def __post_init__(self) -> None:
-        for name in ("dimension", "epochs", "batch", "rate", "near"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} of citeomatic is {getattr(self, name)}; it must be greater than 0")
+        check(self, "citeomatic")
 
 
 class Citeomatic:
@@ -153,7 +151,7 @@ def _combine_fields(titles: NDArray[Any], abstracts: NDArray[Any], weights: NDAr
     >>> _combine_fields(np.array([[2.0, 0.0]]), np.array([[0.0, 5.0]]), np.array([3.0, 4.0])).round(3).tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    return _unit(weights[0] * _unit(titles) + weights[1] * _unit(abstracts))
+    return np.asarray(unit_rows(weights[0] * unit_rows(titles) + weights[1] * unit_rows(abstracts)), np.float32)
 
 
 def fit_citeomatic(data: BaselineData, options: CiteomaticOptions, revision: str) -> Citeomatic:
@@ -259,8 +257,3 @@ def _field_counts(vectorizer: Any, texts: Sequence[str]) -> tuple[Any, Any]:
         count_terms(vectorizer, [title for title, _ in fields]),
         count_terms(vectorizer, [abstract for _, abstract in fields]),
     )
-
-
-def _unit(rows: NDArray[Any]) -> Floats:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1), np.float32)

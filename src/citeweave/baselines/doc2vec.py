@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from citeweave.baselines.data import BaselineData, Floats
 from citeweave.baselines.word_vectors import gensim_seed, silence_dot_messages, split_words, stable_hash
 from citeweave.core.arguments import as_texts
-from citeweave.core.errors import EmptyResultError, UserError, require
+from citeweave.core.errors import EmptyResultError, require
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 
@@ -28,26 +29,22 @@ from citeweave.core.randomness import stream
 class Doc2VecOptions:
     """Options of Doc2Vec, under gensim's names."""
 
-    vector_size: int = 300
-    min_count: int = 3
+    vector_size: Annotated[int, Range(above=0)] = 300
+    min_count: Annotated[int, Range(above=0)] = 3
     """Rarer words are ignored."""
 
-    epochs: int = 50
+    epochs: Annotated[int, Range(above=0)] = 50
     """Passes over the texts in training, and over a text when it is encoded."""
 
-    sample: float = 1e-5
+    sample: Annotated[float, Range(0)] = 1e-5
     """Words above this share of all words are subsampled; 0 = no subsampling."""
 
-    alpha: float = 0.025
-    min_alpha: float = 0.0001
-    negative: int = 5
+    alpha: Annotated[float, Range(above=0)] = 0.025
+    min_alpha: Annotated[float, Range(above=0)] = 0.0001
+    negative: Annotated[int, Range(above=0)] = 5
 
     def __post_init__(self) -> None:
-        for name in ("vector_size", "min_count", "epochs", "alpha", "min_alpha", "negative"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} of doc2vec is {getattr(self, name)}; it must be greater than 0")
-        if not self.sample >= 0:
-            raise UserError(f"sample of doc2vec is {self.sample}; it must be 0 or more")
+        check(self, "doc2vec")
 
 
 class Doc2Vec:

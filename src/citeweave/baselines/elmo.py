@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from citeweave.baselines.data import BaselineData, Floats, seeded_torch
 from citeweave.baselines.word_vectors import break_at_separator
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 
@@ -144,31 +145,27 @@ _RECTANGLE = 8192
 class ElmoOptions:
     """Options of the ELMo-style language model."""
 
-    hidden: int = 64
+    hidden: Annotated[int, Range(above=0)] = 64
     """Size of a state; a vector consists of two, one per direction."""
 
-    steps: int = 1500
+    steps: Annotated[int, Range(above=0)] = 1500
     """Training steps, each on `batch` windows of text."""
 
-    batch: int = 16
-    length: int = 32
+    batch: Annotated[int, Range(above=0)] = 16
+    length: Annotated[int, Range(2)] = 32
     """Words of a window."""
 
-    rate: float = 0.01
+    rate: Annotated[float, Range(above=0)] = 0.01
     """Learning rate of Adam, decaying linearly to 0."""
 
-    vocabulary: int = 10_000
+    vocabulary: Annotated[int, Range(above=0)] = 10_000
     """Number of words that can be predicted, the most frequent ones; all others are one class. Every word can be read."""
 
-    longest: int = 256
+    max_words: Annotated[int, Range(above=0)] = 256
     """Maximum number of words encoded of a text."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "steps", "batch", "rate", "vocabulary", "longest"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} of elmo is {getattr(self, name)}; it must be greater than 0")
-        if self.length < 2:
-            raise UserError(f"length of elmo is {self.length}; it must be 2 or more")
+        check(self, "elmo")
 
 
 class Elmo:
@@ -182,7 +179,7 @@ class Elmo:
 
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
         texts = as_texts(texts)
-        tokens = [split_tokens(text)[: self._options.longest] for text in texts]
+        tokens = [split_tokens(text)[: self._options.max_words] for text in texts]
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with (
             seeded_torch(0) as torch,

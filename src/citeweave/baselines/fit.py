@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,13 @@ from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import hash_spans, hash_text
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
-from citeweave.evaluation.open_system import OpeningOptions
+from citeweave.evaluation.options import OpeningOptions
 from citeweave.evaluation.systems import System
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.graph.citations import CitationGraph
@@ -58,12 +59,11 @@ from citeweave.graph.citations import CitationGraph
 class RandomOptions:
     """Options of the random baseline."""
 
-    dimension: int = 25
+    dimension: Annotated[int, Range(1)] = 25
     """As in SPECTER's appendix A."""
 
     def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise UserError(f"dimension of random vectors is {self.dimension}; it must be 1 or more")
+        check(self, "random")
 
 
 class RandomVectors:

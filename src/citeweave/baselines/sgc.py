@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from citeweave.baselines.data import BaselineData, Floats, read_training_texts
 from citeweave.baselines.word_sums import Sif, SifOptions, fit_sif
 from citeweave.core.arguments import as_texts
-from citeweave.core.errors import UserError
-from citeweave.core.hash_keys import Keys, hash_texts
+from citeweave.core.hash_keys import hash_texts
+from citeweave.core.key_lookup import KeyLookup
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph.citations import CitationGraph
 
@@ -33,14 +34,13 @@ from citeweave.graph.citations import CitationGraph
 class SgcOptions:
     """Options of the SGC baseline."""
 
-    k: int = 2
+    k: Annotated[int, Range(0, 64)] = 2
     """How many times vectors are averaged over neighbors."""
 
     sif: SifOptions = field(default_factory=lambda: SifOptions(a=1e-4))
 
     def __post_init__(self) -> None:
-        if not 0 <= self.k <= 64:
-            raise UserError(f"k of sgc is {self.k}; it must be between 0 and 64")
+        check(self, "sgc")
 
 
 class Sgc:
@@ -51,7 +51,7 @@ class Sgc:
     def __init__(self, revision: str, sif: Sif, matrix: Floats, texts: Sequence[str]) -> None:
         self.revision, self.dimension = revision, sif.dimension
         self._sif, self._matrix = sif, matrix
-        self._keys, self._rows = _text_lookup(texts)
+        self._lookup = KeyLookup(hash_texts(list(texts)))  # the first of equal texts
 
     def vectors_of_corpus(self) -> Floats:
         """Return the propagated vectors of all papers, (papers, dimension), in the order of the corpus."""
@@ -60,10 +60,9 @@ class Sgc:
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
         texts = as_texts(texts)
         out = self._sif.encode(texts, reporter=reporter)  # (texts, dimension)
-        wanted = hash_texts(list(texts))  # (texts,)
-        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        matches = np.flatnonzero(self._keys[at] == wanted)
-        out[matches] = self._matrix[self._rows[at[matches]]]
+        rows = self._lookup.find(hash_texts(list(texts)))  # (texts,)
+        known = (rows >= 0) & np.array([bool(text) for text in texts], bool)
+        out[known] = self._matrix[rows[known]]
         return out
 
 
@@ -93,10 +92,3 @@ def propagate(graph: CitationGraph, features: Floats, k: int) -> Floats:
     for _ in range(k):
         propagated = step @ propagated
     return np.asarray(propagated, np.float32)
-
-
-def _text_lookup(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
-    """Return sorted hashes of the papers' texts and their rows; the first of equal texts, no empty ones."""
-    full = np.array([row for row, text in enumerate(texts) if text], np.int64)
-    keys, first = np.unique(hash_texts([texts[row] for row in full.tolist()]), return_index=True)
-    return keys, full[first]

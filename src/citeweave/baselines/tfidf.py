@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from sklearn.utils.extmath import randomized_svd
 from citeweave.baselines.data import BaselineData, Floats
 from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
 from citeweave.core.arguments import as_texts
-from citeweave.core.errors import UserError
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 
@@ -40,12 +40,11 @@ class TfidfOptions:
     sublinear: bool = True
     """A term that occurs tf times counts 1 + ln tf."""
 
-    dimension: int = 300
+    dimension: Annotated[int, Range(1)] = 300
     """Length of a dense vector; less where the corpus has fewer papers or terms."""
 
     def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise UserError(f"dimension of tfidf is {self.dimension}; it must be 1 or more")
+        check(self, "tfidf")
 
 
 class Tfidf:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from citeweave.baselines.data import BaselineData, Floats, split_fields
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors, count_terms, fit_terms, train_words
 from citeweave.core.arguments import as_texts
-from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.encoder import Encoder
+from citeweave.vectors.vectors import unit_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,14 @@ class FasttextOptions:
 class SifOptions:
     """Options of SIF, smooth inverse frequency."""
 
-    a: float = 1e-3
+    a: Annotated[float, Range(above=0)] = 1e-3
     """Arora et al. (2017) use 1e-3; SPECTER chose from 1e-5 to 1e-3, and 1e-4 for the features of SGC."""
 
     terms: TermOptions = field(default_factory=TermOptions)
     words: WordOptions = field(default_factory=WordOptions)
 
     def __post_init__(self) -> None:
-        if not self.a > 0:
-            raise UserError(f"a of sif is {self.a}; it must be greater than 0")
+        check(self, "sif")
 
 
 class FasttextSum:
@@ -171,8 +171,7 @@ class SentenceSum:
                 vectors = self._encoder.encode(flat, reporter=reporter)  # (sentences, dimension)
                 owners = np.repeat(np.arange(len(part)), [len(sentences) for sentences in part])
                 np.add.at(out[start : start + _TEXTS], owners, vectors)
-        lengths = np.linalg.norm(out, axis=1, keepdims=True)
-        return np.asarray(out / np.where(lengths > 0, lengths, 1), np.float32)
+        return unit_rows(out)
 
 
 def _split_sentences(text: str) -> list[str]:

@@ -24,14 +24,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO, cast
+from typing import Annotated, Any, TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer, strip_accents_ascii
 
-from citeweave.core.errors import EmptyResultError, UserError, require
+from citeweave.core.errors import EmptyResultError, require
 from citeweave.core.hash_keys import hash_text
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.text import SEPARATOR
@@ -43,20 +44,17 @@ _WORD = re.compile(r"\b\w\w+\b")
 class TermOptions:
     """Which words of a corpus count as terms for word vectors and counts."""
 
-    min_df: int = 3
+    min_df: Annotated[int, Range(1)] = 3
     """Fewest papers that a term occurs in."""
 
-    max_df: float = 0.75
+    max_df: Annotated[float, Range(above=0, max=1)] = 0.75
     """Largest share of papers that a term occurs in."""
 
-    most: int = 200_000
+    max_terms: Annotated[int, Range(1)] = 200_000
     """Maximum number of terms, the most frequent ones; SPECTER names no limit."""
 
     def __post_init__(self) -> None:
-        if self.min_df < 1 or self.most < 1:
-            raise UserError(f"min_df is {self.min_df} and most is {self.most}; both must be 1 or more")
-        if not 0 < self.max_df <= 1:
-            raise UserError(f"max_df is {self.max_df}; it is a share of the papers, greater than 0 and at most 1")
+        check(self, "terms")
 
 
 def split_words(text: str) -> list[str]:
@@ -77,7 +75,7 @@ def fit_terms(texts: Sequence[str], options: TermOptions, *, idf: bool, sublinea
     vectorizer = TfidfVectorizer(
         min_df=options.min_df,
         max_df=options.max_df,
-        max_features=options.most,
+        max_features=options.max_terms,
         strip_accents="ascii",
         stop_words="english",
         use_idf=idf,
@@ -111,31 +109,29 @@ Floats = NDArray[np.float32]
 class WordOptions:
     """Options of fastText word vectors; fastText's own names in parentheses."""
 
-    dimension: int = 300
+    dimension: Annotated[int, Range(above=0)] = 300
     """Length of a vector (dim)."""
 
-    epochs: int = 2
+    epochs: Annotated[int, Range(above=0)] = 2
     """Passes over the texts (epoch, 5 by default)."""
 
-    min_count: int = 5
+    min_count: Annotated[int, Range(above=0)] = 5
     """Rarer words have no vector of their own, only their n-grams' (minCount; SPECTER: 25)."""
 
-    window: int = 5
+    window: Annotated[int, Range(above=0)] = 5
     """Words on each side that a word predicts (ws)."""
 
-    buckets: int = 200_000
+    buckets: Annotated[int, Range(above=0)] = 200_000
     """Rows shared by all n-grams (bucket, 2,000,000 by default)."""
 
-    rate: float = 0.05
+    rate: Annotated[float, Range(above=0)] = 0.05
     """Learning rate (lr)."""
 
-    sample: float = 1e-4
+    sample: Annotated[float, Range(above=0)] = 1e-4
     """Words above this share of all words are subsampled (t)."""
 
     def __post_init__(self) -> None:
-        for name in ("dimension", "epochs", "min_count", "window", "buckets", "rate", "sample"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} of the word vectors is {getattr(self, name)}; it must be greater than 0")
+        check(self, "words")
 
 
 class WordVectors:

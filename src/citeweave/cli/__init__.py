@@ -1,121 +1,126 @@
-"""The command line: one thin module per family of commands; heavy imports happen inside the command that needs them."""
+"""The command line: one thin module per family of commands, imported when one of them is used."""
 
 from __future__ import annotations
 
+import importlib
 import io
+import pkgutil
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
-from citeweave.cli import (
-    corpus,
-    evaluate,
-    index,
-    intents,
-    match,
-    mine,
-    run,
-    search,
-    serve,
-    similar,
-    tools,
-    train,
-    vectors,
-)
 from citeweave.cli.needs import missing_module
-from citeweave.cli.options import AddressCommand
 from citeweave.core.errors import CiteweaveError
 
-COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+COMMANDS: dict[str, dict[str, str]] = {
     "Search": {
-        "explore": serve.explore,
-        "search": search.search,
-        "similar": similar.similar,
-        "explain": similar.explain,
-        "match": match.match,
+        "explore": "serve",
+        "search": "search",
+        "similar": "similar",
+        "explain": "similar",
+        "match": "match",
     },
     "Corpora": {
-        "import": corpus.import_,
-        "info": corpus.info,
-        "audit": tools.audit,
-        "derive": corpus.derive,
-        "synthesize": corpus.synthesize,
-        "annotate": intents.annotate,
-        "intents": intents.app,
-        "graph": vectors.graph,
+        "import": "corpus",
+        "info": "corpus",
+        "audit": "tools",
+        "derive": "corpus",
+        "synthesize": "corpus",
+        "annotate": "intents",
+        "intents": "intents",
+        "graph": "vectors",
     },
     "Training": {
-        "run": run.run,
-        "sweep": run.sweep,
-        "recipes": run.recipes,
-        "estimate": run.estimate,
-        "mine": mine.mine,
-        "align": mine.align,
-        "convert": mine.convert,
-        "train": train.train,
-        "bundle": train.bundle,
-        "model": train.model,
+        "run": "run",
+        "sweep": "run",
+        "recipes": "run",
+        "estimate": "run",
+        "mine": "mine",
+        "align": "mine",
+        "convert": "mine",
+        "train": "train",
+        "bundle": "train",
+        "model": "train",
     },
-    "Evaluation": {
-        "evaluate": evaluate.evaluate,
-        "compare": evaluate.compare,
-        "benchmark": evaluate.benchmark,
-    },
+    "Evaluation": {"evaluate": "evaluate", "compare": "evaluate", "benchmark": "evaluate"},
     "Indexing and serving": {
-        "embed": vectors.embed,
-        "index": index.index,
-        "change": index.change,
-        "store": index.store,
-        "serve": serve.serve,
+        "embed": "vectors",
+        "index": "index",
+        "change": "index",
+        "store": "index",
+        "serve": "serve",
     },
-    "Tools": {
-        "copy": tools.copy,
-        "cache": tools.cache,
-        "doctor": tools.doctor,
-    },
+    "Tools": {"copy": "tools", "cache": "tools", "doctor": "tools"},
 }
-"""Commands by the work they belong to, in the order of `citeweave --help`."""
+"""Commands by the work they belong to, in the order of `citeweave --help`, and the module of each."""
+
+INNER = {"intents": ("Train and evaluate the citation-intent classifier.", ("train", "evaluate"))}
+"""Commands that hold others, such as `citeweave intents train`: their help and the commands in them."""
+
+MODULES = {name: module for group in COMMANDS.values() for name, module in group.items()}
 
 
-class GroupedCommands(TyperGroup):
-    """The commands of `citeweave --help`, in groups, each with the first clause of its own help."""
+def command_names() -> list[str]:
+    """Return all commands as they are typed, such as `mine` and `intents train`."""
+    return [f"{name} {inner}".strip() for name in MODULES for inner in INNER.get(name, ("", ("",)))[1]]
+
+
+class LazyGroup(click.Group):
+    """Commands whose modules are imported when they are used; `--help` shows the first clause of each one's help."""
+
+    def __init__(self, name: str, help: str, titles: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__(name, help=help, no_args_is_help=True)
+        self._titles = titles
+        self._modules = {name: module for group in titles.values() for name, module in group.items()}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self._modules)
+
+    def get_command(self, ctx: Any, name: str) -> click.Command | None:
+        if name not in self._modules:
+            return None
+        if name in INNER:
+            help, inner = INNER[name]
+            return LazyGroup(name, help, {"Commands": dict.fromkeys(inner, self._modules[name])})
+        from citeweave.cli.options import build_command
+
+        module = importlib.import_module(f"citeweave.cli.{self._modules[name]}")
+        return build_command(name, getattr(module, _function_of(name)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        for title, names in COMMANDS.items():
+        for title, modules in self._titles.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _first_clause(self.commands[name].help)) for name in names])
+                helps = {name: INNER[name][0] if name in INNER else _help(modules[name], name) for name in modules}
+                formatter.write_dl([(name, _first_clause(text)) for name, text in helps.items()])
 
 
-def _first_clause(text: str | None) -> str:
+def _function_of(command: str) -> str:
+    return "import_" if command == "import" else command
+
+
+def _help(module: str, command: str) -> str:
+    """Read the help of a command from the source of its module, without importing it and what it imports."""
+    source = (pkgutil.get_data("citeweave.cli", f"{module}.py") or b"").decode()
+    found = re.search(rf'^def {_function_of(command)}\(args: \w+\) -> None:\n    """(.*?)"""', source, re.M | re.DOTALL)
+    return found[1] if found else ""
+
+
+def _first_clause(text: str) -> str:
     """Return the first clause of a command's help.
 
     >>> _first_clause("Embed the papers of a corpus; an interrupted run resumes.")
     'Embed the papers of a corpus'
     """
-    return re.split(r"[:;]|\.(?=\s|$)", " ".join((text or "").split()))[0]
+    return re.split(r"[:;]|\.(?=\s|$)", " ".join(text.split()))[0]
 
 
-app = typer.Typer(
-    name="citeweave",
-    cls=GroupedCommands,
-    help="Learn and use vector representations of scientific papers from their text and citations.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = LazyGroup(
+    "citeweave", "Learn and use vector representations of scientific papers from their text and citations.", COMMANDS
 )
-for _name, _command in (item for group in COMMANDS.values() for item in group.items()):
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command(_name)(_command)
-for _registered in (*app.registered_commands, *intents.app.registered_commands):
-    _registered.cls = AddressCommand
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,119 +2,83 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from citeweave.cli.options import (
-    Debug,
-    Json,
+    CommonArguments,
+    CorpusFolder,
     Memory,
-    Output,
-    Overwrite,
-    Quiet,
+    OutputArguments,
     Seed,
     Workers,
     format_share,
-    parse_size,
     print_json,
-    reporter_of,
+    read_keys,
     table,
 )
-from citeweave.core.errors import UserError, choose
+from citeweave.core.errors import UserError
+from citeweave.core.options import OneOf, Positional, changed, parse_table
+from citeweave.corpus.options import CLOZE, CONTEXTS, TITLES, DerivedTexts, ImportOptions, SyntheticOptions
 
 
-def import_(
-    inputs: Annotated[
-        list[Path], typer.Argument(help="Files or folders to import, compressed or not.", show_default=False)
-    ],
-    output: Output,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="Format of the input files, such as bibtex (see docs/corpus.md); detected by default."
-        ),
-    ] = None,
-    outside: Annotated[
-        str,
-        typer.Option(
-            "--outside",
-            help="What to do with cited papers that are not among the inputs: drop, or keep (as papers, mostly without text).",
-        ),
-    ] = "drop",
-    same_title: Annotated[
-        str,
-        typer.Option(
-            "--same-title",
-            help="When to merge records with the same title and year: across (only records from different files), always, or never.",
-        ),
-    ] = "across",
-    update: Annotated[
-        Path | None,
-        typer.Option(
-            "--update",
-            help="Existing corpus to update; it stays unchanged, and the new one is written to the output folder.",
-        ),
-    ] = None,
-    delete: Annotated[
-        list[Path] | None,
-        typer.Option("--delete", help="With --update: file listing papers or citations to delete; may be repeated."),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Fail if an input folder contains files in an unrecognized format; by default they are counted and skipped.",
-        ),
-    ] = False,
-    vectors: Annotated[
-        bool,
-        typer.Option("--vectors", help="Import precomputed (for example, published) paper vectors instead of papers."),
-    ] = False,
-    model: Annotated[str, typer.Option("--model", help="With --vectors: name of the model that computed them.")] = "",
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="With --vectors: data type to store, float16 or float32.")
-    ] = "float16",
-    memory: Memory = "256MB",
-    workers: Workers = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ImportArguments(OutputArguments):
+    inputs: Annotated[tuple[Path, ...], Positional()]
+    """Files or folders to import, compressed or not."""
+
+    options: ImportOptions
+    update: Path | None = None
+    """Existing corpus to update; it stays unchanged, and the new one is written to the output folder."""
+
+    delete: tuple[Path, ...] = ()
+    """With --update: file listing papers or citations to delete; may be repeated."""
+
+    vectors: bool = False
+    """Import precomputed (for example, published) paper vectors instead of papers."""
+
+    model: str = ""
+    """With --vectors: name of the model that computed them."""
+
+    dtype: str = "float16"
+    """With --vectors: data type to store, float16 or float32."""
+
+
+def import_(args: ImportArguments) -> None:
     """Import files in any supported format into a corpus, and report how many records were kept or rejected, and why."""
-    if vectors:
-        if format or update or delete or strict or outside != "drop" or same_title != "across":
+    if args.vectors:
+        if args.update or args.delete or changed(args.options):
             raise UserError(
-                "--vectors takes none of --format, --update, --delete, --outside, --same-title, --strict; leave them out"
+                "--vectors takes no options of importing papers, such as --format, --update and --strict; leave them out"
             )
-        _import_vectors(inputs, output, model, dtype, overwrite=overwrite, json=json, quiet=quiet)
+        _import_vectors(args)
         return
-    if model or dtype != "float16":
+    if args.model or args.dtype != "float16":
         raise UserError("--model and --dtype are about vectors; add --vectors, or leave them out")
-    from citeweave.corpus.ingest import ImportOptions, import_papers
+    from citeweave.corpus.ingest import import_papers
     from citeweave.corpus.summary import summarize
 
-    options = ImportOptions(format, outside, same_title, parse_size(memory, "--memory"), workers, strict)
-    reporter = reporter_of(quiet or json)
+    reporter = args.reporter
     imported = import_papers(
-        inputs, output, options, update=update, delete=delete or [], overwrite=overwrite, reporter=reporter
+        args.inputs, args.output, args.options, update=args.update, delete=args.delete, **args.writing
     )
     for name, number in imported.inputs.formats().items():
-        reporter.say(f"{name}: {number} {'file' if number == 1 else 'files'}{'' if format else ' (guessed)'}")
+        reporter.say(
+            f"{name}: {number} {'file' if number == 1 else 'files'}{'' if args.options.format else ' (guessed)'}"
+        )
     for path, reason in imported.inputs.skipped.items():
         reporter.say(f"left aside: {path} ({reason})")
     if unknown := imported.corpus.manifest.facts.get("deletions_not_found"):
-        reporter.say(f"warning: {unknown:,} papers or citations to delete are not in {update}")
+        reporter.say(f"warning: {unknown:,} papers or citations to delete are not in {args.update}")
     if imported.skipped:
-        reporter.say(f"{output} already holds this corpus; nothing to do")
-    if json:
+        reporter.say(f"{args.output} already holds this corpus; nothing to do")
+    if args.json:
         report = {**summarize(imported.corpus, samples=0), **imported.inputs.account()}
-        print_json({**report, "output": str(output), "skipped": imported.skipped})
-    elif not quiet:
+        print_json({**report, "output": str(args.output), "skipped": imported.skipped})
+    elif not args.quiet:
         print(_account({**imported.corpus.manifest.facts, **imported.inputs.account()}))
-        print(f"{output}: {len(imported.corpus):,} papers; `citeweave info {output}` shows more")
+        print(f"{args.output}: {len(imported.corpus):,} papers; `citeweave info {args.output}` shows more")
 
 
 def _account(metadata: dict[str, object]) -> str:
@@ -132,31 +96,33 @@ def _account(metadata: dict[str, object]) -> str:
     return table(rows)
 
 
-def _import_vectors(
-    paths: list[Path], output: Path, model: str, dtype: str, *, overwrite: bool, json: bool, quiet: bool
-) -> None:
+def _import_vectors(args: ImportArguments) -> None:
     from citeweave.vectors.formats import import_vectors
 
-    reporter = reporter_of(quiet or json)
-    vectors = import_vectors(paths, output, model=model, dtype=dtype, overwrite=overwrite, reporter=reporter)
+    vectors = import_vectors(args.inputs, args.output, model=args.model, dtype=args.dtype, **args.writing)
     metadata = vectors.manifest.facts
-    if json:
-        print_json({**metadata, "output": str(output)})
-    elif not quiet:
-        count = metadata["records"]["vectors"]
-        rows: list[tuple[str, object]] = [("vectors read", count["read"]), ("vectors kept", count["kept"])]
-        print(table([*rows, *((f"  not kept: {why}", n) for why, n in count["rejected"].items())]))
+    count = metadata["records"]["vectors"]
+    rows: list[tuple[str, object]] = [("vectors read", count["read"]), ("vectors kept", count["kept"])]
+    rows += [(f"  not kept: {why}", number) for why, number in count["rejected"].items()]
+    args.print({**metadata, "output": str(args.output)}, table(rows))
 
 
-def info(
-    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus or of any other artifact.", show_default=False)],
-    samples: Annotated[int, typer.Option("--samples", help="Number of sample papers to show.")] = 3,
-    merges: Annotated[bool, typer.Option("--merges", help="Also list the records that were merged.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Verify the hash of every file first.")] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class InfoArguments(CommonArguments):
+    corpus: Annotated[Path, Positional()]
+    """Folder of a corpus or of any other artifact."""
+
+    samples: int = 3
+    """Number of sample papers to show."""
+
+    merges: bool = False
+    """Also list the records that were merged."""
+
+    verify: bool = False
+    """Verify the hash of every file first."""
+
+
+def info(args: InfoArguments) -> None:
     """Summarize a corpus or another artifact: counts, coverage, years, degrees, rejected records and sample papers.
 
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
@@ -166,48 +132,39 @@ def info(
     from citeweave.corpus.summary import list_merges, summarize
     from citeweave.search.state import is_index
 
-    if kind_of(corpus) == "intents":
-        _show_intents(corpus, verify=verify, json=json, quiet=quiet)
+    if kind_of(args.corpus) == "intents":
+        _show_intents(args)
         return
-    if kind_of(corpus) not in ("", "corpus") or is_index(corpus):
-        _show_other(corpus, verify=verify, json=json, quiet=quiet)
+    if kind_of(args.corpus) not in ("", "corpus") or is_index(args.corpus):
+        _show_other(args)
         return
-    opened = Corpus.open(corpus)
-    if verify:
+    opened = Corpus.open(args.corpus)
+    if args.verify:
         check_files(opened.folder, opened.manifest, content=True)
-    summary = summarize(opened, samples=samples)
-    if merges:
+    summary = summarize(opened, samples=args.samples)
+    if args.merges:
         summary["merges"] = list_merges(opened)
-    if json:
-        print_json(summary)
-    elif not quiet:
-        print(_info_text(summary))
-        if merges and not summary["merges"]:
-            print("\nno records were merged")
+    none = "\n\nno records were merged" if args.merges and not summary["merges"] else ""
+    args.print(summary, _info_text(summary) + none)
 
 
-def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+def _show_intents(args: InfoArguments) -> None:
     from citeweave.cli.intents import overlay_text
     from citeweave.core.artifact import check_files
     from citeweave.graph.intent_overlay import IntentOverlay
 
-    overlay = IntentOverlay.open(folder)
-    if verify:
-        check_files(folder, overlay.manifest, content=True)
-    if json:
-        print_json({"kind": "intents", **overlay.manifest.facts, "hash": overlay.hash})
-    elif not quiet:
-        print(overlay_text(folder, overlay.manifest.facts))
+    overlay = IntentOverlay.open(args.corpus)
+    if args.verify:
+        check_files(args.corpus, overlay.manifest, content=True)
+    metadata = overlay.manifest.facts
+    args.print({"kind": "intents", **metadata, "hash": overlay.hash}, overlay_text(args.corpus, metadata))
 
 
-def _show_other(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+def _show_other(args: InfoArguments) -> None:
     from citeweave.search.build import describe_folder
 
-    description = describe_folder(folder, verify=verify)
-    if json:
-        print_json(description)
-    elif not quiet:
-        print(table([(name, value) for name, value in description.items() if name != "facts"]))
+    description = describe_folder(args.corpus, verify=args.verify)
+    args.print(description, table([(name, value) for name, value in description.items() if name != "facts"]))
 
 
 def _info_text(summary: dict[str, Any]) -> str:
@@ -271,95 +228,50 @@ def _sample(sample: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def synthesize(
-    output: Output,
-    papers: Annotated[int, typer.Option("--papers", help="Number of papers to generate.")] = 2000,
-    references: Annotated[float, typer.Option("--references", help="Mean number of references per paper.")] = 10.0,
-    sharers: Annotated[
-        int, typer.Option("--sharers", help="Number of papers that share a problem, method or finding.")
-    ] = 40,
-    noise: Annotated[float, typer.Option("--noise", help="Fraction of citations drawn at random.")] = 0.05,
-    contexts: Annotated[float, typer.Option("--contexts", help="Fraction of mentions with a citing sentence.")] = 0.75,
-    cocited: Annotated[
-        float, typer.Option("--cocited", help="Probability that a mention shares its sentence with the previous one.")
-    ] = 0.35,
-    bare: Annotated[float, typer.Option("--without-abstract", help="Fraction of papers without an abstract.")] = 0.03,
-    first_year: Annotated[int, typer.Option("--first-year", help="Year of the earliest papers.")] = 1990,
-    last_year: Annotated[int, typer.Option("--last-year", help="Year of the latest papers.")] = 2024,
-    seed: Seed = 0,
-    memory: Memory = "256MB",
-    workers: Workers = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SynthesizeArguments(OutputArguments):
+    options: SyntheticOptions
+    memory: Memory = 2**28
+
+    workers: Workers = 0
+
+
+def synthesize(args: SynthesizeArguments) -> None:
     """Generate a synthetic corpus with ground truth for problems, methods, findings and citation intents."""
     from citeweave.corpus.summary import summarize
-    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize as write
 
-    options = SyntheticOptions(papers, seed, references, sharers, noise, contexts, cocited, bare, first_year, last_year)
-    corpus = write(
-        output,
-        options,
-        workers=workers,
-        memory=parse_size(memory, "--memory"),
-        overwrite=overwrite,
-        reporter=reporter_of(quiet or json),
-    )
-    if json:
-        print_json({**summarize(corpus, samples=0), "output": str(output)})
-    elif not quiet:
-        counts = {"papers": len(corpus), "citations": len(corpus.citing), "contexts": len(corpus.contexts)}
-        print(f"{output}: a synthetic literature; no paper in it exists\n{table(list(counts.items()))}")
+    corpus = write(args.output, args.options, workers=args.workers, memory=args.memory, **args.writing)
+    counts = table([("papers", len(corpus)), ("citations", len(corpus.citing)), ("contexts", len(corpus.contexts))])
+    text = f"{args.output}: a synthetic literature; no paper in it exists\n{counts}"
+    args.print({**summarize(corpus, samples=0), "output": str(args.output)} if args.json else {}, text)
 
 
-_Corpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Texts = Annotated[
-    str,
-    typer.Option(
-        "--texts",
-        help="Texts to derive: contexts (citing sentences), cloze (a sentence and the rest of its abstract), or titles (titles and abstracts apart).",
-        show_default=False,
-    ),
-]
-_Set = Annotated[
-    list[str],
-    typer.Option("--set", help="KEY=VALUE of the recipe table [texts], such as per_paper=1; may be repeated."),
-]
+@dataclass(frozen=True, kw_only=True)
+class DeriveArguments(OutputArguments):
+    corpus: CorpusFolder
+    texts: Annotated[str, OneOf(CONTEXTS, CLOZE, TITLES)]
+    """Texts to derive: contexts (citing sentences), cloze (a sentence and the rest of its abstract), or titles (titles and abstracts apart)."""
+
+    set_: tuple[str, ...] = ()
+    """KEY=VALUE of the recipe table [texts], such as per_paper=1; may be repeated."""
+
+    seed: Seed = 0
 
 
-def derive(
-    corpus: _Corpus,
-    texts: _Texts,
-    output: Output,
-    set_: _Set = [],  # noqa: B006
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def derive(args: DeriveArguments) -> None:
     """Derive a corpus of citing sentences, parts of abstracts, or titles, to train on."""
     from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.derive import KINDS_DERIVED, derive_corpus, parse_texts_options
-    from citeweave.pipeline.recipe import read_overrides
+    from citeweave.corpus.derive import derive_corpus
 
-    choose(texts, KINDS_DERIVED, "--texts")
-    for entry in set_:
-        if "=" not in entry:
-            raise UserError(f"--set is {entry!r}; it must be KEY=VALUE, such as per_paper=1")
-    overrides = read_overrides([f"texts.{entry.removeprefix('texts.')}" for entry in set_]).get("texts", {})
-    options = parse_texts_options({"of": texts, "seed": seed, **overrides})
-    derived = derive_corpus(
-        Corpus.open(corpus), output, options, overwrite=overwrite, reporter=reporter_of(quiet or json)
-    )
+    table_of = {"of": args.texts, "seed": args.seed, **read_keys(args.set_, "texts")}
+    options = parse_table(DerivedTexts, table_of, "texts")
+    derived = derive_corpus(Corpus.open(args.corpus), args.output, options, **args.writing)
     metadata: dict[str, Any] = derived.manifest.facts["derived"]
-    if json:
-        print_json({**metadata, "papers in all": len(derived), "citations": len(derived.citing), "output": str(output)})
-    elif not quiet:
-        print(f"{output}: {texts} of {corpus} as a corpus\n{_derive_text(metadata, len(derived), len(derived.citing))}")
+    args.print(
+        {**metadata, "papers in all": len(derived), "citations": len(derived.citing), "output": str(args.output)},
+        f"{args.output}: {args.texts} of {args.corpus} as a corpus\n{_derive_text(metadata, len(derived), len(derived.citing))}",
+    )
 
 
 def _derive_text(metadata: dict[str, Any], entries: int, citations: int) -> str:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Container
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import Debug, Device, Json, On, Output, Overwrite, Quiet, Seed, print_json, reporter_of
+from citeweave.cli.options import CommonArguments, On, OutputArguments, Seed, print_json
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import cache_folder, resolve_output, write_atomically
+from citeweave.core.options import Flag, Positional, Range
+from citeweave.evaluation.options import CorpusSuiteOptions, EvaluationOptions, OpeningOptions
 
 if TYPE_CHECKING:
     from citeweave.core.executor import Executor
     from citeweave.core.progress import Reporter
     from citeweave.evaluation.compare import Comparison
-    from citeweave.evaluation.open_system import OpeningOptions
+    from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
     from citeweave.evaluation.report import Report
     from citeweave.evaluation.run_tasks import SharedSystem
-    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
     from citeweave.evaluation.suites.registry import SuiteSpec
     from citeweave.evaluation.systems import System
-    from citeweave.evaluation.tasks import Suite
 
 
 BASELINE = "baseline:"
@@ -33,248 +31,90 @@ EVERY = "every"
 _SHOWN = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data", "map")
 """Parts of the report that --json prints; `per_query` is left to the file."""
 
-_System = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL_OR_VECTORS",
-        help="System to evaluate: a model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), scores (.run, .json), bm25, or baseline:NAME.",
-        show_default=False,
-    ),
-]
-_Suite = Annotated[
-    str,
-    typer.Option(
-        "--suite",
-        help="Benchmark suite: scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, intents, or aspects.",
-        show_default=False,
-    ),
-]
-_Data = Annotated[
-    Path,
-    typer.Option(
-        "--data",
-        help="Folder with the suite's files; for the suites corpus, intents and aspects, a corpus.",
-        show_default=False,
-    ),
-]
-_Tasks = Annotated[
-    list[str], typer.Option("--task", help="Evaluate on this task only; may be repeated.", show_default=False)
-]
-_Split = Annotated[str, typer.Option("--split", help="Split of the suite to evaluate on: test, val or dev.")]
-_Distance = Annotated[
-    str,
-    typer.Option(
-        "--distance",
-        help="Distance between papers (see docs/sentences.md). With one vector: cosine, l2, dot. With sentence vectors: single (nearest pair), mean_best, top2, attention, transport. With tokens: token_best. Or a sum such as mean_best+token_best. Default: the protocol's.",
-        show_default=False,
-    ),
-]
-_Missing = Annotated[
-    str,
-    typer.Option(
-        "--missing",
-        help="How to score papers without a vector: wrong (as wrong) or peers (as each benchmark's published code does).",
-    ),
-]
-_Intercept = Annotated[
-    bool,
-    typer.Option(
-        "--intercept/--no-intercept",
-        help="Fit linear probes (classifiers and regressors on vectors) with an intercept; --no-intercept fits them as the published code does.",
-    ),
-]
-_Precision = Annotated[
-    str,
-    typer.Option(
-        "--precision",
-        help="For vectors read from a file: convert them to float16, float32 or float64.",
-        show_default=False,
-    ),
-]
-_Pooling = Annotated[
-    str | None,
-    typer.Option("--pooling", help="For a model: how to pool tokens: cls, mean or layers.", show_default=False),
-]
-_Runtime = Annotated[
-    str,
-    typer.Option(
-        "--runtime", help="Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."
-    ),
-]
-_MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="For a model: maximum number of tokens per text.", show_default=False)
-]
-_Temperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature", help="Softmax temperature of the distances attention and transport.", show_default=False
-    ),
-]
-_SentenceMetric = Annotated[
-    str,
-    typer.Option(
-        "--sentence-metric", help="Distance between sentence vectors that sentence distances use: l2 or cosine."
-    ),
-]
-_DocumentVector = Annotated[
-    bool,
-    typer.Option(
-        "--document-vector",
-        help="With a model and a sentence distance: treat the vector of the whole paper as another sentence.",
-    ),
-]
-_Aspect = Annotated[
-    str,
-    typer.Option(
-        "--aspect",
-        help="For a model with aspects: one aspect, such as method; all (concatenated); matching (the aspect that each query asks about); or every (each of these in turn, one report each).",
-        show_default=False,
-    ),
-]
-_Map = Annotated[
-    bool, typer.Option("--map", help="Also write map.html, a map of the papers in the first classification task.")
-]
-_Corpus = Annotated[
-    Path | None,
-    typer.Option(
-        "--corpus",
-        help="Corpus to train a baseline on; default: that of --data, for suites built from a corpus.",
-        show_default=False,
-    ),
-]
-_HeldOut = Annotated[
-    str,
-    typer.Option(
-        "--held-out",
-        help="With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from 2016 on).",
-    ),
-]
-_Intents = Annotated[
-    Path | None,
-    typer.Option(
-        "--intents",
-        help="With --suite intents: folder from `citeweave annotate`; default: the corpus's own intents.",
-        show_default=False,
-    ),
-]
-_PoolSeed = Annotated[
-    int,
-    typer.Option(
-        "--pool-seed",
-        help="With --suite corpus, intents or aspects: seed for selecting held-out papers and random candidates.",
-    ),
-]
-_Queries = Annotated[
-    int, typer.Option("--queries", help="With --suite corpus, intents or aspects: maximum number of queries per task.")
-]
-_Papers = Annotated[
-    int,
-    typer.Option(
-        "--papers", help="With --suite aspects: maximum number of papers to draw; queries are chosen from these."
-    ),
-]
-_Cache = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        help="Folder for cached vectors of models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
-        show_default=False,
-    ),
-]
 
-_Seed = Annotated[
-    int, typer.Option("--seed", help="Random seed of baselines, of the click model of SciDocs, and of --map.")
-]
+@dataclass(frozen=True, kw_only=True)
+class EvaluateArguments(OutputArguments):
+    system: Annotated[str, Positional("MODEL_OR_VECTORS")]
+    """System to evaluate: a model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), scores (.run, .json), bm25, or baseline:NAME."""
+
+    suite: str
+    """Benchmark suite: scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, intents, or aspects."""
+
+    data: Path
+    """Folder with the suite's files; for the suites corpus, intents and aspects, a corpus."""
+
+    task: tuple[str, ...] = ()
+    """Evaluate on this task only; may be repeated."""
+
+    split: str = "test"
+    """Split of the suite to evaluate on: test, val or dev."""
+
+    options: EvaluationOptions
+    runtime: str = "auto"
+    """Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."""
+
+    opening: OpeningOptions
+    corpus: Path | None = None
+    """Corpus to train a baseline on; default: that of --data, for suites built from a corpus."""
+
+    intents: Path | None = None
+    """With --suite intents: folder from `citeweave annotate`; default: the corpus's own intents."""
+
+    held_out: str = "share:0.1"
+    """With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from 2016 on)."""
+
+    queries: Annotated[int, Range(1)] = 1000
+    """With --suite corpus, intents or aspects: maximum number of queries per task."""
+
+    papers: Annotated[int, Range(1)] = 1000
+    """With --suite aspects: maximum number of papers to draw; queries are chosen from these."""
+
+    pool_seed: int = 0
+    """With --suite corpus, intents or aspects: seed for selecting held-out papers and random candidates."""
+
+    with_map: Annotated[bool, Flag("--map")] = False
+    """Also write map.html, a map of the papers in the first classification task."""
+
+    on: On = ""
 
 
-def evaluate(
-    system: _System,
-    suite: _Suite,
-    data: _Data,
-    output: Output,
-    task: _Tasks = [],  # noqa: B006
-    split: _Split = "test",
-    distance: _Distance = "",
-    missing: _Missing = "wrong",
-    intercept: _Intercept = True,
-    precision: _Precision = "",
-    pooling: _Pooling = None,
-    max_tokens: _MaxTokens = None,
-    runtime: _Runtime = "auto",
-    temperature: _Temperature = None,
-    sentence_metric: _SentenceMetric = "l2",
-    document_vector: _DocumentVector = False,
-    aspect: _Aspect = "",
-    corpus: _Corpus = None,
-    intents: _Intents = None,
-    held_out: _HeldOut = "share:0.1",
-    queries: _Queries = 1000,
-    papers: _Papers = 1000,
-    pool_seed: _PoolSeed = 0,
-    cache: _Cache = None,
-    with_map: _Map = False,
-    on: On = "",
-    device: Device = "auto",
-    seed: _Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def evaluate(args: EvaluateArguments) -> None:
     """Evaluate a model, vectors or scores on a benchmark, and write a report; use --missing peers and --no-intercept to follow its published code."""
     from citeweave.evaluation import evaluate as verb
-    from citeweave.evaluation.evaluate import evaluate_spaces
-    from citeweave.evaluation.open_system import OpeningOptions
+    from citeweave.evaluation.evaluate import evaluate_spaces, spaces_as_text
+    from citeweave.evaluation.options import CorpusSuiteOptions
     from citeweave.evaluation.run_tasks import SharedSystem
-    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
     from citeweave.evaluation.suites.registry import SuiteSpec
     from citeweave.remote.ray_executor import open_executor
 
-    if aspect and system.startswith(BASELINE):
-        raise UserError(f"--aspect is {aspect!r}, and {system} is not a model; give a model with aspect heads")
-    if on and system.startswith(BASELINE):
-        raise UserError(f"--on is {on!r}, and {system} is trained by the process that evaluates it; leave --on out")
-    reporter = reporter_of(quiet or json)
-    options = verb.EvaluationOptions(distance, missing, intercept, seed)
-    made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
-    opening = OpeningOptions(
-        distance,
-        precision,
-        pooling,
-        max_tokens,
-        device,
-        cache_folder(cache),
-        temperature,
-        sentence_metric,
-        document_vector,
-        aspect,
-        "torch" if on and runtime == "auto" else runtime,  # workers do not choose a runtime themselves
-    )
-    source = SuiteSpec(suite, data, split, made_from, papers, intents)
+    aspect, reporter = args.opening.aspect, args.reporter
+    if aspect and args.system.startswith(BASELINE):
+        raise UserError(f"--aspect is {aspect!r}, and {args.system} is not a model; give a model with aspect heads")
+    if args.on and args.system.startswith(BASELINE):
+        raise UserError(
+            f"--on is {args.on!r}, and {args.system} is trained by the process that evaluates it; leave --on out"
+        )
+    made_from = CorpusSuiteOptions(held_out=args.held_out, queries=args.queries, seed=args.pool_seed)
+    runtime = "torch" if args.on and args.runtime == "auto" else args.runtime  # workers do not choose one themselves
+    opening = replace(args.opening, cache=cache_folder(args.opening.cache), runtime=runtime)
+    source = SuiteSpec(args.suite, args.data, args.split, made_from, args.papers, args.intents)
     benchmark_suite = source.read(reporter)
-    common: dict[str, Any] = {
-        "tasks": task,
-        "options": options,
-        "with_map": with_map,
-        "overwrite": overwrite,
-        "reporter": reporter,
-    }
+    common = {"tasks": args.task, "options": args.options, "with_map": args.with_map, **args.writing}
     if aspect == EVERY:
-        with open_executor(on, reporter) as executor:
-            spaces = _spaces(system, opening, source, executor, reporter)
-            reports = evaluate_spaces(spaces, benchmark_suite, output, **common)
-        _show_spaces(system, benchmark_suite, output, reports, json=json, quiet=quiet)
+        with open_executor(args.on, reporter) as executor:
+            spaces = _spaces(args.system, opening, source, executor, reporter)
+            reports = evaluate_spaces(spaces, benchmark_suite, args.output, **common)
+        values = {space: _report_json(report) for space, report in reports.items()}
+        text = f"{args.output}: {args.system} on {benchmark_suite.name}\n{spaces_as_text(reports)}"
+        args.print({"spaces": values, "output": str(args.output)}, text)
         return
-    trained_on = data if suite == "aspects" and corpus is None else corpus
-    own_corpus = data if suite in ("corpus", "intents") else None
-    opened = _open(system, opening, trained_on, own_corpus, made_from, seed, reporter)
-    with open_executor(on, reporter) as executor:
-        evaluated = opened if executor is None else SharedSystem(opened, executor, source, system, opening)
-        report = verb.evaluate(evaluated, benchmark_suite, output, **common)
-    if json:
-        print_json({**_report_json(report), "output": str(output)})
-    elif not quiet:
-        print(_text(output, report))
+    trained_on = args.data if args.suite == "aspects" and args.corpus is None else args.corpus
+    own_corpus = args.data if args.suite in ("corpus", "intents") else None
+    opened = _open(args.system, opening, trained_on, own_corpus, made_from, args.options.seed, reporter)
+    with open_executor(args.on, reporter) as executor:
+        evaluated = opened if executor is None else SharedSystem(opened, executor, source, args.system, opening)
+        report = verb.evaluate(evaluated, benchmark_suite, args.output, **common)
+    args.print({**_report_json(report), "output": str(args.output)}, _text(args.output, report))
 
 
 def _spaces(
@@ -291,19 +131,6 @@ def _spaces(
         space: SharedSystem(system, executor, source, name, replace(opening, aspect=space))
         for space, system in systems.items()
     }
-
-
-def _show_spaces(
-    name: str, suite: Suite, output: Path, reports: Mapping[str, Report], *, json: bool, quiet: bool
-) -> None:
-    from citeweave.evaluation.evaluate import spaces_as_text
-
-    if json:
-        print_json(
-            {"spaces": {space: _report_json(report) for space, report in reports.items()}, "output": str(output)}
-        )
-    elif not quiet:
-        print(f"{output}: {name} on {suite.name}\n{spaces_as_text(reports)}")
 
 
 def _report_json(report: Report) -> dict[str, Any]:
@@ -364,99 +191,78 @@ def _is_gap(what: str) -> bool:
     return any(word in what for word in ("without", "zeros", "tie", "left out"))
 
 
-_Name = Annotated[
-    str,
-    typer.Argument(
-        help="Benchmark to build: treccovid_rf (from TREC-COVID's files) or scitldr (a BEIR folder from papers with summaries).",
-        show_default=False,
-    ),
-]
-_Source = Annotated[Path, typer.Argument(help="Folder with the published files.", show_default=False)]
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkArguments(OutputArguments):
+    name: Annotated[str, Positional()]
+    """Benchmark to build: treccovid_rf (from TREC-COVID's files) or scitldr (a BEIR folder from papers with summaries)."""
+
+    source: Annotated[Path, Positional()]
+    """Folder with the published files."""
+
+    seed: Seed = 0
 
 
-def benchmark(
-    name: _Name,
-    source: _Source,
-    output: Output,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def benchmark(args: BenchmarkArguments) -> None:
     """Build a benchmark's files from published data, for `citeweave evaluate`."""
-    choose(name, ("treccovid_rf", "scitldr"), "benchmark")
-    if name == "scitldr":
+    choose(args.name, ("treccovid_rf", "scitldr"), "benchmark")
+    if args.name == "scitldr":
         from citeweave.core.artifact import read_manifest
         from citeweave.evaluation.suites.beir import KIND, VERSION, scitldr_to_beir
 
-        folder = scitldr_to_beir(source, output, overwrite=overwrite)
+        folder = scitldr_to_beir(args.source, args.output, overwrite=args.overwrite)
         metadata: dict[str, object] = {"suite": "beir", **read_manifest(folder, KIND, VERSION).facts}
     else:
         from citeweave.evaluation.suites.treccovid_rf import RfOptions, build_treccovid_rf
 
-        built = build_treccovid_rf(source, output, RfOptions(seed=seed), overwrite=overwrite)
+        built = build_treccovid_rf(args.source, args.output, RfOptions(seed=args.seed), overwrite=args.overwrite)
         metadata = {"suite": "treccovid_rf", **asdict(built), "folder": str(built.folder)}
-    if json:
-        print_json({**metadata, "output": str(output)})
-    elif not quiet:
+    if args.json:
+        print_json({**metadata, "output": str(args.output)})
+    elif not args.quiet:
         print(
-            f"{output}: evaluate with `citeweave evaluate MODEL --suite {metadata['suite']} --data {output} -o report/`"
+            f"{args.output}: evaluate with `citeweave evaluate MODEL --suite {metadata['suite']} --data {args.output} -o report/`"
         )
 
 
-_Reports = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="REPORTS",
-        help="Two or more report folders; use NAME=FOLDER with the same name for several seeds of one system.",
-        show_default=False,
-    ),
-]
-_Metrics = Annotated[
-    list[str],
-    typer.Option("--metric", help="Compare by this metric, such as all.map; may be repeated.", show_default=False),
-]
-_Resamples = Annotated[int, typer.Option("--resamples", help="Number of bootstrap resamples.")]
-_Page = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="File for the tables, .md or .html.", show_default=False),
-]
+@dataclass(frozen=True, kw_only=True)
+class CompareArguments(CommonArguments):
+    reports: Annotated[tuple[str, ...], Positional("REPORTS")]
+    """Two or more report folders; use NAME=FOLDER with the same name for several seeds of one system."""
+
+    metric: tuple[str, ...] = ()
+    """Compare by this metric, such as all.map; may be repeated."""
+
+    resamples: Annotated[int, Range(100)] = 10_000
+    """Number of bootstrap resamples."""
+
+    output: Annotated[Path | None, Flag("-o", "--output")] = None
+    """File for the tables, .md or .html."""
+
+    seed: Seed = 0
 
 
-def compare(
-    reports: _Reports,
-    metric: _Metrics = [],  # noqa: B006
-    resamples: _Resamples = 10_000,
-    output: _Page = None,
-    seed: Seed = 0,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def compare(args: CompareArguments) -> None:
     """Compare evaluation reports and test differences: values with intervals, differences with corrected p-values, and a sentence for each."""
     from citeweave.evaluation import compare as verb
-    from citeweave.evaluation.comparison_page import comparison_as_markdown
+    from citeweave.evaluation.compare import comparison_as_markdown
 
-    if resamples < 100:
-        raise UserError(f"--resamples is {resamples}; it must be at least 100 for an interval")
-    if output is not None and output.suffix not in (".md", ".html"):
-        raise UserError(f"-o is {output}; a comparison is written as .md or .html")
-    comparison = verb.compare(_systems(reports), metrics=metric, resamples=resamples, seed=seed)
+    if args.output is not None and args.output.suffix not in (".md", ".html"):
+        raise UserError(f"-o is {args.output}; a comparison is written as .md or .html")
+    comparison = verb.compare(_systems(args.reports), metrics=args.metric, resamples=args.resamples, seed=args.seed)
     text = comparison_as_markdown(comparison)
-    if output is not None:
-        _write(output, comparison, text)
-    if json:
+    if args.output is not None:
+        _write(args.output, comparison, text)
+    if args.json:
         payload = asdict(comparison)
         payload["differences"] = [
             {**asdict(each), "significant": each.is_significant} for each in comparison.differences
         ]
         print_json({**payload, "sentences": comparison.sentences})
-    elif not quiet:
+    elif not args.quiet:
         print(text)
 
 
-def _systems(reports: list[str]) -> dict[str, list[Report]]:
+def _systems(reports: tuple[str, ...]) -> dict[str, list[Report]]:
     """Open reports by system: NAME=FOLDER, or each folder on its own."""
     from citeweave.evaluation.report import Report
 
@@ -482,7 +288,7 @@ def _free_name(names: list[str], taken: Container[str]) -> str:
 
 
 def _write(path: Path, comparison: Comparison, text: str) -> None:
-    from citeweave.evaluation.comparison_page import comparison_as_page
+    from citeweave.evaluation.compare import comparison_as_page
 
     write_atomically(
         resolve_output(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode()

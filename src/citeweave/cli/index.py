@@ -2,147 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from citeweave.cli.options import (
-    Debug,
+    CommonArguments,
+    CorpusFolder,
     Device,
-    Json,
-    Output,
-    Overwrite,
+    Given,
+    IndexFolder,
+    OutputArguments,
     OwnModel,
-    Quiet,
     print_json,
-    reporter_of,
     table,
 )
 from citeweave.core.errors import UserError
 from citeweave.core.files import open_input
+from citeweave.core.options import Flag
+from citeweave.search.options import IndexOptions
 
 if TYPE_CHECKING:
     from citeweave.search.index import Index
-    from citeweave.search.segment_vectors import PrecomputedVectors
+    from citeweave.search.index_vectors import PrecomputedVectors
 
 
-_Corpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Contexts = Annotated[
-    bool,
-    typer.Option(
-        "--contexts/--no-contexts",
-        help="Also index the sentences in which papers are cited, for `citeweave search --cite`.",
-    ),
-]
-_MaxContexts = Annotated[
-    int,
-    typer.Option("--max-contexts", help="With --contexts: maximum number of sentences per cited paper and intent."),
-]
-_IndexIntents = Annotated[
-    Path | None,
-    typer.Option(
-        "--intents",
-        help="Output folder of `citeweave annotate`; default: the intents in the corpus.",
-        show_default=False,
-    ),
-]
-_Dtype = Annotated[str, typer.Option("--dtype", help="Data type of the vectors: float16 or float32.")]
-_Runtime = Annotated[
-    str,
-    typer.Option(
-        "--runtime",
-        help="Runtime of the model, now and in later searches: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic).",
-    ),
-]
-_IndexSentences = Annotated[
-    bool, typer.Option("--sentences/--no-sentences", help="Also embed every sentence of the abstracts.")
-]
-_IndexWords = Annotated[
-    bool, typer.Option("--words-only", help="Index words only; add vectors later with `citeweave change --fill`.")
-]
-_IndexVectors = Annotated[
-    Path | None,
-    typer.Option("--vectors", help="Folder of vectors of the same model from `citeweave embed`.", show_default=False),
-]
-_IndexSentenceVectors = Annotated[
-    Path | None,
-    typer.Option(
-        "--sentence-vectors",
-        help="Folder of precomputed sentence vectors of the same model; implies --sentences.",
-        show_default=False,
-    ),
-]
-TrustIds = Annotated[
-    bool,
-    typer.Option(
-        "--trust-ids", help="With --vectors: also accept vectors computed for another corpus, matched by paper id."
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class IndexArguments(OutputArguments):
+    corpus: CorpusFolder
+    model: OwnModel = ""
+
+    contexts: Annotated[bool, Flag("--contexts/--no-contexts")] = False
+    """Also index the sentences in which papers are cited, for `citeweave search --cite`."""
+
+    max_contexts: int = 10
+    """With --contexts: maximum number of sentences per cited paper and intent."""
+
+    intents: Path | None = None
+    """Output folder of `citeweave annotate`; default: the intents in the corpus."""
+
+    options: Annotated[Mapping[str, Any], Given(IndexOptions, only=("dtype", "runtime", "device"))]
+    sentences: Annotated[bool, Flag("--sentences/--no-sentences")] = False
+    """Also embed every sentence of the abstracts."""
+
+    words_only: bool = False
+    """Index words only; add vectors later with `citeweave change --fill`."""
+
+    vectors: Path | None = None
+    """Folder of vectors of the same model from `citeweave embed`."""
+
+    sentence_vectors: Path | None = None
+    """Folder of precomputed sentence vectors of the same model; implies --sentences."""
+
+    trust_ids: bool = False
+    """With --vectors: also accept vectors computed for another corpus, matched by paper id."""
 
 
-def index(
-    corpus: _Corpus,
-    output: Output,
-    model: OwnModel = "",
-    contexts: _Contexts = False,
-    max_contexts: _MaxContexts = 10,
-    intents: _IndexIntents = None,
-    dtype: _Dtype = "float16",
-    runtime: _Runtime = "auto",
-    sentences: _IndexSentences = False,
-    words_only: _IndexWords = False,
-    vectors: _IndexVectors = None,
-    sentence_vectors: _IndexSentenceVectors = None,
-    trust_ids: TrustIds = False,
-    device: Device = "auto",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def index(args: IndexArguments) -> None:
     """Build a search index for a corpus, or update an index from a newer corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.build import IndexOptions, describe_index, index_corpus
+    from citeweave.search.build import describe_index, index_corpus
 
-    if contexts and max_contexts < 1:
-        raise UserError(f"--max-contexts is {max_contexts}; it must be at least 1, or leave out --contexts")
-    kept_contexts = max_contexts if contexts else 0
-    options = IndexOptions(
-        dtype,
-        kept_contexts,
-        runtime,
-        device,
-        sentences=sentences or sentence_vectors is not None,
-        vectors=not words_only,
-    )
-    opened = Corpus.open(corpus)
-    overlay = None if intents is None else IntentOverlay.open(intents)
-    result = index_corpus(
-        opened,
-        model,
-        output,
-        options,
-        overlay=overlay,
-        precomputed=_open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids),
-        overwrite=overwrite,
-        reporter=reporter_of(quiet or json),
-    )
-    summary = {**describe_index(result.index), "output": str(output)}
+    if args.contexts and args.max_contexts < 1:
+        raise UserError(f"--max-contexts is {args.max_contexts}; it must be at least 1, or leave out --contexts")
+    with_sentences = args.sentences or args.sentence_vectors is not None
+    contexts = args.max_contexts if args.contexts else 0
+    options = IndexOptions(contexts=contexts, sentences=with_sentences, vectors=not args.words_only, **args.options)
+    opened = Corpus.open(args.corpus)
+    overlay = None if args.intents is None else IntentOverlay.open(args.intents)
+    known = _open_precomputed(args.vectors, args.sentence_vectors, trust_ids=args.trust_ids)
+    result = index_corpus(opened, args.model, args.output, options, overlay=overlay, precomputed=known, **args.writing)
+    summary = {**describe_index(result.index), "output": str(args.output)}
     if result.changed is not None:
         summary["changed"] = result.changed.as_json()
-    if json:
-        print_json(summary)
-    elif not quiet:
-        print(_index_text(output, summary))
+    args.print(summary, _index_text(args.output, summary))
 
 
 def _open_precomputed(
     vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool
 ) -> PrecomputedVectors | None:
     """Open the vectors of --vectors and --sentence-vectors for an index."""
-    from citeweave.search.segment_vectors import PrecomputedVectors
+    from citeweave.search.index_vectors import PrecomputedVectors
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 
@@ -183,110 +125,93 @@ def _index_text(folder: Path, summary: dict[str, Any]) -> str:
     return f"{folder}: {by}\n{table(rows)}"
 
 
-_ChangeIndex = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
-_Add = Annotated[
-    Path | None, typer.Option("--add", help="Corpus whose papers are added or replaced.", show_default=False)
-]
-_Delete = Annotated[
-    Path | None,
-    typer.Option("--delete", help="File with the ids of papers to delete, one per line.", show_default=False),
-]
-_Fill = Annotated[bool, typer.Option("--fill", help="Embed the papers that have words only.")]
-_ChangeSentences = Annotated[
-    bool, typer.Option("--sentences", help="With --fill: also embed every sentence of the abstracts.")
-]
-_Compact = Annotated[bool, typer.Option("--compact", help="Merge all segments into one.")]
-_ChangeWords = Annotated[bool, typer.Option("--words-only", help="With --add: index words only.")]
-_ChangeIntents = Annotated[
-    Path | None,
-    typer.Option("--intents", help="With --add: folder of intents of the corpus's citations.", show_default=False),
-]
-_ChangeVectors = Annotated[
-    Path | None,
-    typer.Option(
-        "--vectors",
-        help="With --add or --fill: folder of vectors of the same model from `citeweave embed`.",
-        show_default=False,
-    ),
-]
-_ChangeSentenceVectors = Annotated[
-    Path | None,
-    typer.Option(
-        "--sentence-vectors",
-        help="With --add or --fill: folder of precomputed sentence vectors of the same model.",
-        show_default=False,
-    ),
-]
-_Model = Annotated[
-    str,
-    typer.Option("--model", help="Folder of the model that the index was built with, if moved.", show_default=False),
-]
-
 MAX_BYTES = 256 << 20
 """Of a file of ids."""
 
 
-def change(
-    index: _ChangeIndex,
-    add: _Add = None,
-    delete: _Delete = None,
-    fill: _Fill = False,
-    sentences: _ChangeSentences = False,
-    compact: _Compact = False,
-    words_only: _ChangeWords = False,
-    intents: _ChangeIntents = None,
-    vectors: _ChangeVectors = None,
-    sentence_vectors: _ChangeSentenceVectors = None,
-    trust_ids: TrustIds = False,
-    model: _Model = "",
-    device: Device = "auto",
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Delete papers of an index, add papers, fill in missing vectors, or compact it, in this order; each step completes or changes nothing."""
+@dataclass(frozen=True, kw_only=True)
+class ChangeArguments(CommonArguments):
+    index: IndexFolder
+    add: Path | None = None
+    """Corpus whose papers are added or replaced."""
+
+    delete: Path | None = None
+    """File with the ids of papers to delete, one per line."""
+
+    fill: bool = False
+    """Embed the papers that have words only."""
+
+    sentences: bool = False
+    """With --fill: also embed every sentence of the abstracts."""
+
+    words_only: bool = False
+    """With --add: index words only."""
+
+    intents: Path | None = None
+    """With --add: folder of intents of the corpus's citations."""
+
+    vectors: Path | None = None
+    """With --add or --fill: folder of vectors of the same model from `citeweave embed`."""
+
+    sentence_vectors: Path | None = None
+    """With --add or --fill: folder of precomputed sentence vectors of the same model."""
+
+    trust_ids: bool = False
+    """With --vectors: also accept vectors computed for another corpus, matched by paper id."""
+
+    model: str = ""
+    """Folder of the model that the index was built with, if moved."""
+
+    device: Device = "auto"
+
+
+def change(args: ChangeArguments) -> None:
+    """Delete papers of an index, add papers, or fill in missing vectors, in this order; each step completes or changes nothing."""
     _check(
-        nothing=add is None and delete is None and not fill and not compact,
-        about_add=add is None and (words_only or intents is not None),
-        about_fill=sentences and not fill,
-        about_both=add is None and not fill and bool(vectors or sentence_vectors),
+        nothing=args.add is None and args.delete is None and not args.fill,
+        about_add=args.add is None and (args.words_only or args.intents is not None),
+        about_fill=args.sentences and not args.fill,
+        about_both=args.add is None and not args.fill and bool(args.vectors or args.sentence_vectors),
     )
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.build import describe_index
-    from citeweave.search.fill_vectors import fill_vectors
     from citeweave.search.index import Index
-    from citeweave.search.update import ChangeOptions, add_papers, compact_index
+    from citeweave.search.update import ChangeOptions, add_papers, fill_vectors
 
-    opened = Index.open(index)
-    precomputed = _open_precomputed(vectors, sentence_vectors, trust_ids=trust_ids)
-    reporter, changed = reporter_of(quiet or json), dict[str, Any]()
-    if delete is not None:
-        changed = _delete(opened, delete)
-    if add is not None:
-        overlay = None if intents is None else IntentOverlay.open(intents)
+    opened = Index.open(args.index)
+    precomputed = _open_precomputed(args.vectors, args.sentence_vectors, trust_ids=args.trust_ids)
+    reporter, changed = args.reporter, dict[str, Any]()
+    if args.delete is not None:
+        changed = _delete(opened, args.delete)
+    if args.add is not None:
+        overlay = None if args.intents is None else IntentOverlay.open(args.intents)
         # papers added with words only get their vectors when the index is filled
-        later = fill and (words_only or opened.provenance is None)
-        options = ChangeOptions(not words_only, model or None, device, precomputed=None if later else precomputed)
-        added = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
-        changed = {**changed, **added, "deleted": added["deleted"] + changed.get("deleted", 0)}
-    if fill:
-        changed["embedded"] = fill_vectors(
-            index, model=model or None, device=device, precomputed=precomputed, sentences=sentences, reporter=reporter
+        later = args.fill and (args.words_only or opened.provenance is None)
+        options = ChangeOptions(
+            not args.words_only, args.model or None, args.device, precomputed=None if later else precomputed
         )
-    if compact:
-        compact_index(index)
-    summary = {**describe_index(Index.open(index)), "index": str(index), "changed": changed}
-    if json:
-        print_json(summary)
-    elif not quiet:
-        print(_index_text(index, summary))
+        added = add_papers(
+            args.index, Corpus.open(args.add), options=options, overlay=overlay, reporter=reporter
+        ).as_json()
+        changed = {**changed, **added, "deleted": added["deleted"] + changed.get("deleted", 0)}
+    if args.fill:
+        changed["embedded"] = fill_vectors(
+            args.index,
+            model=args.model or None,
+            device=args.device,
+            precomputed=precomputed,
+            sentences=args.sentences,
+            reporter=reporter,
+        )
+    summary = {**describe_index(Index.open(args.index)), "index": str(args.index), "changed": changed}
+    args.print(summary, _index_text(args.index, summary))
 
 
 def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool) -> None:
     """Refuse options of `change` that do not go together, before anything is opened."""
     if nothing:
-        raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
+        raise UserError("say what to change: --add CORPUS, --delete FILE or --fill")
     if about_add:
         raise UserError("--words-only and --intents go with --add; leave them out")
     if about_fill:
@@ -320,49 +245,38 @@ def _read_ids(path: Path) -> list[str]:
     return ids
 
 
-_StoreIndex = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
-_Lance = Annotated[
-    str | None, typer.Option("--lance", help="Folder of LanceDB, or s3://bucket/name.", show_default=False)
-]
-_Milvus = Annotated[
-    str | None,
-    typer.Option(
-        "--milvus",
-        help="Milvus Lite file, such as papers.db, or http(s)://host:port of a server; its token is read from the environment variable CITEWEAVE_MILVUS_TOKEN.",
-        show_default=False,
-    ),
-]
-_Collection = Annotated[str, typer.Option("--collection", help="With --milvus: name of the collection.")]
-_Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the contents even if another index filled the store.")
-]
+@dataclass(frozen=True, kw_only=True)
+class StoreArguments(CommonArguments):
+    index: IndexFolder
+    lance: str | None = None
+    """Folder of LanceDB, or s3://bucket/name."""
+
+    milvus: str | None = None
+    """Milvus Lite file, such as papers.db, or http(s)://host:port of a server; its token is read from the environment variable CITEWEAVE_MILVUS_TOKEN."""
+
+    collection: str = "papers"
+    """With --milvus: name of the collection."""
+
+    overwrite: bool = False
+    """Replace the contents even if another index filled the store."""
 
 
-def store(
-    index: _StoreIndex,
-    lance: _Lance = None,
-    milvus: _Milvus = None,
-    collection: _Collection = "papers",
-    overwrite: _Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def store(args: StoreArguments) -> None:
     """Copy the vectors of an index to LanceDB or Milvus, or update such a copy, for `citeweave search --store`."""
     from citeweave.search.index import Index
     from citeweave.search.store import open_store, provenance_for_store, sync_store
 
-    if (lance is None) == (milvus is None):
+    if (args.lance is None) == (args.milvus is None):
         raise UserError("give either --lance FOLDER or --milvus ADDRESS")
-    name = f"lance:{lance}" if milvus is None else f"milvus:{milvus}#{collection}"
-    opened, reporter = Index.open(index), reporter_of(quiet or json)
+    name = f"lance:{args.lance}" if args.milvus is None else f"milvus:{args.milvus}#{args.collection}"
+    opened, reporter = Index.open(args.index), args.reporter
     with open_store(name, provenance_for_store(opened)) as target:
-        done = sync_store(opened, target, overwrite=overwrite, reporter=reporter)
+        done = sync_store(opened, target, overwrite=args.overwrite, reporter=reporter)
         if done.added or done.updated or done.deleted:
             target.compact()
-        summary = {"index": str(index), "store": target.place, "papers": target.count(), **done.as_json()}
-    if json:
+        summary = {"index": str(args.index), "store": target.place, "papers": target.count(), **done.as_json()}
+    if args.json:
         print_json(summary)
-    elif not quiet:
+    elif not args.quiet:
         rows = [(name, summary[name]) for name in ("papers", "added", "updated", "deleted", "unchanged")]
         print(f"{summary['store']}\n{table(rows)}")

@@ -2,229 +2,140 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from citeweave.cli.options import (
-    Debug,
+    CommonArguments,
+    CorpusFolder,
     Device,
-    Json,
+    Given,
     On,
-    Output,
-    Overwrite,
-    Quiet,
-    Seed,
+    OutputArguments,
     format_share,
-    named_paths,
-    print_json,
-    reporter_of,
+    read_keys,
     table,
 )
 from citeweave.core.errors import UserError
+from citeweave.core.options import Flag, Named, Positional, parse_table
+from citeweave.intents.options import ClassifierOptions
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.intents.annotate import Classifier
     from citeweave.intents.classifier import Citance
-    from citeweave.intents.options import ClassifierOptions
 
 
-app = typer.Typer(
-    help="Train and evaluate the citation-intent classifier.", no_args_is_help=True, rich_markup_mode=None
+_MAIN_OPTIONS = (
+    *("base", "parts", "rank", "pooling", "epochs", "batch", "learning_rate", "max_tokens", "section_dropout"),
+    *("balanced", "teachers", "auxiliary_weight", "seed"),
 )
-
-_Files = Annotated[
-    list[Path], typer.Argument(help="Files of labeled citing sentences, JSON lines such as contexts.jsonl.gz.")
-]
-_Task = Annotated[str, typer.Option("--task", help="Label set: scicite (three intents) or acl_arc (six).")]
-_Split = Annotated[str, typer.Option("--split", help="Split to train on, if the records name one.")]
-_Dev = Annotated[
-    str,
-    typer.Option("--dev", help="Split or file to calibrate and evaluate on; '' holds out a tenth."),
-]
-_Base = Annotated[str, typer.Option("--base", help="Base encoder: minilm, a folder, or a Hugging Face name.")]
-_Parts = Annotated[str, typer.Option("--parts", help="Parameters to train: lora (low-rank adapters), all, or head.")]
-_Rank = Annotated[int, typer.Option("--rank", help="Rank of the low-rank adapters.")]
-_Pooling = Annotated[
-    str, typer.Option("--pooling", help="Pooling for the classifier head: mean, cls, mark, or mean+mark.")
-]
-_Epochs = Annotated[float, typer.Option("--epochs", help="Number of epochs.")]
-_Batch = Annotated[int, typer.Option("--batch", help="Sentences per step.")]
-_Rate = Annotated[float, typer.Option("--learning-rate", help="Peak learning rate; 0 = a default for --parts.")]
-_Tokens = Annotated[
-    int,
-    typer.Option(
-        "--max-tokens", help="Maximum number of tokens per sentence; longer ones are cut around the citation mark."
-    ),
-]
-_Dropped = Annotated[
-    float, typer.Option("--section-dropout", help="Fraction of training sentences whose section is hidden.")
-]
-_Balanced = Annotated[bool, typer.Option("--balanced", help="Weight rare labels more.")]
-_Teachers = Annotated[int, typer.Option("--teachers", help="Number of fully trained teachers to distill from.")]
-_Unlabeled = Annotated[
-    Path | None,
-    typer.Option(
-        "--unlabeled",
-        help="Corpus or JSON lines of citing sentences for the teachers to label.",
-        show_default=False,
-    ),
-]
-_MaxUnlabeled = Annotated[
-    int, typer.Option("--max-unlabeled", help="Maximum number of unlabeled sentences, drawn at random; 0 = all.")
-]
-_Auxiliary = Annotated[
-    list[str],
-    typer.Option(
-        "--auxiliary", help="TASK=FILE of an auxiliary task: section, worthiness or acl_arc; may be repeated."
-    ),
-]
-_AuxiliaryWeight = Annotated[float, typer.Option("--auxiliary-weight", help="Weight of an auxiliary sentence.")]
-_Precision = Annotated[str, typer.Option("--precision", help="Data type of the saved adapters: float16 or int8.")]
-_About = Annotated[str, typer.Option("--data", help="Source and license of the sentences, for the model card.")]
-_Set = Annotated[
-    list[str], typer.Option("--set", help="KEY=VALUE of any other training option, such as smoothing=0.1.")
-]
-_IntentsClassifier = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the built-in one.")]
-_Data = Annotated[list[Path], typer.Option("--data", help="File of labeled sentences, JSON lines; may be repeated.")]
-_EvaluatedPapers = Annotated[
-    str, typer.Option("--split", help="Split to evaluate on, if the records name one; '' = all.")
-]
-_AsThree = Annotated[bool, typer.Option("--as-three", help="Map ACL-ARC's six labels to SciCite's three.")]
-_Runtime = Annotated[
-    str, typer.Option("--runtime", help="Software that runs the model: auto (int8 where available), torch or int8.")
-]
+"""Training options that have a command-line option; all others are set by --set."""
 
 
-@app.command("train")
-def train(
-    files: _Files,
-    output: Output,
-    task: _Task = "scicite",
-    split: _Split = "train",
-    dev: _Dev = "dev",
-    base: _Base = "minilm",
-    parts: _Parts = "lora",
-    rank: _Rank = 16,
-    pooling: _Pooling = "mean+mark",
-    epochs: _Epochs = 4.0,
-    batch: _Batch = 32,
-    learning_rate: _Rate = 0.0,
-    max_tokens: _Tokens = 160,
-    section_dropout: _Dropped = 0.2,
-    balanced: _Balanced = False,
-    teachers: _Teachers = 0,
-    unlabeled: _Unlabeled = None,
-    max_unlabeled: _MaxUnlabeled = 50_000,
-    auxiliary: _Auxiliary = [],  # noqa: B006
-    auxiliary_weight: _AuxiliaryWeight = 0.1,
-    precision: _Precision = "float16",
-    data: _About = "",
-    set_: _Set = [],  # noqa: B006
-    seed: Seed = 0,
-    device: Device = "auto",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class IntentsTrainArguments(OutputArguments):
+    files: Annotated[tuple[Path, ...], Positional()]
+    """Files of labeled citing sentences, JSON lines such as contexts.jsonl.gz."""
+
+    task: str = "scicite"
+    """Label set: scicite (three intents) or acl_arc (six)."""
+
+    split: str = "train"
+    """Split to train on, if the records name one."""
+
+    dev: str = "dev"
+    """Split or file to calibrate and evaluate on; '' holds out a tenth."""
+
+    options: Annotated[Mapping[str, Any], Given(ClassifierOptions, only=_MAIN_OPTIONS)]
+
+    unlabeled: Path | None = None
+    """Corpus or JSON lines of citing sentences for the teachers to label."""
+
+    max_unlabeled: int = 50_000
+    """Maximum number of unlabeled sentences, drawn at random; 0 = all."""
+
+    auxiliary: Annotated[Mapping[str, Path], Named("section=contexts.jsonl.gz")] = field(default_factory=dict)
+    """TASK=FILE of an auxiliary task: section, worthiness or acl_arc; may be repeated."""
+
+    precision: str = "float16"
+    """Data type of the saved adapters: float16 or int8."""
+
+    data: str = ""
+    """Source and license of the sentences, for the model card."""
+
+    set_: tuple[str, ...] = ()
+    """KEY=VALUE of any other training option, such as smoothing=0.1; may be repeated."""
+
+    device: Device = "auto"
+
+
+def train(args: IntentsTrainArguments) -> None:
     """Train a classifier of citation intents on labeled citing sentences."""
     from citeweave.core.errors import require
     from citeweave.intents.examples import SetFiles, TrainingSets, read_sets
-    from citeweave.intents.options import ClassifierOptions
 
     require("torch", extra="minilm")
     from citeweave.intents.train import ClassifierCardNotes, train_classifier
 
-    options = ClassifierOptions(
-        base=base,
-        parts=parts,
-        rank=rank,
-        pooling=pooling,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        max_tokens=max_tokens,
-        section_dropout=section_dropout,
-        balanced=balanced,
-        teachers=teachers,
-        auxiliary_weight=auxiliary_weight,
-        seed=seed,
-    )
-    options = _with_changes(options, set_)
-    if unlabeled is not None and not options.teachers:
+    options = parse_table(ClassifierOptions, {**args.options, **read_keys(args.set_, "training")}, "--set: ")
+    if args.unlabeled is not None and not options.teachers:
         raise UserError("--unlabeled is given without teachers to label the sentences; add --teachers 5")
-    paths = named_paths(auxiliary, "--auxiliary", "section=contexts.jsonl.gz")
-    labeled, held, beside = read_sets(SetFiles(files, task, split, dev, paths))
+    labeled, held, beside = read_sets(SetFiles(args.files, args.task, args.split, args.dev, args.auxiliary))
     trained = train_classifier(
-        TrainingSets(labeled, held, beside, _unlabeled(unlabeled, max_unlabeled, seed)),
-        output,
+        TrainingSets(labeled, held, beside, _unlabeled(args.unlabeled, args.max_unlabeled, options.seed)),
+        args.output,
         options,
-        about=ClassifierCardNotes(data, _command(), precision),
-        device=device,
-        overwrite=overwrite,
-        reporter=reporter_of(quiet or json),
+        about=ClassifierCardNotes(args.data, _command(), args.precision),
+        device=args.device,
+        **args.writing,
     )
-    if json:
-        print_json({**trained.report, "output": str(output)})
-    elif not quiet:
-        print(f"{output}: intent classifier\n{_trained_text(trained.report)}")
+    args.print(
+        {**trained.report, "output": str(args.output)},
+        f"{args.output}: intent classifier\n{_trained_text(trained.report)}",
+    )
 
 
-@app.command("evaluate")
-def evaluate(
-    classifier: _IntentsClassifier,
-    data: _Data,
-    split: _EvaluatedPapers = "dev",
-    task: _Task = "scicite",
-    as_three: _AsThree = False,
-    runtime: _Runtime = "auto",
-    device: Device = "auto",
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class IntentsEvaluateArguments(CommonArguments):
+    classifier: Annotated[str, Positional()]
+    """Folder of a classifier, or default for the built-in one."""
+
+    data: tuple[Path, ...]
+    """File of labeled sentences, JSON lines; may be repeated."""
+
+    split: str = "dev"
+    """Split to evaluate on, if the records name one; '' = all."""
+
+    task: str = "scicite"
+    """Label set: scicite (three intents) or acl_arc (six)."""
+
+    as_three: bool = False
+    """Map ACL-ARC's six labels to SciCite's three."""
+
+    runtime: str = "auto"
+    """Software that runs the model: auto (int8 where available), torch or int8."""
+
+    device: Device = "auto"
+
+
+def evaluate(args: IntentsEvaluateArguments) -> None:
     """Evaluate a classifier on labeled citing sentences: macro-F1, per-label scores, calibration."""
     from citeweave.core.errors import choose
     from citeweave.intents.classifier import IntentClassifier, evaluate_classifier
     from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labeled
 
-    labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
-    opened = IntentClassifier.open(classifier, device=device, runtime=runtime)
-    examples = read_labeled(data, labels, split=split, task=task, label_map=THREE_OF_SIX if as_three else None)
-    report = evaluate_classifier(opened, examples, reporter=reporter_of(quiet or json))
-    if json:
-        print_json(report)
-    else:
-        print(_evaluation_text(report))
-
-
-def _with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOptions:
-    """Override options by name that have no flag of their own."""
-    kinds: dict[str, type] = {row.name: type(getattr(options, row.name)) for row in dataclasses.fields(options)}
-    values: dict[str, Any] = {}
-    for entry in changes:
-        name, equals, text = entry.partition("=")
-        name = name.replace("-", "_")
-        if not equals or name not in kinds:
-            raise UserError(f"--set is {entry!r}; it must be KEY=VALUE with a KEY of {', '.join(kinds)}")
-        try:
-            values[name] = _parse_bool(text) if kinds[name] is bool else kinds[name](text)
-        except ValueError:
-            raise UserError(f"--set {name} is {text!r}; it must be of type {kinds[name].__name__}") from None
-    return dataclasses.replace(options, **values)
-
-
-def _parse_bool(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError(text)
-    return known[text.lower()]
+    labels = LABEL_SETS[choose(args.task, LABEL_SETS, "--task")]
+    opened = IntentClassifier.open(args.classifier, device=args.device, runtime=args.runtime)
+    examples = read_labeled(
+        args.data, labels, split=args.split, task=args.task, label_map=THREE_OF_SIX if args.as_three else None
+    )
+    report = evaluate_classifier(opened, examples, reporter=args.reporter)
+    args.print_result(report, _evaluation_text(report))
 
 
 def _unlabeled(path: Path | None, max_sentences: int, seed: int) -> tuple[Citance, ...]:
@@ -291,57 +202,48 @@ def _evaluation_text(report: dict[str, Any]) -> str:
 
 NONE = "none"
 
-_Corpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_AnnotateClassifier = Annotated[
-    str,
-    typer.Option(
-        "--classifier",
-        help="Intent classifier: a folder, default (the built-in one), or none (only intents that the source provides).",
-    ),
-]
-_MinConfidence = Annotated[float, typer.Option("--min-confidence", help="Minimum confidence for an intent to count.")]
-_KeepGiven = Annotated[bool, typer.Option(help="Keep the intents that the source provides.")]
-_Sections = Annotated[bool, typer.Option(help="Let the classifier read section headings.")]
-_MaxContexts = Annotated[
-    int, typer.Option("--max-contexts", help="Maximum number of sentences to read per citation; 0 = all.")
-]
-_Block = Annotated[int, typer.Option("--block", help="Number of sentences to sort by length at a time.")]
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateArguments(OutputArguments):
+    corpus: CorpusFolder
+    classifier: str = "default"
+    """Intent classifier: a folder, default (the built-in one), or none (only intents that the source provides)."""
+
+    min_confidence: float = 0.5
+    """Minimum confidence for an intent to count."""
+
+    keep_given: Annotated[bool, Flag("--keep-given/--no-keep-given")] = True
+    """Keep the intents that the source provides."""
+
+    sections: Annotated[bool, Flag("--sections/--no-sections")] = True
+    """Let the classifier read section headings."""
+
+    max_contexts: int = 0
+    """Maximum number of sentences to read per citation; 0 = all."""
+
+    block: int = 2048
+    """Number of sentences to sort by length at a time."""
+
+    on: On = ""
+    device: Device = "auto"
 
 
-def annotate(
-    corpus: _Corpus,
-    output: Output,
-    classifier: _AnnotateClassifier = "default",
-    min_confidence: _MinConfidence = 0.5,
-    keep_given: _KeepGiven = True,
-    sections: _Sections = True,
-    max_contexts: _MaxContexts = 0,
-    block: _Block = 2048,
-    on: On = "",
-    device: Device = "auto",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def annotate(args: AnnotateArguments) -> None:
     """Classify the intent of every citation from its citing sentences."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.intents.annotate import AnnotateOptions, annotate_intents
     from citeweave.remote.ray_executor import open_executor
 
-    opened = Corpus.open(corpus)
-    options = AnnotateOptions(min_confidence, keep_given, sections, max_contexts, block)
-    loaded = _load_classifier(opened, classifier, device, keep_given=keep_given)
-    reporter = reporter_of(quiet or json)
-    with open_executor(on, reporter) as executor:
+    opened = Corpus.open(args.corpus)
+    options = AnnotateOptions(args.min_confidence, args.keep_given, args.sections, args.max_contexts, args.block)
+    loaded = _load_classifier(opened, args.classifier, args.device, keep_given=args.keep_given)
+    reporter = args.reporter
+    with open_executor(args.on, reporter) as executor:
         overlay = annotate_intents(
-            opened, output, loaded, options, overwrite=overwrite, reporter=reporter, executor=executor
+            opened, args.output, loaded, options, overwrite=args.overwrite, reporter=reporter, executor=executor
         )
-    metadata = {**overlay.manifest.facts, "hash": overlay.hash, "output": str(output)}
-    if json:
-        print_json(metadata)
-    elif not quiet:
-        print(overlay_text(output, metadata))
+    metadata = {**overlay.manifest.facts, "hash": overlay.hash, "output": str(args.output)}
+    args.print(metadata, overlay_text(args.output, metadata))
 
 
 def _load_classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> Classifier | None:

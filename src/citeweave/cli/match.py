@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import Debug, Device, Json, Model, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.cli.options import CommonArguments, Device, Model, Overwrite, table
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.options import Flag, Positional, Range
 from citeweave.encoders.model_names import DEFAULT_MODEL
+from citeweave.search.options import MatchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,57 +21,36 @@ if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.vectors.vectors import Vectors
 
-_Submissions = Annotated[
-    Path, typer.Argument(help="Corpus of the submissions, or a folder of their vectors.", show_default=False)
-]
-_Reviewers = Annotated[
-    Path,
-    typer.Option(
-        "--reviewers",
-        help="File of reviewers and their papers: JSON lines or CSV of person and paper ids.",
-        show_default=False,
-    ),
-]
-_Papers = Annotated[
-    Path | None,
-    typer.Option(
-        "--papers", help="Corpus or vectors of the reviewers' papers; default: SUBMISSIONS.", show_default=False
-    ),
-]
-_Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.", show_default=False)]
-_Rule = Annotated[
-    str,
-    typer.Option(
-        "--rule", help="How to combine the scores of a reviewer's papers: top3 (mean of the three best), max or mean."
-    ),
-]
-_MinPapers = Annotated[int, typer.Option("--min-papers", help="Minimum number of papers per reviewer.")]
-_Best = Annotated[int, typer.Option("--top", help="Number of best reviewers per submission; 0 = all.")]
-_Conflicts = Annotated[
-    Path | None,
-    typer.Option("--conflicts", help="CSV of submissions and persons with conflicts of interest.", show_default=False),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class MatchArguments(CommonArguments):
+    submissions: Annotated[Path, Positional()]
+    """Corpus of the submissions, or a folder of their vectors."""
+
+    reviewers: Path
+    """File of reviewers and their papers: JSON lines or CSV of person and paper ids."""
+
+    output: Annotated[Path, Flag("-o", "--output")]
+    """CSV file to write."""
+
+    papers: Path | None = None
+    """Corpus or vectors of the reviewers' papers; default: SUBMISSIONS."""
+
+    model: Model = DEFAULT_MODEL
+    options: MatchOptions
+    min_papers: Annotated[int, Range(1)] = 1
+    """Minimum number of papers per reviewer."""
+
+    conflicts: Path | None = None
+    """CSV of submissions and persons with conflicts of interest."""
+
+    device: Device = "auto"
+    overwrite: Overwrite = False
 
 
-def match(
-    submissions: _Submissions,
-    reviewers: _Reviewers,
-    output: _Output,
-    papers: _Papers = None,
-    model: Model = DEFAULT_MODEL,
-    rule: _Rule = "top3",
-    min_papers: _MinPapers = 1,
-    best: _Best = 0,
-    conflicts: _Conflicts = None,
-    device: Device = "auto",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def match(args: MatchArguments) -> None:
     """Score how well reviewers' papers match submissions, for tools that assign reviewers; authors are excluded."""
     from citeweave.search.reviewers import (
-        MatchOptions,
         People,
         match_reviewers,
         read_conflicts,
@@ -78,30 +58,27 @@ def match(
         write_scores,
     )
 
-    if output.exists() and not overwrite:
-        raise UserError(f"{output} already exists; choose another name, or replace it with --overwrite")
-    options, reporter = MatchOptions(rule, best), reporter_of(quiet or json)
-    papers_of, excluded = read_people(reviewers), read_conflicts(conflicts) if conflicts else set()
+    if args.output.exists() and not args.overwrite:
+        raise UserError(f"{args.output} already exists; choose another name, or replace it with --overwrite")
+    reporter = args.reporter
+    papers_of, excluded = read_people(args.reviewers), read_conflicts(args.conflicts) if args.conflicts else set()
     with TemporaryDirectory(prefix="citeweave-match-") as folder:
-        opening = _VectorSource(model, device, Path(folder), reporter)
-        known, papers_of = opening.people(papers or submissions, papers_of)
-        people = People.find(papers_of, known, min_papers=min_papers)
-        queries = opening.vectors(submissions, "submissions")
-        fits = match_reviewers(queries, known, people, options, conflicts=excluded, reporter=reporter)
-        lines = write_scores(output, fits)
+        opening = _VectorSource(args.model, args.device, Path(folder), reporter)
+        known, papers_of = opening.people(args.papers or args.submissions, papers_of)
+        people = People.find(papers_of, known, min_papers=args.min_papers)
+        queries = opening.vectors(args.submissions, "submissions")
+        fits = match_reviewers(queries, known, people, args.options, conflicts=excluded, reporter=reporter)
+        lines = write_scores(args.output, fits)
     summary: dict[str, Any] = {
         "submissions": len(queries),
         "people": len(people),
         "left_out": people.left_out,
         "unknown_papers": people.unknown,
         "scores": lines,
-        "rule": rule,
-        "output": str(output),
+        "rule": args.options.rule,
+        "output": str(args.output),
     }
-    if json:
-        print_json(summary)
-    elif not quiet:
-        print(_text(summary, min_papers))
+    args.print(summary, _text(summary, args.min_papers))
 
 
 def _text(summary: dict[str, Any], min_papers: int) -> str:

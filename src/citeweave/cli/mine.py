@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import (
-    Debug,
-    Device,
-    Json,
-    On,
-    Output,
-    Overwrite,
-    Quiet,
-    Seed,
-    Set,
-    Workers,
-    named_paths,
-    parse_size,
-    print_json,
-    reporter_of,
-    table,
-)
-from citeweave.core.errors import UserError, choose
+from citeweave.cli.options import CorpusFolder, Device, On, OutputArguments, RecipeOption, Set, table
+from citeweave.core.errors import UserError
+from citeweave.core.options import Named, OneOf, Positional, changed, parse_table
+from citeweave.corpus.options import PAPERS, DerivedTexts
+from citeweave.mining.options import AlignmentOptions, ExportOptions, MiningOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,153 +27,99 @@ if TYPE_CHECKING:
     from citeweave.pipeline.recipe import Recipe
 
 
-_MineCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Recipe = Annotated[
-    str,
-    typer.Option("--recipe", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
-]
-_Graph = Annotated[
-    Path | None,
-    typer.Option(
-        "--graph",
-        help="Graph folder of the corpus; if needed and not given, one is built next to the output.",
-        show_default=False,
-    ),
-]
-_Vectors = Annotated[
-    list[str], typer.Option("--vectors", help="NAME=FOLDER: vectors that the recipe calls NAME; may be repeated.")
-]
-_Tables = Annotated[
-    list[str],
-    typer.Option(
-        "--table", help="NAME=FILE: table of paper pairs and their counts that the recipe calls NAME; may be repeated."
-    ),
-]
-_Symmetric = Annotated[bool, typer.Option("--symmetric", help="With --table: treat pairs as symmetric.")]
-_Anchors = Annotated[
-    Path | None,
-    typer.Option(
-        "--anchors",
-        help="File with the ids of the papers to mine samples for (the anchors), one per line.",
-        show_default=False,
-    ),
-]
-_Pool = Annotated[
-    Path | None,
-    typer.Option(
-        "--pool",
-        help="File with the ids of papers that may be positives or negatives, one per line.",
-        show_default=False,
-    ),
-]
-_Intents = Annotated[
-    str,
-    typer.Option(
-        "--intents",
-        help="Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`.",
-    ),
-]
-_Bands = Annotated[
-    str,
-    typer.Option(
-        "--bands",
-        help="Neighbor ranks to select from: recipe (the recipe's) or auto (chosen for this corpus).",
-    ),
-]
-_Pictures = Annotated[
-    Path | None,
-    typer.Option(
-        "--pictures",
-        help="With --bands auto: folder for plots of the curves used to choose the ranks.",
-        show_default=False,
-    ),
-]
-_Memory = Annotated[
-    str, typer.Option("--memory", help="Memory limit for neighbor search and for counting related papers.")
-]
+@dataclass(frozen=True, kw_only=True)
+class MineArguments(OutputArguments):
+    corpus: CorpusFolder
+    recipe: RecipeOption
+
+    graph: Path | None = None
+    """Graph folder of the corpus; if needed and not given, one is built next to the output."""
+
+    vectors: Annotated[Mapping[str, Path], Named("text=vectors/")] = field(default_factory=dict)
+    """NAME=FOLDER: vectors that the recipe calls NAME; may be repeated."""
+
+    table: Annotated[Mapping[str, Path], Named("coviews=pairs.tsv")] = field(default_factory=dict)
+    """NAME=FILE: table of paper pairs and their counts that the recipe calls NAME; may be repeated."""
+
+    symmetric: bool = False
+    """With --table: treat pairs as symmetric."""
+
+    anchors: Path | None = None
+    """File with the ids of the papers to mine samples for (the anchors), one per line."""
+
+    pool: Path | None = None
+    """File with the ids of papers that may be positives or negatives, one per line."""
+
+    intents: str = "corpus"
+    """Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`."""
+
+    bands: Annotated[str, OneOf("recipe", "auto")] = "recipe"
+    """Neighbor ranks to select from: recipe (the recipe's) or auto (chosen for this corpus)."""
+
+    pictures: Path | None = None
+    """With --bands auto: folder for plots of the curves used to choose the ranks."""
+
+    set_: Set = ()
+    options: MiningOptions
+
+    on: On = ""
 
 
-def mine(
-    corpus: _MineCorpus,
-    recipe: _Recipe,
-    output: Output,
-    graph: _Graph = None,
-    vectors: _Vectors = [],  # noqa: B006
-    tables: _Tables = [],  # noqa: B006
-    symmetric: _Symmetric = False,
-    anchors: _Anchors = None,
-    pool: _Pool = None,
-    intents: _Intents = "corpus",
-    bands: _Bands = "recipe",
-    pictures: _Pictures = None,
-    set_: Set = [],  # noqa: B006
-    seed: Seed = 0,
-    memory: _Memory = "512MB",
-    workers: Workers = 0,
-    on: On = "",
-    device: Device = "cpu",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def mine(args: MineArguments) -> None:
     """Mine training samples: select positive and negative papers for each paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import inputs as mining_inputs
     from citeweave.mining.inputs import IntentSource, parse_rules
-    from citeweave.mining.mine import MiningOptions, mine_samples
+    from citeweave.mining.mine import mine_samples
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.remote.ray_executor import open_executor
+    from citeweave.vectors.vectors import Vectors
 
-    reporter = reporter_of(quiet or json)
-    choose(bands, ("recipe", "auto"), "--bands")
-    opened, loaded = Corpus.open(corpus), load_recipe(recipe, set_)
+    reporter = args.reporter
+    opened, loaded = Corpus.open(args.corpus), load_recipe(args.recipe, args.set_)
     _check_texts(opened, loaded)
     rules = parse_rules(loaded.table("mining"))
-    options = MiningOptions(seed, workers, parse_size(memory, "--memory"), device)
-    settings = {"seed": seed, "workers": workers, "device": device}
-    if graph is not None and not graph.exists():
-        raise UserError(f"--graph {graph} does not exist; build it with `citeweave graph`, or leave --graph out")
-    folder = graph or output.with_name(f"{output.name}-graph")
-    source = IntentSource(intents)
-    if pictures is not None and bands != "auto":
+    settings = {name: getattr(args.options, name) for name in ("seed", "workers", "device")}
+    if args.graph is not None and not args.graph.exists():
+        raise UserError(f"--graph {args.graph} does not exist; build it with `citeweave graph`, or leave --graph out")
+    folder = args.graph or args.output.with_name(f"{args.output.name}-graph")
+    source = IntentSource(args.intents)
+    if args.pictures is not None and args.bands != "auto":
         raise UserError(
             "--pictures plots how bands were chosen; give --bands auto too, or plot an audit with `citeweave audit --pictures`"
         )
     # everything that options name is opened first: a wrong name must not leave a graph behind
-    if output.exists():
-        refuse_existing(output, "samples", overwrite=True)
-    named = _named(opened, vectors, tables, symmetric=symmetric, reporter=reporter)
+    if args.output.exists():
+        refuse_existing(args.output, "samples", overwrite=True)
+    vectors = {name: Vectors.open(path) for name, path in args.vectors.items()}
+    tables = mining_inputs.read_tables(args.table, opened, symmetric=args.symmetric, reporter=reporter)
     anchor_rows, pool_rows = (
         None if path is None else mining_inputs.read_rows(path, opened, option, reporter)
-        for path, option in ((anchors, "--anchors"), (pool, "--pool"))
+        for path, option in ((args.anchors, "--anchors"), (args.pool, "--pool"))
     )
     inputs = _inputs(opened, loaded, rules, folder, settings, source, reporter)
     inputs = mining_inputs.annotate_inputs(inputs, opened, source)
     mining_inputs.check_intents(inputs, rules, opened)
     inputs = dataclasses.replace(
-        inputs, vectors={**inputs.vectors, **named.vectors}, tables=named.tables, anchors=anchor_rows, pool=pool_rows
+        inputs, vectors={**inputs.vectors, **vectors}, tables=tables, anchors=anchor_rows, pool=pool_rows
     )
     chosen: dict[str, Any] = {}
-    if bands == "auto":
-        rules, chosen = _with_bands(opened, rules, inputs, options.seed, pictures, reporter)
-    with open_executor(on, reporter) as executor:
-        samples = mine_samples(
-            opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter, executor=executor
-        )
-    if json:
-        print_json({**_mine_summary(samples), "bands": chosen, "output": str(output)})
-    elif not quiet:
-        print(_mine_text(output, samples, chosen))
+    if args.bands == "auto":
+        rules, chosen = _with_bands(opened, rules, inputs, args.options.seed, args.pictures, reporter)
+    with open_executor(args.on, reporter) as executor:
+        samples = mine_samples(opened, rules, args.output, inputs, args.options, executor=executor, **args.writing)
+    args.print(
+        {**_mine_summary(samples), "bands": chosen, "output": str(args.output)},
+        _mine_text(args.output, samples, chosen),
+    )
 
 
 def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
     """Refuse a recipe for derived texts on a corpus of papers."""
-    from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
 
     wanted, present = (
-        parse_texts_options(recipe.table("texts")).of,
+        parse_table(DerivedTexts, recipe.table("texts"), "texts").of,
         corpus.manifest.facts.get("derived", {}).get("texts", PAPERS),
     )
     if wanted not in (PAPERS, present):
@@ -226,19 +159,6 @@ def _inputs(
             reporter=reporter,
         )
     return mining_inputs.graph_inputs(folder, table, with_vectors=with_vectors, aspects=aspects)
-
-
-def _named(
-    corpus: Corpus, vectors: list[str], tables: list[str], *, symmetric: bool, reporter: Reporter
-) -> MiningInputs:
-    """Open the vectors of --vectors and the tables of --table for mining."""
-    from citeweave.mining.inputs import read_tables
-    from citeweave.mining.mine import MiningInputs
-    from citeweave.vectors.vectors import Vectors
-
-    opened = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
-    paths = named_paths(tables, "--table", "coviews=pairs.tsv")
-    return MiningInputs(vectors=opened, tables=read_tables(paths, corpus, symmetric=symmetric, reporter=reporter))
 
 
 def _with_bands(
@@ -315,54 +235,31 @@ def _mine_text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_AlignCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Samples = Annotated[
-    Path, typer.Option("--samples", help="Folder of samples mined from this corpus.", show_default=False)
-]
-_Model = Annotated[
-    str, typer.Option("--model", help="Model: minilm, a folder, or a Hugging Face name.", show_default=False)
-]
-_By = Annotated[
-    str,
-    typer.Option(
-        "--by", help="How to align: contexts (through sentences that cite both papers) or abstracts (directly)."
-    ),
-]
-_BatchTokens = Annotated[
-    int | None,
-    typer.Option("--batch-tokens", help="Tokens per batch; default: depends on the device.", show_default=False),
-]
+@dataclass(frozen=True, kw_only=True)
+class AlignArguments(OutputArguments):
+    corpus: CorpusFolder
+    samples: Path
+    """Folder of samples mined from this corpus."""
+
+    options: AlignmentOptions
+    device: Device = "auto"
+
+    batch_tokens: int | None = None
+    """Tokens per batch; default: depends on the device."""
 
 
-def align(
-    corpus: _AlignCorpus,
-    samples: _Samples,
-    model: _Model,
-    output: Output,
-    by: _By = "contexts",
-    device: Device = "auto",
-    batch_tokens: _BatchTokens = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def align(args: AlignArguments) -> None:
     """Align the sentences of paired papers in training samples; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.encoder import load_encoder
-    from citeweave.mining.align import AlignmentOptions, align_samples
+    from citeweave.mining.align import align_samples
     from citeweave.mining.samples import Samples
 
-    options = AlignmentOptions(by, model)
-    opened, mined = Corpus.open(corpus), Samples.open(samples)
+    opened, mined = Corpus.open(args.corpus), Samples.open(args.samples)
     mined.check_corpus(opened.hash, opened.folder)  # before a model is loaded
-    encoder = load_encoder(model, device=device, batch_tokens=batch_tokens)
-    reporter = reporter_of(quiet or json)
-    aligned = align_samples(opened, mined, encoder, output, options, overwrite=overwrite, reporter=reporter)
-    if json:
-        print_json({**_align_summary(aligned), "output": str(output)})
-    elif not quiet:
-        print(_align_text(output, aligned))
+    encoder = load_encoder(args.options.encoder, device=args.device, batch_tokens=args.batch_tokens)
+    aligned = align_samples(opened, mined, encoder, args.output, args.options, **args.writing)
+    args.print({**_align_summary(aligned), "output": str(args.output)}, _align_text(args.output, aligned))
 
 
 def _align_summary(samples: Samples) -> dict[str, Any]:
@@ -379,84 +276,46 @@ def _align_text(folder: Path, samples: Samples) -> str:
     return f"{folder}: samples, aligned by {summary['by']} with {summary['model']}\n{table(rows)}"
 
 
-_Inputs = Annotated[
-    list[Path],
-    typer.Argument(help="Folder of samples to export, or files to import.", show_default=False),
-]
-_ConvertCorpus = Annotated[
-    Path, typer.Option("--corpus", help="Folder of the corpus that the samples refer to.", show_default=False)
-]
-_Output = Annotated[Path, typer.Option("-o", "--output", help="Output folder.", show_default=False)]
-_To = Annotated[
-    str | None, typer.Option("--to", help="Format to export: scincl, specter, scirepeval or sentence_transformers.")
-]
-_From = Annotated[str | None, typer.Option("--from", help="Format of the files to import; detected by default.")]
-_Gzip = Annotated[bool, typer.Option("--gzip", help="scincl: compress the triples.")]
-_LeaveOut = Annotated[
-    list[str] | None, typer.Option("--leave-out", help="specter: rule whose negatives are left out; default: easy.")
-]
-_Val = Annotated[float, typer.Option("--val", help="specter: fraction of the queries for val.txt.")]
-_Test = Annotated[float, typer.Option("--test", help="specter: fraction of the queries for test.txt.")]
-_Columns = Annotated[
-    str, typer.Option("--columns", help="sentence_transformers: one negative per row (triplet), or all (group).")
-]
-_Negatives = Annotated[
-    int,
-    typer.Option("--negatives", help="sentence_transformers, group: negatives per row; 0 = as many as most rows have."),
-]
-_FileType = Annotated[str, typer.Option("--file-type", help="sentence_transformers: parquet or jsonl.")]
-_Ids = Annotated[
-    bool,
-    typer.Option(
-        "--ids", help="sentence_transformers: also write columns of ids, so that the rows can be imported again."
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class ConvertArguments(OutputArguments):
+    inputs: Annotated[tuple[Path, ...], Positional()]
+    """Folder of samples to export, or files to import."""
+
+    corpus: Path
+    """Folder of the corpus that the samples refer to."""
+
+    to: str | None = None
+    """Format to export: scincl, specter, scirepeval or sentence_transformers."""
+
+    from_: str | None = None
+    """Format of the files to import; detected by default."""
+
+    options: ExportOptions
 
 
-def convert(
-    inputs: _Inputs,
-    corpus: _ConvertCorpus,
-    output: _Output,
-    to: _To = None,
-    from_: _From = None,
-    gzip: _Gzip = False,
-    leave_out: _LeaveOut = None,
-    val: _Val = 0.0,
-    test: _Test = 0.0,
-    columns: _Columns = "triplet",
-    negatives: _Negatives = 0,
-    file_type: _FileType = "parquet",
-    ids: _Ids = False,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def convert(args: ConvertArguments) -> None:
     """Convert training samples to or from another project's format; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.formats.convert import export_samples, import_samples
-    from citeweave.mining.formats.triplet_rows import ExportOptions
     from citeweave.mining.samples import Samples
 
-    exports = len(inputs) == 1 and (inputs[0] / MANIFEST).is_file()
-    _check_direction(inputs[0], exports=exports, to=to, from_=from_)
-    left_out = ExportOptions().leave_out if leave_out is None else tuple(leave_out)
-    options = ExportOptions(gzip, left_out, val, test, columns, negatives, file_type, ids)
-    if not exports and options != ExportOptions():
-        raise UserError(f"there are export options, but {inputs[0]} is not a folder of samples; leave them out")
-    papers, reporter = Corpus.open(corpus), reporter_of(quiet or json)
+    exports = len(args.inputs) == 1 and (args.inputs[0] / MANIFEST).is_file()
+    _check_direction(args.inputs[0], exports=exports, to=args.to, from_=args.from_)
+    if not exports and changed(args.options):
+        raise UserError(f"there are export options, but {args.inputs[0]} is not a folder of samples; leave them out")
+    papers = Corpus.open(args.corpus)
     result: dict[str, Any]
-    if exports and to is not None:
-        source = Samples.open(inputs[0])
-        result = export_samples(source, papers, output, to=to, options=options, overwrite=overwrite, reporter=reporter)
+    if exports and args.to is not None:
+        source = Samples.open(args.inputs[0])
+        result = export_samples(source, papers, args.output, to=args.to, options=args.options, **args.writing)
     else:
-        samples = import_samples(inputs, papers, output, format=from_, overwrite=overwrite, reporter=reporter)
+        samples = import_samples(args.inputs, papers, args.output, format=args.from_, **args.writing)
         result = {"samples": len(samples), **samples.manifest.facts}
-    if json:
-        print_json({**result, "output": str(output)})
-    elif not quiet:
-        print(f"{_account(result)}\n{output}: {', '.join(result['files']) if exports else f'{len(samples):,} samples'}")
+    args.print(
+        {**result, "output": str(args.output)},
+        f"{_account(result)}\n{args.output}: {', '.join(result['files']) if exports else f'{len(samples):,} samples'}",
+    )
 
 
 def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str | None) -> None:

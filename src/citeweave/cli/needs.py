@@ -108,6 +108,12 @@ def _train(options: Options) -> Iterator[Need]:
         yield LORA
 
 
+def _train_intents(options: Options) -> Iterator[Need]:
+    yield from _model(options["base"] or "minilm")
+    if options["parts"] in (None, "lora"):
+        yield LORA
+
+
 def _sweep(options: Options) -> Iterator[Need]:
     yield from _train(options)
     yield PLOTS
@@ -189,11 +195,11 @@ def _evaluate(options: Options) -> Iterator[Need]:
 
 _NEEDS: dict[str, Callable[[Options], Iterator[Need]]] = {
     "annotate": _annotate,
-    "intents train": lambda options: _model(options["base"]),
+    "intents train": _train_intents,
     "intents evaluate": lambda options: iter([NETWORK]),
     "graph": _graph,
     "mine": _mine,
-    "align": lambda options: _model(options["model"]),
+    "align": lambda options: _model(options["encoder"]),
     "train": _train,
     "bundle": _train,
     "run": _train,

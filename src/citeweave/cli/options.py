@@ -1,36 +1,170 @@
-"""What all commands share: common options, old option names, printing results, and object storage addresses as folders.
+"""Command lines from dataclasses, options that commands share, and printing results.
 
-    citeweave info s3://lab/corpus              fetched into the cache, then read there
-    citeweave embed corpus -o s3://lab/vectors  written to the cache, then uploaded
-    citeweave change s3://lab/index --compact   fetched, changed, and the changes uploaded
+    @dataclass(frozen=True, kw_only=True)
+    class DeriveArguments(OutputArguments):
+        corpus: Annotated[Path, Positional()]
+        \"""Corpus folder.\"""
 
-Addresses are resolved between parsing the command line and running the command, so that no command knows about them. Paths
-of the cache in a command's output are shown as the addresses they stand for.
+        texts: DerivedTexts                        the options of a stage become options of the command
+
+    def derive(args: DeriveArguments) -> None:     `build_command(derive)` makes a command of it
+
+An option is declared once, as a field with its type, default and docstring (`core/options.py`). Own fields come first in
+`--help`, inherited ones last.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
-import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
-from urllib.parse import unquote
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import typer
-from typer.core import TyperCommand
+import click
 
+from citeweave.cli.addresses import local_paths
 from citeweave.cli.needs import check_needs
-from citeweave.core.errors import CiteweaveError, UserError
+from citeweave.core.errors import UserError
+from citeweave.core.options import (
+    INTERNAL,
+    SIZE,
+    Flag,
+    Named,
+    Option,
+    Positional,
+    convert,
+    format_size,
+    keys_of,
+    options_of,
+    unpack,
+)
 from citeweave.core.progress import Reporter
 from citeweave.encoders.model_names import DEFAULT_MODEL, NAMED
 
-if TYPE_CHECKING:
-    from citeweave.remote.push import PendingUpload
 
+class Given:
+    """Options of another class that are passed on only where they are given; the field holds those by name."""
+
+    def __init__(self, kind: type, *, only: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> None:
+        self._kind, self._names = kind, {*(only or keys_of(kind))} - {*without}
+
+    def options(self) -> Iterator[Option]:
+        """Yield the plain options of the class, with no default but one that `--help` shows."""
+        for option in (each for each in _options(self._kind) if each.name in self._names):
+            kind, rules = unpack(option.type)
+            yield replace(option, type=Annotated[kind, *rules, Shown(_default(option))], default=None)
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that the command line gives."""
+        given = [option for option in self.options() if values[option.name] not in (None, ())]
+        return {option.name: _value(option, values) for option in given}
+
+
+class Shown:
+    """A default that `--help` shows."""
+
+    def __init__(self, default: Any) -> None:
+        self.default = default
+
+
+class Help:
+    """Help of an option that many commands have, in place of a docstring."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+CorpusFolder = Annotated[Path, Positional(), Help("Corpus folder.")]
+IndexFolder = Annotated[Path, Positional(), Help("Index folder.")]
+RecipeName = Annotated[str, Positional(), Help("Built-in recipe, such as scincl, or a TOML file.")]
+Seed = Annotated[int, Help("Random seed.")]
+Memory = Annotated[int, SIZE, Help("Memory limit for each sorting step, such as 256MB or 2GB.")]
+RecipeOption = Annotated[str, Help("Built-in recipe, such as scincl, or a TOML file.")]
+Set = Annotated[tuple[str, ...], Help("Override a recipe setting, as TABLE.KEY=VALUE; may be repeated.")]
+Device = Annotated[str, Help("Device: cpu, cuda or auto.")]
+Model = Annotated[str, Help(f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name.")]
+OwnModel = Annotated[
+    str,
+    Help(
+        f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: the existing index's, otherwise {DEFAULT_MODEL}."
+    ),
+]
+Overwrite = Annotated[bool, Help("Replace an output folder made from different inputs or options.")]
+Workers = Annotated[int, Help("Number of processes; 0 = one per core.")]
+
+
+class Cluster:
+    """A Ray cluster; an invalid one is refused before any work is done."""
+
+    def check(self, value: str, where: str) -> None:
+        if value:
+            from citeweave.remote.ray_executor import parse_cluster_options
+
+            parse_cluster_options(value)
+
+
+On = Annotated[
+    str,
+    Cluster(),
+    Help(
+        "Ray cluster to run on: ray (temporary and local), ray:auto, ray:HOST:6379 or ray://HOST:10001, with options as in "
+        "ray,workers=2 (see docs/scale.md); default: this process."
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuietArguments:
+    """Arguments of every command."""
+
+    quiet: bool = False
+    """Show no progress and no notes."""
+
+    debug: bool = False
+    """Show tracebacks of errors."""
+
+    @property
+    def reporter(self) -> Reporter:
+        """Shows progress, unless the command should be quiet."""
+        return Reporter(quiet=self.quiet or getattr(self, "json", False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonArguments(QuietArguments):
+    """Arguments of commands that print a result."""
+
+    json: bool = False
+    """Print one JSON object on standard output."""
+
+    def print(self, value: Mapping[str, object], text: str) -> None:
+        """Print what a command did, as JSON or as text, unless it is to be quiet."""
+        if self.json or not self.quiet:
+            self.print_result(value, text)
+
+    def print_result(self, value: Mapping[str, object], text: str) -> None:
+        """Print the result that was asked for, as JSON or as text."""
+        print_json(value) if self.json else print(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputArguments(CommonArguments):
+    """Arguments of commands that write a folder."""
+
+    output: Annotated[Path, Flag("-o", "--output")]
+    """Output folder."""
+
+    overwrite: Overwrite = False
+
+    @property
+    def writing(self) -> dict[str, Any]:
+        """What every function that writes a folder takes: whether to replace it, and how to report progress."""
+        return {"overwrite": self.overwrite, "reporter": self.reporter}
+
+
+# Commands from functions.
 
 RENAMED = {
     "--bare": "--without-abstract",
@@ -48,46 +182,148 @@ RENAMED = {
 }
 """Old option names, which work for one more release."""
 
-_ADDRESS = re.compile(r"((?:[^=/:\s]+=)?)((?:s3|gs)://?[^/\s].*|file:/.+)", re.DOTALL)
-"""Matches an address, alone or as NAME=ADDRESS; a `Path` keeps only one of its slashes."""
 
-_PASSED_ON = {"copy": {"source", "target"}, "store": {"lance"}}
-"""Options whose addresses the command reads itself."""
-
-_ONLY = {"search": {"index", "model"}}
-"""Commands that take free text: only these parameters can be addresses."""
-
-_UPDATED = {"change": "index"}
-"""Commands that change a folder in place, and the parameter that names it."""
-
-_LOCAL_OUTPUTS = {"export": "--export", "pictures": "--pictures", "tokens": "--tokens", "cache": "--cache"}
-"""Options that name a local path to write to."""
-
-_LOCAL_OUTPUTS_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--milvus"}}
-"""Local output paths of single commands."""
-
-
-class AddressCommand(TyperCommand):
-    """A typer command that accepts object storage addresses for folders, and old names of options."""
+class Command(click.Command):
+    """A command whose help lists its arguments, and which accepts old names of options and addresses as folders."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         names = {name for parameter in self.params for name in parameter.opts}
-        return list(super().parse_args(ctx, [_current_name(arg, names) for arg in args]))
+        current = [_current_name(arg, names) for arg in args if not _is_dropped(arg, ctx)]
+        return list(super().parse_args(ctx, current))
 
     def invoke(self, ctx: Any) -> Any:
-        if not any(_ADDRESS.fullmatch(text) for value in ctx.params.values() for text in _texts(value)):
-            check_needs(_name(ctx), ctx.params)
-            return super().invoke(ctx)
         quiet = bool(ctx.params.get("quiet") or ctx.params.get("json"))
-        addresses = _Addresses(str(ctx.info_name), Reporter(quiet=quiet))
-        with ExitStack() as stack:
-            for name, value in list(ctx.params.items()):
-                ctx.params[name] = addresses.resolve(name, value, stack)
-            check_needs(_name(ctx), ctx.params)
-            with _show_addresses(addresses.known):
-                result = super().invoke(ctx)
-                addresses.upload(overwrite=bool(ctx.params.get("overwrite")))
-        return result
+        with local_paths(str(ctx.info_name), ctx.params, Reporter(quiet=quiet)):
+            check_needs(_command_name(ctx), ctx.params)
+            return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments = [parameter for parameter in self.params if isinstance(parameter, _Argument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(each.make_metavar(ctx), each.description) for each in arguments])
+        super().format_options(ctx, formatter)
+
+
+def _command_name(ctx: Any) -> str:
+    """Return the name of a command with that of its group: `intents train`."""
+    names = []
+    while ctx.parent is not None:
+        names.append(str(ctx.info_name))
+        ctx = ctx.parent
+    return " ".join(reversed(names))
+
+
+class _Argument(click.Argument):
+    """An argument with a help text, which older versions of click leave out."""
+
+    def __init__(self, *names: Any, help: str, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.description = help
+
+
+class _Option(click.Option):
+    """An option that shows a default given as text without the parentheses around it."""
+
+    def get_help_extra(self, ctx: Any) -> Any:
+        extra = super().get_help_extra(ctx)
+        if isinstance(self.show_default, str):
+            extra["default"] = self.show_default
+        return extra
+
+
+def build_command(name: str, function: Callable[[Any], None]) -> Command:
+    """Return the command of a function whose one parameter is a dataclass of arguments."""
+    kind = get_type_hints(function)["args"]
+
+    def call(**values: Any) -> None:
+        function(_read(kind, values))
+
+    options = {option.name: option for option in reversed([*_options(kind)])}  # of two of one name, the first
+    parameters = [_parameter(option) for option in reversed(options.values())]
+    return Command(name, params=parameters, callback=call, help=function.__doc__)
+
+
+def _options(kind: type) -> Iterator[Option]:
+    """Yield all options of a command: its own before inherited ones, and those of its stages in their place."""
+    found = options_of(kind)
+    for owner in kind.__mro__:
+        for name in (each for each in found if each in inspect.get_annotations(owner)):
+            option = found[name]
+            if (given := option.rule(Given)) is not None:
+                yield from given.options()
+            elif INTERNAL not in option.rules:
+                yield from [option] if option.inner is None else _options(option.inner)
+
+
+def _read(kind: type, values: Mapping[str, Any]) -> Any:
+    """Return the arguments of a command from what its parameters hold; every value is checked under its option's name."""
+    read = {}
+    for name, option in options_of(kind).items():
+        if (given := option.rule(Given)) is not None:
+            read[name] = given.read(values)
+        elif INTERNAL in option.rules:
+            continue
+        elif option.inner is not None:
+            read[name] = _read(option.inner, values)
+        else:
+            read[name] = _value(option, values)
+    return kind(**read)
+
+
+def _value(option: Option, values: Mapping[str, Any]) -> Any:
+    value, where = values[option.name], _flags(option)[-1].partition("/")[0]
+    if (named := option.rule(Named)) is not None:
+        value = named.parse(value, where)
+    return convert(value, option.type, where)
+
+
+def _flags(option: Option) -> tuple[str, ...]:
+    if (positional := option.rule(Positional)) is not None:
+        return (positional.metavar or option.name.rstrip("_").upper(),)
+    if (flag := option.rule(Flag)) is not None:
+        return flag.names
+    name = option.name.strip("_").replace("_", "-")
+    return (f"--{name}/--no-{name}" if option.default is True else f"--{name}",)
+
+
+_TYPES: dict[Any, Any] = {int: click.INT, float: click.FLOAT, Path: click.Path(path_type=Path)}
+
+
+def _parameter(option: Option) -> click.Parameter:
+    """Return the option or argument of the command line that a field declares."""
+    kind = unpack(option.type)[0]
+    is_tuple = get_origin(kind) is tuple
+    several = (is_tuple and get_args(kind)[-1] is ...) or option.rule(Named) is not None
+    plain = next((each for each in (*get_args(kind), kind) if each in _TYPES), str)
+    shared = option.rule(Help)
+    settings: dict[str, Any] = {
+        "type": click.STRING if SIZE in option.rules or option.rule(Named) else _TYPES.get(plain, click.STRING),
+        "required": option.default is MISSING,
+        "help": shared.text if shared is not None else option.help,
+    }
+    if option.default is not MISSING:
+        settings["default"] = _default(option)
+    if (positional := option.rule(Positional)) is not None:
+        settings |= {"nargs": -1 if several else 1, "metavar": positional.metavar or None}
+        return _Argument([option.name], **settings)
+    if several:
+        settings |= {"multiple": True, "default": option.default if isinstance(option.default, tuple) else None}
+    if is_tuple and not several:
+        settings["nargs"] = len(get_args(kind))
+    if kind is bool:
+        settings |= {"is_flag": True, "type": None}
+    is_pair = any("/" in name for name in _flags(option))
+    is_empty = option.default in (MISSING, None, "", (), {})
+    settings["show_default"] = not is_empty and (is_pair or kind is not bool)
+    if (shown := option.rule(Shown)) is not None and shown.default not in (None, "", (), False):
+        settings["show_default"] = str(shown.default)
+    return _Option([*_flags(option), option.name], **settings)
+
+
+def _default(option: Option) -> Any:
+    is_size = SIZE in option.rules and option.default is not None
+    return format_size(option.default) if is_size else option.default
 
 
 def _current_name(argument: str, names: set[str]) -> str:
@@ -99,222 +335,26 @@ def _current_name(argument: str, names: set[str]) -> str:
     return f"{RENAMED[option]}{equals}{value}"
 
 
-def _name(ctx: Any) -> str:
-    """Return the name of a command with that of its group: `intents train`."""
-    names = []
-    while ctx.parent is not None:
-        names.append(str(ctx.info_name))
-        ctx = ctx.parent
-    return " ".join(reversed(names))
+def _is_dropped(argument: str, ctx: Any) -> bool:
+    """Return whether an argument is an option that nothing needs any more, with a note on standard error."""
+    if (ctx.info_name, argument) != ("change", "--compact"):
+        return False
+    print("note: --compact does nothing, as an index is always in one piece; leave it out", file=sys.stderr)
+    return True
 
 
-class _Addresses:
-    """The object storage addresses on one command line."""
+def read_keys(entries: tuple[str, ...], table: str) -> dict[str, Any]:
+    """Return the values of --set for one table of a recipe; the name of the table may be left out."""
+    from citeweave.pipeline.recipe import read_overrides
 
-    def __init__(self, command: str, reporter: Reporter) -> None:
-        self._command, self._reporter = command, reporter
-        self._outgoing: list[PendingUpload] = []
-        self.known: dict[str, str] = {}
-        """Path in the cache -> address."""
-
-    def resolve(self, name: str, value: Any, stack: ExitStack) -> Any:
-        local = {**_LOCAL_OUTPUTS, **_LOCAL_OUTPUTS_OF.get(self._command, {})}
-        if name in local and any(_is_remote(text) for text in _texts(value)):
-            raise UserError(f"{local[name]} is {value}; it must be a local path; run `citeweave copy` afterwards")
-        is_raw = name in _PASSED_ON.get(self._command, ()) and any(map(_is_remote, _texts(value)))
-        if is_raw or name not in _ONLY.get(self._command, {name}):
-            return value
-        if isinstance(value, list | tuple):
-            paths = [path for text in value for path in self._paths(name, text, stack)]
-            return type(value)(paths)
-        paths = self._paths(name, value, stack)
-        if len(paths) != 1:
-            raise UserError(f"{value} matches {len(paths):,} objects; name one")
-        return paths[0]
-
-    def _paths(self, name: str, value: Any, stack: ExitStack) -> list[Any]:
-        match = _ADDRESS.fullmatch(str(value)) if isinstance(value, str | Path) else None
-        if match is None:
-            return [value]
-        label, text = match.groups()
-        if text.startswith("file:"):
-            return [_like(value, label + "/" + unquote(text.removeprefix("file:")).lstrip("/"))]
-        from citeweave.remote.object_storage import Address
-
-        address = Address.parse(text)
-        if name in ("output", _UPDATED.get(self._command)):
-            _check_alone(address)
-            return [_like(value, f"{label}{self._prepare(address, stack, must_exist=name != 'output')}")]
-        return [_like(value, f"{label}{path}") for path in self._fetch(address)]
-
-    def _fetch(self, address: Any) -> list[Path]:
-        from citeweave.remote.fetch import fetch
-
-        path = fetch(address, reporter=self._reporter)
-        self.known[str(path)] = str(address)
-        if not address.is_pattern:
-            return [path]
-        return sorted(inner for inner in path.rglob("*") if inner.is_file())
-
-    def _prepare(self, address: Any, stack: ExitStack, *, must_exist: bool) -> Path:
-        from citeweave.remote.push import PendingUpload
-
-        out = stack.enter_context(PendingUpload(address).prepare(self._reporter, must_exist=must_exist))
-        self._outgoing.append(out)
-        self.known[str(out.folder)] = str(address)
-        return out.folder
-
-    def upload(self, *, overwrite: bool) -> None:
-        for out in self._outgoing:
-            done = out.send(overwrite=overwrite)
-            self._reporter.say(f"{out.address}: {done or 'no output, nothing uploaded'}")
+    for entry in entries:
+        if "=" not in entry:
+            raise UserError(f"--set is {entry!r}; it must be KEY=VALUE, such as per_paper=1")
+    found = read_overrides([f"{table}.{entry.removeprefix(f'{table}.')}" for entry in entries])
+    return dict(found.get(table, {}))
 
 
-def _is_remote(text: str) -> bool:
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and not match[2].startswith("file:")
-
-
-def _check_alone(address: Any) -> None:
-    """Refuse to write to an address from several processes, since each would upload its own files."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError(
-            f"-o is {address}, but several processes were started; give a folder that all of them share, and "
-            "run `citeweave copy` afterwards"
-        )
-
-
-def _like(value: str | Path, text: str) -> str | Path:
-    return Path(text) if isinstance(value, Path) else text
-
-
-def _texts(value: Any) -> list[str]:
-    values = value if isinstance(value, list | tuple) else [value]
-    return [str(text) for text in values if isinstance(text, str | Path)]
-
-
-@contextmanager
-def _show_addresses(known: dict[str, str]) -> Iterator[None]:
-    """Show addresses instead of cache paths in everything a command prints and in its errors."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _AddressStream(sys.stdout, known), _AddressStream(sys.stderr, known)
-    try:
-        yield
-    except CiteweaveError as error:
-        error.args = tuple(_replace_paths(str(text), known) for text in error.args)
-        raise
-    finally:
-        sys.stdout, sys.stderr = before
-
-
-class _AddressStream:
-    """An output stream that replaces cache paths by addresses."""
-
-    def __init__(self, stream: TextIO, known: dict[str, str]) -> None:
-        self._stream, self._known = stream, known
-
-    def write(self, text: str) -> int:
-        return self._stream.write(_replace_paths(text, self._known))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def _replace_paths(text: str, known: dict[str, str]) -> str:
-    """Replace paths in the cache by their addresses.
-
-    >>> _replace_paths("/cache/v/corpus: 3 papers", {"/cache/v/corpus": "s3://lab/corpus"})
-    's3://lab/corpus: 3 papers'
-    """
-    for path, address in sorted(known.items(), key=lambda pair: -len(pair[0])):
-        text = text.replace(path, address)
-    return text
-
-
-Output = Annotated[Path, typer.Option("-o", "--output", help="Output folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no notes.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
-Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
-Overwrite = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Replace an output folder made from different inputs or options."),
-]
-Memory = Annotated[str, typer.Option("--memory", help="Memory limit for each sorting step, such as 256MB or 2GB.")]
-Recipe = Annotated[
-    str | None,
-    typer.Option("--recipe", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="Override a recipe setting, as TABLE.KEY=VALUE; may be repeated.")
-]
-Device = Annotated[str, typer.Option("--device", help="Device: cpu, cuda or auto.")]
-Model = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name.")]
-OwnModel = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: the existing index's, otherwise {DEFAULT_MODEL}.",
-        show_default=False,
-    ),
-]
-Workers = Annotated[int, typer.Option("--workers", help="Number of processes; 0 = one per core.")]
-
-
-def _check_on(text: str) -> str:
-    """Refuse an invalid --on before any work is done."""
-    if text:
-        from citeweave.remote.ray_workers import parse_cluster_options
-
-        parse_cluster_options(text)
-    return text
-
-
-On = Annotated[
-    str,
-    typer.Option(
-        "--on",
-        help="Ray cluster to run on: ray (temporary and local), ray:auto (this machine's), ray:HOST:6379 (a head node) or ray://HOST:10001 (Ray Client), with options as in ray,workers=2; default: this process.",
-        callback=_check_on,
-        show_default=False,
-    ),
-]
-
-_UNITS = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-
-
-def parse_size(text: str, option: str) -> int:
-    """Parse an option with a size in bytes, such as --memory.
-
-    >>> parse_size("256MB", "--memory"), parse_size("1.5 gb", "--memory")
-    (268435456, 1610612736)
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", text.upper())
-    if not match:
-        raise UserError(f"{option} is {text!r}; it must be a number with KB, MB or GB, such as 256MB")
-    unit = match.group(2)
-    return int(float(match.group(1)) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
-
-
-def named_paths(pairs: list[str], option: str, example: str) -> dict[str, Path]:
-    """Parse the values NAME=PATH of a repeated option.
-
-    >>> named_paths(["csfcube=data/csfcube"], "--against", "name=folder")
-    {'csfcube': PosixPath('data/csfcube')}
-    """
-    named: dict[str, Path] = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path):
-            raise UserError(f"{option} is {pair!r}; it must be NAME=PATH, such as {example}")
-        if name in named:
-            raise UserError(f"{option} names {name!r} twice; give every path its own name")
-        named[name] = Path(path)
-    return named
-
-
-def reporter_of(quiet: bool) -> Reporter:
-    return Reporter(quiet=quiet)
+# What commands print.
 
 
 def print_json(value: Mapping[str, object]) -> None:

@@ -2,203 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import (
-    Debug,
-    Device,
-    Json,
-    Output,
-    Overwrite,
-    Quiet,
-    Set,
-    named_paths,
-    parse_size,
-    print_json,
-    reporter_of,
-)
+from citeweave.cli.options import CommonArguments, On, OutputArguments, RecipeName, Set, print_json
 from citeweave.core.errors import UserError
 from citeweave.core.files import cache_folder, read_input
+from citeweave.core.options import SIZE
+from citeweave.pipeline.options import INTENTS, RunOptions
 
 if TYPE_CHECKING:
     from citeweave.pipeline.cost import Sizes
     from citeweave.pipeline.plan import RunPlan
     from citeweave.pipeline.run import RunResult
-    from citeweave.pipeline.run_folder import RunOptions
 
 
-RecipeName = Annotated[
-    str,
-    typer.Argument(metavar="RECIPE", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
-]
-CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Corpus folder.", show_default=False)]
-Init = Annotated[
-    str,
-    typer.Option(
-        "--init",
-        help="Start model instead of the recipe's: minilm, a folder, or a Hugging Face name.",
-        show_default=False,
-    ),
-]
-Aligner = Annotated[
-    str,
-    typer.Option(
-        "--aligner",
-        help="Encoder that aligns sentences, instead of the recipe's; takes the same values as --init.",
-        show_default=False,
-    ),
-]
-SuiteFolders = Annotated[
-    list[str],
-    typer.Option(
-        "--suite",
-        help="NAME=FOLDER: additional suite to evaluate on; for intents=FOLDER, the output of `citeweave annotate`, or a corpus with intents. May be repeated.",
-        show_default=False,
-    ),
-]
-TaskNames = Annotated[
-    list[str], typer.Option("--task", help="Evaluate on this task only; may be repeated.", show_default=False)
-]
-Seeds = Annotated[
-    int,
-    typer.Option("--seeds", help="Number of models to train, with consecutive seeds; 0 = the recipe's number."),
-]
-HeldOut = Annotated[
-    str,
-    typer.Option(
-        "--held-out",
-        help="Papers whose references are held out for evaluation: share:0.1 (a random tenth), year:2016 (from 2016 on), or none.",
-    ),
-]
-Queries = Annotated[
-    int, typer.Option("--queries", help="Maximum number of queries for each task built from the corpus.")
-]
-BandsHow = Annotated[
-    str,
-    typer.Option(
-        "--bands",
-        help="Neighbor ranks to select from: recipe (the recipe's), auto (chosen for the corpus), share (the recipe's, scaled to the corpus), or fit (the recipe's if there are enough papers, otherwise auto).",
-    ),
-]
-Tables = Annotated[
-    list[str],
-    typer.Option(
-        "--table",
-        help="NAME=FILE: table of paper pairs and their counts that the recipe calls NAME; may be repeated.",
-        show_default=False,
-    ),
-]
-Pool = Annotated[
-    Path | None,
-    typer.Option(
-        "--pool",
-        help="File with the ids of papers that may be positives or negatives, one per line.",
-        show_default=False,
-    ),
-]
-Intents = Annotated[
-    str,
-    typer.Option(
-        "--intents",
-        help="Citation intents: auto (those in the corpus, or predicted if it has none), corpus (only those), sections (also those inferred from section headings), or a folder from `citeweave annotate`.",
-    ),
-]
-Classifier = Annotated[
-    Path | None,
-    typer.Option(
-        "--classifier", help="Folder of an intent classifier to use instead of the built-in one.", show_default=False
-    ),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        help="Cache folder for vectors of start models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
-        show_default=False,
-    ),
-]
-_DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Only list the stages with their estimated sizes, time and memory."),
-]
+@dataclass(frozen=True, kw_only=True)
+class RecipeArguments(OutputArguments):
+    """What `run` and `sweep` have in common."""
+
+    recipe: RecipeName
+    corpus: Path
+    """Corpus folder."""
+
+    set_: Set = ()
+    on: On = ""
+    options: RunOptions
+
+    @property
+    def run_options(self) -> RunOptions:
+        """The options of a run, with the suite of intents apart from the published ones."""
+        suites = dict(self.options.suites)
+        intents = suites.pop(INTENTS, None)
+        return replace(self.options, suites=suites, intent_suite=intents, cache=cache_folder(self.options.cache))
 
 
-def run(
-    recipe: RecipeName,
-    corpus: CorpusFolder,
-    output: Output,
-    init: Init = "",
-    aligner: Aligner = "",
-    set_: Set = [],  # noqa: B006
-    suite: SuiteFolders = [],  # noqa: B006
-    task: TaskNames = [],  # noqa: B006
-    seeds: Seeds = 0,
-    held_out: HeldOut = "share:0.1",
-    queries: Queries = 1000,
-    bands: BandsHow = "fit",
-    table: Tables = [],  # noqa: B006
-    pool: Pool = None,
-    intents: Intents = "auto",
-    classifier: Classifier = None,
-    device: Device = "auto",
-    cache: Cache = None,
-    dry_run: _DryRun = False,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RunArguments(RecipeArguments):
+    dry_run: bool = False
+    """Only list the stages with their estimated sizes, time and memory."""
+
+
+def run(args: RunArguments) -> None:
     """Train and evaluate an encoder by a recipe (a settings file): build the graph, mine samples, train, and evaluate before and after training."""
     from citeweave.pipeline.recipe import load_recipe
-    from citeweave.pipeline.run_folder import RunOptions
 
-    loaded = load_recipe(recipe, set_)
-    suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
-    intent_suite = suites.pop("intents", None)
-    options = RunOptions(
-        init=init,
-        aligner=aligner,
-        suites=suites,
-        intent_suite=intent_suite,
-        tasks=tuple(task),
-        seeds=seeds,
-        held_out=held_out,
-        queries=queries,
-        bands=bands,
-        tables=named_paths(table, "--table", "coviews=pairs.tsv"),
-        pool=pool,
-        intents=intents,
-        classifier=classifier,
-        device=device,
-        cache=cache_folder(cache),
-        overwrite=overwrite,
-    )
-    if dry_run:
+    loaded, options = load_recipe(args.recipe, args.set_), args.run_options
+    if args.dry_run:
         from citeweave.pipeline.plan import plan_run
 
-        plan = plan_run(loaded, corpus, output, options)
-        print_json(_plan_json(plan)) if json else print(plan)
+        plan = plan_run(loaded, args.corpus, args.output, options)
+        args.print_result(_plan_json(plan), str(plan))
         return
     from citeweave.pipeline.run import run_recipe
+    from citeweave.remote.ray_executor import open_executor
 
-    result = run_recipe(loaded, corpus, output, options, reporter=reporter_of(quiet or json))
-    if json:
-        print_json(_json(result))
-    elif not quiet:
-        print(_text(result, options))
+    with open_executor(args.on, args.reporter) as executor:
+        result = run_recipe(loaded, args.corpus, args.output, options, reporter=args.reporter, executor=executor)
+    args.print(_json(result), _text(result, options))
 
 
-def recipes(json: Json = False, debug: Debug = False) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RecipesArguments(CommonArguments):
+    pass
+
+
+def recipes(args: RecipesArguments) -> None:
     """List the built-in recipes."""
     from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
     shipped = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
     trains = {name: bool(load_recipe(name).table("training")) for name in shipped}
-    if json:
+    if args.json:
         print_json({name: {**about, "trains": trains[name]} for name, about in shipped.items()})
         return
     width = max(map(len, shipped))
@@ -237,138 +115,80 @@ def _json(result: RunResult) -> dict[str, Any]:
 
 
 def _plan_json(plan: RunPlan) -> dict[str, Any]:
-    import dataclasses
-
     stages = [dataclasses.asdict(stage) for stage in plan.stages]
     return {"stages": stages, "seconds": plan.seconds, "memory": plan.memory, "device": plan.device}
 
 
-_Over = Annotated[
-    str,
-    typer.Option("--over", help="TABLE.KEY=VALUE,VALUE,...: the key to sweep and its values.", show_default=False),
-]
+@dataclass(frozen=True, kw_only=True)
+class SweepArguments(RecipeArguments):
+    over: str
+    """TABLE.KEY=VALUE,VALUE,...: the key to sweep and its values."""
 
 
-def sweep(
-    recipe: RecipeName,
-    over: _Over,
-    corpus: CorpusFolder,
-    output: Output,
-    init: Init = "",
-    aligner: Aligner = "",
-    set_: Set = [],  # noqa: B006
-    suite: SuiteFolders = [],  # noqa: B006
-    task: TaskNames = [],  # noqa: B006
-    seeds: Seeds = 0,
-    held_out: HeldOut = "share:0.1",
-    queries: Queries = 1000,
-    bands: BandsHow = "fit",
-    table: Tables = [],  # noqa: B006
-    pool: Pool = None,
-    device: Device = "auto",
-    cache: Cache = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def sweep(args: SweepArguments) -> None:
     """Run a recipe with several values of one setting and plot one curve per task."""
     from citeweave.pipeline.run import RECORD, as_table, parse_swept_key, sweep_recipe
-    from citeweave.pipeline.run_folder import RunOptions
+    from citeweave.remote.ray_executor import open_executor
 
-    suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
-    intent_suite = suites.pop("intents", None)
-    options = RunOptions(
-        init=init,
-        aligner=aligner,
-        suites=suites,
-        intent_suite=intent_suite,
-        tasks=tuple(task),
-        seeds=seeds,
-        held_out=held_out,
-        queries=queries,
-        bands=bands,
-        tables=named_paths(table, "--table", "coviews=pairs.tsv"),
-        pool=pool,
-        device=device,
-        cache=cache_folder(cache),
-        overwrite=overwrite,
-    )
-    reporter = reporter_of(quiet or json)
-    result = sweep_recipe(recipe, parse_swept_key(over), corpus, output, options, overrides=set_, reporter=reporter)
-    if json:
-        import json as reading
-
-        print_json(reading.loads(read_input(output / RECORD)))
-    elif not quiet:
-        print(as_table(result.over, result.values, result.start))
-        print(f"curves: {output / 'curves'}")
+    over, options = parse_swept_key(args.over), args.run_options
+    with open_executor(args.on, args.reporter) as executor:
+        result = sweep_recipe(
+            args.recipe,
+            over,
+            args.corpus,
+            args.output,
+            options,
+            overrides=args.set_,
+            reporter=args.reporter,
+            executor=executor,
+        )
+    text = f"{as_table(result.over, result.values, result.start)}\ncurves: {args.output / 'curves'}"
+    args.print(json.loads(read_input(args.output / RECORD)), text)
 
 
-_Recipe = Annotated[
-    str,
-    typer.Argument(metavar="RECIPE", help="Built-in recipe, such as scincl, or a TOML file.", show_default=False),
-]
-_Papers = Annotated[
-    str | None, typer.Option("--papers", help="Number of papers, such as 52e6, 52M or 52_000_000.", show_default=False)
-]
-_Citations = Annotated[
-    str | None, typer.Option("--citations", help="Number of citations; default: ten per paper.", show_default=False)
-]
-_Texts = Annotated[
-    str | None,
-    typer.Option("--texts", help="Number of papers with title and abstract; default: all.", show_default=False),
-]
-_Edges = Annotated[
-    bool, typer.Option("--edges", help="The citations are a table of edges (import --format edges), not JSON.")
-]
-_Corpus = Annotated[
-    Path | None,
-    typer.Option(
-        "--corpus", help="Take the sizes from this corpus instead of the four options above.", show_default=False
-    ),
-]
-_Tokens = Annotated[float | None, typer.Option("--tokens", help="Tokens per text; default: 230.", show_default=False)]
-_Machine = Annotated[
-    str, typer.Option("--machine", help="Machine: here, laptop, server, cpu:N (cores), h200, or NxGPU such as 8xh200.")
-]
-_Cores = Annotated[
-    str | None, typer.Option("--cores", help="Number of cores, if not the machine's.", show_default=False)
-]
-_Memory = Annotated[
-    str | None, typer.Option("--memory", help="Memory, if not the machine's, such as 24GB.", show_default=False)
-]
-_Gpu = Annotated[str, typer.Option("--gpu", help="GPU model: h200, h100, a100, l40s, rtx4090, l4.", show_default=False)]
-_Gpus = Annotated[str | None, typer.Option("--gpus", help="Number of GPUs; 0 = none.", show_default=False)]
-_Init = Annotated[
-    str,
-    typer.Option(
-        "--init",
-        help="Start model instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name.",
-        show_default=False,
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class EstimateArguments(CommonArguments):
+    recipe: RecipeName
+    papers: str | None = None
+    """Number of papers, such as 52e6, 52M or 52_000_000."""
+
+    citations: str | None = None
+    """Number of citations; default: ten per paper."""
+
+    texts: str | None = None
+    """Number of papers with title and abstract; default: all."""
+
+    edges: bool = False
+    """The citations are a table of edges (import --format edges), not JSON."""
+
+    corpus: Path | None = None
+    """Take the sizes from this corpus instead of the four options above."""
+
+    tokens: float | None = None
+    """Tokens per text; default: 230."""
+
+    machine: str = "here"
+    """Machine: here, laptop, server, cpu:N (cores), h200, or NxGPU such as 8xh200."""
+
+    cores: str | None = None
+    """Number of cores, if not the machine's."""
+
+    memory: Annotated[int | None, SIZE] = None
+    """Memory, if not the machine's, such as 24GB."""
+
+    gpu: str = ""
+    """GPU model: h200, h100, a100, l40s, rtx4090, l4."""
+
+    gpus: str | None = None
+    """Number of GPUs; 0 = none."""
+
+    init: str = ""
+    """Start model instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name."""
+
+    set_: Set = ()
 
 
-def estimate(
-    recipe: _Recipe,
-    papers: _Papers = None,
-    citations: _Citations = None,
-    texts: _Texts = None,
-    edges: _Edges = False,
-    corpus: _Corpus = None,
-    tokens: _Tokens = None,
-    machine: _Machine = "here",
-    cores: _Cores = None,
-    memory: _Memory = None,
-    gpu: _Gpu = "",
-    gpus: _Gpus = None,
-    init: _Init = "",
-    set_: Set = [],  # noqa: B006
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def estimate(args: EstimateArguments) -> None:
     """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing."""
     from citeweave.pipeline.cost import parse_count
     from citeweave.pipeline.cost_constants import parse_machine
@@ -376,18 +196,18 @@ def estimate(
     from citeweave.pipeline.recipe import load_recipe
 
     chosen = parse_machine(
-        machine,
-        cores=None if cores is None else parse_count(cores, "--cores"),
-        memory=None if memory is None else parse_size(memory, "--memory"),
-        gpu=gpu,
-        gpus=None if gpus is None else parse_count(gpus, "--gpus", minimum=0),
+        args.machine,
+        cores=None if args.cores is None else parse_count(args.cores, "--cores"),
+        memory=args.memory,
+        gpu=args.gpu,
+        gpus=None if args.gpus is None else parse_count(args.gpus, "--gpus", minimum=0),
     )
-    sizes = replace(_sizes(papers, citations, texts, corpus, tokens), only_edges=edges)
-    estimated = estimate_recipe(load_recipe(recipe, set_), sizes, chosen, init=init)
-    if json:
+    sizes = replace(_sizes(args.papers, args.citations, args.texts, args.corpus, args.tokens), only_edges=args.edges)
+    estimated = estimate_recipe(load_recipe(args.recipe, args.set_), sizes, chosen, init=args.init)
+    if args.json:
         print_json(estimated.as_json())
     else:
-        print(estimated.text(constants=not quiet))
+        print(estimated.text(constants=not args.quiet))
 
 
 def _sizes(

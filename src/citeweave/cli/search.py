@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import Debug, Device, Json, Quiet, print_json
+from citeweave.cli.options import CommonArguments, Device, Given, IndexFolder, print_json
 from citeweave.core.errors import UserError
+from citeweave.core.options import Positional
 from citeweave.evaluation.html import one_line
+from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 
 if TYPE_CHECKING:
     from citeweave.search.answer import SearchResult
     from citeweave.search.explain import Explanation
-    from citeweave.search.filters import Filter
     from citeweave.search.index import Index
-    from citeweave.search.query import Query, SentenceQuery
 
 
 MAX_PAIRS = 2
@@ -112,176 +111,67 @@ def _why(index: Index, hit: dict[str, Any]) -> Iterator[str]:
             yield f"     {at:>3}  {one_line(texts[at]) if at < len(texts) else ''}".rstrip()
 
 
-_Index = Annotated[Path, typer.Argument(help="Index folder.", show_default=False)]
-_Text = Annotated[
-    str,
-    typer.Argument(
-        help="Text to search for: a question, or a title and an abstract separated by a line break.", show_default=False
-    ),
-]
-_Paper = Annotated[
-    str, typer.Option("--paper", help="Find papers similar to the one with this id.", show_default=False)
-]
-_Like = Annotated[list[str], typer.Option("--like", help="Find papers like the one with this id; may be repeated.")]
-_Unlike = Annotated[
-    list[str], typer.Option("--unlike", help="With --like: avoid papers like the one with this id; may be repeated.")
-]
-_Sentences = Annotated[
-    str,
-    typer.Option(
-        "--sentences",
-        help="Search by sentences of an indexed paper's abstract, as ID:2,3 (numbered from 0).",
-        show_default=False,
-    ),
-]
-_Sentence = Annotated[
-    list[str], typer.Option("--sentence", help="Search by this sentence of your own; may be repeated.")
-]
-_Cite = Annotated[
-    str,
-    typer.Option("--cite", help="Find papers to cite in this sentence or paragraph of a draft.", show_default=False),
-]
-_Intent = Annotated[
-    str,
-    typer.Option(
-        "--intent",
-        help="With --cite: intent of the citation, such as background, method or result.",
-        show_default=False,
-    ),
-]
-_Draft = Annotated[
-    str, typer.Option("--draft", help="With --cite: title and abstract of the draft.", show_default=False)
-]
-_Share = Annotated[
-    float,
-    typer.Option(
-        "--min-share",
-        help="With --intent: only papers cited with this intent in at least this fraction (0 to 1) of their citations.",
-    ),
-]
-_Each = Annotated[
-    bool,
-    typer.Option(
-        "--each-sentence",
-        help="With --cite: find papers separately for each sentence with a citation marker such as [CIT], or for every sentence if there are none.",
-    ),
-]
-_By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        help="Ranking: hybrid (words and vectors), vectors or words; default: hybrid for text queries, otherwise vectors.",
-        show_default=False,
-    ),
-]
-_Aspect = Annotated[
-    str,
-    typer.Option(
-        "--aspect",
-        help="Search in the vector space of one aspect of the model, such as method, or of all (all).",
-        show_default=False,
-    ),
-]
-_Year = Annotated[
-    str,
-    typer.Option(
-        "--year",
-        help="Only papers published in these years, such as 2015-2020, 2015-, -2020 or 2015.",
-        show_default=False,
-    ),
-]
-_Venue = Annotated[list[str], typer.Option("--venue", help="Only papers published in this venue; may be repeated.")]
-_Field = Annotated[list[str], typer.Option("--field", help="Only papers of this field; may be repeated.")]
-_Diversity = Annotated[
-    float, typer.Option("--diversity", help="How strongly to favor diverse results, from 0 (not at all) to 1.")
-]
-_Approximate = Annotated[
-    bool, typer.Option("--approximate", help="Use approximate search, which is faster but may miss papers.")
-]
-_Store = Annotated[
-    str,
-    typer.Option(
-        "--store",
-        help="Search in an external vector store: lance:FOLDER or milvus:ADDRESS[#COLLECTION].",
-        show_default=False,
-    ),
-]
-_Outside = Annotated[
-    bool, typer.Option("--outside", help="Also return papers outside the corpus, known only from reference lists.")
-]
-_Count = Annotated[int, typer.Option("--count", help="Number of papers to return.")]
-_Offset = Annotated[int, typer.Option("--offset", help="Number of papers to skip.")]
-_Explain = Annotated[bool, typer.Option("--explain", help="Show below each result why it matches.")]
-_Export = Annotated[
-    Path | None,
-    typer.Option("--export", help="Also write the results to a .bib, .csv or .json file.", show_default=False),
-]
-_Model = Annotated[
-    str,
-    typer.Option("--model", help="Folder of the model that the index was built with, if moved.", show_default=False),
-]
+@dataclass(frozen=True, kw_only=True)
+class SearchArguments(CommonArguments):
+    index: IndexFolder
+    text: Annotated[str, Positional()] = ""
+    """Text to search for: a question, or a title and an abstract separated by a line break."""
+
+    query: Annotated[Mapping[str, Any], Given(Query, without=("text", "sentences", "cite"))]
+
+    sentences: str = ""
+    """Search by sentences of an indexed paper's abstract, as ID:2,3 (numbered from 0)."""
+
+    sentence: tuple[str, ...] = ()
+    """Search by this sentence of your own; may be repeated."""
+
+    cite: str = ""
+    """Find papers to cite in this sentence or paragraph of a draft."""
+
+    passage: Annotated[Mapping[str, Any], Given(Passage, without=("text",))]
+
+    year: str = ""
+    """Only papers published in these years, such as 2015-2020, 2015-, -2020 or 2015."""
+
+    venue: tuple[str, ...] = ()
+    """Only papers published in this venue; may be repeated."""
+
+    field: tuple[str, ...] = ()
+    """Only papers of this field; may be repeated."""
+
+    store: str = ""
+    """Search in an external vector store: lance:FOLDER or milvus:ADDRESS[#COLLECTION]."""
+
+    explain: bool = False
+    """Show below each result why it matches."""
+
+    export: Path | None = None
+    """Also write the results to a .bib, .csv or .json file."""
+
+    model: str = ""
+    """Folder of the model that the index was built with, if moved."""
+
+    device: Device = "auto"
 
 
-def search(
-    index: _Index,
-    text: _Text = "",
-    paper: _Paper = "",
-    like: _Like = [],  # noqa: B006
-    unlike: _Unlike = [],  # noqa: B006
-    sentences: _Sentences = "",
-    sentence: _Sentence = [],  # noqa: B006
-    cite: _Cite = "",
-    intent: _Intent = "",
-    draft: _Draft = "",
-    min_share: _Share = 0.0,
-    each: _Each = False,
-    by: _By = "",
-    aspect: _Aspect = "",
-    year: _Year = "",
-    venue: _Venue = [],  # noqa: B006
-    field: _Field = [],  # noqa: B006
-    diversity: _Diversity = 0.0,
-    approximate: _Approximate = False,
-    store: _Store = "",
-    outside: _Outside = False,
-    count: _Count = 10,
-    offset: _Offset = 0,
-    explain: _Explain = False,
-    export: _Export = None,
-    model: _Model = "",
-    device: Device = "auto",
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def search(args: SearchArguments) -> None:
     """Search an index by text, by paper or by sentence, or find papers to cite in a draft."""
     from citeweave.search.index import Index
-    from citeweave.search.query import Passage, Query
 
-    kinds = sum(map(bool, (text, paper, like or unlike, sentences, sentence, cite)))
-    _check(kinds=kinds, cite=cite, aspect=aspect, about_cite=bool(intent or draft or min_share or each))
-    _check_export(export)
+    _check(args)
+    _check_export(args.export)
     query = Query(
-        text=text,
-        paper=paper,
-        liked=tuple(like),
-        disliked=tuple(unlike),
-        sentences=_sentence_query(sentences, sentence),
-        cite=Passage(cite, intent, draft, min_share, each) if cite else None,
-        by=by,
-        aspect=aspect,
-        count=count,
-        offset=offset,
-        where=_where(year, venue, field),
-        diversity=diversity,
-        approximate=approximate,
-        outside=outside,
+        text=args.text,
+        sentences=_sentence_query(args.sentences, args.sentence),
+        cite=Passage(args.cite, **args.passage) if args.cite else None,
+        where=Filter(years=_parse_years(args.year), venues=args.venue, fields=args.field),
+        **args.query,
     )
-    opened = Index.open(index)
-    result = _search(opened, query, model, device, store)
-    if export is not None:
-        _export_hits(opened, result, export)
-    _print(opened, result, _result_json(opened, result, explain=explain), json=json, export=export)
+    opened = Index.open(args.index)
+    result = _search(opened, query, args.model, args.device, args.store)
+    if args.export is not None:
+        _export_hits(opened, result, args.export)
+    _print(opened, result, _result_json(opened, result, explain=args.explain), json=args.json, export=args.export)
 
 
 def _print(index: Index, result: SearchResult, output: dict[str, Any], *, json: bool, export: Path | None) -> None:
@@ -292,16 +182,18 @@ def _print(index: Index, result: SearchResult, output: dict[str, Any], *, json: 
         print(_hits_text(index, result, output))
 
 
-def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
+def _check(args: SearchArguments) -> None:
     """Refuse options of `search` that do not go together, before anything is opened."""
-    if kinds != 1:
+    liked = any(name in args.query for name in ("liked", "disliked"))
+    kinds = (args.text, args.query.get("paper"), liked, args.sentences, args.sentence, args.cite)
+    if sum(map(bool, kinds)) != 1:
         raise UserError(
             'say what to search for, and only one thing: "a text", --paper ID, --like ID, --sentences ID:2,3, '
             '--sentence "a sentence" or --cite "a sentence"'
         )
-    if cite and aspect:
+    if args.cite and args.query.get("aspect"):
         raise UserError("--aspect is for a text or a paper; with --cite the space is that of --intent")
-    if about_cite and not cite:
+    if args.passage and not args.cite:
         raise UserError("--intent, --draft, --min-share and --each-sentence go with --cite; did you mean --aspect?")
 
 
@@ -315,9 +207,7 @@ def _check_export(path: Path | None) -> None:
         raise UserError(f"--export is {str(path)!r}, which already exists; choose another name")
 
 
-def _sentence_query(sentences: str, texts: list[str]) -> SentenceQuery | None:
-    from citeweave.search.query import SentenceQuery
-
+def _sentence_query(sentences: str, texts: tuple[str, ...]) -> SentenceQuery | None:
     if texts:
         return SentenceQuery(texts=tuple(texts))
     return SentenceQuery(*_parse_sentence_numbers(sentences)) if sentences else None
@@ -333,12 +223,6 @@ def _parse_sentence_numbers(text: str) -> tuple[str, tuple[int, ...]]:
     if not match:
         raise UserError(f"--sentences is {text!r}; it must be a paper's id and numbers from 0, such as ID:2,3")
     return match[1], tuple(int(number) for number in match[2].split(","))
-
-
-def _where(year: str, venues: list[str], fields: list[str]) -> Filter:
-    from citeweave.search.filters import Filter
-
-    return Filter(years=_parse_years(year), venues=tuple(venues), fields=tuple(fields))
 
 
 def _parse_years(text: str) -> tuple[int | None, int | None]:
@@ -377,14 +261,12 @@ def _search(index: Index, query: Query, model: str, device: str, store: str) -> 
 
 def _result_json(index: Index, result: SearchResult, *, explain: bool) -> dict[str, Any]:
     """Return what `search --json` prints, with the query as the options gave it."""
-    from citeweave.search.build import count_citing_sentences
-
     query = result.query
     output = result.as_json() | {"aspect": query.aspect}
     if query.cite:
         output["query"] = {"cite": query.cite.text, "intent": query.cite.intent, "draft": query.cite.draft}
         output["aspect"] = query.cite.intent if query.cite.intent in index.aspects else ""
-        output["sentences"], _ = count_citing_sentences(index)
+        output["sentences"] = len(index.citing_sentences) if index.citing_sentences is not None else 0
     else:
         kinds = ("text", "paper", "liked", "disliked", "sentences")
         output["query"] = {kind: output["query"][kind] for kind in kinds if kind in output["query"]}

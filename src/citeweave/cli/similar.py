@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import Debug, Device, Json, Overwrite, Quiet, print_json, reporter_of
+from citeweave.cli.options import CommonArguments, Device, Overwrite
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import ArtifactError, InputError, UserError, choose
 from citeweave.core.files import resolve_output, write_atomically
+from citeweave.core.options import Flag, Positional
 from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
@@ -91,89 +91,60 @@ def _document_distance(name: str, metric: str, temperature: float | None, *, by_
     return DocumentDistance(name, usual if temperature is None else temperature, metric or "l2")
 
 
-_SimilarVectors = Annotated[Path, typer.Argument(help="Folder of vectors or of sentence vectors.", show_default=False)]
-_Paper = Annotated[str, typer.Option("--paper", help="Id of the query paper.", show_default=False)]
-_SimilarSentences = Annotated[
-    str,
-    typer.Option(
-        "--sentences",
-        help="For sentence vectors: query with these sentences only, counted from 0, such as 2,3.",
-        show_default=False,
-    ),
-]
-_SimilarTexts = Annotated[
-    Path | None,
-    typer.Option(
-        "--corpus", help="Corpus, or abstracts as JSON lines, to show titles and sentences.", show_default=False
-    ),
-]
-_K = Annotated[int, typer.Option("-k", help="Number of papers to return.")]
-_SimilarDistance = Annotated[
-    str,
-    typer.Option(
-        "--distance", help="For sentence vectors: document distance single, mean_best, top2, attention or transport."
-    ),
-]
-_SimilarMetric = Annotated[
-    str,
-    typer.Option(
-        "--metric",
-        help="Metric between vectors (cosine, l2 or dot; default cosine) or between sentences (l2 or cosine; default l2).",
-        show_default=False,
-    ),
-]
-_SimilarTemperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        help="Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without.",
-        show_default=False,
-    ),
-]
-_First = Annotated[
-    int,
-    typer.Option(
-        "--rescore",
-        help="Number of papers to rescore with top2, attention or transport; 0 = as many as an exact result needs.",
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class SimilarArguments(CommonArguments):
+    vectors: Annotated[Path, Positional()]
+    """Folder of vectors or of sentence vectors."""
+
+    paper: str
+    """Id of the query paper."""
+
+    sentences: str = ""
+    """For sentence vectors: query with these sentences only, counted from 0, such as 2,3."""
+
+    corpus: Path | None = None
+    """Corpus, or abstracts as JSON lines, to show titles and sentences."""
+
+    k: Annotated[int, Flag("-k")] = 10
+    """Number of papers to return."""
+
+    distance: str = "transport"
+    """For sentence vectors: document distance single, mean_best, top2, attention or transport."""
+
+    metric: str = ""
+    """Metric between vectors (cosine, l2 or dot; default cosine) or between sentences (l2 or cosine; default l2)."""
+
+    temperature: float | None = None
+    """Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without."""
+
+    first: Annotated[int, Flag("--rescore")] = 200
+    """Number of papers to rescore with top2, attention or transport; 0 = as many as an exact result needs."""
+
+    device: Device = "auto"
 
 
-def similar(
-    vectors: _SimilarVectors,
-    paper: _Paper,
-    sentences: _SimilarSentences = "",
-    corpus: _SimilarTexts = None,
-    k: _K = 10,
-    distance: _SimilarDistance = "transport",
-    metric: _SimilarMetric = "",
-    temperature: _SimilarTemperature = None,
-    first: _First = 200,
-    device: Device = "auto",
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def similar(args: SimilarArguments) -> None:
     """List a paper's nearest neighbors in a folder of vectors, by the whole paper or selected sentences."""
-    kind = kind_of(vectors)
+    kind = kind_of(args.vectors)
     if kind not in ("vectors", "sentence_vectors"):
-        raise ArtifactError(f"{vectors} holds no vectors; give an output folder of `citeweave embed`")
-    texts, reporter = PaperSentences.open(corpus), reporter_of(quiet or json)
+        raise ArtifactError(f"{args.vectors} holds no vectors; give an output folder of `citeweave embed`")
+    texts, reporter = PaperSentences.open(args.corpus), args.reporter
     if kind == "vectors":
-        if sentences:
-            raise UserError(f"--sentences is {sentences!r}, but {vectors} has one vector a paper; leave it out")
-        result = _by_vectors(vectors, paper, k, metric or "cosine", device, reporter)
+        if args.sentences:
+            raise UserError(
+                f"--sentences is {args.sentences!r}, but {args.vectors} has one vector a paper; leave it out"
+            )
+        result = _by_vectors(args.vectors, args.paper, args.k, args.metric or "cosine", args.device, reporter)
     else:
-        numbers = _parse_sentences(sentences)
-        chosen = _document_distance(distance, metric, temperature, by_sentences=numbers is not None)
-        result = _by_sentences(vectors, paper, numbers, k, chosen, first or None, device, reporter)
-    texts.find([paper, *(hit["id"] for hit in result["hits"])])
+        numbers = _parse_sentences(args.sentences)
+        chosen = _document_distance(args.distance, args.metric, args.temperature, by_sentences=numbers is not None)
+        result = _by_sentences(
+            args.vectors, args.paper, numbers, args.k, chosen, args.first or None, args.device, reporter
+        )
+    texts.find([args.paper, *(hit["id"] for hit in result["hits"])])
     for each in (result, *result["hits"]):
         each["title"] = texts.title(each["id"])
-    if json:
-        print_json(result)
-    else:
-        print(_similar_text(result, texts))
+    args.print_result(result, _similar_text(result, texts))
 
 
 def _by_vectors(folder: Path, paper: str, k: int, metric: str, device: str, reporter: Reporter) -> dict[str, Any]:
@@ -258,78 +229,68 @@ def _similar_text(result: dict[str, Any], texts: PaperSentences) -> str:
     return "\n".join(lines)
 
 
-_ExplainTexts = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CORPUS_OR_TEXTS",
-        help="Corpus, or abstracts as JSON lines: paper_id, title, abstract.",
-        show_default=False,
-    ),
-]
-_ExplainVectors = Annotated[Path, typer.Option("--vectors", help="Folder of sentence vectors.", show_default=False)]
-_Papers = Annotated[tuple[str, str], typer.Option("--papers", help="Ids of the two papers, A B.", show_default=False)]
-_Page = Annotated[
-    Path | None, typer.Option("-o", "--output", help="HTML page to write, such as page.html.", show_default=False)
-]
-_ExplainSentences = Annotated[
-    str,
-    typer.Option("--sentences", help="Use these sentences of A only, counted from 0, such as 2,3.", show_default=False),
-]
-_ExplainDistance = Annotated[
-    str, typer.Option("--distance", help="Document distance: single, mean_best, top2, attention or transport.")
-]
-_ExplainMetric = Annotated[str, typer.Option("--metric", help="Metric between sentences: l2 or cosine.")]
-_ExplainTemperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        help="Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without.",
-        show_default=False,
-    ),
-]
-
 MAX_PAIRS = 10
 """Pairs of sentences that are printed."""
 
 
-def explain(
-    texts: _ExplainTexts,
-    vectors: _ExplainVectors,
-    papers: _Papers,
-    output: _Page = None,
-    sentences: _ExplainSentences = "",
-    distance: _ExplainDistance = "transport",
-    metric: _ExplainMetric = "l2",
-    temperature: _ExplainTemperature = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ExplainArguments(CommonArguments):
+    texts: Annotated[Path, Positional("CORPUS_OR_TEXTS")]
+    """Corpus, or abstracts as JSON lines: paper_id, title, abstract."""
+
+    vectors: Path
+    """Folder of sentence vectors."""
+
+    papers: tuple[str, str]
+    """Ids of the two papers, A B."""
+
+    output: Annotated[Path | None, Flag("-o", "--output")] = None
+    """HTML page to write, such as page.html."""
+
+    sentences: str = ""
+    """Use these sentences of A only, counted from 0, such as 2,3."""
+
+    distance: str = "transport"
+    """Document distance: single, mean_best, top2, attention or transport."""
+
+    metric: str = "l2"
+    """Metric between sentences: l2 or cosine."""
+
+    temperature: float | None = None
+    """Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without."""
+
+    overwrite: Overwrite = False
+
+
+def explain(args: ExplainArguments) -> None:
     """Show which sentences of two papers match, and how strongly, as a table and an HTML page."""
     from citeweave.vectors.explain import explain_pair
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
-    if kind_of(vectors) != "sentence_vectors":
-        raise ArtifactError(f"{vectors} holds no sentence vectors; make them with `citeweave embed --sentences`")
-    if output is not None and output.exists() and not overwrite:
-        raise UserError(f"{output} already exists; choose another name, or replace it with --overwrite")
-    known, opened, numbers = PaperSentences.open(texts), SentenceVectors.open(vectors), _parse_sentences(sentences)
-    chosen = _document_distance(distance, metric, temperature, by_sentences=numbers is not None)
-    explanation = explain_pair(opened, *papers, chosen, query_sentences=numbers)
-    known.find(papers)
-    if output is not None:
+    if kind_of(args.vectors) != "sentence_vectors":
+        raise ArtifactError(f"{args.vectors} holds no sentence vectors; make them with `citeweave embed --sentences`")
+    if args.output is not None and args.output.exists() and not args.overwrite:
+        raise UserError(f"{args.output} already exists; choose another name, or replace it with --overwrite")
+    known, opened, numbers = (
+        PaperSentences.open(args.texts),
+        SentenceVectors.open(args.vectors),
+        _parse_sentences(args.sentences),
+    )
+    chosen = _document_distance(args.distance, args.metric, args.temperature, by_sentences=numbers is not None)
+    explanation = explain_pair(opened, *args.papers, chosen, query_sentences=numbers)
+    known.find(args.papers)
+    if args.output is not None:
         from citeweave.evaluation.match_page import PairTexts, explanation_as_page
 
-        titles = [known.title(paper) or paper for paper in papers]
-        texts_shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
+        titles = [known.title(paper) or paper for paper in args.papers]
+        texts_shown = PairTexts(titles[0], titles[1], known.sentences(args.papers[0]), known.sentences(args.papers[1]))
         page = explanation_as_page(explanation, texts_shown, chosen, model=opened.provenance.label)
-        write_atomically(resolve_output(output), page.encode())
-    if json:
-        names = {"papers": list(papers), "titles": [known.title(paper) for paper in papers], "name": chosen.name}
-        print_json({**names, **explanation.as_json(), "output": str(output) if output else None})
-    elif not quiet:
-        print(_explain_text(papers, explanation, known, chosen.name, output))
+        write_atomically(resolve_output(args.output), page.encode())
+    names = {"papers": list(args.papers), "titles": [known.title(paper) for paper in args.papers], "name": chosen.name}
+    args.print(
+        {**names, **explanation.as_json(), "output": str(args.output) if args.output else None},
+        _explain_text(args.papers, explanation, known, chosen.name, args.output),
+    )
 
 
 def _explain_text(

@@ -8,30 +8,32 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from citeweave.cli.options import Debug, Json, Overwrite, Quiet, named_paths, print_json, reporter_of
+from citeweave.cli.options import CommonArguments, Overwrite, print_json
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import UserError
 from citeweave.core.executor import total_memory
+from citeweave.core.options import Flag, Named, Positional
 
 if TYPE_CHECKING:
-    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.leakage import LeakageReport
     from citeweave.mining.samples import Samples
 
 
-def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DoctorArguments(CommonArguments):
+    pass
+
+
+def doctor(args: DoctorArguments) -> None:
     """Show installed versions, optional packages and devices; downloads nothing."""
     report = _examine()
-    if json:
-        print_json(report)
-    elif not quiet:
-        print(_doctor_text(report))
+    args.print(report, _doctor_text(report))
 
 
 def _examine() -> dict[str, Any]:
@@ -100,63 +102,55 @@ def _doctor_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_Source = Annotated[
-    str,
-    typer.Argument(help="Source: a folder, a file, or an address such as s3://bucket/corpus.", show_default=False),
-]
-_Target = Annotated[str, typer.Argument(help="Target: an address or a local path.", show_default=False)]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing target once the copy is complete.")]
-_Clear = Annotated[bool, typer.Option("--clear", help="Remove everything that is not in use.")]
+@dataclass(frozen=True, kw_only=True)
+class CopyArguments(CommonArguments):
+    source: Annotated[str, Positional()]
+    """Source: a folder, a file, or an address such as s3://bucket/corpus."""
+
+    target: Annotated[str, Positional()]
+    """Target: an address or a local path."""
+
+    overwrite: bool = False
+    """Replace an existing target once the copy is complete."""
 
 
-def copy(
-    source: _Source,
-    target: _Target,
-    overwrite: _Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def copy(args: CopyArguments) -> None:
     """Copy an artifact to or from object storage; only missing files are transferred, and an interrupted copy resumes."""
     from citeweave.remote.push import copy as copy_artifact
 
-    done = copy_artifact(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
-    if json:
-        print_json({"target": done.target, "files": done.files, "bytes": done.bytes, "sent": done.sent})
-    elif not quiet:
-        print(f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} transferred")
+    done = copy_artifact(args.source, args.target, overwrite=args.overwrite, reporter=args.reporter)
+    args.print(
+        {"target": done.target, "files": done.files, "bytes": done.bytes, "sent": done.sent},
+        f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} transferred",
+    )
 
 
-def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CacheArguments(CommonArguments):
+    clear: bool = False
+    """Remove everything that is not in use."""
+
+
+def cache(args: CacheArguments) -> None:
     """Show or clear the cache of artifacts fetched from object storage."""
     from citeweave.core.files import cache_folder
     from citeweave.remote.fetch import clear_cache_entry, list_cache
 
     entries = list_cache()
-    removed = [entry for entry in entries if clear and clear_cache_entry(entry)]
-    if json:
+    removed = [entry for entry in entries if args.clear and clear_cache_entry(entry)]
+    if args.json:
         rows = [{**entry._asdict(), "folder": str(entry.folder), "removed": entry in removed} for entry in entries]
         print_json({"cache": str(cache_folder() / "cloud"), "kept": rows})
-    elif not quiet:
+    elif not args.quiet:
         for entry in entries:
             day = time.strftime("%Y-%m-%d", time.gmtime(entry.used))
-            state = "removed" if entry in removed else "in use, kept" if clear else f"used {day}"
+            state = "removed" if entry in removed else "in use, kept" if args.clear else f"used {day}"
             print(f"{entry.address}: {entry.bytes:,} bytes, {entry.versions} versions, {state}")
         left = sum(entry.bytes for entry in entries if entry not in removed)
         print(f"{cache_folder() / 'cloud'}: {left:,} bytes")
 
 
-def _audit_samples_folder(
-    folder: Path,
-    *,
-    corpus: Path | None,
-    graph: Path | None,
-    against: list[str],
-    near_duplicates: bool,
-    show: int,
-    pictures: Path | None,
-    reporter: Reporter,
-) -> Any:
+def _audit_samples_folder(args: AuditArguments) -> Any:
     """Run `citeweave audit` on a folder of samples, with the corpus and graph that they were mined from by default."""
     from citeweave.corpus.leakage import load_paper_table
     from citeweave.graph.citations import CitationGraph, graph_from_edges
@@ -165,37 +159,27 @@ def _audit_samples_folder(
     from citeweave.mining.samples import Samples
     from citeweave.vectors.vectors import Vectors
 
-    samples = Samples.open(folder)
-    opened = _corpus_of(samples, corpus)
-    place = graph or folder.with_name(f"{folder.name}-graph")
-    built = CitationGraph.open(place) if graph is not None or kind_of(place) == "graph" else None
+    samples = Samples.open(args.folder)
+    opened = _corpus_of(samples, args.corpus)
+    place = args.graph or args.folder.with_name(f"{args.folder.name}-graph")
+    built = CitationGraph.open(place) if args.graph is not None or kind_of(place) == "graph" else None
     vectors = {"graph": Vectors.open(place / "vectors")} if built and (place / "vectors").is_dir() else {}
     if built is None:
         built = graph_from_edges(opened.citing, opened.cited, len(opened), intents=opened.intents)
-    benchmarks = {
-        name: load_paper_table(path) for name, path in named_paths(against, "--against", "csfcube=data/csfcube").items()
-    }
     report = audit_samples(
         samples,
         opened,
         graph=built,
         vectors=vectors,
-        benchmarks=benchmarks,
-        near_duplicates=near_duplicates,
-        options=AuditOptions(examples=show),
-        reporter=reporter,
+        benchmarks={name: load_paper_table(path) for name, path in args.against.items()},
+        near_duplicates=args.near_duplicates,
+        options=AuditOptions(examples=args.show),
+        reporter=args.reporter,
     )
-    if pictures is not None:
-        for path in draw(report, pictures):
-            reporter.say(f"drawn: {path}")
+    if args.pictures is not None:
+        for path in draw(report, args.pictures):
+            args.reporter.say(f"drawn: {path}")
     return report
-
-
-def _print_report(report: Any, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        print_json(report.as_json())
-    elif not quiet:
-        print(report)
 
 
 def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
@@ -207,85 +191,62 @@ def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
     return Corpus.open(place)
 
 
-_Folder = Annotated[Path, typer.Argument(help="Folder of a corpus or of samples.", show_default=False)]
-_Against = Annotated[
-    list[str],
-    typer.Option("--against", help="NAME=PATH of a benchmark's papers; may be repeated.", show_default=False),
-]
-_SameIds = Annotated[
-    bool, typer.Option("--same-ids", help="Ids without a prefix mean the same paper in both collections.")
-]
-_NearDuplicates = Annotated[
-    bool, typer.Option("--near-duplicates/--exact", help="Compare texts too, or only ids and titles.")
-]
-_Show = Annotated[int, typer.Option("--show", help="Number of matches or collisions to list.")]
-_Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Output folder for a corpus without the matched papers.", show_default=False),
-]
-_Corpus = Annotated[
-    Path | None,
-    typer.Option("--corpus", help="For samples: their corpus, if it has moved.", show_default=False),
-]
-_Graph = Annotated[
-    Path | None,
-    typer.Option("--graph", help="For samples: folder of a graph, to measure distances.", show_default=False),
-]
-_Pictures = Annotated[
-    Path | None, typer.Option("--pictures", help="For samples: folder for plots.", show_default=False)
-]
+@dataclass(frozen=True, kw_only=True)
+class AuditArguments(CommonArguments):
+    folder: Annotated[Path, Positional()]
+    """Folder of a corpus or of samples."""
+
+    against: Annotated[Mapping[str, Path], Named("csfcube=data/csfcube")] = field(default_factory=dict)
+    """NAME=PATH of a benchmark's papers; may be repeated."""
+
+    same_ids: bool = False
+    """Ids without a prefix mean the same paper in both collections."""
+
+    near_duplicates: Annotated[bool, Flag("--near-duplicates/--exact")] = True
+    """Compare texts too, or only ids and titles."""
+
+    show: int = 0
+    """Number of matches or collisions to list."""
+
+    output: Annotated[Path | None, Flag("-o", "--output")] = None
+    """Output folder for a corpus without the matched papers."""
+
+    corpus: Path | None = None
+    """For samples: their corpus, if it has moved."""
+
+    graph: Path | None = None
+    """For samples: folder of a graph, to measure distances."""
+
+    pictures: Path | None = None
+    """For samples: folder for plots."""
+
+    overwrite: Overwrite = False
 
 
-def audit(
-    folder: _Folder,
-    against: _Against = [],  # noqa: B006
-    same_ids: _SameIds = False,
-    near_duplicates: _NearDuplicates = True,
-    show: _Show = 0,
-    output: _Output = None,
-    corpus: _Corpus = None,
-    graph: _Graph = None,
-    pictures: _Pictures = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def audit(args: AuditArguments) -> None:
     """Audit a corpus for benchmark papers, or training samples for contradictions and false negatives.
 
     In a corpus: the papers of benchmarks, by id, DOI, title and near-duplicate text; exclude them with -o. In samples:
     collisions (pairs both positive and negative), negatives that are related or copies, repeats, coverage, leaks.
     """
-    if kind_of(folder) == "samples":
-        report = _audit_samples_folder(
-            folder,
-            corpus=corpus,
-            graph=graph,
-            against=against,
-            near_duplicates=near_duplicates,
-            show=show,
-            pictures=pictures,
-            reporter=reporter_of(quiet or json),
-        )
-        _print_report(report, as_json=json, quiet=quiet)
+    if kind_of(args.folder) == "samples":
+        report = _audit_samples_folder(args)
+        args.print(report.as_json(), str(report))
         return
     from citeweave.corpus.corpus import Corpus
 
-    for option, value in (("--corpus", corpus), ("--graph", graph), ("--pictures", pictures)):
+    for option, value in (("--corpus", args.corpus), ("--graph", args.graph), ("--pictures", args.pictures)):
         if value is not None:
-            raise UserError(f"{option} is for auditing samples, but {folder} holds none; leave it out")
-    if kind_of(folder) != "corpus":
-        Corpus.open(folder)  # raises an error that says what is wrong
-    if not against:
+            raise UserError(f"{option} is for auditing samples, but {args.folder} holds none; leave it out")
+    if kind_of(args.folder) != "corpus":
+        Corpus.open(args.folder)  # raises an error that says what is wrong
+    if not args.against:
         raise UserError("auditing a corpus needs --against NAME=PATH, such as --against csfcube=data/csfcube")
-    audited = _audit_corpus(folder, against, same_ids=same_ids, near_duplicates=near_duplicates, show=show)
-    if output is not None:
-        audited.result["excluded"] = _exclude(audited.corpus, audited.report, output, overwrite=overwrite)
-        reporter_of(quiet or json).say(f"{output}: the corpus without {audited.result['excluded']:,} papers")
-    if json:
-        print_json(audited.result)
-    elif not quiet:
-        print(_audit_text(audited.report, audited.result))
+    audited = _audit_corpus(args)
+    if args.output is not None:
+        audited.result["excluded"] = _exclude(audited.corpus, audited.report, args.output, overwrite=args.overwrite)
+        args.reporter.say(f"{args.output}: the corpus without {audited.result['excluded']:,} papers")
+    args.print(audited.result, _audit_text(audited.report, audited.result))
 
 
 class _CorpusAudit(NamedTuple):
@@ -296,20 +257,19 @@ class _CorpusAudit(NamedTuple):
     result: dict[str, Any]
 
 
-def _audit_corpus(
-    folder: Path, against: list[str], *, same_ids: bool, near_duplicates: bool, show: int
-) -> _CorpusAudit:
+def _audit_corpus(args: AuditArguments) -> _CorpusAudit:
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, audit_leakage, load_paper_table
 
-    opened = Corpus.open(folder)
-    named = named_paths(against, "--against", "csfcube=data/csfcube")
-    benchmarks = {name: load_paper_table(path) for name, path in named.items()}
-    options = LeakageOptions(same_id_space=same_ids, near_duplicates=near_duplicates)
+    opened = Corpus.open(args.folder)
+    benchmarks = {name: load_paper_table(path) for name, path in args.against.items()}
+    options = LeakageOptions(same_id_space=args.same_ids, near_duplicates=args.near_duplicates)
     report = audit_leakage(CorpusPapers(opened), benchmarks, options)
     result: dict[str, Any] = report.as_json()
-    if show:
-        result["matches"] = {name: _matches(opened, papers, report, name, show) for name, papers in benchmarks.items()}
+    if args.show:
+        result["matches"] = {
+            name: _matches(opened, papers, report, name, args.show) for name, papers in benchmarks.items()
+        }
     return _CorpusAudit(opened, report, result)
 
 

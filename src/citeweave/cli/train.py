@@ -4,256 +4,161 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import (
-    Debug,
-    Device,
-    Json,
-    Output,
-    Overwrite,
-    Quiet,
-    Recipe,
-    Set,
-    print_json,
-    reporter_of,
-    table,
-)
-from citeweave.core.errors import UserError, choose
+from citeweave.cli.options import CorpusFolder, Device, OutputArguments, RecipeOption, Set, table
+from citeweave.core.errors import UserError
+from citeweave.core.options import OneOf, Positional
 
 if TYPE_CHECKING:
-    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
     from citeweave.training.load_data import DataSources
     from citeweave.training.options import TrainingPlan
     from citeweave.training.train import EncoderRun
 
 
-_Corpus = Annotated[Path | None, typer.Argument(help="Corpus folder; omit it with --bundle.", show_default=False)]
-_BundledCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Samples = Annotated[
-    Path | None,
-    typer.Option(
-        "--samples", help="Folder of samples mined from the corpus; required without --bundle.", show_default=False
-    ),
-]
-_BundledSamples = Annotated[
-    Path | None, typer.Option("--samples", help="Folder of samples mined from the corpus.", show_default=False)
-]
-_Init = Annotated[
-    str | None,
-    typer.Option(
-        "--init",
-        help="Start model: minilm, a folder, or a Hugging Face name; default: the recipe's.",
-        show_default=False,
-    ),
-]
-_Graph = Annotated[
-    Path | None,
-    typer.Option(
-        "--graph",
-        help="Graph folder of the corpus; it keeps related papers from being in-batch negatives.",
-        show_default=False,
-    ),
-]
-_Teacher = Annotated[
-    Path | None,
-    typer.Option(
-        "--teacher",
-        help="Teacher vectors for the distillation (student-teacher) loss, such as graph/vectors.",
-        show_default=False,
-    ),
-]
-_HeldOut = Annotated[
-    str,
-    typer.Option(
-        "--held-out",
-        help="Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from 2016 on). Samples must be mined without those citations.",
-        show_default=False,
-    ),
-]
-_Bundle = Annotated[
-    Path | None,
-    typer.Option(
-        "--bundle", help="Train from the output of `citeweave bundle` instead of a corpus.", show_default=False
-    ),
-]
-_Seeds = Annotated[
-    int,
-    typer.Option(
-        "--seeds",
-        help="Number of models to train, each with its own seed, in folders seed-0, seed-1, ...; 0 = the recipe's number.",
-    ),
-]
-_Weights = Annotated[
-    str, typer.Option("--weights", help="Data type of the start model's weights in the bundle: float16 or float32.")
-]
+@dataclass(frozen=True, kw_only=True)
+class TrainingDataArguments(OutputArguments):
+    """What `train` and `bundle` have in common."""
+
+    recipe: RecipeOption = ""
+    init: str = ""
+    """Start model: minilm, a folder, or a Hugging Face name; default: the recipe's."""
+
+    graph: Path | None = None
+    """Graph folder of the corpus; it keeps related papers from being in-batch negatives."""
+
+    teacher: Path | None = None
+    """Teacher vectors for the distillation (student-teacher) loss, such as graph/vectors."""
+
+    held_out: str = ""
+    """Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from 2016 on). Samples must be mined without those citations."""
+
+    set_: Set = ()
+
+    def plan(self) -> TrainingPlan:
+        """Return the encoder and training options of the recipe, or the defaults."""
+        from citeweave.pipeline.recipe import load_recipe, read_overrides
+        from citeweave.pipeline.training_stages import with_start_model
+        from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
+
+        tables = read_overrides(self.set_)
+        if self.recipe:
+            tables = with_start_model(load_recipe(self.recipe, self.set_), self.init, chains=False).tables
+        elif self.init:
+            tables["encoder"] = {**tables.get("encoder", {}), "init": self.init}
+        about = CardNotes(self.recipe, {name: tables[name] for name in ("graph", "mining") if name in tables})
+        encoder, training = encoder_options(tables.get("encoder", {})), training_options(tables.get("training", {}))
+        return TrainingPlan(encoder, training, about)
+
+    def sources(self, corpus: Corpus) -> DataSources:
+        """Open what training reads beside the corpus and its samples."""
+        from citeweave.evaluation.options import CorpusSuiteOptions
+        from citeweave.evaluation.suites.from_corpus import make_suite
+        from citeweave.graph.citations import CitationGraph
+        from citeweave.training.load_data import DataSources
+        from citeweave.vectors.vectors import Vectors
+
+        held_out = CorpusSuiteOptions(held_out=self.held_out) if self.held_out else None
+        return DataSources(
+            None if self.graph is None else CitationGraph.open(self.graph),
+            None if self.teacher is None else Vectors.open(self.teacher),
+            None if held_out is None else make_suite(corpus, held_out, reporter=self.reporter),
+        )
 
 
-def train(
-    output: Output,
-    corpus: _Corpus = None,
-    samples: _Samples = None,
-    recipe: Recipe = None,
-    init: _Init = None,
-    graph: _Graph = None,
-    teacher: _Teacher = None,
-    held_out: _HeldOut = "",
-    bundle: _Bundle = None,
-    seeds: _Seeds = 0,
-    set_: Set = [],  # noqa: B006
-    device: Device = "auto",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TrainArguments(TrainingDataArguments):
+    corpus: Annotated[Path | None, Positional()] = None
+    """Corpus folder; omit it with --bundle."""
+
+    samples: Path | None = None
+    """Folder of samples mined from the corpus; required without --bundle."""
+
+    bundle: Path | None = None
+    """Train from the output of `citeweave bundle` instead of a corpus."""
+
+    seeds: int = 0
+    """Number of models to train, each with its own seed, in folders seed-0, seed-1, ...; 0 = the recipe's number."""
+
+    device: Device = "auto"
+
+
+def train(args: TrainArguments) -> None:
     """Train an encoder on mined samples, starting from an existing model; an interrupted run resumes."""
-    if os.environ.get("RANK", "0") != "0":  # torchrun started several: the first one tells
-        quiet, json = True, False
-    reporter = reporter_of(quiet or json)
-    if bundle is not None:
-        if corpus or samples or recipe or init or graph or teacher or held_out:
+    if os.environ.get("RANK", "0") != "0":  # torchrun started several: only the first one prints
+        args = dataclasses.replace(args, quiet=True, json=False)
+    if args.bundle is not None:
+        if args.corpus or args.samples or args.recipe or args.init or args.graph or args.teacher or args.held_out:
             raise UserError("--bundle holds corpus, samples and start model; give only -o, --seeds, --set and --device")
-        runs = _train_bundle(bundle, output, seeds, set_, device, overwrite=overwrite, reporter=reporter)
+        runs = _train_bundle(args, args.bundle)
+    elif args.corpus is None or args.samples is None:
+        raise UserError("train needs a corpus and --samples mined from it, or --bundle; see citeweave mine")
     else:
-        if corpus is None or samples is None:
-            raise UserError("train needs a corpus and --samples mined from it, or --bundle; see citeweave mine")
-        plan = _plan(recipe, set_, init)
-        opened, sources = _sources(corpus, graph, teacher, held_out, reporter)
-        runs = _train_seeds(opened, samples, output, plan, sources, seeds, device, overwrite, reporter)
-    if json:
-        print_json({"runs": [_run_metadata(run) for run in runs], "output": str(output)})
-    elif not quiet:
-        for run in runs:
-            print(_text(run))
+        runs = _train_seeds(args, args.corpus, args.samples)
+    value = {"runs": [_run_metadata(run) for run in runs], "output": str(args.output)}
+    args.print(value, "\n".join(_text(run) for run in runs))
 
 
-def bundle(
-    corpus: _BundledCorpus,
-    output: Output,
-    samples: _BundledSamples = None,
-    recipe: Recipe = None,
-    init: _Init = None,
-    graph: _Graph = None,
-    teacher: _Teacher = None,
-    held_out: _HeldOut = "",
-    weights: _Weights = "float16",
-    set_: Set = [],  # noqa: B006
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Pack tokens, samples and the start model into one folder for training on a machine without the corpus."""
-    from citeweave.mining.samples import Samples
-    from citeweave.training.bundle import make_bundle
-
-    reporter = reporter_of(quiet or json)
-    choose(weights, ("float16", "float32"), "--weights")
-    if samples is None:
-        raise UserError("bundle needs --samples, a folder of samples mined from the corpus; see citeweave mine")
-    opened, sources = _sources(corpus, graph, teacher, held_out, reporter)
-    folder = make_bundle(
-        opened,
-        Samples.open(samples),
-        output,
-        _plan(recipe, set_, init),
-        sources=sources,
-        weights=weights,
-        overwrite=overwrite,
-        reporter=reporter,
-    )
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if json:
-        print_json({"bytes": size, "output": str(folder)})
-    elif not quiet:
-        print(f"{folder}: {size / 1e6:,.1f} MB\ntrain there: python -m citeweave.training.bundle {folder.name} model")
-
-
-def _plan(recipe: str | None, overrides: list[str], init: str | None) -> TrainingPlan:
-    """Return the encoder and training options of a recipe, or the defaults."""
-    from citeweave.pipeline.recipe import load_recipe, read_overrides
-    from citeweave.pipeline.training_stages import with_start_model
-    from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
-
-    tables = read_overrides(overrides)
-    if recipe:
-        tables = with_start_model(load_recipe(recipe, overrides), init or "", chains=False).tables
-    elif init:
-        tables["encoder"] = {**tables.get("encoder", {}), "init": init}
-    encoder = encoder_options(tables.get("encoder", {}))
-    about = CardNotes(recipe or "", {name: tables[name] for name in ("graph", "mining") if name in tables})
-    return TrainingPlan(encoder, training_options(tables.get("training", {})), about)
-
-
-def _sources(
-    corpus: Path, graph: Path | None, teacher: Path | None, held_out: str, reporter: Reporter
-) -> tuple[Corpus, DataSources]:
+def _train_seeds(args: TrainArguments, corpus: Path, samples: Path) -> list[EncoderRun]:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
-    from citeweave.graph.citations import CitationGraph
-    from citeweave.training.load_data import DataSources
-    from citeweave.vectors.vectors import Vectors
-
-    opened = Corpus.open(corpus)
-    suite = make_suite(opened, CorpusSuiteOptions(held_out=held_out), reporter=reporter) if held_out else None
-    return opened, DataSources(
-        None if graph is None else CitationGraph.open(graph),
-        None if teacher is None else Vectors.open(teacher),
-        suite,
-    )
-
-
-def _train_seeds(
-    corpus: Corpus,
-    samples: Path,
-    output: Path,
-    plan: TrainingPlan,
-    sources: DataSources,
-    seeds: int,
-    device: str,
-    overwrite: bool,
-    reporter: Reporter,
-) -> list[EncoderRun]:
     from citeweave.mining.samples import Samples
     from citeweave.training.train import train_encoder
 
-    opened, first = Samples.open(samples), plan.training.seed
+    plan, opened = args.plan(), Corpus.open(corpus)
+    mined, sources = Samples.open(samples), args.sources(opened)
     runs = []
-    for folder, seed in _folders(output, first, seeds or plan.training.seeds):
-        if folder != output:
-            reporter.say(f"{folder}: seed {seed}")
+    for folder, seed in _folders(args.output, plan.training.seed, args.seeds or plan.training.seeds):
+        if folder != args.output:
+            args.reporter.say(f"{folder}: seed {seed}")
         own = dataclasses.replace(plan, training=dataclasses.replace(plan.training, seed=seed))
-        runs.append(
-            train_encoder(
-                corpus, opened, folder, own, sources=sources, device=device, overwrite=overwrite, reporter=reporter
-            )
-        )
+        runs.append(train_encoder(opened, mined, folder, own, sources=sources, device=args.device, **args.writing))
     return runs
 
 
-def _train_bundle(
-    bundle: Path, output: Path, seeds: int, overrides: list[str], device: str, *, overwrite: bool, reporter: Reporter
-) -> list[EncoderRun]:
+def _train_bundle(args: TrainArguments, bundle: Path) -> list[EncoderRun]:
     from citeweave.pipeline.recipe import read_overrides
     from citeweave.training.bundle import read_plan, train_bundle
 
-    training = read_plan(bundle)[0].training
-    tables = read_overrides(overrides)
+    training, tables = read_plan(bundle)[0].training, read_overrides(args.set_)
     if other := set(tables) - {"training"}:
         raise UserError(f"--set {next(iter(other))}... cannot change a bundle, only [training]; build the bundle again")
     changes = tables.get("training", {})
     first = int(changes.get("seed", training.seed))
     return [
-        train_bundle(
-            bundle, folder, changes={**changes, "seed": seed}, device=device, overwrite=overwrite, reporter=reporter
-        )
-        for folder, seed in _folders(output, first, seeds or training.seeds)
+        train_bundle(bundle, folder, changes={**changes, "seed": seed}, device=args.device, **args.writing)
+        for folder, seed in _folders(args.output, first, args.seeds or training.seeds)
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleArguments(TrainingDataArguments):
+    corpus: CorpusFolder
+    samples: Path | None = None
+    """Folder of samples mined from the corpus."""
+
+    weights: Annotated[str, OneOf("float16", "float32")] = "float16"
+    """Data type of the start model's weights in the bundle: float16 or float32."""
+
+
+def bundle(args: BundleArguments) -> None:
+    """Pack tokens, samples and the start model into one folder for training on a machine without the corpus."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.mining.samples import Samples
+    from citeweave.training.bundle import make_bundle
+
+    if args.samples is None:
+        raise UserError("bundle needs --samples, a folder of samples mined from the corpus; see citeweave mine")
+    opened = Corpus.open(args.corpus)
+    sources, mined = args.sources(opened), Samples.open(args.samples)
+    folder = make_bundle(opened, mined, args.output, args.plan(), sources=sources, weights=args.weights, **args.writing)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    args.print(
+        {"bytes": size, "output": str(folder)},
+        f"{folder}: {size / 1e6:,.1f} MB\ntrain there: python -m citeweave.training.bundle {folder.name} model",
+    )
 
 
 def _folders(output: Path, first: int, count: int) -> list[tuple[Path, int]]:
@@ -287,34 +192,27 @@ def _text(run: EncoderRun) -> str:
     return "\n".join(lines)
 
 
-_Name = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", help="Model: weave, minilm, a folder, or a Hugging Face name.", show_default=False),
-]
-_Dtype = Annotated[str, typer.Option("--dtype", help="Data type of the saved weights: float32 or float16.")]
+@dataclass(frozen=True, kw_only=True)
+class ModelArguments(OutputArguments):
+    name: Annotated[str, Positional("MODEL")]
+    """Model: weave, minilm, a folder, or a Hugging Face name."""
+
+    dtype: str = "float32"
+    """Data type of the saved weights: float32 or float16."""
 
 
-def model(
-    name: _Name,
-    output: Output,
-    dtype: _Dtype = "float32",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def model(args: ModelArguments) -> None:
     """Export a model as a complete folder for sentence-transformers and other programs; deltas are merged in."""
     from citeweave.encoders.save import write_merged_model
 
-    manifest = write_merged_model(name, output, dtype=dtype, overwrite=overwrite)
+    manifest = write_merged_model(args.name, args.output, dtype=args.dtype, overwrite=args.overwrite)
     size = sum(described.get("bytes", 0) for described in manifest.files.values())
     metadata = {
         "model": manifest.facts["model"],
         "revision": manifest.facts["revision"],
         "bytes": size,
-        "output": str(output),
+        "output": str(args.output),
     }
-    if json:
-        print_json(metadata)
-    elif not quiet:
-        print(f"{output}: {metadata['model']}\n{table([('revision', metadata['revision']), ('bytes', size)])}")
+    args.print(
+        metadata, f"{args.output}: {metadata['model']}\n{table([('revision', metadata['revision']), ('bytes', size)])}"
+    )

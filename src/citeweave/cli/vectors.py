@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from citeweave.cli.options import (
-    Debug,
-    Device,
-    Json,
-    Model,
-    On,
-    Output,
-    Overwrite,
-    Quiet,
-    Recipe,
-    Seed,
-    Set,
-    Workers,
-    parse_size,
-    print_json,
-    reporter_of,
-    table,
-)
+from citeweave.cli.options import CorpusFolder, Given, Model, On, OutputArguments, RecipeOption, Set, table
 from citeweave.core.errors import UserError
+from citeweave.core.options import OneOf, Range
 from citeweave.encoders.model_names import DEFAULT_MODEL
+from citeweave.graph.options import METHODS, GraphOptions, NodeVectorOptions, graph_options
 
 if TYPE_CHECKING:
     from citeweave.core.progress import Reporter
@@ -39,146 +23,62 @@ if TYPE_CHECKING:
     from citeweave.remote.ray_executor import RayExecutor
 
 
-_GraphCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Method = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        help="How to compute node vectors: fastrp (fast random projection; default), prone (matrix factorization), edges (trained, as in PyTorch-BigGraph), or none.",
-        show_default=False,
-    ),
-]
-_Dim = Annotated[
-    int | None,
-    typer.Option(
-        "--dim", help="Dimension of the node vectors; default: the recipe's, otherwise 256.", show_default=False
-    ),
-]
-_Signal = Annotated[
-    str | None,
-    typer.Option(
-        "--signal",
-        help="Relations to embed: citations, or a weighted sum such as connected:1,cocited:0.5 (one paper cites the other; both are cited together).",
-        show_default=False,
-    ),
-]
-_Direction = Annotated[
-    str | None,
-    typer.Option(
-        "--direction",
-        help="Direction in which to follow citations: both (default), cited (to the cited paper) or citing (to the citing paper).",
-        show_default=False,
-    ),
-]
-_Weighted = Annotated[
-    bool,
-    typer.Option(
-        "--weighted", help="Weight each citation by its strength, such as its number of mentions in the text."
-    ),
-]
-_HeldOut = Annotated[
-    float,
-    typer.Option(
-        "--held-out", help="Fraction of citations (a plain number here) to hold out for link prediction, such as 0.01."
-    ),
-]
-_Intents = Annotated[
-    str,
-    typer.Option(
-        "--intents",
-        help="Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`.",
-    ),
-]
-_PerIntent = Annotated[
-    bool,
-    typer.Option("--per-intent", help="Also compute separate vectors from background, method and result citations."),
-]
-_Memory = Annotated[
-    str, typer.Option("--memory", help="Memory limit for sorting citations and for node vectors, such as 1GB.")
-]
-_GraphDtype = Annotated[
-    str | None,
-    typer.Option("--dtype", help="Data type of the vectors: float32 (default) or float16.", show_default=False),
-]
+@dataclass(frozen=True, kw_only=True)
+class GraphArguments(OutputArguments):
+    corpus: CorpusFolder
+    method: Annotated[str | None, OneOf("none", *METHODS)] = None
+    """How to compute node vectors: fastrp (fast random projection; default), prone (matrix factorization), edges (trained, as in PyTorch-BigGraph), or none."""
+
+    changes: Annotated[Mapping[str, Any], Given(GraphOptions, without=("method",))] = field(default_factory=dict)
+
+    held_out: Annotated[float, Range(0, below=1)] = 0.0
+    """Fraction of citations (a plain number here) to hold out for link prediction, such as 0.01."""
+
+    intents: str = "corpus"
+    """Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`."""
+
+    per_intent: bool = False
+    """Also compute separate vectors from background, method and result citations."""
+
+    recipe: RecipeOption = ""
+    set_: Set = ()
 
 
-def graph(
-    corpus: _GraphCorpus,
-    output: Output,
-    method: _Method = None,
-    dim: _Dim = None,
-    dtype: _GraphDtype = None,
-    signal: _Signal = None,
-    direction: _Direction = None,
-    weighted: _Weighted = False,
-    held_out: _HeldOut = 0.0,
-    intents: _Intents = "corpus",
-    per_intent: _PerIntent = False,
-    recipe: Recipe = None,
-    set_: Set = [],  # noqa: B006
-    seed: Seed = 0,
-    memory: _Memory = "1GB",
-    workers: Workers = 0,
-    device: Device = "auto",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def graph(args: GraphArguments) -> None:
     """Build the citation graph of a corpus and compute node vectors; --held-out also evaluates them by link prediction."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.links import held_out_evaluator
-    from citeweave.graph.build import graph_options, make_graph
+    from citeweave.graph.build import make_graph
     from citeweave.graph.citations import build_graph
-    from citeweave.graph.node_vectors import METHODS
+    from citeweave.graph.node_vectors import METHODS as EMBEDDING_METHODS
     from citeweave.pipeline.recipe import load_recipe
 
-    opened = Corpus.open(corpus)
-    if not 0 <= held_out < 1:
-        raise UserError(
-            f"--held-out is {held_out}; it must be a share of the citations from 0 to under 1, such as 0.01"
-        )
-    if method == "none" and held_out:
+    opened = Corpus.open(args.corpus)
+    if args.method == "none" and args.held_out:
         raise UserError("--held-out evaluates node vectors, but --method none makes none; leave out one of them")
-    if method == "none" and (per_intent or intents != "corpus"):
+    if args.method == "none" and (args.per_intent or args.intents != "corpus"):
         raise UserError(
             "--method none makes no node vectors; give --intents to `citeweave mine`, or leave out one of them"
         )
-    if method == "none":
-        build_graph(opened, output, memory=parse_size(memory, "--memory"), overwrite=overwrite)
+    if args.method == "none":
+        memory = args.changes.get("memory", NodeVectorOptions().memory)
+        build_graph(opened, args.output, memory=memory, overwrite=args.overwrite)
     else:
-        flags = {
-            "method": method,
-            "dimension": dim,
-            "dtype": dtype,
-            "signal": signal,
-            "direction": direction,
-            "weighted": weighted or None,
-        }
-        values = load_recipe(recipe, set_).table("graph") if recipe else load_recipe("scincl", set_).table("graph")
-        values |= {key: value for key, value in flags.items() if value is not None}
-        values |= {"seed": seed, "memory": parse_size(memory, "--memory"), "workers": workers, "device": device}
-        options = graph_options(values)
-        evaluator = (
-            held_out_evaluator(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
-        )
-        evaluation = f"{held_out:g} held out" if held_out else ""
-        reporter = reporter_of(quiet or json)
+        method = {"method": args.method} if args.method else {}
+        values = load_recipe(args.recipe or "scincl", args.set_).table("graph")
+        options = graph_options({**values, **args.changes, **method})
+        score, seed = EMBEDDING_METHODS[options.vectors.method].score, options.vectors.seed
         make_graph(
             opened,
-            output,
+            args.output,
             options,
-            evaluate_links=evaluator,
-            evaluation=evaluation,
-            intents=_graph_intents(intents, opened, per_intent=per_intent),
-            overwrite=overwrite,
-            reporter=reporter,
+            evaluate_links=held_out_evaluator(args.held_out, seed=seed, score=score) if args.held_out else None,
+            evaluation=f"{args.held_out:g} held out" if args.held_out else "",
+            intents=_graph_intents(args.intents, opened, per_intent=args.per_intent),
+            **args.writing,
         )
-    metadata = _graph_metadata(output)
-    if json:
-        print_json({**metadata, "output": str(output)})
-    elif not quiet:
-        print(_graph_text(output, metadata))
+    metadata = _graph_metadata(args.output)
+    args.print({**metadata, "output": str(args.output)}, _graph_text(args.output, metadata))
 
 
 def _graph_intents(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
@@ -232,112 +132,63 @@ def _graph_text(folder: Path, metadata: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_EmbedCorpus = Annotated[Path, typer.Argument(help="Corpus folder.", show_default=False)]
-_Aspect = Annotated[
-    str,
-    typer.Option(
-        "--aspect",
-        help="For a model with aspects: compute the vectors of one aspect, such as method, or of all, concatenated (all).",
-        show_default=False,
-    ),
-]
-_Sentences = Annotated[
-    bool, typer.Option("--sentences", help="Embed every sentence of the abstracts: one vector per sentence.")
-]
-_FullText = Annotated[
-    Path | None,
-    typer.Option(
-        "--full-text",
-        help="Embed the full texts in this JSON Lines file with the keys id and sections.",
-        show_default=False,
-    ),
-]
-_Chunks = Annotated[
-    bool, typer.Option("--keep-chunks", help="With --full-text: keep one vector per chunk of text, not their mean.")
-]
-_Text = Annotated[
-    str, typer.Option("--text", help="Comma-separated parts of each paper to embed: title, abstract, venue, authors.")
-]
-_As = Annotated[
-    str | None,
-    typer.Option(
-        "--as",
-        help="Compress the stored vectors: int8, binary or truncate:N (keep the first N dimensions).",
-        show_default=False,
-    ),
-]
-_EmbedDtype = Annotated[str, typer.Option("--dtype", help="Data type of the vectors: float32 or float16.")]
-_Precision = Annotated[
-    str, typer.Option("--precision", help="Numerical precision of the computation: float32, bfloat16 or float16.")
-]
-_Pooling = Annotated[
-    str | None,
-    typer.Option(
-        "--pooling",
-        help="Pooling: cls (first token), mean (of tokens), layers (of tokens and layers) or mix (with learned layer weights); default: the model's own.",
-        show_default=False,
-    ),
-]
-_MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--max-tokens", help="Maximum number of tokens per text; default: the model's own.", show_default=False
-    ),
-]
-_Runtime = Annotated[
-    str,
-    typer.Option(
-        "--runtime", help="Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."
-    ),
-]
-_Compiled = Annotated[
-    bool,
-    typer.Option(
-        "--compiled", help="With --runtime torch on a GPU: compile the layers first, which pays off in long runs."
-    ),
-]
-_Device = Annotated[
-    str, typer.Option("--device", help='Device: cpu, cuda, auto, cuda:all, or a list such as "cuda:0,cuda:1".')
-]
-_BatchTokens = Annotated[
-    int | None,
-    typer.Option("--batch-tokens", help="Tokens per batch; default: depends on the device.", show_default=False),
-]
-_Shard = Annotated[
-    int | None, typer.Option("--shard", help="Number of papers per shard; default: 16384.", show_default=False)
-]
-_Tokens = Annotated[
-    Path | None,
-    typer.Option("--tokens", help="Folder in which to cache the tokenized texts for later runs.", show_default=False),
-]
+@dataclass(frozen=True, kw_only=True)
+class EmbedArguments(OutputArguments):
+    corpus: CorpusFolder
+    model: Model = DEFAULT_MODEL
+
+    aspect: str = ""
+    """For a model with aspects: compute the vectors of one aspect, such as method, or of all, concatenated (all)."""
+
+    sentences: bool = False
+    """Embed every sentence of the abstracts: one vector per sentence."""
+
+    full_text: Path | None = None
+    """Embed the full texts in this JSON Lines file with the keys id and sections."""
+
+    keep_chunks: bool = False
+    """With --full-text: keep one vector per chunk of text, not their mean."""
+
+    text: str = "title,abstract"
+    """Comma-separated parts of each paper to embed: title, abstract, venue, authors."""
+
+    as_: str | None = None
+    """Compress the stored vectors: int8, binary or truncate:N (keep the first N dimensions)."""
+
+    dtype: str = "float32"
+    """Data type of the vectors: float32 or float16."""
+
+    precision: str = "float32"
+    """Numerical precision of the computation: float32, bfloat16 or float16."""
+
+    pooling: str | None = None
+    """Pooling: cls (first token), mean (of tokens), layers (of tokens and layers) or mix (with learned layer weights); default: the model's own."""
+
+    max_tokens: int | None = None
+    """Maximum number of tokens per text; default: the model's own."""
+
+    runtime: str = "auto"
+    """Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."""
+
+    compiled: bool = False
+    """With --runtime torch on a GPU: compile the layers first, which pays off in long runs."""
+
+    device: str = "auto"
+    """Device: cpu, cuda, auto, cuda:all, or a list such as "cuda:0,cuda:1"."""
+
+    batch_tokens: int | None = None
+    """Tokens per batch; default: depends on the device."""
+
+    shard: int | None = None
+    """Number of papers per shard; default: 16384."""
+
+    tokens: Path | None = None
+    """Folder in which to cache the tokenized texts for later runs."""
+
+    on: On = ""
 
 
-def embed(
-    corpus: _EmbedCorpus,
-    output: Output,
-    model: Model = DEFAULT_MODEL,
-    aspect: _Aspect = "",
-    sentences: _Sentences = False,
-    full_text: _FullText = None,
-    keep_chunks: _Chunks = False,
-    text: _Text = "title,abstract",
-    as_: _As = None,
-    dtype: _EmbedDtype = "float32",
-    precision: _Precision = "float32",
-    pooling: _Pooling = None,
-    max_tokens: _MaxTokens = None,
-    runtime: _Runtime = "auto",
-    compiled: _Compiled = False,
-    device: _Device = "auto",
-    batch_tokens: _BatchTokens = None,
-    shard: _Shard = None,
-    tokens: _Tokens = None,
-    on: On = "",
-    overwrite: Overwrite = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def embed(args: EmbedArguments) -> None:
     """Compute the vectors of a corpus's papers; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
@@ -347,34 +198,46 @@ def embed(
     from citeweave.encoders.shards import EncoderSpec
     from citeweave.remote.ray_executor import open_executor
 
-    opened = Corpus.open(corpus)
-    usual = FULL_TEXT_SHARD if full_text else SHARD
-    recipe = TextRecipe(parts=tuple(part.strip() for part in text.split(",")))
-    options = EmbeddingOptions(recipe, dtype, usual if shard is None else shard, tokens)
-    chosen = _VectorKind(output, as_ or "", sentences, full_text, keep_chunks)
+    opened = Corpus.open(args.corpus)
+    usual = FULL_TEXT_SHARD if args.full_text else SHARD
+    recipe = TextRecipe(parts=tuple(part.strip() for part in args.text.split(",")))
+    options = EmbeddingOptions(recipe, args.dtype, usual if args.shard is None else args.shard, args.tokens)
+    chosen = _VectorKind(args.output, args.as_ or "", args.sentences, args.full_text, args.keep_chunks)
     chosen.check()
-    if aspect and (sentences or full_text):
-        raise UserError(f"--aspect is {aspect!r}; aspect spaces are for papers: leave out --sentences and --full-text")
-    settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
-    reporter = reporter_of(quiet or json)
-    with open_executor(on, reporter) as executor:
+    if args.aspect and (args.sentences or args.full_text):
+        raise UserError(
+            f"--aspect is {args.aspect!r}; aspect spaces are for papers: leave out --sentences and --full-text"
+        )
+    settings = {
+        "pooling": args.pooling,
+        "max_tokens": args.max_tokens,
+        "dtype": args.precision,
+        "batch_tokens": args.batch_tokens,
+    }
+    reporter = args.reporter
+    with open_executor(args.on, reporter) as executor:
         if executor is None:
             encoders = _load_encoders(
-                model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings
+                args.model,
+                args.aspect,
+                args.device,
+                replace(Runtime.parse(args.runtime), compiled=args.compiled),
+                settings,
             )
         else:
-            spec = EncoderSpec(model, aspect, device, runtime, compiled, settings)
+            spec = EncoderSpec(args.model, args.aspect, args.device, args.runtime, args.compiled, settings)
             encoders, remote = _load_encoders_for(executor, spec)
             options = replace(options, remote=remote)
         computed = encoders[0].runtime
-        options = replace(options, precision=precision if computed.label == "torch" else computed.label)
-        vectors = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
-    metadata = {**(vectors.manifest.facts if vectors.manifest else {}), "papers": len(opened), "output": str(output)}
+        options = replace(options, precision=args.precision if computed.label == "torch" else computed.label)
+        vectors = chosen.make(opened, encoders, options, overwrite=args.overwrite, reporter=reporter)
+    metadata = {
+        **(vectors.manifest.facts if vectors.manifest else {}),
+        "papers": len(opened),
+        "output": str(args.output),
+    }
     metadata["runtime"] = computed.label
-    if json:
-        print_json(metadata)
-    elif not quiet:
-        print(_embed_text(output, metadata))
+    args.print(metadata, _embed_text(args.output, metadata))
 
 
 def _load_encoders(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:

@@ -79,7 +79,7 @@ _COMMANDS = {
     "vectors": "embed",
     "compressed_vectors": "embed",
     "sentence_vectors": "embed",
-    "index_segment": "index",
+    "index_generation": "index",
     "paper_map": "index",
     "report": "evaluate",
     "intents": "annotate",

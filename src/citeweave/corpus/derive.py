@@ -47,21 +47,16 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.derived_texts import (
-    CLOZE,
-    CONTEXTS,
-    PAPERS,
-    TITLES,
     DerivedRecords,
-    DerivedTexts,
     citation_blocks,
     count_rejected,
     list_rejected,
-    parse_texts_options,
     repeat_keys,
     word_reason,
 )
 from citeweave.corpus.ingest import build_corpus
 from citeweave.corpus.merge import MergeOptions
+from citeweave.corpus.options import CLOZE, CONTEXTS, PAPERS, TITLES, DerivedTexts
 from citeweave.corpus.paper import Context, Intent, Paper, StagedRecord
 from citeweave.corpus.paraphrases import candidate_contexts, context_records
 from citeweave.corpus.staged_parts import PartWriter, StagedFile
@@ -80,7 +75,6 @@ __all__ = [
     "DerivedTexts",
     "derive_corpus",
     "estimate_texts",
-    "parse_texts_options",
 ]
 
 
@@ -198,7 +192,7 @@ def _draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter
     if not len(first):
         raise EmptyResultError(
             f"no abstract of {corpus.folder} has a sentence and a rest ({list_rejected(rejected)}); import papers with abstracts of at "
-            f"least {options.least_sentences} sentences, or lower texts.least_sentences"
+            f"least {options.min_sentences} sentences, or lower texts.min_sentences"
         )
     return DrawnSentences(spans[first], rejected)
 
@@ -252,14 +246,14 @@ def _usable_sentences(
 ) -> NDArray[np.void]:
     """Return the spans of all sentences of these abstracts that may be drawn for the cloze task, in order."""
     spans: list[tuple[int, int, int, int]] = []
-    short = f"abstract: under {options.least_sentences} sentences"
+    short = f"abstract: under {options.min_sentences} sentences"
     for row, text in zip(rows.tolist(), texts, strict=True):
         places = [(a, b) for a, b in sentences(text) if text[a:b].strip()]
-        if len(places) < options.least_sentences:
+        if len(places) < options.min_sentences:
             count_rejected(rejected, short, 1)
             count_rejected(rejected, f"sentence: of an abstract {short.removeprefix('abstract: ')}", len(places))
             continue
-        reasons = [word_reason(text[a:b], options.least_words, options.most_words) for a, b in places]
+        reasons = [word_reason(text[a:b], options.min_words, options.max_words) for a, b in places]
         for reason in filter(None, reasons):
             count_rejected(rejected, f"sentence: {reason}", 1)
         count_rejected(rejected, "abstract: no sentence of fitting length", int(all(reasons)))
@@ -307,7 +301,7 @@ def _titled_rows(corpus: Corpus, options: DerivedTexts, rejected: dict[str, int]
         for start in range(0, len(both), BLOCK):
             block = both[start : start + BLOCK]
             titles = corpus.titles.take(block)
-            reasons = [word_reason(title, options.least_words, options.most_words) for title in titles]
+            reasons = [word_reason(title, options.min_words, options.max_words) for title in titles]
             fits = np.array([not reason for reason in reasons], bool)
             for reason in filter(None, reasons):
                 count_rejected(rejected, f"title: {reason}", 1)
@@ -322,7 +316,7 @@ def _titled_rows(corpus: Corpus, options: DerivedTexts, rejected: dict[str, int]
         raise EmptyResultError(f"{corpus.folder} has no paper with a title and an abstract; import a source with both")
     if not len(first):
         raise EmptyResultError(
-            f"no title of {corpus.folder} can be used ({list_rejected(rejected)}); lower texts.least_words"
+            f"no title of {corpus.folder} can be used ({list_rejected(rejected)}); lower texts.min_words"
         )
     return rows[first]
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact
 from citeweave.core.columns import open_numbers
-from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
+from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.executor import process_count
 from citeweave.core.files import hash_json
 from citeweave.core.inputs import Source
@@ -32,7 +32,8 @@ from citeweave.core.progress import QUIET, Reporter, Tally
 from citeweave.corpus.corpus import KIND, VERSION, Corpus, IdIndex
 from citeweave.corpus.input_files import InputFile, InputFiles, find_inputs
 from citeweave.corpus.link import write_citations, write_contexts
-from citeweave.corpus.merge import OUTSIDE, SAME_TITLE, MergeOptions, RowAssignment, StagedPapers, merge_papers
+from citeweave.corpus.merge import MergeOptions, RowAssignment, StagedPapers, merge_papers
+from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, OutsideName
 from citeweave.corpus.paper_columns import build_index, stage_outside, write_merges, write_papers
 from citeweave.corpus.readers import reader_of
@@ -44,40 +45,6 @@ READERS_VERSION = 6
 
 _ONE_PROCESS_BELOW = 64 * 2**20
 """Inputs smaller than this in total are read without starting processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """Options of `citeweave import`. Workers, memory and strict never change the resulting corpus."""
-
-    format: str | None = None
-    """Format of all files; None guesses the format of each file."""
-
-    outside: str = "drop"
-    """Papers known only as references of others: `drop` them, or `keep` them as rows with their known metadata."""
-
-    same_title: str = "across"
-    """Merge records of equal title and year: `across` files, `always` (also within one file), `never`."""
-
-    memory: int = 256 * 2**20
-    """Bytes that each sort may hold in memory; more is sorted through files."""
-
-    workers: int = 0
-    """Processes that read input files; 0 = one per core."""
-
-    strict: bool = False
-    """Refuse folders with files that would be skipped, instead of counting those files."""
-
-    def __post_init__(self) -> None:
-        choose(self.outside, OUTSIDE, "--outside")
-        choose(self.same_title, SAME_TITLE, "--same-title")
-        if self.memory < 2**20:
-            raise UserError(f"--memory is {self.memory} bytes; it must be at least 1 MB, such as --memory 256MB")
-        if self.workers < 0:
-            raise UserError(f"--workers is {self.workers}; it must be 0 (one per core) or more")
-
-    def merge(self) -> MergeOptions:
-        return MergeOptions(self.same_title, self.outside, self.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +102,14 @@ def import_papers(
             if base is not None and deletions:
                 deleted = find_deletions(base, deletion_parts)
                 writer.facts["deletions_not_found"] = deleted.not_found
-            build_corpus(writer, parts, options.merge(), base=base, deleted=deleted, reporter=reporter)
+            build_corpus(
+                writer,
+                parts,
+                MergeOptions(options.same_title, options.outside, options.memory),
+                base=base,
+                deleted=deleted,
+                reporter=reporter,
+            )
         writer.facts |= {**inputs.account(), "formats": inputs.formats()}
         writer.finish()
     return ImportResult(Corpus.open(folder), inputs, skipped=False)

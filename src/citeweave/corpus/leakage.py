@@ -36,7 +36,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from citeweave.core.artifact import MANIFEST
 from citeweave.core.columns import TextColumn
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
+from citeweave.core.options import Range, check
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS, doi_id
@@ -236,22 +237,17 @@ class LeakageOptions:
     near_duplicates: bool = True
     """Apply rules 4 and 5; otherwise the audit only reads ids and titles."""
 
-    containment: float = 0.5
+    containment: Annotated[float, Range(above=0, max=1)] = 0.5
     """Fraction of the shorter text's word triples that must be shared (rule 4)."""
 
-    title_similarity: float = 0.6
+    title_similarity: Annotated[float, Range(above=0, max=1)] = 0.6
     """Fraction of both titles' word pairs that must be shared (rule 5)."""
 
-    papers_per_pass: int = 50_000
+    papers_per_pass: Annotated[int, Range(1, 1_000_000)] = 50_000
     """Benchmark papers in memory at a time, 12 kB each at the peak; the corpus is read once per pass."""
 
     def __post_init__(self) -> None:
-        for name in ("containment", "title_similarity"):
-            value = getattr(self, name)
-            if not 0 < value <= 1:
-                raise UserError(f"{name} is {value}; it must be above 0 and at most 1, such as 0.5")
-        if not 1 <= self.papers_per_pass <= 1_000_000:
-            raise UserError(f"papers_per_pass is {self.papers_per_pass}; it must be from 1 to 1000000, such as 50000")
+        check(self)
 
 
 def audit_leakage(

@@ -112,10 +112,6 @@ class MergeOptions:
     """Bytes that sorting may hold in memory at a time."""
 
 
-SAME_TITLE = ("across", "always", "never")
-OUTSIDE = ("drop", "keep")
-
-
 @dataclass(frozen=True, slots=True)
 class RowAssignment:
     """The row of the corpus that every staged record was merged into, and the best record of every paper."""

@@ -34,7 +34,6 @@ from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.derived_texts import (
     DerivedRecords,
-    DerivedTexts,
     bracket_reason,
     citation_blocks,
     count_rejected,
@@ -43,6 +42,7 @@ from citeweave.corpus.derived_texts import (
     repeat_keys,
     word_reason,
 )
+from citeweave.corpus.options import DerivedTexts
 from citeweave.corpus.paper import Paper, StagedRecord
 
 Numbers = NDArray[np.int64]
@@ -135,7 +135,7 @@ def _select_contexts(
     numbers, keys = _keep(numbers, keys, _first(writers), "the same paper cites the same papers again", rejected)
     numbers, keys = _keep(numbers, keys, _several(keys), _ALONE, rejected)
     drawn = _drawn(numbers, keys, options)
-    numbers, keys = _keep(numbers, keys, drawn, f"one of over {options.most_contexts} of a set", rejected)
+    numbers, keys = _keep(numbers, keys, drawn, f"one of over {options.max_contexts} of a set", rejected)
     if not len(numbers):
         raise EmptyResultError(
             f"no two contexts of {corpus.folder} are paraphrases ({list_rejected(rejected)}); import more papers with full text, or relax "
@@ -161,8 +161,8 @@ def _candidates(
         counts, sums = _set_keys(table, start, stop)
         citing = table.citing[start:stop]
         reasons = {
-            f"fewer than {options.least_papers} papers cited": counts < options.least_papers,
-            f"more than {options.most_papers} papers cited": (counts > options.most_papers) & (options.most_papers > 0),
+            f"fewer than {options.min_papers} papers cited": counts < options.min_papers,
+            f"more than {options.max_papers} papers cited": (counts > options.max_papers) & (options.max_papers > 0),
             "citing paper unknown": (citing < 0) & (table.citing_keys[start:stop] == 0),
         }
         if before is not None:
@@ -233,7 +233,7 @@ def _text_reason(text: str, options: DerivedTexts) -> str:
     >>> _text_reason("Graphs can be matched by hand.", DerivedTexts("contexts"))
     'no brackets'
     """
-    reason = word_reason(_without_marks(text, options), options.least_words, options.most_words)
+    reason = word_reason(_without_marks(text, options), options.min_words, options.max_words)
     return reason or (bracket_reason(text) if options.brackets else "")
 
 
@@ -254,14 +254,14 @@ def _citing_keys(table: Contexts, numbers: Numbers) -> Keys:
 
 
 def _drawn(numbers: Numbers, keys: Keys, options: DerivedTexts) -> NDArray[np.bool_]:
-    """Return which contexts are drawn: at most `most_contexts` of each set, those with the lowest random keys."""
+    """Return which contexts are drawn: at most `max_contexts` of each set, those with the lowest random keys."""
     salt = stream(options.seed, "texts", "contexts of a set").integers(2**63, dtype=np.uint64)
     order = np.lexsort([mix_keys(numbers.astype(np.uint64), np.full(len(numbers), salt)), keys])
     starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
     sizes = np.diff(np.append(starts, len(order)))
     place = np.arange(len(order)) - np.repeat(starts, sizes)
     drawn = np.zeros(len(order), bool)
-    drawn[order] = place < options.most_contexts
+    drawn[order] = place < options.max_contexts
     return drawn
 
 

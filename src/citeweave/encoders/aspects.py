@@ -34,6 +34,7 @@ from citeweave.encoders.model_names import locate
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.tokens import TextReader, Tokens
 from citeweave.encoders.untrusted_model import read_tensors
+from citeweave.vectors.vectors import unit_rows
 
 FOLDER = "aspects"
 ALL = "all"
@@ -99,7 +100,7 @@ class AspectHeads:
             )
         if aspect == ALL:
             parts = [self.project(inputs, name) for name in self.names]
-            return np.concatenate([_at_length_1(part) for part in parts], axis=1)
+            return np.concatenate([unit_rows(part) for part in parts], axis=1)
         projected = _apply_layers(inputs, self.layers[aspect])
         projected[~inputs.any(axis=1)] = 0
         return projected
@@ -110,11 +111,6 @@ def _apply_layers(vectors: NDArray[np.float32], layers: Sequence[Layer]) -> NDAr
     for number, (weight, bias) in enumerate(layers):
         states = (np.maximum(states, 0) if number else states) @ weight.T + bias  # (papers, out)
     return np.asarray(states, np.float32)
-
-
-def _at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    units: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return units
 
 
 def find_heads(model: str | Path) -> AspectHeads | None:

@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.compact_delta import Coding, code_rows, read_change, read_rows, write_compact
-from citeweave.encoders.delta import base_revision, open_model
+from citeweave.encoders.delta import write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.matrix_codes import Coding, code_matrix, read_change, read_matrix
 from citeweave.encoders.model_folder import TENSORS_FILE
-from citeweave.encoders.model_names import locate, stored_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,8 +134,7 @@ def compress(
         f"{name}.{part}": tensor for name, option in chosen.items() if option for part, tensor in option.tensors.items()
     }
     codings = {name: option.coding for name, option in chosen.items() if option}
-    named = stored_name(base), base_revision(open_model(locate(base).folder))
-    write_compact(folder, named, settings, codings, {**vectors, **tensors})
+    write_delta(folder, "compact", base, settings, codings, {**vectors, **tensors})
     size = (folder / TENSORS_FILE).stat().st_size
     assert size <= budget, f"{size} bytes, and the budget is {budget}"
     held = list(texts[1::2])
@@ -187,10 +185,11 @@ def _nearest_choice(
     matrices = {name: change for name, change in changes.items() if change.dim() == 2}
     weights = {name: change.new_ones(len(change)) for name, change in matrices.items()}
     options = {name: _points(change, weights[name]) for name, change in matrices.items()}
-    tried = [_choose_codings(options, budget)]
+    tables = [options]
     table, counted = _token_weights(own, texts)
     if table in matrices:
-        tried.append(_choose_codings({**options, table: _points(matrices[table], counted)}, budget))
+        tables.append({**options, table: _points(matrices[table], counted)})
+    tried = [{name: points[name][point] for name, point in allocate(points, budget).items()} for points in tables]
     wanted = own.encode(texts)
     cosines = [_cosines_of(wanted, _encode_with(start, changes, chosen, texts)) for chosen in tried]
     for name, each in zip(("tokens alike", "tokens by frequency"), cosines, strict=False):
@@ -199,16 +198,10 @@ def _nearest_choice(
 
 
 def _points(change: Tensor, weights: Tensor) -> dict[Point, CodingOption | None]:
-    """Return the bytes and error of every coding of a matrix, and of storing nothing."""
+    """Return the bytes and error of every coding of a matrix, and of storing nothing; row i's error counts weights[i] times."""
     nothing: dict[Point, CodingOption | None] = {(0, float((change.square().sum(dim=1) * weights).sum())): None}
-    return nothing | {(option.bytes, option.error): option for option in _coding_options(change, weights)}
-
-
-def _choose_codings(
-    options: Mapping[str, Mapping[Point, CodingOption | None]], budget: int
-) -> dict[str, CodingOption | None]:
-    """Choose the coding of each matrix so that all fit into the budget; None where nothing is stored."""
-    return {name: options[name][point] for name, point in allocate(options, budget).items()}
+    options = (*_factor_options(change, weights), *_row_options(change, weights))
+    return nothing | {(option.bytes, option.error): option for option in options}
 
 
 def _token_weights(encoder: TorchEncoder, texts: Sequence[str]) -> tuple[str, Tensor]:
@@ -244,7 +237,7 @@ def _encode_with(
 
 
 def _decode(option: CodingOption, change: Tensor) -> Tensor:
-    return read_change(option.coding, option.tensors, (int(change.shape[0]), int(change.shape[1])))
+    return read_change(option.coding, option.tensors, tuple(change.shape))
 
 
 def _cosines_of(ones: NDArray[np.float32], others: NDArray[np.float32]) -> Cosines:
@@ -264,24 +257,18 @@ def _report(change: Tensor, option: CodingOption | None) -> MatrixReport:
 # --- codings of one matrix, and the bytes each gets ------------------------------------------------------
 
 
-def _coding_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
-    """Yield every coding of a change (out, in) with its error; an error of row i counts weights[i] times."""
-    yield from _factor_options(change, weights)
-    yield from _row_options(change, weights)
-
-
 def _factor_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
     left, right = _singular(change, min(max(RANKS), *change.shape))  # (rank, out), (rank, in)
-    shape = (change.shape[0], change.shape[1])
     for bits in _FACTOR_BITS:
-        coded = (*code_rows(left, bits), *code_rows(right, bits))
-        read = read_rows(coded[0], coded[1], shape[0], bits), read_rows(coded[2], coded[3], shape[1], bits)
+        coded = code_matrix("left", left, bits) | code_matrix("right", right, bits)
+        read = [
+            read_matrix(name, coded, width, bits) for name, width in zip(("left", "right"), change.shape, strict=True)
+        ]
         rest, done = change.clone(), 0
         for rank in (rank for rank in RANKS if rank <= len(left)):
             rest -= read[0][done:rank].T @ read[1][done:rank]
             done = rank
-            names = ("left", "left_scales", "right", "right_scales")
-            tensors = {name: tensor[:rank].clone() for name, tensor in zip(names, coded, strict=True)}
+            tensors = {name: tensor[:rank].clone() for name, tensor in coded.items()}
             error = float((rest.square().sum(dim=1) * weights).sum())
             yield CodingOption(Coding("factors", rank, bits), tensors, _size(tensors), error)
 
@@ -289,12 +276,12 @@ def _factor_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
 def _row_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
     energy = change.square().sum(dim=1) * weights  # (out,)
     for bits in _ROW_BITS:
-        codes, scales = code_rows(change, bits)
-        rest = (change - read_rows(codes, scales, change.shape[1], bits)).square().sum(dim=1) * weights  # (out,)
+        coded = code_matrix("rows", change, bits)
+        rest = (change - read_matrix("rows", coded, change.shape[1], bits)).square().sum(dim=1) * weights  # (out,)
         order, count = (energy - rest).argsort(descending=True, stable=True), len(change)  # (out,)
         while count == len(change) or count >= _MIN_ROWS:
             places = order[:count].sort().values  # (count,)
-            tensors = {"rows": codes[places], "row_scales": scales[places]}
+            tensors = {name: tensor[places] for name, tensor in coded.items()}
             tensors |= {"places": places.int()} if count < len(change) else {}
             error = float(energy.sum() - (energy - rest)[places].sum())
             yield CodingOption(Coding("rows", count, bits), tensors, _size(tensors), error)
@@ -302,16 +289,10 @@ def _row_options(change: Tensor, weights: Tensor) -> Iterator[CodingOption]:
 
 
 def _singular(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Return factors (rank, out) and (rank, in) of the nearest matrix of that rank, by eigenvectors of the smaller Gram matrix."""
-    torch = require("torch", extra="minilm")
-    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T  # (long, short)
-    square = (tall.T @ tall).double()  # (short, short)
-    values, vectors = torch.linalg.eigh(square)
-    short = vectors.flip(1)[:, :rank].T.float()  # (rank, short)
-    sizes = values.flip(0)[:rank].clamp_min(1e-24).sqrt().float()  # (rank,)
-    long = (tall @ short.T / sizes).T  # (rank, long)
-    long, short = long * sizes.sqrt()[:, None], short * sizes.sqrt()[:, None]
-    return (long, short) if matrix.shape[0] >= matrix.shape[1] else (short, long)
+    """Return factors (rank, out) and (rank, in) of the nearest matrix of that rank, each with the roots of its singular values."""
+    left, sizes, right = require("torch", extra="minilm").linalg.svd(matrix, full_matrices=False)
+    roots = sizes[:rank].sqrt()  # (rank,)
+    return (left[:, :rank] * roots).T, right[:rank] * roots[:, None]
 
 
 def _size(tensors: Mapping[str, Tensor]) -> int:

@@ -1,14 +1,17 @@
-"""Deltas of a base model: folders that hold only the weights that training changed, in full or as LoRA.
+"""Deltas of a base model: folders that hold only what training changed, exactly or in few bytes.
 
-    delta.json           {"format": "citeweave-delta", "version": 1, "kind": "bias", "base": "minilm",
-                          "base_revision": "1f0c...", "settings": {"pooling": "mean", ...}, "lora": null}
-    delta.safetensors    the changed parameters by name; of LoRA `<layer>.lora_A` (rank, in), `<layer>.lora_B` (out, rank)
-    README.md            the model card
+    delta.json           {"format": "citeweave-delta", "version": 2, "kind": "lora", "base": "minilm",
+                          "base_revision": "d58e...", "settings": {"pooling": "mean", ...}, "sha256": "...",
+                          "matrices": {"encoder.layer.0.output.dense.weight": {"kind": "factors", "count": 12, "bits": 4}, ...}}
+    delta.safetensors    W.left, W.right, W.rows, ...    the change of a matrix W, coded as in `matrix_codes.py`
+                         a weight's own name             in float32 its new value, in float16 its change
+    README.md            the model card, of deltas that training saved
 
     open_model(folder)   any encoder's folder, complete or delta: where its weights are and what changes them
     complete_model(...)  apply the changes to the loaded model
 
-LoRA (Hu et al. 2022) in memory, as peft trains it, and merged:
+Training saves LoRA (Hu et al. 2022) as factors and other weights by their values; `compress.py` quantizes all changes of a
+model; an intent classifier is a delta with heads beside it. LoRA in memory, as peft trains it, and merged:
 
     encoder.layer.0.attention.self.query.base_layer.weight  W  (out, in)
     encoder.layer.0.attention.self.query.lora_A.default.weight  A  (rank, in)
@@ -16,20 +19,20 @@ LoRA (Hu et al. 2022) in memory, as peft trains it, and merged:
     encoder.layer.0.attention.self.query.weight  W + B A alpha / rank
 
 The base is found by its name and must be the one that was trained: same weights, same tokenizer. A folder may be untrusted:
-names, shapes and numbers are checked against the base, no code and no pickle is run, and peft is not needed. Does not load
-the base (`network.py`) and does not train (`training/partial.py`).
+names, shapes, dtypes and the hash are checked against the base before a number is used, no code and no pickle is run, and
+peft is not needed. Does not load the base (`network.py`) and does not train (`training/partial.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citeweave.core.errors import InputError, MissingExtraError, UserError, require
-from citeweave.core.files import hash_file, hash_json, write_json
-from citeweave.encoders.compact_delta import CompactDelta, apply_compact, is_compact, read_compact
+from citeweave.core.files import hash_file, hash_json, write_atomically, write_json
+from citeweave.encoders.matrix_codes import BITS, KINDS, Coding, code_matrix, read_change, tensor_shapes
 from citeweave.encoders.model_card import ModelCard, card_text
 from citeweave.encoders.model_folder import (
     ASPECT_WORDS,
@@ -62,14 +65,16 @@ from citeweave.encoders.pooling import (
     read_aspect_words,
     read_mix,
 )
-from citeweave.encoders.untrusted_model import check_finite, read_tensors
+from citeweave.encoders.untrusted_model import check_finite, read_stored
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-FORMAT, VERSION = "citeweave-delta", 1
-_MAX_RANK, _MAX_ALPHA = 4096, 1e6
+FORMAT, VERSION = "citeweave-delta", 2
+_OLD_COMPACT = "citeweave-compact-delta"
+"""Format of quantized deltas before version 2."""
+
 _MAX_DEPTH = 4
 """Most deltas on top of each other; more means a folder that names itself."""
 
@@ -77,73 +82,68 @@ _ADAPTER = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class LowRankChange:
-    """The low-rank change (LoRA) of one linear layer in a delta."""
-
-    a: Tensor
-    """Shape (rank, in)."""
-
-    b: Tensor
-    """Shape (out, rank)."""
-
-    alpha: float
-
-    @property
-    def rank(self) -> int:
-        return int(self.a.shape[0])
-
-    def change(self) -> Tensor:
-        """Return B A alpha / rank, which is added to the weights, (out, in), in float32."""
-        return (self.b.float() @ self.a.float()) * (self.alpha / self.rank)
-
-
-def _low_rank_layers(model: Any) -> dict[str, LowRankChange]:
-    """Return the low-rank changes of a model, by the name of the layer they change; empty where it has none."""
-    changes = {}
-    for name, layer in model.named_modules():
-        if not (hasattr(layer, "lora_A") and hasattr(layer, "base_layer") and len(layer.lora_A)):
-            continue
-        if list(layer.lora_A) != [_ADAPTER] or len(layer.lora_magnitude_vector) or layer.merged:
-            raise UserError(f"{name} has adapters other than one plain LoRA named {_ADAPTER!r}; merge them with peft")
-        a, b = layer.lora_A[_ADAPTER].weight, layer.lora_B[_ADAPTER].weight
-        changes[name] = LowRankChange(a.detach(), b.detach(), float(layer.scaling[_ADAPTER]) * int(a.shape[0]))
-    return changes
-
-
-def merged_weights(model: Any) -> dict[str, Tensor]:
-    """Return the weights of a model with the low-rank changes of its delta merged in, without those of its pooling."""
-    changes = _low_rank_layers(model)
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        if is_pooling_weight(name) or ".lora_" in name:
-            continue
-        plain = name.replace(".base_layer.", ".")
-        layer, _, kind = plain.rpartition(".")
-        changed = kind == "weight" and layer in changes
-        weights[plain] = (tensor.float() + changes[layer].change()).to(tensor.dtype) if changed else tensor
-    return weights
-
-
-@dataclass(frozen=True, slots=True)
-class Lora:
-    """Which layers of a delta have low-rank changes, and their scale: alpha / rank."""
-
-    rank: int
-    alpha: float
-    layers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Delta:
-    """The content of a delta's delta.json: base, settings, and the layers with low-rank changes."""
+    """The content of a delta's delta.json: base, settings, and the coding of every matrix."""
 
     kind: str
-    """What was trained: `bias`, `lora`, `all`; for information only."""
+    """What was trained: `bias`, `lora`, `all`, or `compact` of a compressed model; for information only."""
 
     base: str
     base_revision: str
     settings: Settings
-    lora: Lora | None = None
+    sha256: str
+    """SHA-256 of delta.safetensors."""
+
+    matrices: Mapping[str, Coding]
+
+
+# Low-rank changes of a model in memory, as peft holds them
+
+
+def _low_rank_layers(model: Any) -> dict[str, Any]:
+    """Return peft's low-rank layers of a model by their names; empty where it has none."""
+    layers = {}
+    for name, layer in model.named_modules():
+        if hasattr(layer, "lora_A") and hasattr(layer, "base_layer") and len(layer.lora_A):
+            if list(layer.lora_A) != [_ADAPTER] or len(layer.lora_magnitude_vector) or layer.merged:
+                raise UserError(
+                    f"{name} has adapters other than one plain LoRA named {_ADAPTER!r}; merge them with peft"
+                )
+            layers[name] = layer
+    return layers
+
+
+def low_rank_factors(model: Any, bits: int = 32) -> tuple[dict[str, Coding], dict[str, Tensor]]:
+    """Return the low-rank changes of a model for `write_delta`: codings, and tensors of this many bits per number."""
+    codings: dict[str, Coding] = {}
+    tensors: dict[str, Tensor] = {}
+    for name, layer in _low_rank_layers(model).items():
+        right, left = (part[_ADAPTER].weight.detach().float().cpu() for part in (layer.lora_A, layer.lora_B))
+        coded = code_matrix("left", left.T, bits) | code_matrix("right", right * layer.scaling[_ADAPTER], bits)
+        codings[f"{name}.weight"] = Coding("factors", len(right), bits)
+        tensors |= {f"{name}.weight.{part}": tensor for part, tensor in coded.items()}
+    return codings, tensors
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a parameter without the layer that peft puts around it."""
+    return name.replace(".base_layer.", ".")
+
+
+def merged_weights(model: Any) -> dict[str, Tensor]:
+    """Return the weights of a model with the low-rank changes of its delta merged in, without those of its pooling."""
+    changed = {f"{name}.weight": layer for name, layer in _low_rank_layers(model).items()}
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        if not is_pooling_weight(name) and ".lora_" not in name:
+            layer, weight = changed.get(plain_name(name)), tensor
+            if layer is not None:
+                weight = (tensor.float() + layer.get_delta_weight(_ADAPTER).detach().float()).to(tensor.dtype)
+            weights[plain_name(name)] = weight
+    return weights
+
+
+# Writing
 
 
 def base_revision(model: ModelFolder) -> str:
@@ -161,36 +161,43 @@ def save_delta(
     kind: str,
     card: ModelCard,
 ) -> None:
-    """Save the changed parameters of a model as a delta in an existing folder; `changed` are names of parameters.
+    """Save the changed parameters of a model as an exact delta in an existing folder; `changed` are names of parameters.
 
     `base` is the name or folder of the model before training; a folder is stored by its absolute path.
     """
-    opened = open_model(locate(base).folder)
-    low_rank = _low_rank_layers(model)
+    codings, tensors = low_rank_factors(model)
     parameters = dict(model.named_parameters())
     names = {name for name in changed if ".lora_" not in name} | ({PARAMETER} if settings.pooling == "mix" else set())
-    tensors = {name.replace(".base_layer.", "."): parameters[name] for name in names}
+    tensors |= {plain_name(name): parameters[name].detach().float() for name in names}
     if settings.pooling == ASPECT_WORDS:
-        tensors |= {f"{PREFIX}{name}": tensor for name, tensor in aspect_word_weights(model).items()}
-    for layer, change in low_rank.items():
-        tensors |= {f"{layer}.lora_A": change.a, f"{layer}.lora_B": change.b}
+        tensors |= {f"{PREFIX}{name}": tensor.detach().float() for name, tensor in aspect_word_weights(model).items()}
     if not tensors:
         raise UserError("a delta needs at least one parameter; name those that were trained")
-    if len({(change.rank, change.alpha) for change in low_rank.values()}) > 1:
-        raise UserError(
-            "the layers of this LoRA differ in rank or alpha, which a delta cannot express; save the complete model"
-        )
-    lora = None
-    if low_rank:
-        first = next(iter(low_rank.values()))
-        lora = Lora(first.rank, first.alpha, tuple(sorted(low_rank)))
-    delta = Delta(kind, stored_name(base), base_revision(opened), settings, lora)
-    plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in sorted(tensors.items())}
-    check_finite(plain)
-    require("safetensors.torch", extra="minilm").save_file(plain, folder / TENSORS_FILE, metadata={"format": "pt"})
-    write_json(folder / SETTINGS_FILE, sealed_settings({"format": FORMAT, "version": VERSION, **asdict(delta)}))
+    write_delta(folder, kind, base, settings, codings, tensors)
     text = card_text(card, settings, dimension=int(model.config.hidden_size), is_delta=True)
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def write_delta(
+    folder: Path,
+    kind: str,
+    base: str,
+    settings: Settings,
+    codings: Mapping[str, Coding],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Write delta.json and delta.safetensors into an existing folder."""
+    plain = {name: tensor.cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    check_finite(plain)
+    content = require("safetensors.torch", extra="minilm").save(plain, metadata={"format": "pt"})
+    write_atomically(folder / TENSORS_FILE, content)
+    revision = base_revision(open_model(locate(base).folder))
+    sha256, matrices = hash_file(folder / TENSORS_FILE), dict(sorted(codings.items()))
+    delta = Delta(kind, stored_name(base), revision, settings, sha256, matrices)
+    write_json(folder / SETTINGS_FILE, sealed_settings({"format": FORMAT, "version": VERSION, **asdict(delta)}))
+
+
+# Reading
 
 
 def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
@@ -202,7 +209,7 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
         raise UserError(
             f"{folder} is a delta on top of {depth} others; save the complete model, or check for one that names itself"
         )
-    delta = read_compact(folder) if is_compact(folder) else read_delta(folder)
+    delta = read_delta(folder)
     try:
         base = open_model(locate(delta.base).folder, depth=depth + 1)
     except MissingExtraError:
@@ -218,20 +225,9 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
             f"{folder} is a delta of revision {delta.base_revision} of {delta.base!r}, and revision {revision} is here; "
             "get the base that it was trained from"
         )
-    deltas = (*base.deltas, (folder, _hash_changes(folder, delta)))
+    changes = hash_json({"matrices": asdict(delta)["matrices"], "tensors": delta.sha256})
+    deltas = (*base.deltas, (folder, changes))
     return replace(base, settings=delta.settings, is_sentence_transformer=True, deltas=deltas)
-
-
-def _hash_changes(folder: Path, delta: Delta | CompactDelta) -> str:
-    if isinstance(delta, CompactDelta):
-        return hash_json({"matrices": asdict(delta)["matrices"], "tensors": delta.sha256})
-    try:
-        tensors = hash_file(folder / TENSORS_FILE)
-    except OSError as error:
-        raise InputError(
-            f"{folder / TENSORS_FILE} cannot be read ({error.strerror}); copy the complete folder"
-        ) from None
-    return hash_json({"lora": asdict(delta)["lora"], "tensors": tensors})
 
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
@@ -241,75 +237,89 @@ def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
     if pooling == "mix":
         add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
     for place, _ in folder.deltas:
-        if is_compact(place):
-            apply_compact(place, model)
-        else:
-            _apply_delta(place, read_delta(place), model)
+        _apply_delta(place, read_delta(place), model)
 
 
 def read_delta(folder: Path) -> Delta:
-    """Read and check the delta.json of a delta."""
+    """Read and check the delta.json of a delta, and the hash of delta.safetensors."""
     path = folder / SETTINGS_FILE
     data = read_json(path)
+    if data.get("format") == _OLD_COMPACT:
+        data = data | {"format": FORMAT}
     check_format(path, data, FORMAT, VERSION)
     data = unsealed_settings(path, data)
     check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
-    settings = settings_of(path, data["settings"])
-    return Delta(str(data["kind"])[:40], *base_of(path, data), settings, _lora(path, data["lora"]))
+    if not isinstance(data["matrices"], dict):
+        raise InputError(f"{path}: matrices is not a table of names and codings; copy the delta again")
+    codings = {name: _coding(path, name, table) for name, table in data["matrices"].items()}
+    delta = Delta(str(data["kind"])[:40], *base_of(path, data), settings_of(path, data["settings"]), str(data["sha256"]), codings)  # fmt: skip
+    _check_hash(folder / TENSORS_FILE, delta.sha256)
+    return delta
 
 
-def _lora(path: Path, data: object) -> Lora | None:
-    if data is None:
-        return None
-    table = check_keys(path, data, {field.name for field in fields(Lora)})
-    rank, alpha, layers = table["rank"], table["alpha"], table["layers"]
-    if type(rank) is not int or not 1 <= rank <= _MAX_RANK:
-        raise InputError(f"{path}: the rank is {str(rank)[:40]!r}; it must be a whole number from 1 to {_MAX_RANK}")
-    if type(alpha) not in (int, float) or not 0 < alpha <= _MAX_ALPHA:
-        raise InputError(f"{path}: alpha is {str(alpha)[:40]!r}; it must be a number above 0, at most {_MAX_ALPHA:g}")
-    if not (isinstance(layers, list) and layers and all(isinstance(layer, str) for layer in layers)):
-        raise InputError(f"{path}: the layers of the LoRA must be a list of names; copy the delta again")
-    return Lora(rank, float(alpha), tuple(layers))
+def _coding(path: Path, name: str, data: object) -> Coding:
+    table = check_keys(path, data, {"kind", "count", "bits"})
+    kind, count, bits = table["kind"], table["count"], table["bits"]
+    if kind not in KINDS or type(bits) is not int or bits not in BITS or type(count) is not int or count < 1:
+        raise InputError(
+            f"{path}: the coding of {name[:100]} is {str(table)[:100]}; kind must be {' or '.join(KINDS)}, bits one of "
+            f"{', '.join(map(str, BITS))}, count a whole number from 1 up"
+        )
+    return Coding(kind, count, bits)
+
+
+def _check_hash(path: Path, expected: str) -> None:
+    try:
+        actual = hash_file(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); copy the complete folder") from None
+    if actual != expected:
+        raise InputError(
+            f"{path} is damaged (sha256 {actual[:12]}, and {SETTINGS_FILE} says {expected[:12]!r}); copy the complete folder "
+            "again, or pip install --force-reinstall citeweave where it is part of the package"
+        )
 
 
 def _apply_delta(folder: Path, delta: Delta, model: Any) -> None:
-    torch = require("torch", extra="minilm")
-    parameters = dict(model.named_parameters())
-    parameters |= {name: tensor for name, tensor in model.named_buffers() if name.startswith(PREFIX)}
-    low_rank = _low_rank_shapes(folder, delta, model)
-    expected = {name: tuple(parameter.shape) for name, parameter in parameters.items()} | low_rank
-    expected |= {PARAMETER: (count_states(model),)}
-    expected |= {f"{PREFIX}{name}": shape for name, shape in aspect_word_shapes(model).items()}
-    tensors = read_tensors(folder / TENSORS_FILE, expected, all_there=False)
-    if lacking := sorted(set(low_rank) - set(tensors)):
-        raise InputError(
-            f"{folder / TENSORS_FILE} lacks {lacking[0]}, which {SETTINGS_FILE} names; copy the delta again"
-        )
+    """Change the weights of a loaded base in place; pooling weights are skipped where the caller chose another pooling."""
+    torch, path = require("torch", extra="minilm"), folder / TENSORS_FILE
+    weights = dict(model.named_parameters())
+    weights |= {name: tensor for name, tensor in model.named_buffers() if name.startswith(PREFIX)}
+    coded = _coded_shapes(folder, delta, weights)
+    plain: dict[str, Any] = {name: (("F32", "F16"), tuple(weight.shape)) for name, weight in weights.items()}
+    plain |= {PARAMETER: (("F32",), (count_states(model),))}
+    plain |= {f"{PREFIX}{name}": (("F32",), shape) for name, shape in aspect_word_shapes(model).items()}
+    stored = read_stored(path, coded | plain, needed=set(coded))
     with torch.no_grad():
-        for name, tensor in tensors.items():
-            if name in parameters:  # pooling weights are skipped where the caller chose another pooling
-                parameters[name].copy_(tensor)
-        if delta.lora:
-            for layer in delta.lora.layers:
-                change = LowRankChange(
-                    tensors[f"{layer}.lora_A"], tensors[f"{layer}.lora_B"], delta.lora.alpha
-                ).change()
-                weight = parameters[f"{layer}.weight"]
-                weight.copy_(weight.float() + change.to(weight.device))
-    if PARAMETER in tensors:
-        check_sum(float(tensors[PARAMETER].sum()), folder / TENSORS_FILE)
+        for name, weight in weights.items():
+            if name in delta.matrices:
+                shape = tuple(weight.shape)
+                parts = {part: stored[f"{name}.{part}"] for part in tensor_shapes(delta.matrices[name], shape)}
+                _check_places(path, name, parts, len(weight))
+                weight.copy_(weight.float() + read_change(delta.matrices[name], parts, shape).to(weight.device))
+            elif name in stored and stored[name].dtype == torch.float16:
+                weight.copy_(weight.float() + stored[name].float().to(weight.device))
+            elif name in stored:
+                weight.copy_(stored[name])
+    if PARAMETER in stored:
+        check_sum(float(stored[PARAMETER].sum()), path)
 
 
-def _low_rank_shapes(folder: Path, delta: Delta, model: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of A and B of every layer that the LoRA changes; each must be a linear layer of the base."""
-    torch = require("torch", extra="minilm")
-    if delta.lora is None:
-        return {}
-    linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in delta.lora.layers:
-        if name not in linear:
-            raise InputError(f"{folder / SETTINGS_FILE}: {name[:100]!r} is no linear layer of the base {delta.base!r}")
-        shapes[f"{name}.lora_A"] = (delta.lora.rank, linear[name].in_features)
-        shapes[f"{name}.lora_B"] = (linear[name].out_features, delta.lora.rank)
+def _coded_shapes(folder: Path, delta: Delta, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the dtype and shape of every tensor of the coded matrices, which must be matrices of the base."""
+    path = folder / SETTINGS_FILE
+    shapes: dict[str, Any] = {}
+    for name, coding in delta.matrices.items():
+        if name not in weights or weights[name].dim() != 2:
+            raise InputError(f"{path}: {name[:100]!r} is not a matrix of the base {delta.base!r}")
+        shape = tuple(weights[name].shape)
+        if coding.count > (limit := coding.limit(shape)):
+            raise InputError(f"{path}: {name} has a count of {coding.count}; at most {limit} is possible")
+        shapes |= {f"{name}.{part}": kind for part, kind in tensor_shapes(coding, shape).items()}
     return shapes
+
+
+def _check_places(path: Path, name: str, parts: Mapping[str, Tensor], rows: int) -> None:
+    places = parts.get("places")
+    if places is not None and not (int(places.min()) >= 0 and int(places.max()) < rows):
+        raise InputError(f"{path}: {name}.places names rows that a matrix of {rows} rows does not have; copy it again")

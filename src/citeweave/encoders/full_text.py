@@ -44,7 +44,7 @@ from citeweave.encoders.shards import (
 from citeweave.encoders.tokens import TextReader, Tokens
 from citeweave.vectors import sentence_vectors, vectors
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.vectors import Vectors
+from citeweave.vectors.vectors import Vectors, unit_rows
 
 FULL_TEXT_SHARD = 1024
 """Papers per shard: a full text has some twenty chunks."""
@@ -199,7 +199,7 @@ def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str
             return {"matrix": matrix, "offsets": offsets, "numbers": numbers, "lost": np.zeros(1, np.int64)}
         pooled = _pool_chunks(vectors, np.array([len(chunk) - around for chunk in chunks]), offsets)
         if encoder.settings.normalize:
-            pooled /= np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
+            pooled = unit_rows(pooled)
         return drop_empty_rows(pooled, dtype)
 
     return ShardMaker(read, encode)

@@ -80,6 +80,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "lower": (bool,),
     "prompt": (str,),
 }
+_OLD_RELEASE = "0.1.0"
+"""The release that wrote the oldest formats, which do not name it."""
+
 _REVISION_VERSION = 1
 _MAY_CHANGE = ("README.md", "delta.json")
 
@@ -332,7 +335,8 @@ def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> N
             "trained or compressed"
         )
     if data.get("version") != version:
-        raise InputError(f"{path} is {name} {explain_version_mismatch(data.get('version'), version, 'train it again')}")
+        mismatch = explain_version_mismatch(data.get("version"), version, "train it again", {"citeweave": _OLD_RELEASE})
+        raise InputError(f"{path} is {name} {mismatch}")
 
 
 def sealed_settings(data: dict[str, Any]) -> dict[str, Any]:

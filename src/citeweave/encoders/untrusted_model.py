@@ -193,23 +193,16 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
 # --- safetensors ---------------------------------------------------------------------------------------
 
 
-def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, all_there: bool = True) -> dict[str, Tensor]:
+def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file as float32, after checking names and shapes against `expected`."""
     any_float = {name: (_NUMBERS, shape) for name, shape in expected.items()}
-    tensors = _read_safetensors(path, any_float, set(expected) if all_there else set())
-    return {name: tensor.float() for name, tensor in tensors.items()}
+    return {name: tensor.float() for name, tensor in read_stored(path, any_float, needed=set(expected)).items()}
 
 
 def read_stored(
-    path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]], *, needed: set[str]
+    path: Path, expected: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], *, needed: set[str]
 ) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file as stored, after checking their dtypes (such as I8) and shapes."""
-    return _read_safetensors(path, {name: ((numbers,), shape) for name, (numbers, shape) in expected.items()}, needed)
-
-
-def _read_safetensors(
-    path: Path, expected: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], needed: set[str]
-) -> dict[str, Tensor]:
     _check_header(path)
     safetensors = require("safetensors", extra="minilm")
     try:

@@ -19,22 +19,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, UserError, choose
 from citeweave.core.hash_keys import Keys, hash_texts
-from citeweave.core.inputs import MAX_LINE, Source
+from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.plain_text import clean_text
+from citeweave.corpus.readers.json_records import read_members
 
 COLUMNS = ("pid", "clicked_pid", "similar_papers_avail_at_time")
 PROPENSITIES = "recomm/propensity_scores.json"
@@ -45,9 +45,6 @@ _MAX_CELL_CHARACTERS = 2**24
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
 
-_CHUNK = 4 * 2**20
-_AFTER = frozenset(" \t\r\n:,}")
-_BLANKS = re.compile(r"[ \t\r\n]*")
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _NO_KEYS = np.empty(0, np.uint64)
@@ -315,7 +312,7 @@ def read_metadata(path: Path, wanted: Collection[str], reporter: Reporter = QUIE
     with reporter.task(f"reading {path.name}", unit="papers") as advance:
 
         def wanted_entries() -> Iterable[tuple[str, object]]:
-            for name, entry in read_entries(Source(path)):
+            for name, entry in read_members(Source(path)):
                 advance(1)
                 if name in wanted:
                     yield name, entry
@@ -360,90 +357,3 @@ def _keys(texts: list[str]) -> Keys:
     if not texts:
         return _NO_KEYS
     return np.unique(hash_texts([text.encode(errors="replace").decode() for text in texts]))
-
-
-def read_entries(source: Source, chunk: int = _CHUNK) -> Iterator[tuple[str, object]]:
-    """Yield every key and value of the metadata of click data, a large JSON object, in order.
-
-    `{"p1": {...}, ...}` gives ("p1", {...}) first. An entry is only checked to be JSON; a key that occurs twice is yielded twice.
-    """
-    with source.open() as stream:
-        window = _JsonWindow(source, io.TextIOWrapper(stream, "utf-8-sig", errors="replace"), chunk)
-        window.expect("{")
-        separator = window.expect("}") if window.peek() == "}" else ","
-        while separator == ",":
-            key = window.value()
-            if not isinstance(key, str):
-                raise window.error("a key is not a string")
-            window.expect(":")
-            yield key, window.value()
-            separator = window.expect(",}")
-        if window.peek():
-            raise window.error("something follows the object")
-
-
-class _JsonWindow:
-    """The part of a large JSON file that is in memory; `_at` is the position of the next character."""
-
-    def __init__(self, source: Source, stream: TextIO, chunk: int) -> None:
-        self._source, self._stream, self._chunk = source, stream, chunk
-        self._text, self._at, self._before = "", 0, 0
-        self._at_end = False
-        self._decode = json.JSONDecoder().raw_decode
-
-    def error(self, reason: str) -> InputError:
-        """Return the error for a metadata file that is not one JSON object, with the position."""
-        return InputError(
-            f"{self._source.path} cannot be read near character {self._before + self._at:,} ({reason}); it must be one "
-            "JSON object of papers by id: get the file again"
-        )
-
-    def peek(self) -> str:
-        """Return the next character of click data's JSON that is not blank, "" at the end of the file."""
-        while True:
-            blanks = _BLANKS.match(self._text, self._at)
-            assert blanks is not None  # the pattern also matches the empty string
-            self._at = blanks.end()
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._grow():
-                return ""
-
-    def expect(self, characters: str) -> str:
-        """Step over the next character of click data's JSON, which must be one of these."""
-        character = self.peek()
-        if not character:
-            raise self.error("the file ends too early")
-        if character not in characters:
-            raise self.error(f"{character!r} where {' or '.join(characters)} belongs")
-        self._at += 1
-        return character
-
-    def value(self) -> object:
-        """Step over a value of click data's JSON, up to a separator: of `1.5e3` the window may hold only `1.5e`."""
-        self.peek()
-        while True:
-            try:
-                value, end = self._decode(self._text, self._at)
-            except json.JSONDecodeError:
-                if not self._grow():
-                    raise self.error("no JSON, or cut off") from None
-                continue
-            except RecursionError:
-                raise self.error("nested too deeply") from None
-            if self._text[end : end + 1] in _AFTER or not self._grow():
-                self._at = end
-                return value
-
-    def _grow(self) -> bool:
-        """Read more of the file, twice as much where an entry is larger than the window; False at the end."""
-        if self._at_end:
-            return False
-        rest = self._text[self._at :]
-        if len(rest) > MAX_LINE:
-            raise self.error(f"no end of an entry within {MAX_LINE >> 20} Mi characters")
-        more = self._stream.read(max(self._chunk, len(rest)))
-        self._before += self._at
-        self._text, self._at = rest + more, 0
-        self._at_end = not more
-        return not self._at_end

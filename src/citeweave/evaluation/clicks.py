@@ -50,8 +50,9 @@ from citeweave.evaluation.click_ranker import (
     pair_features,
     train_ranker,
 )
+from citeweave.evaluation.options import MISSING
 from citeweave.evaluation.systems import NoAnswerError, System
-from citeweave.evaluation.tasks import MISSING, ClickTask
+from citeweave.evaluation.tasks import ClickTask
 
 WEIGHTINGS = ("peer", "propensity")
 PEERS_SEED = 7

@@ -1,6 +1,9 @@
 """Compare systems by their reports: paired hierarchical bootstrap over queries and seeds, verdicts in words.
 
-    compare({"minilm": [report], "mine": [seed 0, seed 1, seed 2]}).sentences
+    comparison = compare({"minilm": [report], "mine": [seed 0, seed 1, seed 2]})
+    comparison.sentences
+    comparison_as_markdown(comparison)      for the terminal and for comparison.md
+    comparison_as_page(comparison)          one self-contained HTML page
 
 Queries are drawn with replacement within each task, the same for all systems; the reports of a system that was trained or
 evaluated with several seeds are drawn too. Every metric of a task has the same weight, and so has every task. p-values
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,8 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError, choose
 from citeweave.core.randomness import stream
 from citeweave.evaluation.bootstrap import Outcome, derive_metric, percentile_interval, resample_together
-from citeweave.evaluation.report import Report
+from citeweave.evaluation.html import BarRow, Block, bar_table, render_report, table
+from citeweave.evaluation.report import Report, markdown_table
 
 SIGNIFICANT = 0.05
 OVERALL = "overall"
@@ -33,6 +37,11 @@ TOO_FEW = 10
 
 FEW = 30
 """Tasks with fewer queries get a warning."""
+
+_ABOUT_DIFFERENCES = (
+    "Paired bootstrap over the same queries; p-values are two-sided. The corrected one holds for all comparisons of this "
+    "table together (Holm); ✓ marks those below 0.05. Intervals are not corrected."
+)
 
 
 @dataclass(frozen=True)
@@ -324,3 +333,38 @@ def _verdict(difference: Difference, comparisons: int) -> str:
         f"{difference.metric}: no difference between {better} and {worse} can be claimed: {points:+.2f} points "
         f"({span}, p = {difference.corrected:.2g}{among})."
     )
+
+
+# --- reports ---------------------------------------------------------------------------------------------
+
+
+def comparison_as_markdown(comparison: Comparison) -> str:
+    """Report a comparison as Markdown: a table of systems with intervals, then the verdicts."""
+    rows = [[system] for system in comparison.systems]
+    for row, metric in product(rows, comparison.metrics):
+        low, high = comparison.intervals[row[0]][metric]
+        row.append(f"{comparison.values[row[0]][metric]:.2f} [{low:.2f}, {high:.2f}]")
+    lines = [f"- {sentence}" for sentence in comparison.sentences]
+    return "\n".join([*markdown_table(["system", *comparison.metrics], rows), "", *lines, ""])
+
+
+def comparison_as_page(comparison: Comparison) -> str:
+    """Return a comparison's report page in HTML: verdicts, metrics of systems as bars, differences with p-values."""
+    values: dict[str, list[BarRow]] = {metric: [] for metric in comparison.metrics}
+    for metric, system in product(values, comparison.systems):
+        ends = comparison.intervals[system][metric]
+        values[metric].append(BarRow(system, comparison.values[system][metric], *ends))
+    gaps: dict[str, list[BarRow]] = {}
+    for each in comparison.differences:
+        p_values = (f"{each.p:.2g}", f"{each.corrected:.2g}", each.is_significant)
+        row = BarRow(f"{each.first} − {each.second}", each.points, each.low, each.high, *p_values)
+        gaps.setdefault(each.metric, []).append(row)
+    counts = [[metric, f"{count:,}"] for metric, count in comparison.queries.items()]
+    sections: dict[str, list[Block]] = {
+        "Verdict": [("bullets", comparison.sentences)],
+        "Systems": [bar_table(values, "system"), ("note", "Values are in percent, with 95 % bootstrap intervals.")],
+        "Differences": [bar_table(gaps, "first − second", is_difference=True), ("note", _ABOUT_DIFFERENCES)],
+        "Compared rows": [table(["metric", "rows that all systems answered"], counts, numeric=[1])],
+    }
+    names = " and ".join([", ".join(comparison.systems[:-1]), comparison.systems[-1]])
+    return render_report(("Comparison", f"of {names}", ""), sections)

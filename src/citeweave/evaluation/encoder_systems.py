@@ -39,9 +39,9 @@ from citeweave.encoders.aspects import ALL, AspectHeads
 from citeweave.encoders.embed import SHARD, embed_texts, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.shards import RemoteMaker, write_vectors
+from citeweave.evaluation.options import DISTANCES
 from citeweave.evaluation.systems import (
     ABSENT,
-    DISTANCES,
     PRESENT,
     NoAnswerError,
     PaperVectors,

@@ -22,22 +22,23 @@ from __future__ import annotations
 import io
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from citeweave.core.artifact import artifact_matches, kind_of, new_artifact
-from citeweave.core.errors import EmptyResultError, UserError, choose
+from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import hash_json, open_input
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.evaluation.bootstrap import Outcome, intervals_of
 from citeweave.evaluation.encoder_systems import spaces_for_suite
 from citeweave.evaluation.match_page import ExampleMatch, PairTexts
+from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.paper_map import TopicMap, map_as_json
 from citeweave.evaluation.report import KIND, VERSION, Report, write_report
-from citeweave.evaluation.report_charts import collect_spreads
+from citeweave.evaluation.report_page import collect_spreads
 from citeweave.evaluation.run_tasks import (
     EvaluationFolder,
     Fingerprints,
@@ -54,42 +55,12 @@ from citeweave.evaluation.systems import (
     System,
     choose_distance,
 )
-from citeweave.evaluation.tasks import (
-    MISSING,
-    NoTextsError,
-    RankingTask,
-    Suite,
-    Task,
-    TaskTexts,
-    compute_averages,
-    fingerprint,
-)
+from citeweave.evaluation.tasks import NoTextsError, RankingTask, Suite, Task, TaskTexts, compute_averages, fingerprint
 from citeweave.vectors.explain import SentenceAlignment
 from citeweave.version import __version__
 
 MAX_EXAMPLES = 4
 """Queries of a report that are shown with their matching sentences."""
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """Options of an evaluation; the defaults are the protocol's, except for missing vectors (wrong answers) and the intercept."""
-
-    distance: str = ""
-    """`cosine`, `l2`, `dot`, or one of the sentence-level distances, or a sum such as `mean_best+token_best`; empty = the
-    protocol's."""
-
-    missing: str = "wrong"
-    """`wrong`: a paper without a vector is a wrong answer. `peers`: what the benchmark's original code does with it."""
-
-    intercept: bool = True
-    """Whether linear probes have an intercept; the solver of the original code has none."""
-
-    seed: int = 0
-    """Seed of the click model's initial weights, which are drawn anew at each evaluation."""
-
-    def __post_init__(self) -> None:
-        choose(self.missing, MISSING, "--missing")
 
 
 def evaluate(

@@ -1,21 +1,16 @@
-"""HTML building blocks of report pages: escaped text, tables, SVG charts, palette, a self-contained page.
+"""Report pages: Jinja2 templates in `page/`, text and numbers, palette, charts, a content security policy.
 
-    >>> escape("<b>")
-    '&lt;b&gt;'
-    >>> format_number(-1.25), format_number(float("nan")), format_number(12345, 0)
-    ('−1.25', '–', '12,345')
-    >>> render_table(["task", "map"], [[escape("a & b"), "1.00"]])
-    '<div class="scroll"><table><thead><tr><th scope="col">task</th><th scope="col" class="num">map</th></tr></thead><tbody><tr><th scope="row">a &amp; b</th><td class="num">1.00</td></tr></tbody></table></div>'
-    >>> draw_bar(50, 40, 60, (0, 100)).count("<path")
-    1
+    page = render_report(("specter", "on scidocs", ""), {"Remarks": [("bullets", ["a careful remark"])]})
+    page = render_page("map.html.j2", "Map of papers", script, view)
 
-Ids, titles and names are untrusted text and never markup: whatever comes from outside goes through `escape`, and data for
-a script through `escape_json`. All other strings here are HTML. A page loads nothing: its style (`report.css`) and script
-are inside it, and its content security policy forbids everything else.
+A page is given as data: sections of blocks, each a macro of `page/charts.html.j2` and what it shows. Ids, titles and names
+are untrusted text and never markup: templates escape whatever they print, and put it on one line without invisible
+characters. A page loads nothing: its style (`report.css`) and script are inside it, and its content security policy forbids
+everything else.
 
 Charts are inline SVG whose colors come from the style, so that one chart serves light screens, dark screens and paper.
-Bars and differences hold no text: they are in a table beside their numbers and stretch to its width. Does not know what
-a report is: see `report_page.py`.
+Bars hold no text: they are in a table beside their numbers and stretch to its width. Does not know what a report is: see
+`report_page.py`.
 """
 
 from __future__ import annotations
@@ -23,15 +18,15 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import html
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b3fa0", "#8c510a", "#b0305f", "#8a8a1f"),
@@ -56,14 +51,13 @@ SHADES = 11
 
 Span = tuple[float, float]
 Curve = Sequence[tuple[float, float]]
+Block = tuple[str, Any]
+"""A part of a section: the name of a macro in `charts.html.j2`, and what it shows; nothing is shown of an empty one."""
 
 _JOINERS = "\u200c\u200d"
 """Not printable, yet parts of words in some scripts and of many emoji."""
 
-_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 _MAX_CURVE_POINTS = 400
-_DASHES = ("", "6 3", "2 3", "8 3 2 3")
-_STRETCH = 'preserveAspectRatio="none" aria-hidden="true" focusable="false"'
 
 
 # --- text and numbers ------------------------------------------------------------------------------------
@@ -80,114 +74,80 @@ def one_line(value: object, max_chars: int = 200) -> str:
     # ten times as many characters hold enough printable ones, however long the text is
     line = " ".join(str(value)[: 10 * max_chars + 100].split())
     if not line.isprintable():
-        line = "".join(character for character in line if character.isprintable() or character in _JOINERS)
+        shown = "".join(character for character in line if character.isprintable() or character in _JOINERS)
+        line = " ".join(shown.split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
-def escape(value: object, max_chars: int = 200) -> str:
-    """Return untrusted text as HTML: on one line, cut to a length, with its markup escaped."""
-    return html.escape(one_line(value, max_chars), quote=True)
-
-
 def format_number(value: Any, decimals: int = 2) -> str:
-    """Return a number as a page shows it, with thousands separators; a dash for None, NaN and infinity."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:,.{decimals}f}".replace("-", "−")
+    """Return a number as a page shows it, with thousands separators; a dash for None, NaN and infinity.
 
-
-def escape_json(value: object) -> str:
-    """Return a value as JSON that can stand inside an HTML script element.
-
-    >>> escape_json({"title": "</script>"})
-    '{"title":"\\\\u003c/script\\\\u003e"}'
+    >>> format_number(-1.25), format_number(float("nan")), format_number(12345, 0)
+    ('−1.25', '–', '12,345')
     """
-    encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for character, replacement in _ESCAPES.items():  # far faster than str.translate on megabytes
-        encoded = encoded.replace(character, replacement)
-    return encoded
+    return f"{value:,.{decimals}f}".replace("-", "−") if is_number(value) else "–"
 
 
-# --- parts of a page -------------------------------------------------------------------------------------
+def is_number(value: object) -> bool:
+    """Return whether a value can be drawn: JSON holds null or NaN where nothing was measured."""
+    return isinstance(value, int | float | np.number) and math.isfinite(value)
 
 
-def render_table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    numeric: Iterable[int] = (1,),
-    kind: str = "",
-) -> str:
-    """Render an HTML table whose first cell names each row; `numeric` columns align right.
+def as_json(value: object) -> str:
+    """Return a value as JSON that can stand inside an HTML script element; templates do not escape it again.
 
-    A table that is wider than the screen scrolls by itself.
+    >>> as_json({"title": "</script>"})
+    Markup('{"title":"\\\\u003c/script\\\\u003e"}')
     """
-    classes = dict.fromkeys(numeric, ' class="num"')
-    heads = "".join(f'<th scope="col"{classes.get(at, "")}>{cell}</th>' for at, cell in enumerate(head))
-    lines = []
-    for name, *cells in rows:
-        others = "".join(f"<td{classes.get(at, '')}>{cell}</td>" for at, cell in enumerate(cells, 1))
-        lines.append(f'<tr><th scope="row">{name}</th>{others}</tr>')
-    opening = f'<table class="{kind}">' if kind else "<table>"
-    body = f"{opening}<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f'<div class="scroll">{body}</div>'
+    from jinja2.utils import htmlsafe_json_dumps
+
+    return htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def render_section(title: str, *parts: str) -> str:
-    """Return an HTML section under its heading; an empty string where all parts are empty."""
-    shown = [part for part in parts if part]
-    return f'<section id="{_anchor(title)}"><h2>{title}</h2>{"".join(shown)}</section>' if shown else ""
+# --- templates -------------------------------------------------------------------------------------------
 
 
-def render_contents(sections: Mapping[str, str]) -> str:
-    """Return a table of contents: HTML links to the sections that are not empty, by their titles."""
-    links = [f'<a href="#{_anchor(title)}">{title}</a>' for title, part in sections.items() if part]
-    return f'<nav aria-label="contents">{" ".join(links)}</nav>'
+def render_report(heading: tuple[str, str, str], sections: Mapping[str, Sequence[Block]], **header: Any) -> str:
+    """Render sections of blocks as an HTML file, under a heading whose second part is in small letters.
+
+    A section with nothing but notes is left out. The header may have a summary, a warning, cards and a lead.
+    """
+    shown = {title: own for title, own in sections.items() if any(each for kind, each in own if kind != "note")}
+    view = {"summary": (), "warning": "", "cards": (), "lead": "", "heading": heading, "sections": shown, **header}
+    return render_page("report.html.j2", " ".join(map(str, heading)), "", view)
 
 
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
+def render_page(template: str, title: str, script: str, view: Mapping[str, Any]) -> str:
+    """Render a template as a complete HTML file whose content security policy allows only its own style and script."""
+    return _templates().get_template(template).render(title=title, style=_read_style(), script=script, **view)
 
 
-def render_bullets(lines: Iterable[object]) -> str:
-    """Return untrusted lines of text as an HTML bullet list; an empty string where there are none."""
-    items = "".join(f"<li>{escape(line, 1000)}</li>" for line in lines)
-    return f"<ul>{items}</ul>" if items else ""
+@functools.cache
+def _templates() -> Environment:
+    """Return the templates; whatever they print becomes one line of at most 1,000 characters and is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def render_page(title: str, body: str, *, script: str = "", kind: str = "report") -> str:
-    """Render a complete HTML file whose content security policy allows only its own style and script."""
-    style = _read_style()
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            "img-src data:",
-            f"style-src {_source_hash(style)}",
-            f"script-src {_source_hash(script) if script else chr(39) + 'none' + chr(39)}",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
+    environment = Environment(
+        loader=PackageLoader("citeweave.evaluation", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else one_line(value, 1000),
     )
-    closing = f"<script>{script}</script>\n" if script else ""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n"
-        f'<body class="{kind}">\n{body}\n{closing}</body>\n</html>\n'
-    )
+    environment.filters |= {"line": one_line, "number": format_number, "json": as_json, "sha256": _sha256}
+    environment.filters |= {"place": _place, "tick": _tick_label, "ticks": choose_ticks}
+    environment.tests["finite"] = is_number
+    return environment
 
 
-def _source_hash(source: str) -> str:
+def _sha256(source: str) -> str:
     """Return the hash by which a content security policy allows one inline style or script."""
-    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
+    return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
 def read_resource(name: str) -> str:
-    """Return the text of a style sheet or script that is shipped beside this module, such as `report.css`."""
-    return (resources.files("citeweave.evaluation") / name).read_text(encoding="utf-8")
+    """Return the text of a style sheet or script in `page/`, such as `report.css`."""
+    return (resources.files("citeweave.evaluation") / "page" / name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -201,24 +161,41 @@ def _read_style() -> str:
 
 def _color_rules(topics: Sequence[str], palest: tuple[int, int, int], darkest: tuple[int, int, int]) -> str:
     """Return the CSS rules of the topic colors `c0`, `c1`, ... and of the heat map shades `h0` to `h10`."""
-    shades = [
-        "#" + "".join(f"{round(a + (b - a) * step / (SHADES - 1)):02x}" for a, b in zip(palest, darkest, strict=True))
-        for step in range(SHADES)
-    ]
-    return "".join(
-        [
-            *(f".c{at}{{color:{color}}}" for at, color in enumerate(topics)),
-            *(f".h{at}{{background:{color}}}" for at, color in enumerate(shades)),
-        ]
-    )
+    colors = [f".c{at}{{color:{color}}}" for at, color in enumerate(topics)]
+    for step in range(SHADES):
+        shade = [round(a + (b - a) * step / (SHADES - 1)) for a, b in zip(palest, darkest, strict=True)]
+        colors.append(f".h{step}{{background:#{bytes(shade).hex()}}}")
+    return "".join(colors)
 
 
 # --- charts ----------------------------------------------------------------------------------------------
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value can be drawn: JSON holds null or NaN where nothing was measured."""
-    return isinstance(value, int | float | np.number) and math.isfinite(value)
+class BarRow(NamedTuple):
+    """A row of a report's bar chart: a name with its value, the ends of its interval, and p-values of a difference."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    p: str = ""
+    corrected: str = ""
+    is_significant: bool = False
+
+
+def bar_table(groups: Mapping[str, Sequence[BarRow]], what: str, *, is_difference: bool = False) -> Block:
+    """Return a bar chart of a report as a table on one axis, grouped by names; an empty name gives no heading.
+
+    The axis is in percent, or from the largest difference over 0 to its opposite.
+
+    >>> bar_table({"cite": [BarRow("map", -3.0, -7.5, 1.0)]}, "metric", is_difference=True)[1]["span"]
+    (-8, 8)
+    """
+    ends = [float(end) for rows in groups.values() for row in rows for end in row[1:4] if end and is_number(end)]
+    reach = max(1, math.ceil(max(map(abs, ends), default=0)))
+    span = (-reach, reach) if is_difference else percent_span(ends)
+    marks = (span[0], 0.0 if span[0] else span[1] / 2, span[1])
+    return "bars", {"groups": groups, "what": what, "is_difference": is_difference, "span": span, "marks": marks}
 
 
 def percent_span(values: Sequence[float]) -> Span:
@@ -227,151 +204,26 @@ def percent_span(values: Sequence[float]) -> Span:
     >>> percent_span([12.0, 99.0]), percent_span([-3.0, 20.0]), percent_span([])
     ((0.0, 100.0), (-25.0, 100.0), (0.0, 100.0))
     """
-    drawn = [value for value in values if is_number(value)]
-    low, high = min(drawn, default=0.0), max(drawn, default=0.0)
+    low, high = min(values, default=0.0), max(values, default=0.0)
     return 25.0 * min(0, math.floor(low / 25)), 25.0 * max(4, math.ceil(high / 25))
 
 
-def draw_bar(value: float, low: float | None, high: float | None, span: Span) -> str:
-    """Return the HTML of an SVG bar from 0 to a value, with a whisker for its interval."""
-    if not is_number(value):
-        return ""
-    at, zero = _place(value, span), _place(0, span)
-    parts = [
-        '<rect class="track" width="100" height="12"/>',
-        f'<rect class="fill" x="{min(at, zero):.2f}" y="1.5" width="{abs(at - zero):.2f}" height="9"/>',
-    ]
-    if is_number(low) and is_number(high):
-        assert low is not None and high is not None
-        parts.append(_whisker(_place(low, span), _place(high, span)))
-    return f'<svg class="bar" viewBox="0 0 100 12" {_STRETCH}>{"".join(parts)}</svg>'
+def _place(value: float, span: Span, start: float = 0, length: float = 100) -> str:
+    """Return where on a chart axis a value stands; values beyond an end stand at that end.
+
+    >>> _place(25, (0, 100)), _place(-5, (0, 100)), _place(1, (0, 4), 196, -180)
+    ('25.00', '0.00', '151.00')
+    """
+    return f"{start + length * min(1.0, max(0.0, (value - span[0]) / (span[1] - span[0]))):.2f}"
 
 
-def draw_axis(span: Span, marks: Sequence[float]) -> str:
-    """Return the HTML of an SVG axis above a column of bars, its labels placed in percent of the column's width."""
-    parts = []
-    for mark in marks:
-        at = _place(mark, span)
-        anchor = "start" if at < 5 else "end" if at > 95 else "middle"
-        parts.append(f'<text x="{at:.2f}%" y="1em" text-anchor="{anchor}">{_tick_label(mark)}</text>')
-    return f'<svg class="axis" aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
-
-
-def draw_difference(points: float, low: float, high: float, reach: float) -> str:
-    """Return the HTML of an SVG bar for a difference with its interval, on an axis from -reach over 0 to reach."""
-    if not (is_number(points) and is_number(low) and is_number(high)):
-        return ""
-    span = (-reach, reach)
-    at = _place(points, span)
-    return (
-        f'<svg class="bar" viewBox="0 0 100 12" {_STRETCH}><rect class="track" width="100" height="12"/>'
-        f'<path class="grid" vector-effect="non-scaling-stroke" d="M50 0V12"/>'
-        f'<rect class="fill" x="{min(at, 50):.2f}" y="3" width="{abs(at - 50):.2f}" height="6"/>'
-        f"{_whisker(_place(low, span), _place(high, span))}</svg>"
-    )
-
-
-def _whisker(low: float, high: float) -> str:
-    return (
-        '<path class="mark" vector-effect="non-scaling-stroke" '
-        f'd="M{low:.2f} 6H{high:.2f}M{low:.2f} 2.5V9.5M{high:.2f} 2.5V9.5"/>'
-    )
-
-
-def _place(value: float, span: Span) -> float:
-    """Return how far along a chart axis a value lies, in percent; values beyond an end stand at that end."""
-    return 100 * min(1.0, max(0.0, (value - span[0]) / (span[1] - span[0])))
-
-
-def draw_histogram(values: Sequence[float], *, bins: int = 20) -> str:
-    """Return the HTML of an SVG histogram of values in percent, with a dashed line at their mean."""
-    drawn = np.array([value for value in values if is_number(value)], np.float64)
-    if not len(drawn):
-        return ""
-    low, high = percent_span([float(drawn.min()), float(drawn.max())])
-    counts, _ = np.histogram(drawn, bins, (low, high))
-    highest, step = int(counts.max()), 280 / bins
-    bars = "".join(
-        f"M{36 + at * step + 0.7:.1f} 128v-{110 * count / highest:.1f}h{step - 1.4:.1f}v{110 * count / highest:.1f}z"
-        for at, count in enumerate(counts.tolist())
-        if count
-    )
-    mean = 36 + 2.8 * _place(float(drawn.mean()), (low, high))
-    labels = "".join(
-        f'<text x="{36 + 280 * share:.0f}" y="144" text-anchor="middle">{format_number(low + share * (high - low), 0)}</text>'
-        for share in (0, 0.5, 1)
-    )
-    return (
-        f'<svg viewBox="0 0 330 150" width="330" role="img" aria-label="histogram of {len(drawn):,} values">'
-        f'<path class="grid" d="M36 18H316M36 73H316M36 128H316"/>'
-        f'<text x="31" y="22" text-anchor="end">{highest:,}</text><text x="31" y="132" text-anchor="end">0</text>'
-        f'<path class="fill" d="{bars}"/><path class="mark" stroke-dasharray="4 3" d="M{mean:.1f} 10V128"/>{labels}</svg>'
-    )
-
-
-def draw_curves(lines: Mapping[str, Curve]) -> str:
-    """Return the HTML of named SVG curves over a shared x axis, each with its color and dash, and a legend below."""
-    shown = {name: _thin(line) for name, line in lines.items()}
-    every = [point for line in shown.values() for point in line]
-    if not every:
-        return ""
-    xs, ys = _axis_ends([x for x, _ in every]), _axis_ends([y for _, y in every])
-    parts = [_draw_axes(xs, ys)]
-    for at, line in enumerate(shown.values()):
-        spots = " ".join(f"{_across(x, xs):.1f} {_up(y, ys):.1f}" for x, y in line)
-        parts.append(f'<path class="line c{at % len(PALETTE)}"{_dash(at)} d="M{spots}"/>' if spots else "")
-    keys = "".join(_draw_key(name, at) for at, name in enumerate(shown))
-    picture = f'<svg viewBox="0 0 400 226" width="460" role="img" aria-label="curves">{"".join(parts)}</svg>'
-    return f"<figure>{picture}<figcaption>{keys}</figcaption></figure>"
-
-
-def _draw_key(name: str, at: int) -> str:
-    sample = f'<svg width="24" height="8" aria-hidden="true"><path class="line c{at % len(PALETTE)}"{_dash(at)} d="M0 4H24"/></svg>'
-    return f'<span class="key">{sample}{escape(name, 60)}</span>'
-
-
-def _dash(at: int) -> str:
-    return f' stroke-dasharray="{_DASHES[at // 4 % 4]}"' if at >= 4 else ""
-
-
-def _thin(line: Curve) -> list[tuple[float, float]]:
-    """Return at most as many points of a curve as a chart can show, in the order of x; the last point stays."""
-    points = sorted((float(x), float(y)) for x, y in line if is_number(x) and is_number(y))
-    step = max(1, math.ceil(len(points) / _MAX_CURVE_POINTS))
-    shown = points[::step]
-    return shown if not points or shown[-1] == points[-1] else [*shown, points[-1]]
-
-
-def _axis_ends(values: Sequence[float]) -> Span:
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-
-def _across(x: float, xs: Span) -> float:
-    return 56 + 3.3 * _place(x, xs)
-
-
-def _up(y: float, ys: Span) -> float:
-    return 196 - 1.8 * _place(y, ys)
-
-
-def _draw_axes(xs: Span, ys: Span) -> str:
-    parts = []
-    for y in choose_ticks(*ys):
-        at = _up(y, ys)
-        parts.append(f'<path class="grid" d="M56 {at:.1f}H386"/>')
-        parts.append(f'<text x="50" y="{at + 4:.1f}" text-anchor="end">{_tick_label(y)}</text>')
-    for x in choose_ticks(*xs):
-        parts.append(f'<text x="{_across(x, xs):.1f}" y="216" text-anchor="middle">{_tick_label(x)}</text>')
-    return "".join(parts)
-
-
-def choose_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
+def choose_ticks(span: Span, max_steps: int = 5) -> list[float]:
     """Return round numbers for an SVG axis in HTML between two ends, in steps of 1, 2 or 5 times a power of ten.
 
-    >>> choose_ticks(3, 47), choose_ticks(0, 0.93)
+    >>> choose_ticks((3, 47)), choose_ticks((0, 0.93))
     ([10.0, 20.0, 30.0, 40.0], [0.0, 0.2, 0.4, 0.6, 0.8])
     """
+    low, high = span
     raw = (high - low) / max_steps
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
@@ -383,19 +235,62 @@ def _tick_label(value: float) -> str:
     return f"{value:,.6g}".replace("-", "−")
 
 
-def draw_dots(xy: NDArray[np.float32], topics: NDArray[np.int64], colors: int) -> str:
-    """Return the HTML of SVG dots at points (n, 2), each in the color of its topic; one path per color keeps it small."""
-    low, high = xy.min(axis=0), xy.max(axis=0)
-    size = max(float((high - low).max()), 1e-9)
-    spots = np.rint(8 + 984 * (xy - (low + high) / 2 + size / 2) / size).astype(np.int64)  # (n, 2)
-    top, bottom = int(spots[:, 1].min()) - 8, int(spots[:, 1].max()) + 8
-    width = min(18.0, max(5.0, 400 / math.sqrt(len(xy))))
-    paths = [
-        f'<path class="dots c{topic}" stroke-width="{width:.1f}" d="'
-        + "".join(f"M{x} {top + bottom - y}h0" for x, y in spots[topics == topic].tolist())
-        + '"/>'
-        for topic in range(colors)
-        if (topics == topic).any()
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, numeric: Sequence[int] = (), kind: str = "") -> Block:
+    """Return a table of a report whose first cell names each row; a cell is a text, or a number and a text."""
+    return "table", rows and {"head": head, "rows": rows, "numeric": numeric, "kind": kind}
+
+
+def shade_columns(rows: Sequence[Sequence[float | None]]) -> list[list[tuple[int | None, str]]]:
+    """Return the cells of a report's heat map: the shade of each value in its column, 0 for the lowest, and its text.
+
+    >>> shade_columns([[40.0, 7.0], [60.0, math.inf], [50.0, None]])
+    [[(0, '40.00'), (5, '7.00')], [(10, '60.00'), (None, '')], [(5, '50.00'), (None, '')]]
+    """
+    values = np.array(rows, np.float64)  # (rows, columns), NaN for None
+    values[np.isinf(values)] = np.nan
+    low = np.fmin.reduce(values, axis=0)
+    size = np.fmax.reduce(values, axis=0) - low
+    shares = np.where(size > 0, (values - low) / np.where(size > 0, size, 1), 0.5 + 0 * values).tolist()
+    shades = [[round((SHADES - 1) * share) if is_number(share) else None for share in row] for row in shares]
+    return [
+        [(shade, "" if shade is None else format_number(value)) for shade, value in zip(*row, strict=True)]
+        for row in zip(shades, rows, strict=True)
     ]
-    box = f'viewBox="0 {top} 1000 {bottom - top}"'
-    return f'<svg {box} role="img" aria-label="map of {len(xy):,} papers">{"".join(paths)}</svg>'
+
+
+def histogram(values: Sequence[float], caption: Sequence[str]) -> dict[str, Any]:
+    """Return a histogram of a report: values in percent, with their mean."""
+    span = percent_span(values)
+    counts = np.histogram(values, 20, span)[0]
+    heights = (110 * counts / counts.max()).round(1).tolist()
+    bars = "".join(f"M{36.7 + 14 * at:.1f} 128v-{height}h12.6v{height}z" for at, height in enumerate(heights) if height)
+    view = {"count": len(values), "highest": int(counts.max()), "mean": float(np.mean(values)), "caption": caption}
+    return {**view, "bars": bars, "span": span, "marks": (span[0], sum(span) / 2, span[1])}
+
+
+def curve_charts(curves: Mapping[str, Curve]) -> Block:
+    """Return charts of a report's curves; those with the same name before a slash share one and its axes."""
+    groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for name, line in curves.items():
+        groups.setdefault(name.partition("/")[0], {})[name] = _thin(line)
+    charts = []
+    for lines in groups.values():
+        if points := [point for line in lines.values() for point in line]:
+            xs, ys = map(_axis_ends, zip(*points, strict=True))
+            spots = [
+                [f"{_place(x, xs, 56, 330)} {_place(y, ys, 196, -180)}" for x, y in line] for line in lines.values()
+            ]
+            charts.append({"lines": list(zip(lines, map(" ".join, spots), strict=True)), "xs": xs, "ys": ys})
+    return "curves", charts
+
+
+def _thin(line: Curve) -> list[tuple[float, float]]:
+    """Return at most as many points of a curve as a chart can show, in the order of x; the last point stays."""
+    points = sorted((float(x), float(y)) for x, y in line if is_number(x) and is_number(y))
+    step = max(1, math.ceil(len(points) / _MAX_CURVE_POINTS))
+    return points[:-1:step] + points[-1:]
+
+
+def _axis_ends(values: Sequence[float]) -> Span:
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)

@@ -30,6 +30,7 @@ from citeweave.core.hash_keys import mix_keys
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Csr
 from citeweave.graph.citations import CitationGraph
+from citeweave.vectors.vectors import unit_rows
 
 NEGATIVES = ("uniform", "degree")
 SCORES = ("dot", "cosine")
@@ -205,8 +206,7 @@ def _rows(vectors: NDArray[Any], nodes: NDArray[np.int64], score: str) -> NDArra
     """Read the vectors of some nodes, with length 1 for cosine."""
     rows = np.asarray(vectors[nodes], np.float32)  # (number, dimension)
     if score == "cosine":
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+        rows = unit_rows(rows)
     return np.ascontiguousarray(rows)
 
 

@@ -1,6 +1,6 @@
 """How the sentences of two papers match, as HTML: ribbons, the strongest pairs, the plan as a heat map.
 
-    picture = draw_ribbons(explanation, PairTexts("A", "B", ["One.", "Two."], ["Three."]))
+    picture = ribbons(explanation, PairTexts("A", "B", ["One.", "Two."], ["Three."]))
     Path("page.html").write_text(explanation_as_page(explanation, texts, distance), encoding="utf-8")
 
 A ribbon is as wide as the pair's mass, has the color of its left sentence, and is denser the nearer the two sentences are.
@@ -15,20 +15,12 @@ import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.evaluation.html import (
-    SHADES,
-    escape,
-    format_number,
-    one_line,
-    render_contents,
-    render_page,
-    render_section,
-    render_table,
-)
+from citeweave.evaluation.html import SHADES, Block, format_number, one_line, render_report, table
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import SentenceAlignment
 
@@ -41,9 +33,9 @@ LINE_HEIGHT, LINE_CHARS, BOLD_LINE_CHARS, MAX_CHARS = 17, 46, 38, 600
 MIN_SHARE = 0.005
 """Smallest share of all mass that is drawn."""
 
-COLORS, STEPS = 8, 4
+Masses = NDArray[np.float64]
+COLORS, STEPS, MAX_PAIRS = 8, 4, 12
 NO_TEXT, COMPLETE_PAPER = "(no text)", "(the whole paper)"
-MAX_PAIRS = 12
 
 MATCHING = {
     "single": "The nearest pair of sentences counts alone.",
@@ -55,12 +47,14 @@ MATCHING = {
 """Document distance -> how it matches sentences."""
 
 _ABOUT_RIBBONS = (
-    '<p class="muted">A ribbon is as wide as the share of the pair, has the color of its left sentence, and is denser '
-    "where the sentences are nearer. Shares below 0.5 % are not drawn. Sentences are counted from 0.</p>"
+    "note",
+    "A ribbon is as wide as the share of the pair, has the color of its left sentence, and is denser where the sentences "
+    "are nearer. Shares below 0.5 % are not drawn. Sentences are counted from 0.",
 )
 _ABOUT_CELLS = (
-    '<p class="muted">Rows are sentences of the first paper, columns of the second. Each cell has the share of the pair '
-    "in percent, by which it is shaded, and below it the distance of the two sentences.</p>"
+    "note",
+    "Rows are sentences of the first paper, columns of the second. Each cell has the share of the pair in percent, by "
+    "which it is shaded, and below it the distance of the two sentences.",
 )
 
 
@@ -106,74 +100,63 @@ class ExampleMatch:
     texts: PairTexts
 
 
-@dataclass(frozen=True)
-class _Column:
-    """The sentences of one paper as a column of the ribbon picture, from top to bottom."""
-
-    texts: list[str]
-    heights: list[int]
-    masses: NDArray[np.float64]
-    tops: NDArray[np.float64]
-    """Where the space of each sentence begins, and where the last one's ends."""
-
-    def middle(self, at: int) -> float:
-        return float(self.tops[at] + self.tops[at + 1]) / 2
-
-
-def draw_ribbons(explanation: SentenceAlignment, texts: PairTexts) -> str:
-    """Draw a match of two papers for a page as SVG: their sentences side by side, ribbons between those that match."""
-    shown = [_numbered(explanation.left, texts.of_left), _numbered(explanation.right, texts.of_right)]
-    head = max(_height(title, BOLD_LINE_CHARS) for title in (texts.left_title, texts.right_title)) + 10
-    total = max(sum(map(_height, own)) + 8 * len(own) for own in shown)
-    masses = explanation.left_masses, explanation.right_masses
-    left, right = (_column(own, mass, head, total) for own, mass in zip(shown, masses, strict=True))
-    scale = _scale(left, right)
-    parts = [
-        _draw_text(0, 0, head, f"<b>{escape(texts.left_title or NO_TEXT, MAX_CHARS)}</b>"),
-        _draw_text(WIDTH - TEXT_WIDTH, 0, head, f"<b>{escape(texts.right_title or NO_TEXT, MAX_CHARS)}</b>"),
-        *_draw_flows(explanation, left, right, scale),
-        *_draw_side(left, 0, TEXT_WIDTH + 6, scale),
-        *_draw_side(right, WIDTH - TEXT_WIDTH, WIDTH - TEXT_WIDTH - 6 - PORT_WIDTH, scale),
+def explanation_as_page(
+    explanation: SentenceAlignment, texts: PairTexts, distance: DocumentDistance, *, model: str = ""
+) -> str:
+    """Return the match of two papers as an HTML page: how their sentences match under a document distance."""
+    summary = [
+        f"{distance.name} distance {format_number(explanation.total, 3)}",
+        f"{len(explanation.left)} and {len(explanation.right)} sentences",
+        distance.metric,
+        f"temperature {distance.temperature:g}" if distance.name in ("attention", "transport") else "",
+        one_line(model, 80),
     ]
-    box = f'viewBox="0 0 {WIDTH} {head + total:.0f}" role="group" aria-label="which sentences match"'
-    scroll = '<div class="scroll match" tabindex="0" role="region" aria-label="matching sentences">'
-    return f"{scroll}<svg {box}>{''.join(parts)}</svg></div>"
+    sections: dict[str, list[Block]] = {
+        "Matching sentences": [ribbons(explanation, texts), _ABOUT_RIBBONS],
+        "Strongest pairs": [_strongest_pairs(explanation, texts)],
+        "All pairs": [_plan(explanation, texts), _ABOUT_CELLS],
+    }
+    heading = (texts.left_title, "and", texts.right_title)
+    return render_report(heading, sections, summary=list(filter(None, summary)), lead=MATCHING[distance.name])
 
 
-def _render_strongest_pairs(explanation: SentenceAlignment, texts: PairTexts, max_pairs: int = MAX_PAIRS) -> str:
-    """Return an HTML table of the pairs of sentences that count most, with their shares and distances."""
-    total = float(explanation.plan.sum()) or 1.0
-    rows = [
-        [
-            f"{format_number(100 * pair.mass / total, 1)} %",
-            format_number(pair.distance, 3),
-            f"<b>{pair.left}</b> {escape(texts.of_left(pair.left), MAX_CHARS)}",
-            f"<b>{pair.right}</b> {escape(texts.of_right(pair.right), MAX_CHARS)}",
+def match_blocks(matches: Sequence[ExampleMatch]) -> list[Block]:
+    """Return example matches for a report's page: ribbons between the sentences of each query and the first paper."""
+    if not matches:
+        return []
+    about = f"Left a query of the task {one_line(matches[0].task, 60)}, right the paper that was ranked first."
+    blocks: list[Block] = [("lead", about)]
+    for match in matches:
+        distance = format_number(match.explanation.total, 3)
+        blocks += [
+            ("heading", (match.query, f"{match.metric} {format_number(match.value)}")),
+            ribbons(match.explanation, match.texts),
+            ("note", f"Right: ranked first, grade {match.grade}, distance {distance}."),
         ]
-        for pair in explanation.strongest(max_pairs)
-    ]
-    return render_table(["share", "distance", "first paper", "second paper"], rows, numeric=[1], kind="pairs")
+    return [*blocks, _ABOUT_RIBBONS]
 
 
-def _render_plan(explanation: SentenceAlignment, texts: PairTexts) -> str:
-    """Return the matching plan as an HTML heat map of sentences by sentences: shares in percent, distances below."""
+def _strongest_pairs(explanation: SentenceAlignment, texts: PairTexts) -> Block:
+    """Return a table of the pairs of sentences that count most, with their shares and distances."""
+    total, rows = float(explanation.plan.sum()) or 1.0, []
+    for pair in explanation.strongest(MAX_PAIRS):
+        share, distance = f"{format_number(100 * pair.mass / total, 1)} %", format_number(pair.distance, 3)
+        left, right = texts.of_left(pair.left), texts.of_right(pair.right)
+        rows.append([share, distance, (pair.left, left), (pair.right, right)])
+    return table(["share", "distance", "first paper", "second paper"], rows, numeric=[1], kind="pairs")
+
+
+def _plan(explanation: SentenceAlignment, texts: PairTexts) -> Block:
+    """Return the matching plan as a heat map of sentences by sentences: shares in percent, distances below."""
     total, largest = float(explanation.plan.sum()) or 1.0, float(explanation.plan.max()) or 1.0
-    heads = "".join(
-        f'<th scope="col" title="{escape(texts.of_right(at), MAX_CHARS)}">{at}</th>'
-        for at in explanation.right.tolist()
-    )
-    lines = []
-    for i, at in enumerate(explanation.left.tolist()):
-        cells = "".join(
-            f'<td class="h{round((SHADES - 1) * mass / largest)}">{_percent(100 * mass / total)}<small>{apart:.2f}</small></td>'
-            for mass, apart in zip(explanation.plan[i].tolist(), explanation.distances[i].tolist(), strict=True)
-        )
-        name = f"<b>{at}</b> {escape(texts.of_left(at), 48)}"
-        lines.append(f'<tr><th scope="row" title="{escape(texts.of_left(at), MAX_CHARS)}">{name}</th>{cells}</tr>')
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="heat map"><table class="heat plan"><thead><tr>'
-        f"<th>first \\ second</th>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    heads = [(str(at), one_line(texts.of_right(at), MAX_CHARS)) for at in explanation.right.tolist()]
+    rows = []
+    for at, plan, distances in zip(explanation.left.tolist(), explanation.plan, explanation.distances, strict=True):
+        shades, shares = (plan / largest * (SHADES - 1)).round().astype(int), map(_percent, 100 * plan / total)
+        cells = list(zip(shades.tolist(), shares, map("{:.2f}".format, distances), strict=True))
+        sentence = texts.of_left(at)
+        rows.append(((at, one_line(sentence, 48)), one_line(sentence, MAX_CHARS), cells))
+    return "heat", {"heads": [("first \\ second", ""), *heads], "rows": rows, "kind": "plan"}
 
 
 def _percent(share: float) -> str:
@@ -185,53 +168,41 @@ def _percent(share: float) -> str:
     return "·" if share <= 0 else f"{share:.0f}" if share >= 9.95 else f"{share:.1f}"
 
 
-def render_matches(matches: Sequence[ExampleMatch]) -> list[str]:
-    """Render example matches for a report's page: ribbons between the sentences of each query and the first paper."""
-    parts = []
-    for match in matches:
-        value = f"{escape(match.metric, 40)} {format_number(match.value)}"
-        about = f"ranked first, grade {match.grade}, distance {format_number(match.explanation.total, 3)}"
-        parts.append(
-            f"<h3>{escape(match.query, 100)} <small>{value}</small></h3>{draw_ribbons(match.explanation, match.texts)}"
-        )
-        parts.append(f'<p class="muted">Right: {about}.</p>')
-    if parts:
-        parts.insert(
-            0, f"<p>Left a query of the task {escape(matches[0].task, 60)}, right the paper that was ranked first.</p>"
-        )
-        parts.append(_ABOUT_RIBBONS)
-    return parts
+# --- ribbons ---------------------------------------------------------------------------------------------
 
 
-def explanation_as_page(
-    explanation: SentenceAlignment, texts: PairTexts, distance: DocumentDistance, *, model: str = ""
-) -> str:
-    """Return the match of two papers as an HTML page: how their sentences match under a document distance."""
-    names = f"{texts.left_title} and {texts.right_title}"
-    summary = [
-        f"{distance.name} distance {format_number(explanation.total, 3)}",
-        f"{len(explanation.left)} and {len(explanation.right)} sentences",
-        distance.metric,
-        *([f"temperature {distance.temperature:g}"] if distance.name in ("attention", "transport") else []),
-        *([escape(model, 80)] if model else []),
-    ]
-    parts = {
-        "Matching sentences": render_section("Matching sentences", draw_ribbons(explanation, texts), _ABOUT_RIBBONS),
-        "Strongest pairs": render_section("Strongest pairs", _render_strongest_pairs(explanation, texts)),
-        "All pairs": render_section("All pairs", _render_plan(explanation, texts), _ABOUT_CELLS),
-    }
-    header = (
-        f"<header><h1>{escape(texts.left_title)} <small>and</small> {escape(texts.right_title)}</h1>"
-        f'<p class="muted">{" · ".join(summary)}</p><p>{MATCHING[distance.name]}</p>{render_contents(parts)}</header>'
-    )
-    return render_page(names, "\n".join([header, "<main>", *parts.values(), "</main>"]))
+def ribbons(explanation: SentenceAlignment, texts: PairTexts) -> Block:
+    """Lay out a match of two papers for a page: their sentences side by side, ribbons between those that match."""
+    head = 10 + max(_height(title, BOLD_LINE_CHARS) for title in (texts.left_title, texts.right_title))
+    left = _Column(texts.left_title, explanation.left, texts.of_left, explanation.left_masses)
+    right = _Column(texts.right_title, explanation.right, texts.of_right, explanation.right_masses)
+    total = max(sum(side.heights) + 8 * len(side.heights) for side in (left, right))
+    scale = max(0.0, min(side.lay_out(head, total) for side in (left, right)))
+    outside = WIDTH - TEXT_WIDTH
+    sides = [left.view(0, TEXT_WIDTH + 6, scale), right.view(outside, outside - 6 - PORT_WIDTH, scale)]
+    sizes = {"width": WIDTH, "height": head + total, "head": head, "text_width": TEXT_WIDTH, "port_width": PORT_WIDTH}
+    return "ribbons", {**sizes, "sides": sides, "flows": _flows(explanation, left, right, scale)}
 
 
-# --- the layout ------------------------------------------------------------------------------------------
+class _Column:
+    """The sentences of one paper as a column of the ribbon picture, from top to bottom."""
 
+    def __init__(self, title: str, numbers: NDArray[np.int64], words: Callable[[int], str], masses: Masses) -> None:
+        self.title, self.masses = title or NO_TEXT, masses
+        self.sentences = [(at, one_line(words(at), MAX_CHARS)) for at in numbers.tolist()]
+        self.heights = [_height(f"{at} {words}") for at, words in self.sentences]
 
-def _numbered(numbers: NDArray[np.int64], words: Callable[[int], str]) -> list[str]:
-    return [f"{at} {one_line(words(at), MAX_CHARS)}" for at in numbers.tolist()]
+    def lay_out(self, head: float, total: float) -> float:
+        """Divide the leftover height, so that both columns end together; return the pixels per unit of mass that fit."""
+        spaces = np.array(self.heights) + (total - sum(self.heights)) / max(len(self.heights), 1)
+        self.middles = head + np.cumsum(spaces) - spaces / 2  # (sentences,)
+        return float(min((spaces - 6)[self.masses > 0] / self.masses[self.masses > 0], default=0.0))
+
+    def view(self, x: float, port: float, scale: float) -> dict[str, Any]:
+        """Return where the column stands, and each sentence with its height, its middle and the size of its port."""
+        ports = np.maximum(1.5, scale * self.masses).tolist()
+        rows = zip(self.sentences, self.heights, self.middles.tolist(), ports, strict=True)
+        return {"x": x, "port": port, "title": self.title, "rows": list(rows)}
 
 
 def _height(words: str, per_line: int = LINE_CHARS) -> int:
@@ -244,62 +215,23 @@ def _height(words: str, per_line: int = LINE_CHARS) -> int:
     return LINE_HEIGHT * max(1, math.ceil((min(len(words), MAX_CHARS) + wide) / per_line))
 
 
-def _column(texts: list[str], masses: NDArray[np.float64], head: float, total: float) -> _Column:
-    """Lay out one paper's sentences; leftover height is divided among them, so that both columns end together."""
-    heights = list(map(_height, texts))
-    spaces = np.array(heights) + (total - sum(heights)) / max(len(heights), 1)
-    return _Column(texts, heights, masses, head + np.concatenate([[0.0], np.cumsum(spaces)]))
-
-
-def _scale(left: _Column, right: _Column) -> float:
-    """Return the pixels per unit of mass: as many as keep each sentence's share within its space."""
-    fits = [
-        (space - 6) / mass
-        for side in (left, right)
-        for space, mass in zip(np.diff(side.tops).tolist(), side.masses.tolist(), strict=True)
-        if mass > 0
-    ]
-    return max(0.0, min(fits, default=0.0))
-
-
-def _draw_side(side: _Column, x: float, port: float, scale: float) -> list[str]:
-    parts = []
-    for at, words in enumerate(side.texts):
-        name, _, rest = words.partition(" ")
-        top = side.middle(at) - side.heights[at] / 2
-        parts.append(_draw_text(x, top, side.heights[at], f"<b>{name}</b> {escape(rest, MAX_CHARS)}"))
-        size = max(1.5, scale * float(side.masses[at]))
-        parts.append(
-            f'<rect class="port" x="{port}" y="{side.middle(at) - size / 2:.1f}" width="{PORT_WIDTH}" height="{size:.1f}"/>'
-        )
-    return parts
-
-
-def _draw_text(x: float, y: float, height: float, words: str) -> str:
-    return (
-        f'<foreignObject x="{x}" y="{y:.1f}" width="{TEXT_WIDTH}" height="{height:.0f}"><p>{words}</p></foreignObject>'
-    )
-
-
-def _draw_flows(explanation: SentenceAlignment, left: _Column, right: _Column, scale: float) -> list[str]:
-    """Draw one ribbon per pair; at each sentence they are in the order of the other side, so that few cross."""
+def _flows(explanation: SentenceAlignment, left: _Column, right: _Column, scale: float) -> list[dict[str, Any]]:
+    """Lay out one ribbon per pair; at each sentence they are in the order of the other side, so that few cross."""
     plan, total = explanation.plan, float(explanation.plan.sum())
-    above_left = np.cumsum(plan, axis=1) - plan  # (n, m) what lies above at the left sentence
-    above_right = np.cumsum(plan, axis=0) - plan
+    # (n, m) where the ribbon of a pair begins at the left and at the right sentence
+    y0 = (left.middles - scale * left.masses / 2)[:, None] + scale * (np.cumsum(plan, axis=1) - plan)
+    y1 = (right.middles - scale * right.masses / 2)[None] + scale * (np.cumsum(plan, axis=0) - plan)
     drawn = [(int(i), int(j)) for i, j in np.argwhere(plan >= MIN_SHARE * total) if plan[i, j] > 0]
     apart = [float(explanation.distances[pair]) for pair in drawn]
     low, high = min(apart, default=0.0), max(apart, default=0.0)
-    parts = []
+    flows = []
     for (i, j), distance in zip(drawn, apart, strict=True):
-        width = scale * float(plan[i, j])
-        y0 = left.middle(i) - scale * float(left.masses[i]) / 2 + scale * float(above_left[i, j])
-        y1 = right.middle(j) - scale * float(right.masses[j]) / 2 + scale * float(above_right[i, j])
         near = STEPS - 1 - int((STEPS - 1) * (distance - low) / (high - low) + 0.5) if high > low else STEPS - 1
-        about = f"{explanation.left[i]} and {explanation.right[j]}: {100 * plan[i, j] / total:.1f} %, distance {distance:.3f}"
-        parts.append(
-            f'<path class="ribbon c{i % COLORS} n{near}" d="{_ribbon_path(y0, y1, width)}"><title>{about}</title></path>'
-        )
-    return parts
+        share = f"{100 * plan[i, j] / total:.1f} %, distance {distance:.3f}"
+        about = f"{explanation.left[i]} and {explanation.right[j]}: {share}"
+        path = _ribbon_path(y0[i, j], y1[i, j], scale * plan[i, j])
+        flows.append({"color": i % COLORS, "near": near, "about": about, "path": path})
+    return flows
 
 
 def _ribbon_path(y0: float, y1: float, width: float) -> str:

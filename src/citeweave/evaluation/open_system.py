@@ -12,7 +12,6 @@ Does not open baselines, which are trained: see `citeweave.baselines.fit`.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
 
 from citeweave.core.artifact import kind_of
@@ -20,10 +19,9 @@ from citeweave.core.errors import UserError, choose
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.model_names import NAMED
-from citeweave.evaluation.precomputed import PRECISIONS, looks_like_scores, open_vectors, read_scores, read_vectors
-from citeweave.evaluation.systems import DISTANCES as VECTOR_DISTANCES
-from citeweave.evaluation.systems import System, split_distance
-from citeweave.vectors.document_distance import DISTANCES
+from citeweave.evaluation.options import OpeningOptions, split_distance
+from citeweave.evaluation.precomputed import looks_like_scores, open_vectors, read_scores, read_vectors
+from citeweave.evaluation.systems import System
 from citeweave.vectors.sentence_distances import TOKEN_BEST
 
 ACCEPTED = (
@@ -34,8 +32,6 @@ ACCEPTED = (
 KNOWN_SYSTEMS = ("bm25", *NAMED)
 """Names that are a system by themselves, without a file or folder."""
 
-SENTENCE_DISTANCES = (*DISTANCES, TOKEN_BEST)
-"""Distances between the sentences or tokens of two papers."""
 
 SENTENCE_TOKENS = 500
 """Token limit of texts for sentence vectors, as in ASPIRE; a lower limit would lose the last sentences."""
@@ -46,65 +42,6 @@ ENCODER = "encoder"
 """Kind of the folders written by training; they are models like any other."""
 
 _MODEL_FILES = ("config.json", "modules.json", "delta.json")
-
-
-@dataclass(frozen=True)
-class OpeningOptions:
-    """How a system to evaluate is opened: distance, precision, and how a model reads texts."""
-
-    distance: str = ""
-    """A distance between documents needs sentence or token vectors; a plus adds several distances."""
-
-    precision: str = ""
-    """Round precomputed vectors to `float16`, `float32` or `float64`; empty = as the file has them."""
-
-    pooling: str | None = None
-    """Pooling of an encoder: `cls`, `mean`, ...; None = as in the model's folder."""
-
-    max_tokens: int | None = None
-    device: str = "auto"
-    cache: Path | None = None
-    temperature: float | None = None
-    """Softmax temperature of attention and transport."""
-
-    sentence_metric: str = "l2"
-    """Distance between two sentences: `l2`, as in ASPIRE, or `cosine`."""
-
-    with_paper: bool = False
-    """Whether a model's vector of the whole paper counts as one more sentence; never beside chosen query sentences."""
-
-    aspect: str = ""
-    """Aspect space of a model with aspect heads: its name, `all` side by side, or `matching` (for each query the aspect it
-    asks about); empty = the encoder's own vector."""
-
-    runtime: str = "torch"
-    """Runtime of the encoder, see `encoders/runtimes.py`."""
-
-    def __post_init__(self) -> None:
-        for part in split_distance(self.distance) if self.distance else ():
-            choose(part, (*VECTOR_DISTANCES, *SENTENCE_DISTANCES), "--distance")
-        choose(self.precision, ("", *PRECISIONS), "--precision")
-        choose(self.sentence_metric, ("l2", "cosine"), "--sentence-metric")
-        if self.with_paper and not set(split_distance(self.distance)) & set(DISTANCES):
-            raise UserError(
-                f"--document-vector is for distances between sentences, but --distance is {self.distance!r}; "
-                f"use one of {', '.join(DISTANCES)}"
-            )
-        if self.aspect and self.needs_sentences:
-            raise UserError(
-                f"--aspect is {self.aspect!r}, a space of whole papers, but --distance {self.distance} compares their "
-                f"sentences; use one of {', '.join(VECTOR_DISTANCES)}"
-            )
-
-    @property
-    def needs_sentences(self) -> bool:
-        """Whether the distance compares the sentences or tokens of papers."""
-        return bool(set(split_distance(self.distance)) & set(SENTENCE_DISTANCES))
-
-    @property
-    def needs_paper_vectors(self) -> bool:
-        """Whether the distance, or a part of it, compares one vector per paper."""
-        return not set(split_distance(self.distance)) <= set(SENTENCE_DISTANCES)
 
 
 def open_system(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> System:

@@ -12,9 +12,8 @@ any number of workers. Only nearness means something on a map: its axes, the dis
 groups do not.
 
 The page holds points to pan and zoom, titles to hover and search, topics to hide. Points are packed as 16-bit integers,
-topics as 8-bit, both in base64; 100,000 points and their titles take about 9 MB. Its script is `map.js`, which blends
-points into an image of pixels, since 100,000 calls to draw a circle would take seconds; `data-frame` of the canvas is the
-time of the last frame in milliseconds. Does not evaluate vectors and does not lay out an index: see `search/map.py`.
+topics as 8-bit, both in base64; 100,000 points and their titles take about 9 MB. Its scripts are
+`page/map.js`, which the explorer uses too, and `page/map_page.js`. Does not evaluate vectors and does not lay out an index: see `search/map.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from __future__ import annotations
 import base64
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,19 +34,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import MissingExtraError, UserError, require
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
-from citeweave.evaluation.html import (
-    DARK_GRAY,
-    DARK_PALETTE,
-    GRAY,
-    PALETTE,
-    draw_dots,
-    escape,
-    escape_json,
-    format_number,
-    one_line,
-    read_resource,
-    render_page,
-)
+from citeweave.evaluation.html import PALETTE, as_json, format_number, one_line, read_resource, render_page
 from citeweave.evaluation.metrics import map_quality
 from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import ProbeTask, Suite
@@ -135,15 +123,8 @@ def project_papers(
     else:
         xy = run_t_sne(vectors, seed, reporter=reporter)
         notes.insert(0, "t-SNE of the vectors by cosine.")
-    homogeneity, completeness = _measure_topics(xy, topics)
-    return MapData(
-        xy.astype(np.float32),
-        topics,
-        [str(titles[row]) for row in chosen.tolist()],
-        homogeneity,
-        completeness,
-        " ".join(notes),
-    )
+    shown = [str(titles[row]) for row in chosen.tolist()]
+    return MapData(xy.astype(np.float32), topics, shown, *_measure_topics(xy, topics), " ".join(notes))
 
 
 def _check_map_input(matrix: NDArray[Any], labels: Sequence[str], titles: Sequence[str], max_papers: int) -> None:
@@ -279,13 +260,9 @@ class TopicMap:
         rows, first = np.unique(self._rows(), return_index=True)
         has_vector = self._vectors.present[rows]  # (papers,)
         rows, first = rows[has_vector], first[has_vector]
-        return project_papers(
-            self._vectors.matrix[rows],
-            [str(label) for label in classes[first].tolist()],
-            [texts.titles[row] or texts.ids[row] for row in rows.tolist()],
-            seed=seed,
-            reporter=reporter,
-        )
+        labels = [str(label) for label in classes[first].tolist()]
+        titles = [texts.titles[row] or texts.ids[row] for row in rows.tolist()]
+        return project_papers(self._vectors.matrix[rows], labels, titles, seed=seed, reporter=reporter)
 
     def _rows(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.concatenate([self.task.train, self.task.test])
@@ -303,13 +280,9 @@ def _first_class_task(suite: Suite) -> ProbeTask:
 
 def map_as_json(map_data: MapData, task: str) -> dict[str, Any]:
     """Return what report.json says about a paper map; homogeneity and completeness from 0 to 1, None where undefined."""
-    return {
-        "task": task,
-        "papers": len(map_data.xy),
-        "homogeneity": map_data.homogeneity if math.isfinite(map_data.homogeneity) else None,
-        "completeness": map_data.completeness if math.isfinite(map_data.completeness) else None,
-        "note": map_data.note,
-    }
+    quality = {"homogeneity": map_data.homogeneity, "completeness": map_data.completeness}
+    known = {name: value if math.isfinite(value) else None for name, value in quality.items()}
+    return {"task": task, "papers": len(map_data.xy), **known, "note": map_data.note}
 
 
 # --- the page --------------------------------------------------------------------------------------------
@@ -332,74 +305,47 @@ def map_as_page(map_data: MapData, *, title: str = "Map of papers", back: str = 
     order = stream(0, "map page").permutation(len(map_data.xy))  # (n,)
     topics = number_topics(map_data.labels)
     counts = np.bincount(topics.of_paper, minlength=len(topics.names)).tolist()
-    data = {
-        "xy": _base64(pack_points(map_data.xy)[order], "<u2"),
-        "topic": _base64(topics.of_paper[order], "u1"),
-        "topics": list(zip(topics.names, counts, topics.colors, strict=True)),
-        "palette": [[*PALETTE, GRAY], [*DARK_PALETTE, DARK_GRAY]],
-    }
+    packed = {"xy": _base64(pack_points(map_data.xy)[order], "<u2"), "topic": _base64(topics.of_paper[order], "u1")}
+    legend = list(zip(topics.names, counts, topics.colors, strict=True))
     titles = _titles_as_json([map_data.titles[row] for row in order.tolist()])
-    link = f' <a href="{escape(back)}">report</a>' if back else ""
-    body = (
-        f"<header><h1>{escape(title)}</h1><p>{_describe(map_data)}{link}</p></header>\n{_STAGE}\n{_ASIDE}\n"
-        f'<script type="application/json" id="data">{escape_json(data)}</script>\n'
-        f'<script type="application/json" id="titles">{titles}</script>'
-    )
-    return render_page(title, body, script=map_script(), kind="map")
-
-
-_STAGE = """<main id="stage">
-<canvas id="plot" tabindex="0" role="img" aria-describedby="help" aria-label="map of papers"></canvas>
-<div id="tip" role="status" aria-live="polite"></div>
-<div id="tools"><button id="in" aria-label="zoom in">+</button><button id="out" aria-label="zoom out">−</button>
-<button id="home" aria-label="show all">⌂</button></div>
-<noscript><p>This map is drawn by a script in this page, and scripts are switched off. The report beside it needs none.</p></noscript>
-</main>"""
-
-_ASIDE = """<aside>
-<label for="filter">Find in titles</label>
-<input id="filter" type="search" autocomplete="off" spellcheck="false">
-<p id="count" class="muted" role="status"></p>
-<ul id="found"></ul>
-<h2>Topics</h2>
-<p><button id="all">show all</button> <button id="none">hide all</button></p>
-<ul id="legend"></ul>
-<p id="help" class="muted">Drag to move, wheel or pinch to zoom, point at a dot for its title. With the keyboard: arrows,
-+, − and 0; the title is that of the dot nearest to the middle. Only nearness means something on this map.</p>
-</aside>"""
+    view = {"summary": _describe(map_data), "back": back, "topics": legend, "data": packed, "titles": titles}
+    return render_page("map.html.j2", title, map_script(), view)
 
 
 def map_script() -> str:
-    """Return the script of the map's page, `map.js`, as it stands in the page."""
-    return "\n" + read_resource("map.js")
+    """Return the script of the map's page, without comments: `map.js`, which the explorer uses too, and `map_page.js`."""
+    return re.sub(r"^ *(//.*\n)?", "", read_resource("map.js") + read_resource("map_page.js"), flags=re.MULTILINE)
 
 
 def _describe(map_data: MapData) -> str:
-    """Return a map's number of papers, how well topics hold together, and its note, as HTML."""
+    """Return a map's number of papers, how well topics hold together, and its note."""
     count = len(map_data.xy)
     summary = f"{count:,} {'paper' if count == 1 else 'papers'}"
     if math.isfinite(map_data.homogeneity):
         homogeneity, completeness = format_number(map_data.homogeneity), format_number(map_data.completeness)
         summary += f", homogeneity {homogeneity}, completeness {completeness}"
-    return f"{summary}. {escape(map_data.note, 500)}".strip()
+    return f"{summary}. {one_line(map_data.note, 500)}".strip()
 
 
-def draw_preview(map_data: MapData) -> str:
-    """Draw a small preview of a paper map for the report, with a sample of its points and a legend of topics."""
+def preview(map_data: MapData) -> dict[str, Any]:
+    """Return a small preview of a paper map for the report: a sample of its points, and a legend of topics.
+
+    One path for all dots of a color keeps it small.
+    """
     topics = number_topics(map_data.labels)
     order = stream(0, "map page").permutation(len(map_data.xy))[:PREVIEW_POINTS]  # (shown,)
     colors = np.array(topics.colors)[topics.of_paper[order]]  # (shown,)
-    picture = draw_dots(map_data.xy[order], colors, len(PALETTE) + 1)
-    named = [_draw_key(*one) for one in zip(topics.names, topics.colors, strict=True)]
-    more = len(named) - len(PALETTE) - 1
-    keys = [*named[: len(PALETTE)], _draw_key(f"{more + 1:,} more", len(PALETTE))] if more > 0 else named
+    spots = (8 + 984 * (pack_points(map_data.xy[order]) / _EXTENT)).round().astype(int)  # (shown, 2)
+    low, high = int(spots[:, 1].min()), int(spots[:, 1].max())
+    each = {color: spots[colors == color].tolist() for color in np.unique(colors).tolist()}
+    paths = {color: "".join(f"M{x} {1000 - y}h0" for x, y in own) for color, own in each.items()}
+    legend, gray = list(zip(topics.names, topics.colors, strict=True)), len(PALETTE)
+    if len(legend) > gray + 1:
+        legend = [*legend[:gray], (f"{len(legend) - gray:,} more", gray)]
     some = f" Shown: {len(order):,} of them." if len(order) < len(map_data.xy) else ""
-    return f'<figure><div class="preview">{picture}</div><figcaption>{"".join(keys)}</figcaption></figure><p>{_describe(map_data)}{some}</p>'
-
-
-def _draw_key(name: str, color: int) -> str:
-    dot = f'<svg width="10" height="10" aria-hidden="true"><path class="dots c{color}" stroke-width="9" d="M5 5h0"/></svg>'
-    return f'<span class="key">{dot}{escape(name, 40)}</span>'
+    box = {"count": len(order), "top": 992 - high, "height": high - low + 16, "file": MAP_FILE}
+    width = round(min(18.0, max(5.0, 400 / math.sqrt(len(order)))), 1)
+    return {**box, "paths": paths, "width": width, "legend": legend, "summary": f"{_describe(map_data)}{some}"}
 
 
 def number_topics(labels: Sequence[str]) -> Topics:
@@ -413,16 +359,12 @@ def number_topics(labels: Sequence[str]) -> Topics:
     sizes = Counter(lines)
     unnamed = sizes.pop("", 0)
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
-    names = ordered[:MAX_TOPICS]
-    colors = [min(number, len(PALETTE)) for number in range(len(names))]
-    place = {name: number for number, name in enumerate(names)}
-    if rest := ordered[MAX_TOPICS:]:
-        place |= dict.fromkeys(rest, len(names))
-        names, colors = [*names, f"{len(rest):,} smaller topics"], [*colors, len(PALETTE)]
-    if unnamed:
-        place[""] = len(names)
-        names, colors = [*names, NO_TOPIC], [*colors, len(PALETTE)]
-    return Topics(names, colors, np.array([place[line] for line in lines], np.uint8))
+    names, rest = ordered[:MAX_TOPICS], ordered[MAX_TOPICS:]
+    place = {name: min(number, MAX_TOPICS) for number, name in enumerate(ordered)}
+    shared = [f"{len(rest):,} smaller topics"] * bool(rest) + [NO_TOPIC] * bool(unnamed)
+    place[""] = len(names) + len(shared) - 1
+    colors = [*(min(number, len(PALETTE)) for number in range(len(names))), *[len(PALETTE)] * len(shared)]
+    return Topics([*names, *shared], colors, np.array([place[line] for line in lines], np.uint8))
 
 
 def pack_points(xy: NDArray[Any]) -> NDArray[np.uint16]:
@@ -444,9 +386,8 @@ def _base64(values: NDArray[Any], dtype: str) -> str:
 
 def _titles_as_json(titles: Sequence[str]) -> str:
     """Return all titles of a map as one JSON string, one per line, cut so that the page stays small."""
-    encoded = ""
     for length in TITLE_LENGTHS:
-        encoded = escape_json("\n".join(one_line(title, length) for title in titles))
+        encoded = as_json("\n".join(one_line(title, length) for title in titles))
         if len(encoded.encode()) <= MAX_TITLE_BYTES:
             break
     return encoded

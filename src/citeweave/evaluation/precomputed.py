@@ -26,22 +26,13 @@ from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.files import hash_file, hash_json, open_input, read_input
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Count, Tally
+from citeweave.evaluation.options import DISTANCES
 from citeweave.evaluation.suites.beir import PREFIX
-from citeweave.evaluation.systems import (
-    ABSENT,
-    DISTANCES,
-    EMPTY,
-    PRESENT,
-    NoAnswerError,
-    PaperVectors,
-    find_top,
-    score_pairs,
-)
+from citeweave.evaluation.systems import ABSENT, EMPTY, PRESENT, NoAnswerError, PaperVectors, find_top, score_pairs
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.vectors.formats import Record, read_json, reader_for
 from citeweave.vectors.vectors import Vectors
 
-PRECISIONS = ("float16", "float32", "float64")
 FACETS = ("background", "method", "result")
 """Facets of CSFCube, which has one file of scores for each."""
 

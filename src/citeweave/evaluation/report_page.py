@@ -2,206 +2,245 @@
 
     Path("report.html").write_text(report_as_page(report.value), encoding="utf-8")
 
-One file that loads nothing: no script, no address elsewhere, charts as inline SVG. The map of papers is a file of its own
-beside the report (`paper_map.py`); here is a small picture of it and a link. Does not compute anything: the numbers come
-from report.json.
+One file that loads nothing: no script, no address elsewhere, charts as inline SVG. Numbers stand beside bars, so that a
+chart needs no labels and shrinks to a phone. Heat maps are tables, so that their numbers can be read, copied and heard; a
+cell's shade runs from the lowest value of its column, palest, to the highest. Per-query values are summarized: a page about
+thousands of queries stays small, and report.json holds every row. Probes have a prediction and no value for each paper, so
+they have no histogram. The map of papers is a file of its own beside the report (`paper_map.py`); here is a small picture
+of it and a link. Does not compute metrics: the numbers come from report.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from citeweave.evaluation.html import (
-    Curve,
-    draw_curves,
-    escape,
-    format_number,
-    is_number,
-    render_bullets,
-    render_contents,
-    render_page,
-    render_section,
-    render_table,
-)
-from citeweave.evaluation.match_page import render_matches
-from citeweave.evaluation.paper_map import MAP_FILE, MapData, draw_preview
-from citeweave.evaluation.report_charts import (
-    BarRow,
-    collect_spreads,
-    render_bar_table,
-    render_extreme_queries,
-    render_field_maps,
-    render_histograms,
-    render_task_map,
-)
+import numpy as np
 
-if TYPE_CHECKING:
-    from citeweave.evaluation.match_page import ExampleMatch
+from citeweave.evaluation import html
+from citeweave.evaluation.html import Block, format_number, is_number, table
+from citeweave.evaluation.match_page import ExampleMatch, match_blocks
+from citeweave.evaluation.paper_map import MapData, preview
 
+PER_QUERY = ("mean", "folds", "weighted")
+"""Ways of deriving a metric from one value per query."""
 
-MAX_CARDS = 8
-ABOUT_BARS = '<p class="muted">Values are in percent, with 95 % bootstrap intervals.</p>'
+MAX_CARDS, MAX_HISTOGRAMS, MAX_LISTED_TASKS, MAX_FIELDS, MAX_COLUMNS, QUERIES_PER_END = 8, 12, 4, 40, 8, 6
 
-_SHADED = '<p class="muted">Shades run from the lowest to the highest value of each column.</p>'
-_DASHED = '<p class="muted">One value per query, in percent. The dashed line is the mean.</p>'
+_SHADED = ("note", "Shades run from the lowest to the highest value of each column.")
+_DASHED = ("note", "One value per query, in percent. The dashed line is the mean.")
+_ABOUT_METRICS = ("note", "Values are in percent. Intervals are bootstrap intervals over queries or test papers.")
+_ABOUT_COVERAGE = ("note", "Counts of 0 are left out; gaps are marked with ▲.")
+
+Value = Mapping[str, Any]
 
 
 def report_as_page(
-    value: Mapping[str, Any],
+    value: Value,
     *,
-    curves: Mapping[str, list[tuple[float, float]]] | None = None,
+    curves: Mapping[str, html.Curve] | None = None,
     map_data: MapData | None = None,
     matches: Sequence[ExampleMatch] = (),
 ) -> str:
     """Return a report's HTML page; curves with the same name before a slash (`loss/train`, `loss/dev`) share a chart."""
-    model, suite = value["model"]["name"], value["suite"]
-    header = f"<header><h1>{escape(model)} <small>on {escape(suite)}</small></h1>{_counts(value)}{_cards(value)}"
-    parts = {
-        title: render_section(title, *inside)
-        for title, inside in _sections(value, curves or {}, map_data, matches).items()
+    spreads, tasks = collect_spreads(value), value["tasks"]
+    panels = [_histogram(spread) for spread in spreads[:MAX_HISTOGRAMS]]
+    chosen = [[task, about["kind"], _plain(about["chosen"])] for task, about in tasks.items()]
+    sections: dict[str, list[Block]] = {
+        "Not evaluated": [("bullets", [f"{task}: {why}" for task, why in value["not_evaluated"].items()])],
+        "Metrics": [html.bar_table(_bar_groups(value), "metric"), _ABOUT_METRICS, ("bullets", _averages(value))],
+        "Tasks and metrics": [_task_map(value), _SHADED],
+        "Fields": [*_field_maps(value), _SHADED],
+        "Queries": [("histograms", panels), _left_out(len(spreads) - len(panels), "more tasks"), _DASHED],
+        "Lowest and highest queries": _extreme_queries(spreads),
+        "Matching sentences": match_blocks(matches),
+        "Training": [html.curve_charts(curves or {})],
+        "Map of papers": [("preview", map_data and preview(map_data))],
+        "Coverage": [table(["task", "what", "number"], _coverage(value), numeric=[2], kind="gaps"), _ABOUT_COVERAGE],
+        "Remarks": [("bullets", remarks_of(value))],
+        "How it was evaluated": [table(["task", "kind", "chosen"], chosen), ("details", list(_metadata(value)))],
     }
-    body = [
-        f"{header}{render_contents(parts)}</header>",
-        "<main>",
-        *(part for part in parts.values() if part),
-        "</main>",
-    ]
-    return render_page(f"{model} on {suite}", "\n".join(body))
+    rows, lost = sum(map(len, value["per_query"].values())), len(value["not_evaluated"])
+    summary = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}", f"{rows:,} evaluated rows"]
+    warning, heading = f"{lost} not evaluated" if lost else "", (value["model"]["name"], f"on {value['suite']}", "")
+    return html.render_report(heading, sections, summary=summary, warning=warning, cards=_cards(value))
 
 
-def _sections(
-    value: Mapping[str, Any], curves: Mapping[str, Curve], map_data: MapData | None, matches: Sequence[ExampleMatch]
-) -> dict[str, tuple[str, ...]]:
-    """Return the sections of a report page: title -> parts of HTML, empty strings where there is nothing to show."""
-    spreads, tasks, fields = collect_spreads(value), render_task_map(value), render_field_maps(value)
-    return {
-        "Not evaluated": (render_bullets(f"{task}: {why}" for task, why in value["not_evaluated"].items()),),
-        "Metrics": (render_bar_table(_bar_groups(value), "metric"), _about_metrics(value)),
-        "Tasks and metrics": (tasks, _SHADED if tasks else ""),
-        "Fields": (fields, _SHADED if fields else ""),
-        "Queries": (render_histograms(spreads), _DASHED if spreads else ""),
-        "Lowest and highest queries": (render_extreme_queries(spreads),),
-        "Matching sentences": tuple(render_matches(matches)),
-        "Training": (_training(curves),),
-        "Map of papers": (_map(map_data),),
-        "Coverage": (_coverage(value),),
-        "Remarks": (render_bullets(remarks_of(value)),),
-        "How it was evaluated": (_task_table(value), _metadata(value)),
-    }
+# --- metrics ---------------------------------------------------------------------------------------------
 
 
-def _counts(value: Mapping[str, Any]) -> str:
-    queries = sum(len(rows) for rows in value["per_query"].values())
-    tasks = len(value["tasks"])
-    parts = [f"{tasks} {'task' if tasks == 1 else 'tasks'}", f"{queries:,} evaluated rows"]
-    if lost := len(value["not_evaluated"]):
-        parts.append(f'<span class="warn">{lost} not evaluated</span>')
-    return f'<p class="muted">{" · ".join(parts)}</p>'
-
-
-def _cards(value: Mapping[str, Any]) -> str:
-    metrics = value["metrics"]
-    averages = [name for name in value.get("averages", {}) if name in metrics]
-    headline = [name for name in value["headline"] if name in metrics]
+def _cards(value: Value) -> list[tuple[str, float, str]]:
+    """Return the metrics that stand first on a report's page, each with its interval or what it averages."""
+    metrics, notes = value["metrics"], value.get("averages", {})
+    averages, headline = ([name for name in names if name in metrics] for names in (notes, value["headline"]))
     names = [*averages, *headline] if len(averages) + len(headline) <= MAX_CARDS else averages or headline
-    items = "".join(_card(name, value) for name in (names or list(metrics))[:MAX_CARDS])
-    return f'<ul class="cards">{items}</ul>' if items else ""
+    cards = []
+    for name in (names or list(metrics))[:MAX_CARDS]:
+        ends = [format_number(end) for end in _interval(value, name) if is_number(end)]
+        cards.append((name, metrics[name], f"95 %: {' to '.join(ends)}" if len(ends) == 2 else notes.get(name, "")))
+    return cards
 
 
-def _card(name: str, value: Mapping[str, Any]) -> str:
-    low, high = _interval(value, name) or (None, None)
-    span = f"95 %: {format_number(low)} to {format_number(high)}" if is_number(low) and is_number(high) else ""
-    note = span or escape(value.get("averages", {}).get(name, ""), 120)
-    return (
-        f"<li><span>{escape(name, 60)}</span><b>{format_number(value['metrics'][name])}</b><small>{note}</small></li>"
-    )
+def _interval(value: Value, name: str) -> tuple[float | None, float | None]:
+    low, high = value.get("intervals", {}).get(name) or (None, None)
+    return low, high
 
 
-def _interval(value: Mapping[str, Any], name: str) -> Sequence[float] | None:
-    interval: Sequence[float] | None = value.get("intervals", {}).get(name)
-    return interval
-
-
-def _bar_groups(value: Mapping[str, Any]) -> dict[str, list[BarRow]]:
+def _bar_groups(value: Value) -> dict[str, list[html.BarRow]]:
     """Return the averages of a report, then the metrics of each task; a single task needs no heading."""
     metrics, groups = dict(value["metrics"]), {}
     for task, about in value["tasks"].items():
         names = {metric: f"{task}.{metric}" for metric in about["how"]}
-        groups[task] = [BarRow(metric, metrics.pop(name), _interval(value, name)) for metric, name in names.items()]
+        groups[task] = [
+            html.BarRow(metric, metrics.pop(name), *_interval(value, name)) for metric, name in names.items()
+        ]
     if not metrics:
         return groups if len(groups) > 1 else dict(zip([""], groups.values(), strict=True))
-    return {"averages": [BarRow(name, percent) for name, percent in metrics.items()], **groups}
+    return {"averages": [html.BarRow(name, percent) for name, percent in metrics.items()], **groups}
 
 
-def _about_metrics(value: Mapping[str, Any]) -> str:
+def _averages(value: Value) -> list[str]:
     notes: dict[str, list[str]] = {}
     for name, note in value.get("averages", {}).items():
         notes.setdefault(note, []).append(name)
-    about = "Values are in percent. Intervals are bootstrap intervals over queries or test papers."
-    lines = [", ".join(names) + f": {note}" for note, names in notes.items() if note]
-    return f'<p class="muted">{about}</p>{render_bullets(lines)}'
+    return [f"{', '.join(names)}: {note}" for note, names in notes.items() if note]
 
 
-def _training(curves: Mapping[str, Curve]) -> str:
-    groups: dict[str, dict[str, Curve]] = {}
-    for name, line in curves.items():
-        groups.setdefault(name.partition("/")[0], {})[name] = line
-    pictures = "".join(draw_curves(lines) for lines in groups.values())
-    return f'<div class="panels large">{pictures}</div>' if pictures else ""
+# --- behind the means: queries and fields ----------------------------------------------------------------
 
 
-def _map(map_data: MapData | None) -> str:
-    if map_data is None:
-        return ""
-    return f'{draw_preview(map_data)}<p><a href="{MAP_FILE}">Open the map</a>: titles, search, topics to hide and show.</p>'
+@dataclass(frozen=True)
+class MetricSpread:
+    """The values that a report charts as a histogram: a task's main metric, query by query."""
+
+    task: str
+    metric: str
+    values: dict[str, float]
+    """Query -> percent."""
+
+    fields: dict[str, str]
 
 
-def _coverage(value: Mapping[str, Any]) -> str:
-    rows = [
-        [escape(task, 60), _mark_gap(what) if _is_gap(what) else escape(what), f"{int(count):,}"]
-        for task, counts in value["coverage"].items()
-        for what, count in counts.items()
-        if count
-    ]
-    shown = render_table(["task", "what", "number"], rows, numeric=[2]) if rows else ""
-    return f'{shown}<p class="muted">Counts of 0 are left out; gaps are marked with ▲.</p>' if rows else ""
+def collect_spreads(value: Value) -> list[MetricSpread]:
+    """Collect what a report charts as histograms: each task's metric, query by query; the headline's first."""
+    named = {metric: place for place, metric in enumerate(value["headline"])}
+    spreads = []
+    for task, metrics in _per_query_metrics(value).items():
+        main = min(metrics, key=lambda name: named.get(f"{task}.{name}", len(named)))
+        rows = value["per_query"][task]
+        known = {query: 100 * row[main] for query, row in rows.items() if is_number(row.get(main))}
+        fields = {query: str(row["field"]) for query, row in rows.items() if "field" in row}
+        if known:
+            spreads.append((named.get(f"{task}.{main}", len(named)), MetricSpread(task, main, known, fields)))
+    return [spread for _, spread in sorted(spreads, key=lambda each: each[0])]
 
 
-def _is_gap(what: str) -> bool:
-    return any(word in what for word in ("without", "missing", "left out", "dropped", "zero", "unknown"))
+def _per_query_metrics(value: Value) -> dict[str, list[str]]:
+    """Return task -> its metrics that have a value for each query, for tasks with any."""
+    metrics = {
+        task: [name for name, way in about["how"].items() if way in PER_QUERY] for task, about in value["tasks"].items()
+    }
+    return {task: names for task, names in metrics.items() if names}
 
 
-def _mark_gap(what: str) -> str:
-    return f'<span class="warn">▲ {escape(what)}</span>'
+def _histogram(spread: MetricSpread) -> dict[str, Any]:
+    values = np.array(list(spread.values.values()))
+    summary = [f"mean {format_number(values.mean())}", f"median {format_number(np.median(values))}"]
+    at_ends = [f"{int((values == end).sum()):,} at {end}" for end in (0, 100) if (values == end).any()]
+    return html.histogram(
+        values.tolist(), [f"{spread.task} · {spread.metric}", f"{len(values):,} queries", *summary, *at_ends]
+    )
 
 
-def remarks_of(value: Mapping[str, Any]) -> list[str]:
+def _extreme_queries(spreads: Sequence[MetricSpread]) -> list[Block]:
+    """List each task's lowest and highest queries in a report, side by side; ties in the order of names."""
+    blocks: list[Block] = []
+    for spread in spreads[:MAX_LISTED_TASKS]:
+        order = sorted(spread.values, key=lambda query: (spread.values[query], query))
+        shown = {"lowest": order[:QUERIES_PER_END], "highest": order[: -QUERIES_PER_END - 1 : -1]}
+        if len(order) <= 2 * QUERIES_PER_END:
+            shown = {"every query": order}
+        tables = [_query_table(spread, queries, heading) for heading, queries in shown.items()]
+        blocks += [("heading", (f"{spread.task} · {spread.metric}", "")), ("pair", tables)]
+    return blocks
+
+
+def _query_table(spread: MetricSpread, queries: Sequence[str], heading: str) -> Any:
+    values = {query: format_number(spread.values[query]) for query in queries}
+    columns = {"field": spread.fields} if any(map(spread.fields.get, queries)) else {}
+    columns[spread.metric] = values
+    rows = [[query, *(column.get(query, "") for column in columns.values())] for query in queries]
+    return table([heading, *columns], rows, numeric=[len(columns)], kind="queries")[1]
+
+
+def _field_maps(value: Value) -> list[Block]:
+    """Return a report's heat map of fields by metrics, means over queries, for each task whose queries have fields."""
+    blocks: list[Block] = []
+    for task, metrics in _per_query_metrics(value).items():
+        fields: dict[str, list[Value]] = {}
+        for row in value["per_query"][task].values():
+            if "field" in row:
+                fields.setdefault(str(row["field"]), []).append(row)
+        if len(fields) < 2 or len(blocks) >= 3 * MAX_HISTOGRAMS:
+            continue
+        largest = sorted(fields, key=lambda name: (-len(fields[name]), name))[:MAX_FIELDS]
+        shown = metrics[:MAX_COLUMNS]
+        means = html.shade_columns([[_mean_percent(fields[name], metric) for metric in shown] for name in largest])
+        cells = [[(None, f"{len(fields[name]):,}"), *row] for name, row in zip(largest, means, strict=True)]
+        heat = _heat_map(["field", "queries", *shown], largest, cells)
+        blocks += [("heading", (task, "")), heat, _left_out(len(fields) - len(largest), "smaller fields")]
+    return blocks
+
+
+def _left_out(count: int, what: str) -> Block:
+    return "note", f"{count} {what} are in report.json." if count > 0 else ""
+
+
+def _mean_percent(rows: Sequence[Value], metric: str) -> float | None:
+    known = [row[metric] for row in rows if is_number(row.get(metric))]
+    return 100 * float(np.mean(known)) if known else None
+
+
+def _task_map(value: Value) -> Block:
+    """Return a report's heat map of tasks by metrics, for suites whose tasks share metrics, as MDCR's fields do."""
+    ways = {task: about["how"] for task, about in value["tasks"].items()}
+    every = dict.fromkeys(metric for own in ways.values() for metric in own)
+    shared = [metric for metric in every if sum(metric in own for own in ways.values()) > 1][:MAX_COLUMNS]
+    tasks = [task for task, own in ways.items() if any(metric in own for metric in shared)]
+    rows = [[value["metrics"].get(f"{task}.{metric}") for metric in shared] for task in tasks]
+    return _heat_map(["task", *shared], tasks, html.shade_columns(rows)) if len(tasks) > 2 else ("heat", None)
+
+
+def _heat_map(heads: Sequence[str], names: Sequence[str], cells: Sequence[Any]) -> Block:
+    rows = [(name, "", row) for name, row in zip(names, cells, strict=True)]
+    return "heat", {"heads": [(head, "") for head in heads], "rows": rows, "kind": ""}
+
+
+# --- how it was evaluated --------------------------------------------------------------------------------
+
+
+def _coverage(value: Value) -> list[list[Any]]:
+    counts = [(task, what, count) for task, own in value["coverage"].items() for what, count in own.items() if count]
+    gap = re.compile("without|missing|left out|dropped|zero|unknown")
+    return [[task, ("▲", what) if gap.search(what) else what, f"{int(count):,}"] for task, what, count in counts]
+
+
+def remarks_of(value: Value) -> list[str]:
     """Return the notes of a report: the suite's, then each task's after its name."""
     own = [f"{task}: {note}" for task, about in value["tasks"].items() for note in about["notes"]]
     return [*value["notes"], *own]
 
 
-def _task_table(value: Mapping[str, Any]) -> str:
-    rows = [
-        [escape(task, 60), escape(about["kind"]), escape(_plain(about["chosen"]), 300)]
-        for task, about in value["tasks"].items()
-    ]
-    return render_table(["task", "kind", "chosen"], rows, numeric=())
-
-
-def _metadata(value: Mapping[str, Any]) -> str:
+def _metadata(value: Value) -> Iterable[dict[str, Any]]:
     """Return the options, model, data and versions of a report as tables that are closed until opened."""
-    parts = []
     for title in ("options", "model", "data", "versions"):
-        rows = [[escape(name, 120), escape(_plain(each), 300)] for name, each in _flat(value.get(title, {}))]
-        if rows:
-            shown = render_table([title, "value"], rows, numeric=())
-            parts.append(f"<details><summary>{title}</summary>{shown}</details>")
-    return "".join(parts)
+        if rows := [[name, _plain(each)] for name, each in _flat(value.get(title, {}))]:
+            yield table([title, "value"], rows)[1]
 
 
-def _flat(metadata: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+def _flat(metadata: Value, before: str = "") -> list[tuple[str, Any]]:
     """Return nested metadata of a report as flat lines.
 
     >>> _flat({"files": {"a.json": "12ab"}, "papers": 3})

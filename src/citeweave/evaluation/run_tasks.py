@@ -36,7 +36,7 @@ from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import ClickTask, NoTextsError, ProbeTask, SearchTask, Task, fingerprint
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.open_system import OpeningOptions
+    from citeweave.evaluation.options import OpeningOptions
     from citeweave.evaluation.suites.registry import SuiteSpec
 
 
@@ -273,7 +273,8 @@ def _outcome_from_payload(payload: Mapping[str, Any]) -> Outcome:
 
 def _reopen_system(name: str, called: str, revision: str, opening: Mapping[str, Any]) -> System:
     """Open on a worker the system whose tasks it runs; a model of another revision than the driver's is refused."""
-    from citeweave.evaluation.open_system import OpeningOptions, open_system
+    from citeweave.evaluation.open_system import open_system
+    from citeweave.evaluation.options import OpeningOptions
 
     cache = opening["cache"]
     system = open_system(name, OpeningOptions(**{**opening, "cache": None if cache is None else Path(cache)}))

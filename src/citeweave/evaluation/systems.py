@@ -24,13 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
+from citeweave.evaluation.options import split_distance
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.pair_scores import pair_scores
 from citeweave.vectors.topk import nearest
-
-DISTANCES: tuple[str, ...] = ("cosine", "l2", "dot")
-"""Distances between two vectors. Sentence vectors have their own: `vectors.document_distance`."""
 
 PLUS = "+"
 """Joins the names of distances whose scores are added: `mean_best+token_best`."""
@@ -117,15 +115,6 @@ class ExplainingSystem(System, Protocol):
         self, texts: TaskTexts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
     ) -> SentenceAlignment | None:
         """Explain the match of two rows of the texts; None where a paper has no sentence."""
-
-
-def split_distance(distance: str) -> tuple[str, ...]:
-    """Split the name of a system's distance into the distances that it sums.
-
-    >>> split_distance("mean_best+token_best"), split_distance("cosine"), split_distance("cosine+")
-    (('mean_best', 'token_best'), ('cosine',), ('cosine', ''))
-    """
-    return tuple(distance.split(PLUS))
 
 
 def choose_distance(system: System, requested: str, protocol: str) -> str:

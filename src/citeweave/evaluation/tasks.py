@@ -123,10 +123,6 @@ class TaskTexts:
         return places
 
 
-MISSING = ("wrong", "peers")
-"""What a missing vector means: a wrong answer, or whatever the original code of the benchmark does with it."""
-
-
 @dataclass(frozen=True)
 class Pools:
     """Queries of a task with candidates and relevance grades as flat arrays; a query's pool begins at its `offsets`."""

@@ -41,14 +41,15 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact, read_manifest
 from citeweave.core.columns import NumberWriter, open_numbers, read_saved_arrays, write_numbers
-from citeweave.core.errors import ArtifactError, UserError, choose
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import link_or_copy, move, write_atomically
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
+from citeweave.graph.citations import KIND, MEMORY, VERSION, CitationGraph, write_graph
 from citeweave.graph.edge_sort import row_ranges
-from citeweave.graph.node_vectors import NodeVectorOptions, NodeVectorTask, embed_nodes, write_node_vectors
+from citeweave.graph.node_vectors import NodeVectorTask, embed_nodes, write_node_vectors
+from citeweave.graph.options import CITATIONS, FULL, GraphOptions
 from citeweave.graph.signals import (
     Related,
     Relations,
@@ -60,9 +61,7 @@ from citeweave.graph.signals import (
     symmetrize,
     unite_signals,
 )
-from citeweave.vectors.vectors import DTYPES
 
-CITATIONS, FULL = "citations", "float32"
 LinkEvaluator = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
 """Evaluates node vectors: gets the graph and a function that embeds a graph; its result goes into the manifest."""
 
@@ -83,65 +82,6 @@ class GraphIntents:
     def as_recipe(self) -> dict[str, Any]:
         """Return the intents of a graph as they are recorded in its manifest."""
         return {"intents": {"from": self.source, "apart": dict(sorted(self.embedded.items()))}}
-
-
-@dataclass(frozen=True, slots=True)
-class GraphOptions:
-    """Options of building a graph folder, the `[graph]` table of a recipe: which edges are embedded, by which method."""
-
-    signal: str = CITATIONS
-    """`citations`, or signals with weights such as `connected:1,cocited:0.5,coupled:0.5`."""
-
-    direction: str = "both"
-    """Citations in both directions, or only along (cited) or against (citing) them."""
-
-    weighted: bool = False
-    """Citations count by their strength, such as the number of mentions."""
-
-    normalize: bool = True
-    """Normalize the counts of co-citation and coupling to cosines in a union."""
-
-    strongest: int = 100
-    """Strongest related papers per paper and signal that stay in a union; 0 = all."""
-
-    dtype: str = FULL
-    """Type of the vectors in the folder: float32, or float16, half as large."""
-
-    vectors: NodeVectorOptions = field(default_factory=NodeVectorOptions)
-    """Method, dimension and resources: see `node_vectors.py`."""
-
-    def __post_init__(self) -> None:
-        choose(self.dtype, DTYPES, "--dtype")
-        choose(self.direction, DIRECTIONS, "--direction")
-        if self.signal != CITATIONS:
-            parse_union(self.signal, strongest=self.strongest)
-
-    @property
-    def label(self) -> str:
-        """Method and input of the node vectors, for their provenance."""
-        direction = "" if self.signal != CITATIONS or self.direction == "both" else f", {self.direction}"
-        weights = ", weighted" if self.signal == CITATIONS and self.weighted else ""
-        return f"{self.vectors.method}-{self.vectors.dimension} of {self.signal}{direction}{weights}"
-
-
-def graph_options(table: Mapping[str, Any], **more: Any) -> GraphOptions:
-    """Read the options of building a graph, a `[graph]` table with keys of `GraphOptions` and `NodeVectorOptions`."""
-    own = {entry.name for entry in dataclasses.fields(GraphOptions)} - {"vectors"}
-    inner = {entry.name for entry in dataclasses.fields(NodeVectorOptions)}
-    values = {**table, **more}
-    for key, value in values.items():
-        choose(key, own | inner, "graph: key")
-        default = getattr(GraphOptions() if key in own else NodeVectorOptions(), key)
-        if isinstance(default, bool | int | float | str) and not _same_kind(value, default):
-            raise UserError(f"graph.{key} is {value!r}; it must be a {type(default).__name__}")
-    vectors = NodeVectorOptions(**{key: value for key, value in values.items() if key in inner})
-    return GraphOptions(**{key: value for key, value in values.items() if key in own}, vectors=vectors)
-
-
-def _same_kind(value: Any, default: Any) -> bool:
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(value, bool) and isinstance(default, bool)
-    return isinstance(value, int | float) if isinstance(default, float) else isinstance(value, type(default))
 
 
 def make_graph(

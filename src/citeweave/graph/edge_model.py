@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError, choose, require
+from citeweave.core.errors import UserError, require
 from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.kernels import unit_rows
+from citeweave.graph.options import EdgeModel
 from citeweave.graph.walk_powers import EmbeddingRun
 
 if TYPE_CHECKING:
@@ -35,60 +36,12 @@ if TYPE_CHECKING:
 
 
 DEVICES = ("auto", "cpu", "cuda")
-COMPARATORS = ("dot", "cos")
-LOSSES = ("margin", "softmax", "logistic")
 
 _INIT_SCALE = 1e-3
 """Standard deviation of the initial vectors; BigGraph's init_scale."""
 
 _MASKED = -1e9
 """Score of a candidate that is not a negative."""
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeModel:
-    """Options of the edge model; the names in brackets are BigGraph's."""
-
-    loss: str = "softmax"
-    """margin (ranking), softmax or logistic (loss_fn)."""
-
-    comparator: str = "dot"
-    """dot, or cos: the dot product of vectors of length 1 (comparator)."""
-
-    margin: float = 0.15
-    """How far a true edge must score above a random one, for the margin loss (margin)."""
-
-    rate: float = 0.1
-    """Learning rate (lr)."""
-
-    epochs: int = 20
-    """How often every edge is seen (num_epochs)."""
-
-    batch: int = 1000
-    """Edges per step (batch_size)."""
-
-    chunk: int = 50
-    """Edges that are each other's negatives (num_batch_negs)."""
-
-    uniform: int = 50
-    """Random nodes that a chunk shares as negatives, for each end of its edges (num_uniform_negs)."""
-
-    max_norm: float = 2.5
-    """Longer vectors are shortened to this length; 0 = no bound (max_norm)."""
-
-    def __post_init__(self) -> None:
-        choose(self.loss, LOSSES, "graph.edges.loss")
-        choose(self.comparator, COMPARATORS, "graph.edges.comparator")
-        for name in ("rate", "epochs", "batch", "chunk"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"graph.edges.{name} is {getattr(self, name)}; it must be over 0")
-        for name in ("margin", "uniform", "max_norm"):
-            if not getattr(self, name) >= 0:
-                raise UserError(f"graph.edges.{name} is {getattr(self, name)}; it must be 0 or more")
-        if self.chunk == 1 and not self.uniform:
-            raise UserError(
-                "graph.edges.chunk is 1 and graph.edges.uniform is 0; an edge needs a negative, raise either"
-            )
 
 
 @dataclass(frozen=True, slots=True)

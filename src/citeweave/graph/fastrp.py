@@ -35,7 +35,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +42,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, release, write_numbers
-from citeweave.core.errors import UserError
 from citeweave.core.files import move, sync
 from citeweave.core.progress import Advance, Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.kernels import as_kernel_array, fill_signs, unit_rows, widen_into
+from citeweave.graph.options import FastRP
 from citeweave.graph.walk_powers import (
     ROW_BLOCK,
     EmbeddingRun,
@@ -63,30 +62,6 @@ from citeweave.graph.walk_powers import (
 )
 
 _LABEL = "node vectors (fastrp)"
-
-
-@dataclass(frozen=True, slots=True)
-class FastRP:
-    """Options of FastRP."""
-
-    weights: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
-    """Weight of 1, 2, 3 ... steps. In citation graphs, walks of 5 and 6 steps say more than shorter ones."""
-
-    exponent: float = 0.0
-    """Random vectors are scaled by degree to this power: below 0, walks that end at hubs count less."""
-
-    evening: float = 0.5
-    """Strength of whitening: 0 keeps the directions' strengths, 1 makes all equal, 0.5 takes their square roots."""
-
-    def __post_init__(self) -> None:
-        if not any(self.weights) or not np.isfinite(self.weights).all() or len(self.weights) > 100:
-            raise UserError(
-                f"graph.fastrp.weights is {list(self.weights)}; give one number per step, 1 to 100 of them, not all 0"
-            )
-        if not -2 <= self.exponent <= 2:
-            raise UserError(f"graph.fastrp.exponent is {self.exponent}; it must be a number from -2 to 2")
-        if not 0 <= self.evening <= 1:
-            raise UserError(f"graph.fastrp.evening is {self.evening}; it must be a number from 0 to 1")
 
 
 class Projection:

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,62 +34,15 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.columns import BLOCK, TextColumn, release
-from citeweave.core.errors import UserError, choose
+from citeweave.core.errors import UserError
 from citeweave.core.files import read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph import edge_model, fastrp, prone
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.edge_model import EdgeModel
-from citeweave.graph.fastrp import FastRP, PanelFiles
-from citeweave.graph.prone import ProNE
+from citeweave.graph.fastrp import PanelFiles
+from citeweave.graph.options import NodeVectorOptions
 from citeweave.graph.walk_powers import EmbeddingRun
 from citeweave.vectors.vectors import new_vectors
-
-__all__ = ["METHODS", "EdgeModel", "EmbeddingMethod", "FastRP", "NodeVectorOptions", "ProNE", "embed_nodes"]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeVectorOptions:
-    """Options of node vectors: their method, dimension and resources."""
-
-    method: str = "fastrp"
-    """One of METHODS."""
-
-    dimension: int = 256
-    """Numbers per vector. `fastrp` gains a little up to 512; `prone` with 128 is as good as that."""
-
-    seed: int = 0
-
-    memory: int = 1 << 30
-    """Bytes of working memory; less memory means narrower panels and more passes. The mapped graph is not counted, nor
-    the result where it is held: `fastrp` written to a folder never holds it."""
-
-    workers: int = 0
-    """Threads; 0 = one per core."""
-
-    device: str = "auto"
-    """cpu, cuda or auto. `edges` uses a GPU under auto if there is one. `fastrp` uses one only for cuda, since its
-    numbers then differ a little; `prone` never does."""
-
-    fastrp: FastRP = field(default_factory=FastRP)
-    """Options of the methods, also as a table of a recipe."""
-
-    prone: ProNE = field(default_factory=ProNE)
-    edges: EdgeModel = field(default_factory=EdgeModel)
-
-    def __post_init__(self) -> None:
-        for name, kind in (("fastrp", FastRP), ("prone", ProNE), ("edges", EdgeModel)):
-            if isinstance(table := getattr(self, name), Mapping):
-                object.__setattr__(self, name, _from_table(table, kind, name))
-            elif not isinstance(table, kind):
-                raise UserError(f"graph.{name} is {table!r}; it must be a table [graph.{name}]")
-        choose(self.method, METHODS, "--method")
-        choose(self.device, edge_model.DEVICES, "--device")
-        if not 1 <= self.dimension <= 65_536:
-            raise UserError(f"--dim is {self.dimension}; a vector has 1 to 65,536 numbers")
-        for name in ("memory", "workers"):
-            if getattr(self, name) < 0:
-                raise UserError(f"--{name} is {getattr(self, name)}; it cannot be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +59,6 @@ METHODS = {
     "prone": EmbeddingMethod(prone.embed, "cosine"),
     "edges": EmbeddingMethod(edge_model.embed, "dot"),
 }
-
-
-def _from_table(table: Mapping[str, Any], kind: type[Any], name: str) -> Any:
-    """Read the options of an embedding method from a table of a recipe, such as {"weights": [0, 1, 1]}."""
-    defaults = {entry.name: entry.default for entry in fields(kind)}
-    values = {}
-    for key, value in table.items():
-        like = defaults[choose(key, defaults, f"{name}: key")]
-        values[key] = tuple(value) if isinstance(like, tuple) and isinstance(value, list | tuple) else value
-        numbers, examples = (x if isinstance(x, tuple) else (x,) for x in (values[key], like))
-        expected: Any = (int, float) if isinstance(examples[0], float) else type(examples[0])
-        is_valid = all(isinstance(number, expected) and not isinstance(number, bool) for number in numbers)
-        if not is_valid or isinstance(values[key], tuple) != isinstance(like, tuple):
-            raise UserError(f"{name}.{key} is {value!r}; it must be like its default, {like!r}")
-    return kind(**values)
 
 
 def embed_nodes(

@@ -14,55 +14,21 @@ Few iterations are meant: more of them make M's directions more exact and the ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency, ChunkSink, Csr
 from citeweave.graph.kernels import add_columns, fill_log_weights, fill_signs, unit_rows
+from citeweave.graph.options import ProNE
 from citeweave.graph.walk_powers import EmbeddingRun, Panels, PowerSum, whiten
 
 _NEGATIVE_POWER = 0.75
 """Exponent of word2vec's negative sampling (Mikolov et al. 2013), which ProNE adopts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProNE:
-    """Options of ProNE."""
-
-    shift: float = 1.0
-    """Negatives per positive in the objective that the factorization stands for."""
-
-    iterations: int = 2
-    """Rounds of the randomized factorization; 1 is a little better against random papers, 3 against much-cited ones."""
-
-    order: int = 5
-    """Steps over which vectors are smoothed."""
-
-    mu: float = -0.3
-    """Center of the part of L's spectrum that is kept: 0 is what neighbors share, 2 what sets them apart."""
-
-    theta: float = 8.0
-    """Narrowness of the part of the spectrum that is kept; the authors' mu 0.2 and theta 0.5 keep nearly all and find
-    fewer held-out citations."""
-
-    def __post_init__(self) -> None:
-        checks = {
-            "shift": (0 < self.shift < 1e6, "a number over 0 and under 1e6"),
-            "iterations": (1 <= self.iterations <= 100, "a whole number from 1 to 100"),
-            "order": (1 <= self.order <= 30, "a whole number from 1 to 30"),
-            "mu": (-2 <= self.mu <= 2, "a number from -2 to 2"),
-            "theta": (0 < self.theta <= 10, "a number over 0, at most 10"),
-        }
-        for name, (is_valid, rule) in checks.items():
-            if not is_valid:
-                raise UserError(f"graph.prone.{name} is {getattr(self, name)}; it must be {rule}")
 
 
 def embed(

@@ -56,8 +56,7 @@ from citeweave.graph.intent_overlay import (
     mask_from_confidence,
 )
 from citeweave.intents.blocks import (
-    AnnotationCounts,
-    BlockIntents,
+    COUNTS,
     BlockMentions,
     CitationIntents,
     block_task,
@@ -187,19 +186,26 @@ class _Annotation:
 
     def write(self, artifact: ArtifactWriter, reporter: Reporter, executor: Executor | None = None) -> None:
         """Annotate the citations: classify missing blocks, aggregate them, write the overlay's columns and statistics."""
-        intents, counts = CitationIntents(len(self._corpus.citing)), AnnotationCounts()
+        intents, counts = CitationIntents(len(self._corpus.citing)), np.zeros(len(COUNTS), np.int64)
         out, work = OverlayWriter(artifact), artifact.scratch_folder("blocks")
         try:
             with reporter.task("annotating", int(self._selected.sum()), "contexts") as advance:
                 self._classify_missing(work, advance, executor)
             for block in self._blocks(self._options.block):
-                predicted = self._read_block(block, work)
-                out.append_contexts(predicted.mask, predicted.confidence)
-                intents.add(block, predicted)
-                counts.add(predicted.counts)
+                path, numbers = self._block_file(work, block.first)
+                predicted, counted = read_block_file(path)
+                own = np.array(self._from_source[block.first : block.last])  # (contexts,)
+                confidence = confidence_from_mask(own)  # (contexts, 3)
+                confidence[numbers - block.first] = predicted
+                out.append_contexts(self._decide(own, confidence), confidence)
+                intents.add(block, confidence, own)
+                counts += counted
         finally:
             out.close()
-        mask, confidence, from_source = self._decide(intents)
+        own = intents.from_source | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
+        from_source = own > 0
+        confidence = np.where(from_source[:, None], confidence_from_mask(own), intents.confidence)  # (citations, 3)
+        mask = self._decide(own, confidence)
         out.write_citations(mask, confidence, intents.contexts, from_source)
         statistics = {
             "corpus": self._corpus.hash,
@@ -207,7 +213,7 @@ class _Annotation:
             "classifier": "" if self._classifier is None else self._classifier.name,
             "classifier_hash": "" if self._classifier is None else self._classifier.hash,
             "least": self._options.min_confidence,
-            "contexts": _describe_contexts(self._table, self._from_source, self._linked, counts),
+            "contexts": _describe_contexts(self._table, self._from_source, self._linked, *counts.tolist()),
             **_describe_citations(mask, confidence, from_source, intents.contexts, intents.top_counts),
         }
         if not self._options.keep_given and self._corpus.intents.any():
@@ -259,26 +265,9 @@ class _Annotation:
         # named by its contexts, since another block size makes other blocks
         return work / f"{first:012d}-{hashlib.sha256(numbers.tobytes()).hexdigest()[:32]}.npz", numbers
 
-    def _read_block(self, block: BlockMentions, work: Path) -> BlockIntents:
-        """Combine the predictions in a block's file with the source's intents."""
-        path, numbers = self._block_file(work, block.first)
-        predicted, counts = read_block_file(path)
-        from_source = np.array(self._from_source[block.first : block.last])
-        confidence = confidence_from_mask(from_source)  # (contexts of the block, 3)
-        confidence[numbers - block.first] = predicted
-        mask = np.where(from_source > 0, from_source, mask_from_confidence(confidence, self._options.min_confidence))
-        return BlockIntents(block.first, mask, confidence, from_source, counts)
-
-    def _decide(self, intents: CitationIntents) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.bool_]]:
-        """Return mask and confidence of every citation's intents, and whether they come from the source."""
-        own = intents.from_source | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
-        from_source = own > 0
-        confidence = np.where(from_source[:, None], confidence_from_mask(own), intents.confidence)
-        return (
-            np.where(from_source, own, mask_from_confidence(intents.confidence, self._options.min_confidence)),
-            confidence,
-            from_source,
-        )
+    def _decide(self, own: NDArray[np.uint8], confidence: NDArray[np.float16]) -> NDArray[np.uint8]:
+        """Return the intents as bits: those of the source where it gives some, else those with enough confidence."""
+        return np.where(own > 0, own, mask_from_confidence(confidence, self._options.min_confidence))
 
 
 def _agreement_with_source(from_source: NDArray[np.uint8], confidence: NDArray[np.float16]) -> dict[str, Any]:
@@ -293,18 +282,24 @@ def _agreement_with_source(from_source: NDArray[np.uint8], confidence: NDArray[n
 
 
 def _describe_contexts(
-    table: Contexts, from_source: NDArray[np.uint8], linked: int, counts: AnnotationCounts
+    table: Contexts,
+    from_source: NDArray[np.uint8],
+    linked: int,
+    annotated: int,
+    blank: int,
+    foreign: int,
+    unmarked: int,
 ) -> dict[str, int]:
     """Count the contexts of a corpus: annotated, with the source's intents, empty, in another language, unmarked."""
     return {
         "all": len(table),
         "of_a_citation": linked,
         "cite_no_paper_of_the_corpus": int((np.diff(table.cited_offsets) == 0).sum()),
-        "annotated": counts.annotated,
+        "annotated": annotated,
         "given": int((from_source > 0).sum()),
-        "empty": int((table.texts.lengths() == 0).sum()) + counts.blank,
-        "another_language": counts.foreign,
-        "without_mark": counts.unmarked,
+        "empty": int((table.texts.lengths() == 0).sum()) + blank,
+        "another_language": foreign,
+        "without_mark": unmarked,
     }
 
 

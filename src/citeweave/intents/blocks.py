@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,22 +34,8 @@ from citeweave.graph.intent_overlay import LABELS, CitationPlaces
 from citeweave.intents.citances import Citance, read_corpus_citances
 from citeweave.intents.classifier import IntentClassifier
 
-
-@dataclass(slots=True)
-class AnnotationCounts:
-    """Counts of a block of citing sentences: classified, blank, in another language, without a citation mark."""
-
-    annotated: int = 0
-    blank: int = 0
-    foreign: int = 0
-    unmarked: int = 0
-
-    def add(self, other: AnnotationCounts) -> None:
-        self.annotated += other.annotated
-        self.blank += other.blank
-        self.foreign += other.foreign
-        self.unmarked += other.unmarked
-
+COUNTS = ("annotated", "blank", "foreign", "unmarked")
+"""What is counted of a block's citing sentences: classified, blank, in another language, without a citation mark."""
 
 # Contexts and the citations they belong to
 
@@ -87,52 +73,34 @@ def mention_blocks(corpus: Corpus, places: CitationPlaces, size: int, *, limit: 
         yield BlockMentions(first, last, numbers, citations)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockIntents:
-    """Intents of a block of citing sentences: mask, confidence, intents of the source, and counts."""
-
-    first: int
-    mask: NDArray[np.uint8]
-    confidence: NDArray[np.float16]
-    from_source: NDArray[np.uint8]
-    counts: AnnotationCounts
-
-
-@dataclass
 class CitationIntents:
     """Intents of every citation, aggregated over the blocks of citing sentences added so far."""
 
-    citations: int
-    confidence: NDArray[np.float16] = field(init=False)
-    """Largest confidence of the classifier, (citations, 3)."""
+    def __init__(self, citations: int) -> None:
+        self.confidence = np.zeros((citations, len(LABELS)), np.float16)
+        """Largest confidence of the classifier, (citations, 3)."""
 
-    from_source: NDArray[np.uint8] = field(init=False)
-    """Intents that the source gives for contexts, (citations,)."""
+        self.from_source = np.zeros(citations, np.uint8)
+        """Intents that the source gives for contexts, (citations,)."""
 
-    contexts: NDArray[np.int64] = field(init=False)
-    """Contexts with an intent, (citations,)."""
+        self.contexts = np.zeros(citations, np.int64)
+        """Contexts with an intent, (citations,)."""
 
-    top_counts: NDArray[np.uint32] = field(init=False)
-    """Number of contexts for which the classifier predicts each label, (citations, 3)."""
+        self.top_counts = np.zeros((citations, len(LABELS)), np.uint32)
+        """Number of contexts for which the classifier predicts each label, (citations, 3)."""
 
-    def __post_init__(self) -> None:
-        self.confidence = np.zeros((self.citations, len(LABELS)), np.float16)
-        self.from_source = np.zeros(self.citations, np.uint8)
-        self.contexts = np.zeros(self.citations, np.int64)
-        self.top_counts = np.zeros((self.citations, len(LABELS)), np.uint32)
-
-    def add(self, block: BlockMentions, intents: BlockIntents) -> None:
-        """Add the intents of a block of citing sentences to the citations they belong to."""
+    def add(self, block: BlockMentions, confidence: NDArray[np.float16], from_source: NDArray[np.uint8]) -> None:
+        """Add the intents of a block's contexts, (contexts, 3) and (contexts,), to the citations they belong to."""
         linked = block.citations >= 0
-        citations, at = block.citations[linked], block.contexts[linked] - intents.first
-        has_intent = intents.confidence[at].any(axis=1) | (intents.from_source[at] > 0)
+        citations, at = block.citations[linked], block.contexts[linked] - block.first
+        has_intent = confidence[at].any(axis=1) | (from_source[at] > 0)
         citations, at = citations[has_intent], at[has_intent]
         np.add.at(self.contexts, citations, 1)
-        np.bitwise_or.at(self.from_source, citations, intents.from_source[at])
-        predicted = intents.from_source[at] == 0
-        citations, confidence = citations[predicted], intents.confidence[at[predicted]]  # (mentions, 3)
-        np.maximum.at(self.confidence, citations, confidence)
-        np.add.at(self.top_counts, (citations, confidence.argmax(axis=1)), 1)
+        np.bitwise_or.at(self.from_source, citations, from_source[at])
+        predicted = from_source[at] == 0
+        citations, own = citations[predicted], confidence[at[predicted]]  # (mentions,), (mentions, 3)
+        np.maximum.at(self.confidence, citations, own)
+        np.add.at(self.top_counts, (citations, own.argmax(axis=1)), 1)
 
 
 def _count_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -175,18 +143,17 @@ def classify_block(
 ) -> bytes:
     """Predict intents of a block of citing sentences and return the bytes of its file; blank texts get zeros."""
     confidence = np.zeros((len(numbers), len(LABELS)), np.float16)
-    if not len(numbers):
-        return _block_bytes(confidence, AnnotationCounts())
     read = read_corpus_citances(corpus, numbers, sections=sections)
-    filled = np.array([bool(citance.text.strip()) for citance in read.citances])
+    filled = [row for row, citance in enumerate(read.citances) if citance.text.strip()]
     # some sources repeat a sentence for every paper it cites
     places: dict[Citance, int] = {}
-    at = [places.setdefault(citance, len(places)) for citance in read.citances if citance.text.strip()]
+    at = [places.setdefault(read.citances[row], len(places)) for row in filled]
     if places:
         assert classifier is not None
         confidence[filled] = _predict(classifier, list(places), saved)[:, label_columns(classifier)][at]
-    done = int(filled.sum())
-    return _block_bytes(confidence, AnnotationCounts(done, len(numbers) - done, read.foreign, read.unmarked))
+    file, counts = io.BytesIO(), (len(filled), len(numbers) - len(filled), read.foreign, read.unmarked)
+    np.savez(file, confidence=confidence, counts=np.array(counts, np.int64))
+    return file.getvalue()
 
 
 def label_columns(classifier: Classifier) -> list[int]:
@@ -214,16 +181,10 @@ def _predict(classifier: Classifier, citances: list[Citance], saved: SavedBatche
     return confidence
 
 
-def _block_bytes(confidence: NDArray[np.float16], counts: AnnotationCounts) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, spoken=confidence, reading=np.array(astuple(counts), np.int64))
-    return file.getvalue()
-
-
-def read_block_file(path: Path) -> tuple[NDArray[np.float16], AnnotationCounts]:
-    """Read the confidences (contexts, 3) and counts from a block's file."""
-    columns = read_saved_arrays(path, ["spoken", "reading"])
-    return columns["spoken"], AnnotationCounts(*columns["reading"].tolist())
+def read_block_file(path: Path) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
+    """Read from a block's file the confidences (contexts, 3), and the numbers of `COUNTS`, (4,)."""
+    columns = read_saved_arrays(path, ["confidence", "counts"])
+    return columns["confidence"], columns["counts"]
 
 
 # Blocks classified by the workers of an executor
@@ -238,8 +199,7 @@ def block_task(
             f"classifier {classifier.name} exists only in this process, where the workers of --on cannot read it; give the "
             "folder of a classifier trained by `citeweave intents train`"
         )
-    path = folder / "wanted.npy"
-    temporary = path.with_name("wanted.npy.new")
+    path, temporary = folder / "wanted.npy", folder / "wanted.npy.new"
     write_numbers(temporary, selected.astype(np.uint8))
     move(temporary, path)
     settings = {

@@ -6,10 +6,10 @@
 
 A folder holds the change of an encoder, not the encoder:
 
-    config.json            labels, encoder and its hash, shape, temperature, thresholds
-    delta.safetensors      the change and the heads, float16 or int8
-    README.md              training data, figures and options
-    manifest.json          the same for machines
+    config.json                        labels, pooling, temperature, thresholds
+    delta.json, delta.safetensors      the encoder, its hash and its change (`encoders/delta.py`)
+    heads.safetensors                  one linear layer per task
+    README.md, manifest.json           training data, figures and options
 
 Logits become probabilities by temperature scaling, and probabilities become intents by thresholds:
 
@@ -42,6 +42,7 @@ from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.intents import citances
 from citeweave.intents.citances import Citance as Citance
 from citeweave.intents.examples import LabeledSet
+from citeweave.intents.options import POOLINGS
 
 if TYPE_CHECKING:
     from citeweave.intents.network import IntentNetwork
@@ -69,23 +70,18 @@ def negative_log_likelihood(logits: Matrix, labels: NDArray[np.int64], temperatu
 
 
 def fit_temperature(logits: Matrix, labels: NDArray[np.int64]) -> float:
-    """Fit a classifier's temperature to the least log loss (Guo et al. 2017, 4.2).
+    """Fit a classifier's temperature to the least log loss, at most a factor 20 either way (Guo et al., ICML 2017, 4.2)."""
+    from scipy.optimize import minimize_scalar
 
-    Guo et al.: On Calibration of Modern Neural Networks, ICML 2017. The loss has one minimum over log T, found by golden-section search; at most a factor 20 either way.
-    """
     if not len(labels):
         return 1.0
-    ratio = (np.sqrt(5.0) - 1) / 2
-    low, high = np.log(0.05), np.log(20.0)
-    for _ in range(40):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        if negative_log_likelihood(logits, labels, float(np.exp(left))) < negative_log_likelihood(
-            logits, labels, float(np.exp(right))
-        ):
-            high = right
-        else:
-            low = left
-    return float(np.exp((low + high) / 2))
+    found = minimize_scalar(
+        lambda power: negative_log_likelihood(logits, labels, float(np.exp(power))),
+        bounds=(np.log(0.05), np.log(20.0)),
+        method="bounded",
+        options={"xatol": 1e-7},
+    )
+    return float(np.exp(found.x))
 
 
 def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64], bins: int = _BINS) -> float:
@@ -163,33 +159,27 @@ def decide(
 
 # The classifier and its folder
 
-KIND, VERSION = "intent_classifier", 1
-CONFIG, DELTA = "config.json", "delta.safetensors"
+KIND, VERSION = "intent_classifier", 2
+CONFIG, FILES = "config.json", ("config.json", "delta.safetensors", "heads.safetensors")
+"""Files that decide the predictions; delta.json has a seal of its own, and the path of its base may be edited."""
+
 DEFAULT = "default"
 RUNTIMES = ("auto", "torch", "int8")
-MIN_TOKENS, MIN_TEMPERATURE = 8, 1e-3
-"""Lower bounds of a valid config; calibration never goes below 0.05."""
+MIN_TEMPERATURE = 1e-3
+"""Lower bound in a valid config; calibration never goes below 0.05."""
 
 _DEFAULT_FOLDER = Path(__file__).parent / "default"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierConfig:
-    """Contents of a classifier's config.json: labels, base encoder, shape, temperature, thresholds."""
+    """Contents of a classifier's config.json: labels, pooling, temperature, thresholds."""
 
     task: str
     labels: Mapping[str, tuple[str, ...]]
     """Labels by task; the main task's are the classifier's."""
 
-    base: str
-    base_revision: str
-    parts: str
     pooling: str
-    rank: int
-    scale: float
-    biases: bool
-    max_tokens: int
-    precision: str
     temperature: float
     thresholds: tuple[float, ...]
     marking_version: int = citances.VERSION
@@ -219,13 +209,9 @@ class ClassifierConfig:
 
 def _is_valid(config: ClassifierConfig) -> bool:
     """Return whether a classifier's config is consistent; encoder and weights are checked when they are loaded."""
-    texts = (config.base, config.base_revision, config.parts, config.pooling, config.precision)
-    integers, floats = (config.rank, config.max_tokens), (config.scale, config.temperature)
     return (
-        all(type(value) is str for value in texts)
-        and all(type(value) is int and value >= 0 for value in integers)
-        and all(is_finite(value) for value in floats)
-        and config.max_tokens >= MIN_TOKENS
+        config.pooling in POOLINGS
+        and is_finite(config.temperature)
         and config.temperature >= MIN_TEMPERATURE
         and all(task.isidentifier() and 0 < len(set(names)) == len(names) for task, names in config.labels.items())
         and len(config.thresholds) == len(config.labels[config.task])
@@ -266,7 +252,7 @@ class IntentClassifier:
                 "citeweave intents train contexts.jsonl.gz -o classifier/, then give its folder"
             )
         manifest = read_manifest(place, KIND, VERSION)
-        for name in (CONFIG, DELTA):  # the card may be edited
+        for name in FILES:
             if not (place / name).is_file() or hash_file(place / name) != manifest.files.get(name, {}).get("sha256"):
                 raise ArtifactError(
                     f"{place / name} is missing or not what was trained; copy the complete folder again"
@@ -295,30 +281,20 @@ class IntentClassifier:
     @property
     def hash(self) -> str:
         """Hash of everything its predictions depend on, so not of the card."""
-        return hash_json({name: self.manifest.files[name]["sha256"] for name in (CONFIG, DELTA)})
+        return hash_json({name: self.manifest.files[name]["sha256"] for name in FILES})
 
     @property
     def metadata(self) -> dict[str, Any]:
         """Data, options and figures of the classifier's training."""
         return self.manifest.facts
 
-    def predict(
-        self,
-        citances: Sequence[Citance],
-        *,
-        task: str = "",
-        batch_tokens: int = 0,
-        reporter: Reporter = QUIET,
-        saved: SavedBatches = NOT_SAVED,
-    ) -> NDArray[np.float32]:
+    def predict(self, citances: Sequence[Citance], *, task: str = "", **settings: Any) -> NDArray[np.float32]:
         """Predict probabilities of intents (citances, labels), rows sum to 1; equal ones for a text without a token.
 
-        `task` is another label set of `tasks`; only the main one is calibrated.
+        `task` is another label set of `tasks`; only the main one is calibrated. `settings` are those of `logits`.
         """
-        task = choose(task or self.config.task, self.tasks, "the task")
-        temperature = self.config.temperature if task == self.config.task else 1.0
-        logits = self.logits(citances, task=task, batch_tokens=batch_tokens, reporter=reporter, saved=saved)
-        return softmax(logits, temperature)
+        temperature = self.config.temperature if task in ("", self.config.task) else 1.0
+        return softmax(self.logits(citances, task=task, **settings), temperature)
 
     def decide(self, probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.uint8]:
         """Return the intents of every citance as bits, (citances,), by the classifier's own thresholds or one for all."""
@@ -334,44 +310,20 @@ class IntentClassifier:
         saved: SavedBatches = NOT_SAVED,
     ) -> NDArray[np.float32]:
         """Return the classifier's uncalibrated logits of citances, (citances, labels)."""
+        task = choose(task or self.config.task, self.tasks, "the task")
         require("torch", extra="minilm")
         from citeweave.intents.network import predict_logits
 
-        return predict_logits(
-            self._load(),
-            citances,
-            task or self.config.task,
-            batch_tokens=batch_tokens,
-            reporter=reporter,
-            saved=saved,
-        )
+        return predict_logits(self._load(), citances, task, batch_tokens=batch_tokens, reporter=reporter, saved=saved)
 
     def _load(self) -> IntentNetwork:
         if self._network is None:
-            from citeweave.intents.network import (
-                ClassifierShape,
-                IntentNetwork,
-                convert_to_int8,
-                load_base,
-                load_delta,
-                try_int8,
-            )
+            from citeweave.intents.network import load_network
 
-            config = self.config
-            base = load_base(config.base, config.max_tokens, self.device)
-            if base.revision != config.base_revision:
-                raise ArtifactError(
-                    f"{self.folder} was trained on {config.base} of revision {config.base_revision}, and the installed "
-                    f"one is {base.revision}; install the encoder it was trained on, or train it again on this one"
-                )
-            tasks = {task: len(names) for task, names in config.labels.items()}
-            shape = ClassifierShape(config.parts, config.pooling, config.rank, config.scale, config.biases, tasks)
-            network = IntentNetwork(base, shape)
-            network.apply_delta(load_delta(self.folder / DELTA))
-            network.merge()
-            if self.runtime != "torch":
-                (convert_to_int8 if self.runtime == "int8" else try_int8)(network, self.threads)
-            self._network = network
+            tasks = {task: len(names) for task, names in self.config.labels.items()}
+            self._network = load_network(
+                self.folder, self.config.pooling, tasks, device=self.device, runtime=self.runtime, threads=self.threads
+            )
         return self._network
 
 

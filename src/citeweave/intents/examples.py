@@ -331,18 +331,3 @@ def _read_auxiliary(task: str, path: Path, split: str) -> LabeledSet:
     if not labeled.examples:
         raise UserError(f"{path}: no sentence has a known section title such as Methods; leave out --auxiliary section")
     return labeled
-
-
-def parse_auxiliary(pairs: Sequence[str]) -> dict[str, Path]:
-    """Parse --auxiliary TASK=FILE into files of examples by auxiliary task.
-
-    >>> parse_auxiliary(["section=contexts.jsonl.gz"])
-    {'section': PosixPath('contexts.jsonl.gz')}
-    """
-    files = {}
-    for pair in pairs:
-        task, equals, path = pair.partition("=")
-        if not (task and equals and path):
-            raise UserError(f"--auxiliary is {pair!r}; it must be TASK=FILE, such as section=contexts.jsonl.gz")
-        files[choose(task, AUXILIARY, "the task of --auxiliary")] = Path(path)
-    return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from citeweave.core.errors import UserError, choose
@@ -11,6 +12,16 @@ POOLINGS = ("mean", "cls", "mark", "mean+mark")
 KEEP = ("last", "best")
 RATES = {"lora": 3e-4, "all": 4e-5, "head": 1e-3}
 """Default learning rate by trained parts."""
+
+_RANGES = {
+    ("at least 0", 0, math.inf): "teachers alpha learning_rate weight_decay agreement auxiliary_weight auxiliary_share "
+    "unlabeled_share teacher_rate",
+    ("at least 1", 1, math.inf): "rank batch",
+    ("at least 8", 8, math.inf): "max_tokens",
+    ("from 0 to 1", 0, 1): "warmup dropout section_dropout span_dropout smoothing imitation",
+    ("greater than 0", math.ulp(0.0), math.inf): "epochs teacher_epochs temperature head_rate",
+}
+"""Rule, minimum and maximum -> names of options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,30 +124,12 @@ class ClassifierOptions:
         choose(self.parts, PARTS, "--parts")
         choose(self.pooling, POOLINGS, "--pooling")
         choose(self.keep, KEEP, "--keep")
-        for name, minimum in (("rank", 1), ("batch", 1), ("max_tokens", 8), ("teachers", 0)):
-            _check_minimum(name, getattr(self, name), minimum)
-        for name in ("alpha", "learning_rate", "weight_decay", "agreement", "auxiliary_weight", "auxiliary_share"):
-            _check_minimum(name, getattr(self, name), 0)
-        for name in ("unlabeled_share", "teacher_rate", "head_rate"):
-            _check_minimum(name, getattr(self, name), 0)
-        for name in ("warmup", "dropout", "section_dropout", "span_dropout", "smoothing", "imitation"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise UserError(f"{_flag(name)} is {value}; it must be from 0 to 1")
-        for name in ("epochs", "teacher_epochs", "temperature"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{_flag(name)} is {getattr(self, name)}; it must be greater than 0")
+        for (rule, minimum, maximum), names in _RANGES.items():
+            for name in names.split():
+                if not minimum <= getattr(self, name) <= maximum:
+                    raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be {rule}")
 
     @property
     def rate(self) -> float:
         """Peak learning rate, or the default of the trained parts."""
         return self.learning_rate or RATES[self.parts]
-
-
-def _check_minimum(name: str, value: float, minimum: int) -> None:
-    if not value >= minimum:
-        raise UserError(f"{_flag(name)} is {value}; it must be at least {minimum}")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -4,38 +4,34 @@
     trained = train_classifier(sets, "classifier/", ClassifierOptions(teachers=5), reporter=Reporter())
     trained.report["dev"]["macro_f1"]
 
-Where citeweave's command line cannot be installed, numpy, torch, transformers and safetensors are enough. This prints
-one JSON object with the figures on the dev sentences:
-
-    python -m citeweave.intents.train contexts.jsonl.gz -o classifier/ --teachers 5 --unlabeled more.jsonl.gz
-    python -m citeweave.intents.train contexts.jsonl.gz -o classifier/ --rank 16 --auxiliary section=FILE
-
+Needs numpy, torch, transformers and safetensors, and peft for LoRA. An interrupted run resumes from its last checkpoint.
 The figures of the card are those of the saved weights. Does not read a test split.
+
+Teachers are classifiers of which all parameters are trained; their mean probabilities are distilled into the small one. By
+default a labeled sentence is predicted by teachers that were not trained on it: one that was repeats its label, one that
+was not shows where the label is doubtful. All teachers predict the unlabeled sentences.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
-import sys
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from citeweave.core.artifact import artifact_matches, new_artifact
-from citeweave.core.errors import CiteweaveError, UserError, choose
+from citeweave.core.errors import UserError, choose
 from citeweave.core.files import hash_json, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.encoders.model_card import escape
 from citeweave.intents.classifier import (
     CONFIG,
-    DELTA,
     KIND,
     VERSION,
     ClassifierConfig,
@@ -47,36 +43,22 @@ from citeweave.intents.classifier import (
     measure_predictions,
     softmax,
 )
-from citeweave.intents.examples import (
-    IN_DEV,
-    LabeledSet,
-    SetFiles,
-    TrainingSets,
-    drop_dev_sentences,
-    parse_auxiliary,
-    read_sets,
-    read_unlabeled,
-)
-from citeweave.intents.fit import (
-    TeacherPredictions,
-    fit_network,
-    tokenize_auxiliary_sets,
-    tokenize_labeled,
-    tokenize_unlabeled,
-    train_teachers,
-)
+from citeweave.intents.examples import IN_DEV, LabeledSet, TrainingSets, drop_dev_sentences
+from citeweave.intents.fit import TeacherPredictions, fit_network, tokenize_sets
 from citeweave.intents.network import (
-    PRECISIONS,
+    BITS,
     IntentNetwork,
-    build_network,
+    TrainableIntentNetwork,
     load_base,
-    load_delta,
+    load_network,
     predict_logits,
-    save_delta,
 )
 from citeweave.intents.options import ClassifierOptions
 
 _HELD_OUT = 0.1
+_FOLDS = 5
+"""Maximum number of folds of the labeled sentences; teachers beyond it start another split."""
+
 _SCAFFOLDS = ("section", "worthiness")
 """Tasks that only help training; their heads are not saved."""
 
@@ -116,12 +98,14 @@ def train_classifier(
 ) -> TrainedClassifier:
     """Train an intent classifier and write its folder; an existing one of the same sentences and options is kept."""
     options, about, folder = options or ClassifierOptions(), about or ClassifierCardNotes(), Path(folder)
-    choose(about.precision, PRECISIONS, "--precision")
+    choose(about.precision, BITS, "--precision")
     _check_sets(sets, options.teachers)
     base = load_base(options.base, options.max_tokens, device)
+    if options.parts == "lora" and options.rank > base.dimension:
+        raise UserError(f"--rank is {options.rank}; the layers of this encoder allow 1 to {base.dimension}")
     recipe = {
         "base": base.revision,
-        "options": _portable_options(options, base.name),
+        "options": _portable_options(options),
         "precision": about.precision,
         "sets": _hash_sets(sets),
     }
@@ -129,28 +113,42 @@ def train_classifier(
         reporter.say(f"{folder} already exists: same sentences, encoder and options")
         return TrainedClassifier(folder, IntentClassifier.open(folder).metadata)
     sets = _exclude_dev(hold_out_dev(sets, options.seed) if sets.dev is None else sets, reporter)
+    assert sets.dev is not None
     with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        predictions = train_teachers(sets, options, device, reporter=reporter) if options.teachers else None
-        network = build_network(base, options, sets.tasks())
-        history = _fit(network, sets, predictions, options, reporter)
-        saved = _save_and_reload(network, sets.train.task, writer.folder / DELTA, about.precision)
-        network.apply_delta({**network.delta(), **saved})
-        config, figures = _calibrate(network, sets, options, about.precision)
+        work = writer.scratch_folder("training")
+        teachers = _train_teachers(sets, options, device, work, reporter) if options.teachers else None
+        network = TrainableIntentNetwork(base, options, sets.tasks())
+        tokenized = tokenize_sets(sets, network.reader, options, teachers)
+        fit_network(network, tokenized, options, work / "classifier", dev=sets.dev, reporter=reporter)
+        (writer.folder / "training").mkdir()
+        shutil.copyfile(work / "classifier" / "log.jsonl", writer.folder / "training" / "log.jsonl")
+        kept = _kept_tasks(sets)
+        size = network.save(writer.folder, options.base, about.precision, list(kept))
+        counts = {task: len(labels) for task, labels in kept.items()}
+        saved = load_network(writer.folder, options.pooling, counts, device=device)
+        temperature, thresholds, figures = _calibrate(saved, sets)
+        config = ClassifierConfig(sets.train.task, kept, options.pooling, temperature, thresholds)
         write_json(writer.folder / CONFIG, config.as_json())
         report = {
             **figures,
-            "epochs": history,
-            **(predictions.metadata if predictions else {}),
+            **(teachers.metadata if teachers else {}),
             "data": {labeled.task: labeled.counts() for labeled in (sets.train, *sets.auxiliary)},
-            "unlabeled": len(sets.unlabeled) if predictions else 0,
-            "bytes": (writer.folder / DELTA).stat().st_size,
-            "options": _portable_options(options, base.name),
+            "unlabeled": len(sets.unlabeled) if teachers else 0,
+            "bytes": size,
+            "options": _portable_options(options),
             "about": dataclasses.asdict(about),
         }
-        (writer.folder / "README.md").write_text(_write_card(config, report), encoding="utf-8")
+        card = _write_card(config, report, base.name, base.revision)
+        (writer.folder / "README.md").write_text(card, encoding="utf-8")
         writer.facts = report
         writer.finish()
     return TrainedClassifier(folder, report)
+
+
+def _kept_tasks(sets: TrainingSets) -> dict[str, Any]:
+    """Return the labels of the tasks that the saved classifier has heads for: not of those that only help in training."""
+    rows = (sets.train, *sets.auxiliary)
+    return {row.task: row.labels for row in rows if row.task not in _SCAFFOLDS or row is sets.train}
 
 
 def _check_sets(sets: TrainingSets, teachers: int) -> None:
@@ -197,113 +195,94 @@ def _exclude_dev(sets: TrainingSets, reporter: Reporter) -> TrainingSets:
     """Drop training sentences that are dev sentences too, which would inflate the figures."""
     assert sets.dev is not None
     train = drop_dev_sentences(sets.train, sets.dev)
+    if not train.examples:
+        raise UserError(
+            f"all {len(sets.train.examples):,} training sentences are also dev sentences; give other ones with --dev"
+        )
     if train is not sets.train:
         reporter.say(f"{train.rejected[IN_DEV]:,} training sentences are also dev sentences and are left out")
     return replace(sets, train=train)
 
 
-def _fit(
-    network: IntentNetwork,
-    sets: TrainingSets,
-    predictions: TeacherPredictions | None,
-    options: ClassifierOptions,
-    reporter: Reporter,
-) -> list[dict[str, float]]:
-    """Train the network, keep its last or best weights, and return loss and dev figures of every epoch."""
+def _train_teachers(
+    sets: TrainingSets, options: ClassifierOptions, device: str, work: Path, reporter: Reporter
+) -> TeacherPredictions:
+    """Train teachers one after the other in folders of their own, and average their probabilities of the sentences."""
     assert sets.dev is not None
-    tokenizer, dev = network.base.reader, sets.dev
-    tokenized = [tokenize_labeled(sets.train, tokenizer, options, predictions.labeled if predictions else None)]
-    if predictions is not None and sets.unlabeled:
-        per_epoch = max(1, round(options.unlabeled_share * len(sets.train.examples)))
-        tokenized.append(
-            tokenize_unlabeled(sets.train.task, sets.unlabeled, tokenizer, predictions.unlabeled, per_epoch)
+    count, labels, dev = len(sets.train.examples), len(sets.train.labels), sets.dev
+    sums, teachers = np.zeros((count, labels)), np.zeros((count, 1))  # (sentences, labels), (sentences, 1)
+    unlabeled, together = np.zeros((len(sets.unlabeled), labels)), np.zeros((len(dev.examples), labels))
+    each = []
+    for number in range(options.teachers):
+        fold = _held_out_rows(count, number, options)  # (sentences predicted,)
+        own = replace(
+            options,
+            base=options.teacher_base or options.base,
+            parts="all",
+            epochs=options.teacher_epochs,
+            learning_rate=options.teacher_rate,
+            teachers=0,
+            keep="last",
+            seed=int(stream(options.seed, "teacher", number).integers(1 << 31)),
         )
-    tokenized += tokenize_auxiliary_sets(sets, tokenizer, options)
-    history: list[dict[str, float]] = []
-    best: dict[str, torch.Tensor] = {}
-
-    def after_epoch(epoch: int, loss: float) -> None:
-        logits = predict_logits(network, dev.citances, dev.task)  # (sentences, labels)
-        figures = measure_predictions(logits.argmax(axis=1), dev.targets, dev.labels)
-        reporter.say(f"epoch {epoch}: loss {loss:.4f}, macro-F1 {figures['macro_f1']} on dev")
-        if options.keep == "best" and figures["macro_f1"] > max((row["macro_f1"] for row in history), default=-1.0):
-            best.update(network.delta())
-        history.append({"loss": round(loss, 4), "macro_f1": figures["macro_f1"], "accuracy": figures["accuracy"]})
-
-    fit_network(network, tokenized, options, after_epoch=after_epoch, reporter=reporter)
-    if best:
-        network.apply_delta(best)
-    return history
-
-
-def _save_and_reload(network: IntentNetwork, main: str, path: Path, precision: str) -> dict[str, torch.Tensor]:
-    """Save the network's changes without the heads of scaffold tasks, and read them back in the saved precision."""
-    scaffolds = tuple(f"head.{task}." for task in network.shape.tasks if task in _SCAFFOLDS and task != main)
-    delta = {name: value for name, value in network.delta().items() if not name.startswith(scaffolds)}
-    save_delta(path, delta, precision)
-    return load_delta(path)
+        seen = np.delete(np.arange(count), fold if len(fold) < count else [])
+        train = replace(sets.train, examples=tuple(sets.train.examples[row] for row in seen.tolist()))
+        folder, known = work / f"teacher-{number}", replace(sets, train=train, unlabeled=())
+        trained = train_classifier(known, folder, own, device=device, reporter=reporter)
+        teacher = IntentClassifier.open(folder, device=device, runtime="torch")
+        sums[fold] += softmax(teacher.logits([sets.train.examples[row].citance for row in fold.tolist()]))
+        teachers[fold] += 1
+        unlabeled += softmax(teacher.logits(sets.unlabeled, reporter=reporter))
+        together += softmax(teacher.logits(dev.citances))
+        each.append(trained.report["dev"]["macro_f1"])
+        reporter.say(f"teacher {number + 1} of {options.teachers}: macro-F1 {each[-1]} on dev")
+    mean = measure_predictions(together.argmax(axis=1), dev.targets, dev.labels)["macro_f1"]
+    return TeacherPredictions(
+        (sums / np.maximum(teachers, 1)).astype(np.float32),
+        (unlabeled / options.teachers).astype(np.float32),
+        {"teachers": options.teachers, "teacher_dev_macro_f1": each, "teachers_together_dev_macro_f1": mean},
+    )
 
 
-def _calibrate(
-    network: IntentNetwork, sets: TrainingSets, options: ClassifierOptions, precision: str
-) -> tuple[ClassifierConfig, dict[str, Any]]:
-    """Fit temperature and thresholds on the dev sentences; return the classifier's config and dev figures."""
+def _held_out_rows(count: int, number: int, options: ClassifierOptions) -> NDArray[np.int64]:
+    """Return the labeled sentences that a teacher predicts: its held-out fold, or all where there are no folds."""
+    folds = min(options.teachers, _FOLDS)
+    if not options.folds or folds < 2:
+        return np.arange(count)
+    order = stream(options.seed, "folds", number // folds).permutation(count)  # (sentences,)
+    return np.sort(order[number % folds :: folds])
+
+
+def _calibrate(network: IntentNetwork, sets: TrainingSets) -> tuple[float, tuple[float, ...], dict[str, Any]]:
+    """Fit temperature and thresholds on the dev sentences; return them and the dev figures."""
     assert sets.dev is not None
     dev, labels = sets.dev, sets.dev.targets
-    logits = predict_logits(network, dev.citances, dev.task)  # (sentences, labels)
-    bare = predict_logits(
-        network, [replace(citance, section="") for citance in dev.citances], dev.task
-    )  # (sentences, labels)
-    temperature = fit_temperature(logits, labels)
-    thresholds = fit_thresholds(softmax(logits, temperature), labels)
-    saved = [sets.train, *(labeled for labeled in sets.auxiliary if labeled.task not in _SCAFFOLDS)]
-    shape = network.shape
-    config = ClassifierConfig(
-        task=sets.train.task,
-        labels={labeled.task: labeled.labels for labeled in saved},
-        base=network.base.name,
-        base_revision=network.base.revision,
-        parts=shape.parts,
-        pooling=shape.pooling,
-        rank=shape.rank,
-        scale=shape.scale,
-        biases=shape.biases,
-        max_tokens=network.base.reader.max_tokens,
-        precision=precision,
-        temperature=round(temperature, 4),
-        thresholds=thresholds,
-    )
+    bare = [replace(citance, section="") for citance in dev.citances]
+    logits, hidden = (predict_logits(network, citances, dev.task) for citances in (dev.citances, bare))
+    temperature = round(fit_temperature(logits, labels), 4)
     figures = {
         "dev": measure_predictions(logits.argmax(axis=1), labels, dev.labels),
-        "dev_without_sections": measure_predictions(bare.argmax(axis=1), labels, dev.labels),
+        "dev_without_sections": measure_predictions(hidden.argmax(axis=1), labels, dev.labels),
         "calibration": {
-            "temperature": round(temperature, 4),
+            "temperature": temperature,
             "error_before": round(expected_calibration_error(softmax(logits), labels), 4),
             "error_after": round(expected_calibration_error(cross_fit_probabilities(logits, labels), labels), 4),
         },
     }
-    return config, figures
+    return temperature, fit_thresholds(softmax(logits, temperature), labels), figures
 
 
-def _portable_options(options: ClassifierOptions, base: str) -> dict[str, Any]:
+def _portable_options(options: ClassifierOptions) -> dict[str, Any]:
     """Return the options with encoders by name, without the folders of this machine."""
-    teacher = options.teacher_base and Path(options.teacher_base).name
-    return {**dataclasses.asdict(options), "base": Path(base).name, "teacher_base": teacher}
+    names = {name: Path(getattr(options, name)).name for name in ("base", "teacher_base")}
+    return {**dataclasses.asdict(options), **names}
 
 
-def _hash_sets(sets: TrainingSets) -> dict[str, Any]:
-    """Hash the training sentences, so that other data make another classifier."""
-
-    def hash_examples(labeled: LabeledSet | None) -> str:
-        rows = [] if labeled is None else [(dataclasses.astuple(row.citance), row.label) for row in labeled.examples]
-        return hash_json(rows)
-
-    return {
-        "train": hash_examples(sets.train),
-        "dev": hash_examples(sets.dev),
-        "unlabeled": hash_json([dataclasses.astuple(row) for row in sets.unlabeled]),
-        **{f"auxiliary {labeled.task}": hash_examples(labeled) for labeled in sets.auxiliary},
-    }
+def _hash_sets(sets: TrainingSets) -> str:
+    """Hash the sentences with their labels, so that other data make another classifier."""
+    labeled = {"dev" if row is sets.dev else row.task: row for row in (sets.train, *sets.auxiliary, sets.dev) if row}
+    rows = {name: [dataclasses.astuple(example) for example in row.examples] for name, row in labeled.items()}
+    return hash_json([rows, [dataclasses.astuple(row) for row in sets.unlabeled]])
 
 
 # The README.md of a classifier: recorded values only, with text from people escaped
@@ -315,130 +294,78 @@ works with that encoder only.
 
     from citeweave.intents.classifier import Citance, IntentClassifier
     IntentClassifier.open("this/folder").predict([Citance("We follow Och (2003).", section="Methods")])
+
+## Data
+
+{source}
+
+{data}
+
+## Figures on the dev sentences
+
+{figures}
+
+{by_label}
+
+Expected calibration error {error_before} before and {error_after} after temperature scaling (T = {temperature}; the second figure with a
+temperature fitted on the other half).
+
+## How it was made
+
+{parts}, pooling {pooling}, saved as {precision}, {size:,} bytes.{teachers}
+
+Options that differ from the defaults:{options}
+
+    {command}
+
+## Limits
+
+The labels are those of its training sentences: English, mostly biomedicine and computer science where these are SciCite's.
+Probabilities are calibrated on the dev sentences, and may not be on other fields or languages.
 """
 
 
-def _write_card(config: ClassifierConfig, report: Mapping[str, Any]) -> str:
+def _write_card(config: ClassifierConfig, report: Mapping[str, Any], base: str, revision: str) -> str:
     """Write a classifier's README.md: data, dev figures, options, limits."""
-    labels = ", ".join(config.labels[config.task])
-    parts = [_CARD.format(labels=labels, base=config.base, revision=config.base_revision)]
-    about = report["about"]
-    parts += ["## Data\n", _data_table(report, str(about["data"]))]
-    parts += ["## Figures on the dev sentences\n", _figures_table(report)]
-    parts += ["## How it was made\n", _training_text(config, report, str(about["command"]))]
-    parts += [
-        "## Limits\n",
-        "The labels are those of its training sentences: English, mostly biomedicine and computer science where these are "
-        "SciCite's. Probabilities are calibrated on the dev sentences, and may not be on other fields or languages.\n",
-    ]
-    return "\n".join(parts)
-
-
-def _data_table(report: Mapping[str, Any], source: str) -> str:
-    lines = [escape(source) + "\n"] if source else []
-    lines += ["| task | sentences | of each label |", "|---|---|---|"]
-    for task, counts in report["data"].items():
-        each = ", ".join(f"{escape(name)} {number:,}" for name, number in counts["labels"].items())
-        lines.append(f"| {escape(task)} | {counts['kept']:,} | {each} |")
-    dev = report["dev"]
-    each = ", ".join(f"{escape(name)} {row['sentences']:,}" for name, row in dev["labels"].items())
-    lines.append(f"| dev: not trained on | {dev['sentences']:,} | {each} |")
+    options, about, dev = report["options"], report["about"], report["dev"]
+    data = [(task, counts["kept"], _list_counts(counts["labels"])) for task, counts in report["data"].items()]
+    own = {name: row["sentences"] for name, row in dev["labels"].items()}
+    data.append(("dev: not trained on", dev["sentences"], _list_counts(own)))
     if report["unlabeled"]:
-        lines.append(f"| unlabeled, labels by teachers | {report['unlabeled']:,} | |")
-    return "\n".join(lines) + "\n"
-
-
-def _figures_table(report: Mapping[str, Any]) -> str:
-    lines = ["| | macro-F1 | accuracy |", "|---|---|---|"]
-    for key, name in (("dev", "with sections"), ("dev_without_sections", "sections hidden")):
-        lines.append(f"| {name} | {report[key]['macro_f1']} | {report[key]['accuracy']} |")
-    lines += ["", "| label | precision | recall | F1 |", "|---|---|---|---|"]
-    for name, row in report["dev"]["labels"].items():
-        lines.append(f"| {escape(name)} | {row['precision']} | {row['recall']} | {row['f1']} |")
-    calibration = report["calibration"]
-    lines += [
-        "",
-        f"Expected calibration error {calibration['error_before']} before and {calibration['error_after']} after temperature "
-        f"scaling (T = {calibration['temperature']}; the second figure with a temperature fitted on the other half).\n",
-    ]
-    return "\n".join(lines)
-
-
-def _training_text(config: ClassifierConfig, report: Mapping[str, Any], command: str) -> str:
+        data.append(("unlabeled, labels by teachers", report["unlabeled"], ""))
+    shown = (("with sections", dev), ("sections hidden", report["dev_without_sections"]))
+    by_label = [(name, row["precision"], row["recall"], row["f1"]) for name, row in dev["labels"].items()]
     defaults = dataclasses.asdict(ClassifierOptions())
-    own = [f"{name} {value}" for name, value in report["options"].items() if value != defaults[name]]
-    options = "".join(f"\n- {escape(option)}" for option in own) or " none"
-    lines = [
-        f"Low-rank updates of rank {config.rank}" if config.parts == "lora" else f"Trained parts: {config.parts}",
-        f", pooling {config.pooling}, saved as {config.precision}, {report['bytes']:,} bytes.\n",
-    ]
-    text = "".join(lines) + f"\nOptions that differ from the defaults:{options}\n"
-    if report.get("teachers"):
-        text += (
-            f"\nIt is distilled from {report['teachers']} fully trained networks, whose mean has macro-F1 "
-            f"{report.get('teachers_together_dev_macro_f1')} on the dev sentences.\n"
-        )
-    return text + (f"\n    {command}\n" if command else "")
+    differing = [f"\n- {escape(f'{name} {value}')}" for name, value in options.items() if value != defaults[name]]
+    teachers = (
+        f" It is distilled from {report.get('teachers')} fully trained networks, whose mean has macro-F1 "
+        f"{report.get('teachers_together_dev_macro_f1')} on the dev sentences."
+    )
+    return _CARD.format(
+        labels=", ".join(config.labels[config.task]),
+        base=base,
+        revision=revision,
+        source=escape(about["data"]) or "The source was not recorded.",
+        data=_table(("task", "sentences", "of each label"), data),
+        figures=_table(("", "macro-F1", "accuracy"), [(name, row["macro_f1"], row["accuracy"]) for name, row in shown]),
+        by_label=_table(("label", "precision", "recall", "F1"), by_label),
+        **report["calibration"],
+        parts=f"Low-rank updates of rank {options['rank']}"
+        if options["parts"] == "lora"
+        else f"Trained parts: {options['parts']}",
+        pooling=options["pooling"],
+        precision=about["precision"],
+        size=report["bytes"],
+        teachers=teachers if report.get("teachers") else "",
+        options="".join(differing) or " none",
+        command=about["command"] or "The command was not recorded.",
+    )
 
 
-# The command for machines without citeweave's command line
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [header, ["---"] * len(header), *([escape(value) for value in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train an intent classifier from labeled citing sentences."""
-    args = _parser().parse_args(arguments)
-    try:
-        options = ClassifierOptions(
-            **{row.name: getattr(args, row.name) for row in dataclasses.fields(ClassifierOptions)}
-        )
-        files = SetFiles(args.files, args.task, args.split, args.dev, parse_auxiliary(args.auxiliary))
-        train, dev, auxiliary = read_sets(files)
-        unlabeled = read_unlabeled(args.unlabeled, limit=args.max_unlabeled) if args.unlabeled else []
-        trained = train_classifier(
-            TrainingSets(train, dev, auxiliary, tuple(unlabeled)),
-            args.output,
-            options,
-            about=ClassifierCardNotes(
-                args.data, "python -m citeweave.intents.train " + _command_words(arguments), args.precision
-            ),
-            device=args.device,
-            overwrite=args.overwrite,
-            reporter=Reporter(quiet=args.quiet),
-        )
-    except CiteweaveError as error:
-        sys.exit(f"error: {error}")
-    sys.stdout.write(json.dumps({"output": str(trained.folder), **trained.report}) + "\n")
-
-
-def _command_words(arguments: Sequence[str] | None) -> str:
-    """Return the command's arguments for the card, with the names of files without their folders."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    return " ".join(Path(word).name if "/" in word and "=" not in word else word for word in words)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m citeweave.intents.train", description=main.__doc__)
-    parser.add_argument("files", type=Path, nargs="+", help="JSON lines of labeled sentences")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
-    parser.add_argument("--task", default="scicite", help="label set: scicite (three) or acl_arc (six)")
-    parser.add_argument("--split", default="train", help="split to train on")
-    parser.add_argument("--dev", default="dev", help="split or file of the dev sentences; '' holds out a tenth")
-    parser.add_argument("--auxiliary", action="append", default=[], metavar="TASK=FILE", help="auxiliary task")
-    parser.add_argument("--unlabeled", type=Path, help="JSON lines of {text, span, section} without labels")
-    parser.add_argument("--max-unlabeled", type=int, default=0, help="maximum number of unlabeled sentences; 0 = all")
-    parser.add_argument("--precision", default="float16", help="float16 or int8")
-    parser.add_argument("--data", default="", help="where the sentences come from, for the card")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing classifier")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
-    for row in dataclasses.fields(ClassifierOptions):
-        flag, default = "--" + row.name.replace("_", "-"), row.default
-        if isinstance(default, bool):
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
-        else:
-            parser.add_argument(flag, type=type(default), default=default, help=f"default {default!r}")
-    return parser
-
-
-if __name__ == "__main__":
-    main()
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())

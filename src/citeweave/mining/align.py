@@ -15,17 +15,11 @@ SentenceMatch(sentence=1, other=1, similarity=2.0)
 Sentences are those of `corpus.text.sentence_texts`, numbered as sentence vectors are. A title is no sentence. Citing
 sentences are used as they are, citation marks included, as in ASPIRE's code. Texts and vectors are on disk, and finished
 blocks of vectors are reused by a later run. Writes new samples with everything of the old ones, which stay unchanged.
-Trains nothing. The options are the `[alignment]` table of a recipe:
-
-    [alignment]
-    by = "contexts"                      # through the sentences that cite both papers; or "abstracts"
-    encoder = "recipe:aspire_context"    # a model, or a recipe whose model is trained first
+Trains nothing. `options.py` has the options, the `[alignment]` table of a recipe.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,51 +29,17 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact
 from citeweave.core.columns import TextColumn, TextWriter, open_matrix, write_numbers
-from citeweave.core.errors import EmptyResultError, UserError, choose
+from citeweave.core.errors import EmptyResultError
 from citeweave.core.files import link_or_copy, new_file
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.encoder import Encoder
+from citeweave.mining.options import CONTEXTS, AlignmentOptions
 from citeweave.mining.samples import ALIGNMENT_COLUMNS, KIND, VERSION, Alignment, Samples
 
-CONTEXTS, ABSTRACTS = "contexts", "abstracts"
-METHODS = (CONTEXTS, ABSTRACTS)
 Floats = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class AlignmentOptions:
-    """How sentences of anchor and positive are aligned, and with which encoder."""
-
-    by: str = CONTEXTS
-    """`contexts`: in either abstract the sentence nearest to any sentence that cites both papers (ASPIRE's ts);
-    `abstracts`: the two sentences nearest to each other (its abs)."""
-
-    encoder: str = "minilm"
-    """Name of the frozen encoder: minilm, a folder, a hub name; in a recipe also recipe:NAME."""
-
-    def __post_init__(self) -> None:
-        choose(self.by, METHODS, "--by")
-
-
-def alignment_options(table: Mapping[str, Any]) -> AlignmentOptions:
-    """Read how to align sentences from an `[alignment]` table; refuse an unknown key with the nearest known one.
-
-    >>> alignment_options({"by": "abstracts"})
-    AlignmentOptions(by='abstracts', encoder='minilm')
-    >>> alignment_options({"encodr": "minilm"})
-    Traceback (most recent call last):
-    citeweave.core.errors.UserError: alignment: key is 'encodr'; it must be one of by, encoder. Did you mean 'encoder'?
-    """
-    for key, value in table.items():
-        choose(key, [field.name for field in dataclasses.fields(AlignmentOptions)], "alignment: key")
-        if not isinstance(value, str) or not value:
-            raise UserError(f"alignment.{key} is {value!r}; it must be a text, such as {AlignmentOptions()!r}")
-    if "by" in table:
-        choose(table["by"], METHODS, "alignment.by")
-    return AlignmentOptions(**table)
 
 
 PAIRS_PER_BLOCK = 1024

@@ -166,7 +166,7 @@ def _select(rules: MiningRules, block: AnchorBlock, ranked: RankedNeighbors) -> 
                 available = _below_positives(rule, available, positives, block)
             picks[rule.name] = _take(rule, available, block, chosen)
             short = picks[rule.name].counts() < rule.count
-            if rule.few == "skip":
+            if rule.if_too_few == "skip":
                 reasons.append((f"fewer than {rule.count} by rule {rule.name!r}", short))
                 usable &= ~short
         counts = sum((picks[rule.name].counts() for rule in active), np.zeros(anchors, np.int64))
@@ -248,16 +248,16 @@ def _salt(rule: Rule, block: AnchorBlock, *purpose: str) -> np.uint64:
 
 
 def _take(rule: Rule, lists: CandidateLists, block: AnchorBlock, chosen: CandidateLists) -> CandidateLists:
-    """Select `count` of a rule's candidates; where there are fewer, do what the rule's `few` says."""
+    """Select `count` of a rule's candidates; where there are fewer, do what the rule's `if_too_few` says."""
     nodes = len(block.data.corpus)
     salt = _salt(rule, block)
     if rule.source in ("random", SHARES):
         taken = take_first(lists, rule.count)
     else:
         taken = choose_candidates(lists, block.keys, rule.count, rule.order, salt)
-    if rule.few == "repeat":
+    if rule.if_too_few == "repeat":
         return repeat_to(taken, rule.count)
-    if rule.few == "random" and (taken.counts() < rule.count).any():
+    if rule.if_too_few == "random" and (taken.counts() < rule.count).any():
         forbidden = join_lists(chosen, taken, excluded_papers(rule, block, empty_lists(len(block.anchors))))
         fill = random_papers(rule, block, forbidden, rule.count, _salt(rule, block, "fill"))
         taken = take_first(join_lists(taken, drop_forbidden(fill, taken, nodes)), rule.count)

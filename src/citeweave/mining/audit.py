@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core import plots
 from citeweave.core.errors import UserError
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, LeakageReport, PaperTable, audit_leakage
@@ -48,13 +49,13 @@ SIDES = ("positives", "negatives")
 class AuditOptions:
     """Limits and resources of an audit of samples; only the first three can change what is reported."""
 
-    examples: int = 10
+    examples: Annotated[int, Range(0)] = 10
     """Collisions and copies that are listed as examples."""
 
-    values: int = 200_000
+    values: Annotated[int, Range(1)] = 200_000
     """Approximate number of papers per rule whose similarity is measured."""
 
-    longest: int = LONGEST
+    longest: Annotated[int, Range(1)] = LONGEST
     """Relations over two hops: papers in the middle with longer lists do not count."""
 
     memory: int = 512 << 20
@@ -64,11 +65,7 @@ class AuditOptions:
     """Threads; 0 = one per core."""
 
     def __post_init__(self) -> None:
-        if self.examples < 0 or self.values < 1 or self.longest < 1:
-            raise UserError(
-                f"audit: examples is {self.examples}, values {self.values} and longest {self.longest}; "
-                "the first must be 0 or more, the others 1 or more"
-            )
+        check(self, "audit")
 
 
 def audit_samples(

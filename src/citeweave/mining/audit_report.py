@@ -417,7 +417,7 @@ def _coverage(audit: SampleAudit) -> Iterator[str]:
     for rule in audit.rules:
         if rule.asked and rule.got is not None and rule.got < FULFILLED * rule.asked:
             share = percent(rule.got / rule.asked)
-            yield f"rule {rule.name!r} found {share} of the papers asked for: loosen it, or set few to skip or random"
+            yield f"rule {rule.name!r} found {share} of the papers asked for: loosen it, or set if_too_few to skip or random"
     skipped, used = audit.coverage.skipped, audit.coverage.anchors
     if sum(skipped.values()) > SKIPPED * (sum(skipped.values()) + used):
         reason = max(skipped, key=lambda name: skipped[name])
@@ -428,7 +428,7 @@ def _repeats(audit: SampleAudit) -> Iterator[str]:
     repeats = audit.repeats
     if repeats.repeated_triplets > REPEATED * repeats.triplets:
         share = percent(repeats.repeated_triplets / repeats.triplets)
-        yield f'{share} of the triplets are repeated: rules with few = "repeat" can keep what there is (few = "keep")'
+        yield f'{share} of the triplets are repeated: rules with if_too_few = "repeat" can keep what there is (if_too_few = "keep")'
     negatives = repeats.frequencies.get("negatives")
     if negatives is not None and negatives.papers >= 100 and negatives.top_share > HUBS:
         share = percent(negatives.top_share)

@@ -31,13 +31,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core import plots
 from citeweave.core.errors import UserError
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.citations import CitationGraph
@@ -51,8 +52,9 @@ from citeweave.mining.band_curves import (
     related_curve,
     reverse_ranks,
 )
-from citeweave.mining.mine import MiningInputs, MiningOptions, collect_mining_data
+from citeweave.mining.mine import MiningInputs, collect_mining_data
 from citeweave.mining.mining_data import PoolVectors
+from citeweave.mining.options import MiningOptions
 from citeweave.mining.rules import OF_ASPECT, MiningRules, Rule, intent_bits
 from citeweave.vectors.topk import Band
 
@@ -74,32 +76,26 @@ _WORK = 2e11
 class BandOptions:
     """Conditions that chosen rank bands must fulfill, and the size of the sample that is measured."""
 
-    collisions: float = 0.0005
+    collisions: Annotated[float, Range(0, below=1)] = 0.0005
     """Maximum expected share of hard negatives that collide."""
 
-    related: float = 0.05
+    related: Annotated[float, Range(0)] = 0.05
     """How much more often than random papers negatives may be related, as a part of the way to the nearest neighbors."""
 
-    max_share: float = 0.5
+    max_share: Annotated[float, Range(above=0, max=1)] = 0.5
     """The farthest rank of negatives, as a share of the pool ..."""
 
-    max_rank: int = 50_000
+    max_rank: Annotated[int, Range(1)] = 50_000
     """... and as a rank."""
 
-    sample: int = 500
+    sample: Annotated[int, Range(1)] = 500
     """Anchors to measure; fewer if the pool is so large that it would take long, never under 50."""
 
     seed: int = 0
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_share <= 1 or not 0 <= self.collisions < 1 or self.related < 0:
-            raise UserError(
-                f"bands: max_share is {self.max_share}, collisions {self.collisions} and related {self.related}; "
-                "they are shares, max_share over 0"
-            )
-        if self.sample < 1 or self.max_rank < 1:
-            raise UserError(f"bands: sample is {self.sample} and max_rank {self.max_rank}; both must be 1 or more")
+        check(self, "bands")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 >>> rules = parse_rules({"positives": {"source": "cited", "count": 5}})
 >>> rules.positives[0].name, rules.positives[0].source
 ('positives', 'cited')
->>> parse_rules({"positives": {"source": "cited", "coutn": 5}})
+>>> parse_rules({"positives": {"source": "cited", "coutn": 5}})  # doctest: +ELLIPSIS
 Traceback (most recent call last):
-citeweave.core.errors.UserError: mining.positives has an unknown key 'coutn'; did you mean 'count'?
+citeweave.core.errors.UserError: mining.positives: key is 'coutn'; it must be one of above, ... Did you mean 'count'?
 
 Citation intents come from the corpus itself, from headings of citing sentences, or from the folder of an overlay:
 
@@ -29,38 +29,32 @@ Does not mine: `mine.py` does.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import read_manifest
-from citeweave.core.columns import BLOCK, is_finite
+from citeweave.core.columns import BLOCK
 from citeweave.core.errors import UserError
 from citeweave.core.inputs import Source
+from citeweave.core.options import Range, convert, parse_table
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.corpus.corpus import Corpus
-from citeweave.graph.build import (
-    GraphIntents,
-    check_graph_options,
-    graph_options,
-    make_graph,
-    node_vectors_folder,
-)
+from citeweave.graph.build import GraphIntents, check_graph_options, make_graph, node_vectors_folder
 from citeweave.graph.citations import KIND, VERSION, CitationGraph, build_graph
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay, intents_from_contexts
+from citeweave.graph.options import graph_options
 from citeweave.graph.signals import SIGNALS
 from citeweave.mining.mine import MiningInputs
 from citeweave.mining.rules import (
     MISCELLANEOUS,
     NODES,
-    ContextFilter,
     MiningRules,
     Rule,
     aspect_vectors,
@@ -73,36 +67,22 @@ from citeweave.vectors.vectors import Vectors
 
 def parse_rules(table: Mapping[str, Any]) -> MiningRules:
     """Read the rules among mining's inputs from a `[mining]` table; refuse an unknown key with the nearest known one."""
-    table = dict(table)
-    values: dict[str, Any] = {}
-    for side in ("positives", "negatives"):
-        values[side] = tuple(_parse_side(side, table.pop(side, {})))
-    if "contexts" in table:
-        contexts = _table(table.pop("contexts"), "mining.contexts")
-        values["contexts"] = ContextFilter(**_known(contexts, ContextFilter, "mining.contexts"))
-    tasks = _table(table.pop("tasks", {}), "mining.tasks")
-    if tasks and (values["positives"] or values["negatives"]):
+    own = {key: value for key, value in table.items() if key not in ("positives", "negatives", "tasks")}
+    sides = {side: tuple(_parse_side(side, table.get(side, {}))) for side in ("positives", "negatives")}
+    tasks = convert(table.get("tasks", {}), Mapping[str, Mapping[str, Any]], "mining.tasks")
+    if tasks and any(sides.values()):
         raise UserError("mining has both tasks and rules of its own; give every rule to a task")
-    if tasks and (table or "contexts" in values):
-        keys = ", ".join([*table, *(["contexts"] if "contexts" in values else [])])
-        raise UserError(f"mining has {keys} beside tasks; give them to every task, as mining.tasks.NAME.KEY")
-    values["tasks"] = tuple(_parse_task(name, _table(task, f"mining.tasks.{name}")) for name, task in tasks.items())
-    return MiningRules(**values, **_tuples(_known(table, MiningRules, "mining")))
+    if tasks and own:
+        raise UserError(f"mining has {', '.join(own)} beside tasks; give them to every task, as mining.tasks.NAME.KEY")
+    parsed = tuple(_parse_task(name, task) for name, task in tasks.items())
+    return parse_table(MiningRules, own, "mining", **sides, tasks=parsed)
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise UserError(f"{where} is {value!r}; it must be a table [{where}]")
-    return dict(value)
-
-
-def _parse_task(name: str, table: dict[str, Any]) -> tuple[str, float, MiningRules]:
+def _parse_task(name: str, table: Mapping[str, Any]) -> tuple[str, float, MiningRules]:
     """Read one task of a mixture: name, weight and rules."""
-    weight = table.pop("weight", 1.0)
-    if not is_finite(weight) or weight <= 0:
-        raise UserError(f"mining.tasks.{name}.weight is {weight!r}; it must be a number over 0")
+    weight = convert(table.get("weight", 1.0), Annotated[float, Range(above=0)], f"mining.tasks.{name}.weight")
     try:
-        return name, float(weight), parse_rules(table)
+        return name, weight, parse_rules({key: value for key, value in table.items() if key != "weight"})
     except UserError as error:
         raise UserError(f"mining.tasks.{name}: {error}") from None
 
@@ -112,49 +92,8 @@ def _parse_side(side: str, table: Any) -> list[Rule]:
     if not isinstance(table, Mapping):
         raise UserError(f"mining.{side} is {table!r}; it must be a table with source and count, or one of named rules")
     if "source" in table:
-        return [_parse_rule(side, side, table)]
-    return [_parse_rule(name, f"{side}.{name}", rule) for name, rule in table.items()]
-
-
-def _parse_rule(name: str, path: str, table: Any) -> Rule:
-    """Read one mining rule from its table."""
-    if not isinstance(table, Mapping):
-        raise UserError(f"mining.{path} is {table!r}; a rule is a table with source and count")
-    values = _tuples(_known(dict(table), Rule, f"mining.{path}"))
-    missing = [key for key in ("source", "count") if key not in values]
-    if missing:
-        raise UserError(f"mining.{path} has no {' and no '.join(missing)}; a rule needs source and count")
-    return Rule(name=name, **values)
-
-
-def _known(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
-    """Check the keys and value types of a rule table against a dataclass's fields."""
-    fields = {entry.name: entry for entry in dataclasses.fields(kind)}
-    for key, value in table.items():
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(fields))}"
-            raise UserError(f"{where} has an unknown key {key!r}{hint}")
-        if not _fits(value, str(fields[key].type)):
-            kind = str(fields[key].type)
-            expected = 'a list of texts such as ["method", "result"]' if kind == "tuple[str, ...]" else kind
-            raise UserError(f"{where}.{key} is {value!r}; it must be {expected}")
-    return table
-
-
-def _fits(value: Any, kind: str) -> bool:
-    """Whether a value of a rule table has the annotated type of its field."""
-    kinds = {"int": int, "float": int | float, "str": str, "bool": bool, "tuple": list | tuple}
-    allowed = [kinds[part.strip().split("[")[0]] for part in kind.split("|") if part.strip().split("[")[0] in kinds]
-    if isinstance(value, bool):
-        return bool in allowed
-    if kind == "tuple[str, ...]":
-        return isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value)
-    return any(isinstance(value, entry) for entry in allowed)
-
-
-def _tuples(table: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        return [parse_table(Rule, table, f"mining.{side}", name=side)]
+    return [parse_table(Rule, rule, f"mining.{side}.{name}", name=name) for name, rule in table.items()]
 
 
 # Citation intents.

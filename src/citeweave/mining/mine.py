@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, read_manifest
 from citeweave.core.columns import open_numbers, read_arrays, write_numbers
-from citeweave.core.errors import UserError, choose
+from citeweave.core.errors import UserError
 from citeweave.core.executor import Executor, Make, ShardTask
 from citeweave.core.files import hash_json, move, write_atomically
-from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph import citations
 from citeweave.graph.citations import CitationGraph
@@ -50,6 +50,7 @@ from citeweave.mining.blocks import (
     sample_keys,
 )
 from citeweave.mining.mining_data import MiningData
+from citeweave.mining.options import MiningOptions
 from citeweave.mining.rules import ContextFilter, MiningRules, Rule
 from citeweave.mining.samples import (
     KIND,
@@ -64,37 +65,10 @@ from citeweave.mining.shared_metadata import check_relations
 from citeweave.mining.sources import CocitedPairs
 from citeweave.mining.tables import Table
 from citeweave.mining.vector_sources import check_bands
-from citeweave.vectors.topk import DEVICES
 from citeweave.vectors.vectors import Vectors
 
 BLOCK_ANCHORS = 16_384
 """Maximum number of anchors in a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class MiningOptions:
-    """Seed and resources of a mining run; only the seed changes the samples."""
-
-    seed: int = 0
-    workers: int = 0
-    """Threads; 0 = one per core."""
-
-    memory: int = 512 << 20
-    """Maximum bytes for a search, and for the related papers of a block."""
-
-    device: str = "cpu"
-    """Where neighbors are searched: cpu, cuda, or auto."""
-
-    save_every: float = SAVE_EVERY
-    """Seconds of work that an interruption may cost; with an executor it costs a block of each worker."""
-
-    def __post_init__(self) -> None:
-        choose(self.device, DEVICES, "--device")
-        if self.workers < 0 or self.memory < 1 << 20:
-            raise UserError(
-                f"--workers is {self.workers} and --memory {self.memory:,} bytes; workers are 0 (one per core) or more, "
-                "memory is 1MB or more"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +203,7 @@ def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]
     """Yield spans of anchors whose related papers over two hops fit into the memory."""
     sizes = np.full(len(anchors), max(1, run.data.memory // BLOCK_ANCHORS), np.int64)
     names = {rule.source for rule in run.rules.rules} | {name for rule in run.rules.rules for name in rule.exclude}
-    longest = max((rule.longest for rule in run.rules.rules), default=1)
+    longest = max((rule.max_references for rule in run.rules.rules), default=1)
     for name in sorted(names & set(TWO_HOPS)):
         graph = run.data.graph(f"source {name}").graph
         sizes += 24 * np.minimum(largest_sizes(graph, Signal(name, longest=longest), anchors), graph.nodes)

@@ -26,7 +26,7 @@ from citeweave.graph.signals import Relations
 from citeweave.mining.rules import NODES
 from citeweave.mining.shared_metadata import SharedMetadata, collect_shared_metadata
 from citeweave.mining.tables import Table
-from citeweave.vectors.vectors import Vectors
+from citeweave.vectors.vectors import Vectors, unit_rows
 
 _IDS = ("id.utf8", "id.offsets.npy")
 _MAX_FIELDS = 63
@@ -175,8 +175,7 @@ class PoolVectors:
 
     def unit(self, papers: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
         """Return the vectors of these papers scaled to length 1, shape (papers, dimension)."""
-        block = np.asarray(self.matrix[self.row_of[papers]], np.float32)
-        return np.asarray(block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-30), np.float32)
+        return unit_rows(np.asarray(self.matrix[self.row_of[papers]], np.float32))
 
 
 def match_vectors(

@@ -39,9 +39,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from citeweave.core.errors import UserError, choose
+from citeweave.core.options import INTERNAL, Expected, Old, OneOf, Range, check
 from citeweave.corpus.paper import Intent, parse_intents
 from citeweave.graph.signals import SIGNALS, TWO_HOPS
 
@@ -110,7 +111,7 @@ _FITS: dict[str, tuple[str, ...]] = {
     "candidates": ("sorted_random",),
     "order": (*SIGNALS, "table", "neighbors", "sorted_random"),
     "intent": SIGNALS,
-    "least": TWO_HOPS,
+    "min_strength": TWO_HOPS,
     "table": ("table",),
     "grade": ("table",),
     "margin": ("table",),
@@ -126,16 +127,19 @@ _FITS: dict[str, tuple[str, ...]] = {
 class Rule:
     """One mining rule: select a number of papers from one source for every anchor."""
 
-    name: str
-    source: str
+    name: Annotated[str, INTERNAL]
+    source: Annotated[str, OneOf(*SOURCES)]
     """A signal of the graph (cited, citing, connected, second_hop, connected_of_connected, cocited, cocited_nearby,
     coupled), a way to use vectors (neighbors, similar, cells, sorted_random), `random`, `table`, or `shares`: papers
     of the same venue, with a shared author or a shared field."""
 
-    count: int
+    count: Annotated[int, Range(1, 10_000)]
     """How many papers to select per anchor."""
 
-    band: int | str | tuple[int, int] | tuple[str, str] | None = None
+    band: Annotated[
+        int | str | tuple[int | str, int | str] | None,
+        Expected("a rank such as 25, two such as [1000, 2000], or a share such as '0.6%'"),
+    ] = None
     """neighbors: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
     the pool such as "0.6%" in place of a rank."""
 
@@ -143,7 +147,7 @@ class Rule:
     """neighbors, similar, cells, sorted_random: the name of the vectors; "graph" are the node vectors, "aspect" those
     of the graph that has only the citations of the sample's aspect."""
 
-    metric: str = "cosine"
+    metric: Annotated[str, OneOf(*METRICS)] = "cosine"
     """How these vectors are compared: cosine, dot or l2."""
 
     subsample: int = 0
@@ -164,7 +168,7 @@ class Rule:
     candidates: int = 100
     """sorted_random: how many random papers are ordered by similarity."""
 
-    order: str = "random"
+    order: Annotated[str, OneOf(*ORDERS)] = "random"
     """Which candidates of a signal, a table, a band or a random draw: drawn at random, the strongest (nearest), or the
     weakest (farthest)."""
 
@@ -176,28 +180,28 @@ class Rule:
     """shares: venue, author or field; `same` = the aspect of the sample, `other` = another of the aspects and not this
     one."""
 
-    aspect_bands: tuple[tuple[str, Any], ...] = ()
+    aspect_bands: Annotated[tuple[tuple[str, Any], ...], Expected('pairs such as [["method", 12]]')] = ()
     """neighbors with vectors "aspect": aspects with a band of their own, such as [["method", 12]]."""
 
-    least: float = 0.0
+    min_strength: Annotated[float, Old("least")] = 0.0
     """Signals over two hops: minimum strength; 0 = any."""
 
-    longest: int = 1000
+    max_references: Annotated[int, Old("longest")] = 1000
     """Signals over two hops: longer reference lists do not count."""
 
     table: str = ""
     """table: the name of the table."""
 
-    grade: str = ""
+    grade: Annotated[str, OneOf(*GRADES)] = ""
     """table: only candidates of the upper or the lower grade, SPECTER's rule for counts in data.json."""
 
     margin: float = 0.5
     """table: how far apart the grades are, as a share of the distance between the largest and the smallest count."""
 
-    field: str = ""
+    field: Annotated[str, OneOf(*FIELDS)] = ""
     """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
 
-    exclude: tuple[str, ...] = ()
+    exclude: Annotated[tuple[str, ...], OneOf(*SIGNALS, "positives", "neighbors", *RELATIONS)] = ()
     """Never select these: names of signals, `positives` (every candidate of the positive rules), `neighbors` (all within
     the farthest rank that a rule uses), and what shares a venue, author or field with the anchor."""
 
@@ -205,7 +209,7 @@ class Rule:
     """neighbors as negatives: leave out papers whose similarity is over this share of the least similar positive's,
     as they may be uncited positives; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
 
-    few: str = "keep"
+    if_too_few: Annotated[str, OneOf(*IF_TOO_FEW), Old("few")] = "keep"
     """What to do with fewer candidates than `count`: keep them, skip the anchor, repeat some, or fill up at random."""
 
     not_for: tuple[str, ...] = ()
@@ -216,23 +220,10 @@ class Rule:
 
     def __post_init__(self) -> None:
         where = f"rule {self.name!r}"
-        choose(self.source, SOURCES, f"{where}: source")
-        choose(self.order, ORDERS, f"{where}: order")
-        choose(self.few, IF_TOO_FEW, f"{where}: few")
-        choose(self.field, FIELDS, f"{where}: field")
-        choose(self.grade, GRADES, f"{where}: grade")
-        choose(self.metric, METRICS, f"{where}: metric")
-        if not 1 <= self.count <= 10_000:
-            raise UserError(f"{where}: count is {self.count}; a rule selects 1 to 10,000 papers")
+        check(self, f"{where}: ")
         if (self.source == "neighbors") != (self.band is not None):
             raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbors needs a band such as "
                             "25 or [1000, 2000], other sources have none")  # fmt: skip
-        ends = self.band if isinstance(self.band, tuple) else (self.band,)
-        if len(ends) not in (1, 2) or any(
-            isinstance(end, bool) or not isinstance(end, int | str | None) for end in ends
-        ):
-            raise UserError(f"{where}: band is {self.band!r}; it must be a rank such as 25, two such as [1000, 2000], or a "
-                            "share such as '0.6%'")  # fmt: skip
         if self.source == "similar" and (self.above is None) == (self.below is None):
             raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
         if self.source == "table" and not self.table:
@@ -247,17 +238,12 @@ class Rule:
     def _check_aspects(self, where: str) -> None:
         if self.source == SHARES:
             choose(self.relation, (*RELATIONS, SAME, OTHER), f"{where}: relation")
-        for name in self.exclude:
-            choose(name, (*SIGNALS, "positives", "neighbors", *RELATIONS), f"{where}: exclude")
         if self.field and self.excluded_relations:
             raise UserError(
                 f"{where}: field {self.field!r} beside exclude {self.excluded_relations[0]!r}; give one of them"
             )
         if self.aspect_bands and self.vectors != OF_ASPECT:
             raise UserError(f"{where}: aspect_bands is for vectors = {OF_ASPECT!r}, not {self.vectors!r}; leave it out")
-        for entry in self.aspect_bands:
-            if not isinstance(entry, list | tuple) or len(entry) != 2 or not isinstance(entry[0], str):
-                raise UserError(f'{where}: aspect_bands has {entry!r}; it must be pairs such as [["method", 12]]')
 
     @property
     def excluded_relations(self) -> tuple[str, ...]:
@@ -326,13 +312,13 @@ class MiningRules:
 
     positives: tuple[Rule, ...] = ()
     negatives: tuple[Rule, ...] = ()
-    text: str = "abstract"
+    text: Annotated[str, OneOf(*TEXTS)] = "abstract"
     """Which papers take part: with title and abstract, with a title, with either of the two, or any."""
 
-    anchors: int = 0
+    anchors: Annotated[int, Range(0)] = 0
     """How many of the possible anchors to draw; 0 = all."""
 
-    anchors_per: str = "papers"
+    anchors_per: Annotated[str, OneOf("papers", "contexts")] = "papers"
     """`papers`: one sample per anchor; `contexts`: one sample for every pair of papers cited in one sentence."""
 
     contexts: ContextFilter = field(default_factory=lambda: ContextFilter())
@@ -349,10 +335,7 @@ class MiningRules:
     """A mixture: name, weight and rules of each task; then there are no rules at this level."""
 
     def __post_init__(self) -> None:
-        choose(self.text, TEXTS, "mining.text")
-        choose(self.anchors_per, ("papers", "contexts"), "mining.anchors_per")
-        if self.anchors < 0:
-            raise UserError(f"mining.anchors is {self.anchors}; it must be 0 (all) or more")
+        check(self, "mining")
         for aspect in self.aspects:
             _check_aspect(aspect)
         if self.tasks:
@@ -447,19 +430,32 @@ class MiningRules:
 class ContextFilter:
     """Rules for contexts: ASPIRE's filters of sentences that cite several papers (Mysore et al., NAACL 2022)."""
 
-    least_papers: int = 2
-    most_papers: int = 3
-    """Papers cited in the sentence, including those outside the corpus."""
+    min_papers: Annotated[int, Old("least_papers")] = 2
+    """Minimum number of papers cited in the sentence, including those outside the corpus."""
 
-    least_words: int = 5
-    most_words: int = 60
+    max_papers: Annotated[int, Old("most_papers")] = 3
+    """Maximum number of papers cited in it."""
+
+    min_words: Annotated[int, Old("least_words")] = 5
+    """Minimum number of words of the sentence."""
+
+    max_words: Annotated[int, Old("most_words")] = 60
+    """Maximum number of words."""
+
     brackets: bool = True
     """Only sentences with ( ) or [ ]: others have lost their citation marks."""
 
-    most_contexts: int = 10
-    """Maximum number of contexts per pair, one of each citing paper."""
+    max_contexts: Annotated[int, Old("most_contexts")] = 10
+    """Sentences per pair, at most one from each citing paper."""
 
-    least_sentences: int = 3
-    most_sentences: int = 20
-    longest_sentence: int = 80
-    """Abstracts with fewer or more sentences, with a longer one (in words), or with only tiny ones are left out."""
+    min_sentences: Annotated[int, Old("least_sentences")] = 3
+    """Minimum number of sentences of either abstract."""
+
+    max_sentences: Annotated[int, Old("most_sentences")] = 20
+    """Maximum number of sentences."""
+
+    max_sentence_words: Annotated[int, Old("longest_sentence")] = 80
+    """Words of its longest sentence, which must have more than three."""
+
+    def __post_init__(self) -> None:
+        check(self, "mining.contexts")

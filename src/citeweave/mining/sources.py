@@ -108,11 +108,11 @@ def _usable_contexts(
     """Return the contexts that pass the filters on size, words, brackets and repetition; count the others by reason."""
     table = corpus.contexts
     papers = np.diff(table.cited_offsets) + np.diff(table.outside_offsets)
-    numbers = np.flatnonzero((papers >= options.least_papers) & (papers <= options.most_papers))
-    too_few, too_many = int((papers < options.least_papers).sum()), int((papers > options.most_papers).sum())
+    numbers = np.flatnonzero((papers >= options.min_papers) & (papers <= options.max_papers))
+    too_few, too_many = int((papers < options.min_papers).sum()), int((papers > options.max_papers).sum())
     usable: list[int] = []
     keys = [repeat_keys([])]
-    reasons = {f"fewer than {options.least_papers} papers cited": too_few, f"more than {options.most_papers}": too_many}
+    reasons = {f"fewer than {options.min_papers} papers cited": too_few, f"more than {options.max_papers}": too_many}
     if before is not None:
         known = before.index.rows_of(np.ascontiguousarray(table.citing_keys[numbers])) >= 0
         removed = (table.citing[numbers] < 0) & known  # (contexts,)
@@ -121,7 +121,7 @@ def _usable_contexts(
     for start in range(0, len(numbers), BLOCK):
         block, texts = numbers[start : start + BLOCK], []
         for number, text in zip(block.tolist(), table.texts.take(block), strict=True):
-            reason = word_reason(text, options.least_words, options.most_words)
+            reason = word_reason(text, options.min_words, options.max_words)
             reason = reason or (bracket_reason(text) if options.brackets else "")
             if reason:
                 reasons[reason] = reasons.get(reason, 0) + 1
@@ -153,9 +153,9 @@ def _abstract_fits(abstract: str, options: ContextFilter) -> bool:
     False
     """
     lengths = [len(abstract[start:end].split()) for start, end in sentences(abstract)]
-    if not options.least_sentences <= len(lengths) <= options.most_sentences:
+    if not options.min_sentences <= len(lengths) <= options.max_sentences:
         return False
-    return max(lengths) <= options.longest_sentence and max(lengths) > 3
+    return max(lengths) <= options.max_sentence_words and max(lengths) > 3
 
 
 def _pairs_within(
@@ -190,7 +190,7 @@ def _group_pairs(
     seed: int,
     rejected: dict[str, int],
 ) -> CocitedPairs:
-    """Group contexts by pair of papers: at most `most_contexts`, one of each citing paper, the earliest first."""
+    """Group contexts by pair of papers: at most `max_contexts`, one of each citing paper, the earliest first."""
     table = corpus.contexts
     # a citing paper outside the corpus is known by the key of its id
     citing = np.where(table.citing[where] >= 0, table.citing[where].astype(np.int64), -1 - (table.citing_keys[where] >> np.uint64(2)).astype(np.int64))  # fmt: skip
@@ -205,8 +205,8 @@ def _group_pairs(
     pair, where = pair[keep][order], where[keep][order]
     counts = np.bincount(pair, minlength=int(new_pair.sum()))
     place = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
-    within = place < options.most_contexts
-    counts = np.minimum(counts, options.most_contexts)
+    within = place < options.max_contexts
+    counts = np.minimum(counts, options.max_contexts)
     low, high = first[new_pair], second[new_pair]
     keys = mix_keys(mix_keys(low.astype(np.uint64), high.astype(np.uint64)), np.full(len(low), derive_salt(seed, "mining", "anchor of a pair"), np.uint64))  # fmt: skip
     swapped = (keys & np.uint64(1)).astype(bool)
@@ -281,7 +281,7 @@ def _related_in_other_aspects(rule: Rule, block: AnchorBlock) -> CandidateLists:
 
 
 def _signal(rule: Rule, intent: int | None) -> Signal:
-    return Signal(rule.source, intent=intent, longest=rule.longest, least=rule.least)
+    return Signal(rule.source, intent=intent, longest=rule.max_references, least=rule.min_strength)
 
 
 def table_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
@@ -368,7 +368,7 @@ def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -
         if name == "positives":
             parts.append(positives)
         elif name != "neighbors" and not is_relation(name):
-            parts.append(block.related(Signal(name, longest=rule.longest)))
+            parts.append(block.related(Signal(name, longest=rule.max_references)))
     return join_lists(*parts)
 
 

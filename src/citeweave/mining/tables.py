@@ -17,27 +17,15 @@ A file may name papers by an id in any spelling, or by the complete text of the 
 
 An id counts as it is written; failing that without extra blanks, as Semantic Scholar's hash if it has 40 hex digits, and
 as a number of `numbers` ("s2") if it is one. Does not search for titles that are only similar.
-
-A large JSON object is read member by member, so that a file may be larger than memory:
-
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> path = Path(mkdtemp()) / "data.json"
-    >>> _ = path.write_text('{"q1": {"p": {"count": 5}}, "q2": {}}')
-    >>> list(read_members(Source(path)))
-    [('q1', {'p': {'count': 5}}), ('q2', {})]
 """
 
 from __future__ import annotations
 
-import codecs
-import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,11 +33,12 @@ from numpy.typing import ArrayLike, NDArray
 from citeweave.core.columns import BLOCK, is_finite
 from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.hash_keys import Keys, hash_texts
-from citeweave.core.inputs import BadRecordError, Source
+from citeweave.core.inputs import Source
 from citeweave.core.progress import Count, Tally
 from citeweave.corpus.corpus import NOT_FOUND, Corpus, IdIndex, Rows
 from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import clean_text, dict_of, number_of
+from citeweave.corpus.readers.json_records import read_members
 from citeweave.corpus.text import paper_text
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -292,95 +281,3 @@ class _TextKeys:
 def _keys(texts: Sequence[str]) -> Keys:
     # lone surrogates cannot be encoded; no id or text of a corpus has them
     return hash_texts([text if text.isascii() else text.encode("utf-8", "replace").decode() for text in texts])
-
-
-# Members of a large JSON object.
-
-MAX_MEMBER = 64 * 2**20
-"""Maximum length of a member, in characters."""
-
-_PIECE = 2**20
-_SPACES = re.compile(r"[ \t\r\n]*")
-
-
-def read_members(source: Source) -> Iterator[tuple[str, object]]:
-    """Yield key and value of a table that is one large JSON object; raise `InputError` if the file is not one."""
-    try:
-        with source.open() as stream:
-            yield from _members(_MemberWindow(stream))
-    except BadRecordError as error:
-        raise InputError(
-            f"{source.path} is not one JSON object ({error}); get the file again if it is truncated"
-        ) from None
-
-
-def _members(window: _MemberWindow) -> Iterator[tuple[str, object]]:
-    """Yield the members of the JSON object in a window, one after the other."""
-    window.expect("{")
-    end = "}" if window.peek() == "}" else ","
-    while end == ",":
-        key = window.value()
-        if not isinstance(key, str):
-            raise BadRecordError("a key is not a text")
-        window.expect(":")
-        yield key, window.value()
-        end = window.peek()
-        if end == ",":
-            window.expect(",")
-    window.expect("}")
-    if window.peek():
-        raise BadRecordError("something follows the object")
-
-
-class _MemberWindow:
-    """The part of a JSON text that is being read; it grows until it holds a complete value."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._text, self._at = stream, "", 0
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors="replace").decode
-        self._is_over = False
-
-    def peek(self) -> str:
-        """Return the next character of a JSON table that is not white space, "" at the end of the text."""
-        while True:
-            space = _SPACES.match(self._text, self._at)
-            self._at = space.end() if space else self._at
-            if self._at < len(self._text) or self._is_over:
-                return self._text[self._at : self._at + 1]
-            self._grow()
-
-    def expect(self, character: str) -> None:
-        """Skip one character of the JSON text, which must be this one."""
-        if self.peek() != character:
-            raise BadRecordError(f"{character!r} is missing")
-        self._at += 1
-
-    def value(self) -> object:
-        """Read the next complete JSON value."""
-        self.peek()
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
-            except RecursionError:
-                raise BadRecordError("nested too deeply") from None
-            except ValueError:
-                if self._is_over:
-                    raise BadRecordError("not valid JSON") from None
-            else:
-                # "1.5e-7" cut off reads as 1.5 with "e-" behind it: a value is complete if more than that follows
-                if len(self._text) - end > 2 or self._is_over:
-                    self._at = end
-                    return value
-            self._grow()
-
-    def _grow(self) -> None:
-        """Read more of the file, twice as much each time, so that a long value is not parsed too often."""
-        self._text, self._at = self._text[self._at :], 0
-        if len(self._text) > MAX_MEMBER:
-            raise BadRecordError(f"not valid JSON, or a member longer than {MAX_MEMBER >> 20} MiB")
-        data = self._stream.read(max(_PIECE, len(self._text)))
-        self._is_over = not data
-        self._text += self._decode(data, final=self._is_over)
-
-
-_DECODER = json.JSONDecoder()

@@ -38,7 +38,7 @@ from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, estimate
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.graph.build import GraphOptions
+    from citeweave.graph.options import GraphOptions
     from citeweave.mining.rules import MiningRules
 
 

@@ -300,25 +300,6 @@ MINILM = NetworkShape(384, 6, 22_700_000)
 """The shape of all-MiniLM-L6-v2."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """The speed of a device in useful floating-point operations per second, counting real tokens only."""
-
-    embedding: float
-    training: float
-    source: str
-
-
-RATES = {
-    "cpu": Rate(get_constant("network.core"), get_constant("network.core"), str(CONSTANTS["network.core"])),
-    "cuda": Rate(
-        get_constant("network.gpu.embedding"),
-        get_constant("network.gpu.training"),
-        str(CONSTANTS["network.gpu.training"]),
-    ),
-}
-"""Device -> its rate; `cpu` means one core."""
-
 BYTES_PER_TOKEN = 5.0
 """Bytes per token of English abstracts with the vocabulary of BERT."""
 
@@ -340,14 +321,16 @@ def estimate_tokens(mean_bytes: float, max_tokens: int) -> float:
     return min(mean_bytes / BYTES_PER_TOKEN + SPECIAL_TOKENS, float(max_tokens))
 
 
-def embed_seconds(shape: NetworkShape, texts: float, tokens: float, device: str, cores: int = 1) -> float:
-    """Estimate the seconds to embed a number of texts with a network."""
-    return texts * tokens * forward_flops(shape, tokens) / _rate(device, cores, training=False)
+def embed_seconds(shape: NetworkShape, texts: float, tokens: float, device: str) -> float:
+    """Estimate the seconds of one core or one H200 (`cpu` or `cuda`) to embed a number of texts with a network."""
+    rate = get_constant("network.core" if device == "cpu" else "network.gpu.embedding")
+    return texts * tokens * forward_flops(shape, tokens) / rate
 
 
-def train_seconds(shape: NetworkShape, texts: float, tokens: float, device: str, cores: int = 1) -> float:
+def train_seconds(shape: NetworkShape, texts: float, tokens: float, device: str) -> float:
     """Estimate the seconds to train on a number of texts; the backward pass costs twice the forward pass."""
-    return 3 * texts * tokens * forward_flops(shape, tokens) / _rate(device, cores, training=True)
+    rate = get_constant("network.core" if device == "cpu" else "network.gpu.training")
+    return 3 * texts * tokens * forward_flops(shape, tokens) / rate
 
 
 def train_bytes(shape: NetworkShape, micro_tokens: int, tokens: float, *, half: bool, trained: float = 1.0) -> float:
@@ -370,8 +353,3 @@ def read_shape(folder: Path) -> NetworkShape:
     except (OSError, ValueError, KeyError, TypeError):
         return BERT_BASE
     return NetworkShape(hidden, layers, 12 * hidden**2 * layers + hidden * vocabulary)
-
-
-def _rate(device: str, cores: int, *, training: bool) -> float:
-    rate = RATES["cuda" if device.startswith("cuda") else "cpu"]
-    return (rate.training if training else rate.embedding) * (cores if device == "cpu" else 1)

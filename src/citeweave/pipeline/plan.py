@@ -21,30 +21,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from citeweave.core.errors import UserError, require
-from citeweave.core.executor import available_cores
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import estimate_texts
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate
-from citeweave.mining.align import AlignmentOptions
 from citeweave.pipeline import cost_constants, stage_costs
-from citeweave.pipeline.cost import Estimate, count_picks, count_triplets, required_memory, uses_graph_vectors
-from citeweave.pipeline.cost_constants import get_constant
+from citeweave.pipeline.cost import Estimate, as_bytes, as_time, count_picks, required_memory, uses_graph_vectors
+from citeweave.pipeline.cost_constants import Machine, describe_this_machine, get_constant
+from citeweave.pipeline.options import AUTO, CORPUS, RunOptions
+from citeweave.pipeline.options import INTENTS as INTENT_SUITE
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, read_recipe
 from citeweave.pipeline.run import prepare_recipe, run_identity
-from citeweave.pipeline.run_folder import AUTO, CHAIN, CORPUS, RunOptions, check_identity, read_record
-from citeweave.pipeline.run_folder import INTENTS as INTENT_SUITE
-from citeweave.pipeline.stage_costs import MICRO_TOKENS, SENTENCE_TOKENS, SENTENCES, SUITE_PAPERS
+from citeweave.pipeline.run_folder import CHAIN, check_identity, read_record
+from citeweave.pipeline.stage_costs import SUITE_PAPERS
 from citeweave.pipeline.stages import ALIGN_STAGE, INTENTS_STAGE, needs_classifier
 from citeweave.pipeline.suites import check_suites, suite_names
 from citeweave.pipeline.training_stages import chained_options, chained_recipes, check_chain, training_seeds
-from citeweave.training.options import TrainingOptions
 
 if TYPE_CHECKING:
-    from citeweave.corpus.derived_texts import DerivedTexts
+    from citeweave.corpus.options import DerivedTexts
     from citeweave.mining.rules import MiningRules
     from citeweave.pipeline.cost import Sizes, StageWork
-    from citeweave.pipeline.cost_constants import Machine
 
 
 SHAPES = {MINILM: cost_constants.MINILM, WEAVE: cost_constants.MINILM, "bert-base": cost_constants.BERT_BASE}
@@ -84,7 +81,8 @@ def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> 
     if read.training.reads_sentences:
         works.append(stage_costs.sentences_work(shape, sizes, tokens))
     works.append(stage_costs.index_work(shape, sizes, tokens, sentences=read.training.reads_sentences))
-    works.append(stage_costs.evaluation_work(shape, sizes, tokens, 1 + read.training.seeds))
+    papers = min(sizes.texts, SUITE_PAPERS)
+    works.append(stage_costs.evaluation_work(shape, papers, tokens, 1 + read.training.seeds))
     return works
 
 
@@ -149,9 +147,6 @@ def _derived_sizes(sizes: Sizes, texts: DerivedTexts) -> Sizes:
 
 # --- the plan of a run ---
 
-SENTENCES_PER_SECOND = 150
-"""Approximate citing sentences that the intent classifier reads per second on two cores."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
@@ -187,9 +182,7 @@ class RunPlan:
         for stage in self.stages:
             cost = "already done" if stage.is_there else ", ".join(_cost(stage))
             lines.append(f"{stage.name:<{width}}  {stage.size}" + (f"  ({cost})" if cost else ""))
-        lines.append(
-            f"about {_time(self.seconds)} and {_size(self.memory)} of memory in total, within a factor of three"
-        )
+        lines.append(f"in all {as_time(self.seconds)} and {as_bytes(self.memory)} of memory, within a factor of three")
         return "\n".join(lines)
 
 
@@ -202,7 +195,7 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
     check_identity(output, run_identity(recipe, opened, options), overwrite=options.overwrite)
     done = set((read_record(output) or {"stages": {}})["stages"])
     device = options.device if options.device != "auto" else _device()
-    planner = _Planner(opened, read, options, device, done)
+    planner = _Planner(opened, read, options, _this_machine(device), done)
     earlier = []
     for stage, inner in chained_recipes(recipe).items():
         plan = plan_run(inner, corpus, output / stage, chained_options(inner, options))
@@ -218,7 +211,7 @@ class _Planner:
     corpus: Corpus
     read: RecipeOptions
     options: RunOptions
-    device: str
+    machine: Machine
     done: set[str]
 
     def stages(self) -> list[PlannedStage]:
@@ -236,58 +229,38 @@ class _Planner:
             size = f"{self.read.texts.of} of the papers, up to {anchors:,} that can be anchors"
             stages[1:2] = [self._stage("texts", size), self._stage("graph", "the texts and their relations")]
         if self.options.intents == AUTO and needs_classifier(self.read.rules, self.corpus):
-            stages.insert(1, self._intents())
-        if self.read.alignment is not None:
-            stages.append(self._aligned(self.read.alignment, anchors))
+            size = f"{len(self.corpus.contexts):,} citing sentences read by the intent classifier"
+            work = stage_costs.intents_work(len(self.corpus.contexts))
+            stages.insert(1, self._stage(INTENTS_STAGE, size, work))
+        if alignment := self.read.alignment:
+            work = stage_costs.aligning_work(self._shape(alignment.encoder), anchors)
+            size = f"up to {work.size}, by {alignment.by} with {alignment.encoder}"
+            stages.append(self._stage(ALIGN_STAGE, size, work))
         if self.options.suites:
             benchmarks = ", ".join(self.options.suites)
             stages.insert(0, self._stage("audited", f"papers of {benchmarks} searched for among {papers:,}"))
+        work = stage_costs.training_work(
+            self._shape(), training, self.read.rules, anchors, tokens, gpu=self.machine.gpus > 0
+        )
         for number, seed in enumerate(training_seeds(training, self.options)):
-            stages.append(self._training(training, number, seed, anchors, picks, tokens))
+            stages.append(self._stage(f"model-{number}" if number else "model", f"seed {seed}: {work.size}", work))
         names, models = suite_names(self.options), range(len(training_seeds(training, self.options)))
         for folder in ("report-start", *(f"report-{number}" if number else "report" for number in models)):
-            stages += [self._report(folder, name) for name in names]
+            stages += [self._report(folder, name, tokens) for name in names]
         return stages
 
-    def _training(
-        self, training: TrainingOptions, number: int, seed: int, anchors: int, picks: int, tokens: float
-    ) -> PlannedStage:
-        shape = self._shape()
-        units = anchors if training.unit == "groups" else anchors * count_triplets(self.read.rules)
-        steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
-        texts = steps * training.batch / max(1, units) * anchors * (1 + picks)
-        seconds = cost_constants.train_seconds(shape, texts, tokens, self.device, available_cores())
-        micro = training.micro_tokens or MICRO_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
-        memory = cost_constants.train_bytes(
-            shape,
-            int(min(micro, training.batch * (1 + picks) * tokens)),
-            tokens,
-            half=self.device.startswith("cuda"),
-            trained=1.0 if training.parts == "all" else 0.001,
-        )
-        name = f"model-{number}" if number else "model"
-        size = f"seed {seed}: {steps:,} steps of {training.batch} {training.unit}, texts of {tokens:.0f} tokens"
-        return PlannedStage(name, size, seconds, memory, name in self.done)
-
-    def _aligned(self, alignment: AlignmentOptions, papers: int) -> PlannedStage:
-        texts, by = papers * SENTENCES, f"by {alignment.by} with {alignment.encoder}"
-        shape = self._shape(alignment.encoder)
-        seconds = cost_constants.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, available_cores())
-        return PlannedStage(ALIGN_STAGE, f"up to {texts:,} sentences, {by}", seconds, 0.0, ALIGN_STAGE in self.done)
-
-    def _intents(self) -> PlannedStage:
-        number = len(self.corpus.contexts)
-        size = f"{number:,} citing sentences read by the intent classifier"
-        return PlannedStage(INTENTS_STAGE, size, number / SENTENCES_PER_SECOND, 0.0, INTENTS_STAGE in self.done)
-
-    def _report(self, folder: str, suite: str) -> PlannedStage:
+    def _report(self, folder: str, suite: str, tokens: float) -> PlannedStage:
         papers = min(len(self.corpus), SUITE_PAPERS) if suite in (CORPUS, INTENT_SUITE) else SUITE_PAPERS
-        seconds = cost_constants.embed_seconds(self._shape(), papers, self._tokens(), self.device, available_cores())
-        name = f"{folder}/{suite}"
-        return PlannedStage(name, f"up to {papers:,} papers read", seconds, 0.0, name in self.done)
+        work = stage_costs.evaluation_work(self._shape(), papers, tokens, 1)
+        return self._stage(f"{folder}/{suite}", f"up to {papers:,} papers read", work)
 
-    def _stage(self, name: str, size: str) -> PlannedStage:
-        return PlannedStage(name, size, is_there=name in self.done)
+    def _stage(self, name: str, size: str, work: StageWork | None = None) -> PlannedStage:
+        """Return a stage with the cost of its work, where that is worth a word."""
+        if work is None:
+            return PlannedStage(name, size, is_there=name in self.done)
+        on_gpu = self.machine.gpus > 0 and work.on_gpu is not None
+        memory = work.gpu_memory if on_gpu else work.memory
+        return PlannedStage(name, size, work.seconds(self.machine), memory, name in self.done)
 
     def _read_texts(self) -> tuple[int, float]:
         """Return how many texts can be anchors, and their mean number of tokens."""
@@ -321,27 +294,16 @@ class _Planner:
         return cost_constants.read_shape(open_model(locate(name).folder).weights)
 
 
+def _this_machine(device: str) -> Machine:
+    """Return this machine, with the one GPU that a run uses, or without any."""
+    gpus = int(device.startswith("cuda"))
+    return dataclasses.replace(describe_this_machine(), gpus=gpus, gpu="h200" if gpus else "")
+
+
 def _device() -> str:
     return "cuda" if require("torch", extra="minilm").cuda.is_available() else "cpu"
 
 
 def _cost(stage: PlannedStage) -> list[str]:
-    time = [f"about {_time(stage.seconds)}"] if stage.seconds else []
-    return time + ([f"{_size(stage.memory)} of memory"] if stage.memory else [])
-
-
-def _time(seconds: float) -> str:
-    """Format the seconds of a planned stage in words.
-
-    >>> _time(3), _time(400), _time(9000), _time(400_000)
-    ('3 seconds', '7 minutes', '2.5 hours', '4.6 days')
-    """
-    if seconds < 90:
-        return f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
-
-
-def _size(number: float) -> str:
-    return f"{number / 2**30:.1f} GB"
+    time = [as_time(stage.seconds)] if stage.seconds else []
+    return time + ([f"{as_bytes(stage.memory)} of memory"] if stage.memory else [])

@@ -44,11 +44,12 @@ from typing import TYPE_CHECKING, Any
 from citeweave.core.columns import is_finite
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import open_input
+from citeweave.core.options import parse_table
 
 if TYPE_CHECKING:
-    from citeweave.corpus.derived_texts import DerivedTexts
-    from citeweave.graph.build import GraphOptions
-    from citeweave.mining.align import AlignmentOptions
+    from citeweave.corpus.options import DerivedTexts
+    from citeweave.graph.options import GraphOptions
+    from citeweave.mining.options import AlignmentOptions
     from citeweave.mining.rules import MiningRules
     from citeweave.training.options import EncoderOptions, TrainingOptions
 
@@ -166,22 +167,22 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
 
 def read_recipe(recipe: Recipe) -> RecipeOptions:
     """Parse and check every table of a recipe; an unknown key is refused with the nearest known one."""
-    from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
-    from citeweave.graph.build import graph_options
-    from citeweave.mining.align import alignment_options
+    from citeweave.corpus.options import PAPERS, DerivedTexts
+    from citeweave.graph.options import graph_options
     from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.options import AlignmentOptions
     from citeweave.training.options import ACCURACY, encoder_options, training_options
 
     for key in recipe.table("recipe"):
         choose(key, ABOUT, f"recipe {recipe.name}: key of [recipe]")
     training, alignment = recipe.table("training"), recipe.table("alignment")
-    texts = parse_texts_options(recipe.table("texts"))
+    texts = parse_table(DerivedTexts, recipe.table("texts"), "texts")
     read = RecipeOptions(
         parse_rules(recipe.table("mining")),
         graph_options(recipe.table("graph")),
         encoder_options(recipe.table("encoder")),
         training_options(training) if training else None,
-        alignment_options(alignment) if alignment else None,
+        parse_table(AlignmentOptions, alignment, "alignment") if alignment else None,
         texts if texts.of != PAPERS else None,
     )
     if read.texts is not None and read.training is not None and read.training.watch != ACCURACY:

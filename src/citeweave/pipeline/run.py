@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from citeweave.core import plots
 from citeweave.core.errors import UserError
+from citeweave.core.executor import Executor
 from citeweave.core.files import hash_file, hash_json, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
@@ -40,10 +41,11 @@ from citeweave.encoders.model_names import locate
 from citeweave.evaluation.compare import Comparison
 from citeweave.evaluation.encoder_systems import ENCODER
 from citeweave.evaluation.report import Report, file_names
-from citeweave.mining.align import AlignmentOptions
+from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.samples import Samples
+from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe
-from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder, RunOptions
+from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder
 from citeweave.pipeline.stages import ALIGN_STAGE, DataStages, align_stage, intents_key
 from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.pipeline.training_stages import (
@@ -102,8 +104,12 @@ def run_recipe(
     options: RunOptions | None = None,
     *,
     reporter: Reporter = QUIET,
+    executor: Executor | None = None,
 ) -> RunResult:
-    """Run a complete recipe into a folder: data, training, evaluation; finished stages are skipped."""
+    """Run a complete recipe into a folder: data, training, evaluation; finished stages are skipped.
+
+    An executor annotates, mines and embeds in place of this process, which trains.
+    """
     from citeweave.training.sentence_objective import trained_distance  # needs torch
 
     options, output = options or RunOptions(), Path(output)
@@ -112,7 +118,9 @@ def run_recipe(
     check_suites(options)
     recipe, read = prepare_recipe(recipe, options)
     opened = Corpus.open(corpus)
-    run = RunFolder(output, run_identity(recipe, opened, options), reporter, options.shared, options.overwrite)
+    run = RunFolder(
+        output, run_identity(recipe, opened, options), reporter, options.shared, options.overwrite, executor
+    )
     run.open()
     _check_models(run, read)
     (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
@@ -135,15 +143,7 @@ def run_recipe(
     start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings, reporter)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
     (output / COMPARISON).write_text(comparison_page(comparisons, spaces), encoding="utf-8")
-    run.record_values(
-        bands=run.stage_metadata("samples").get("bands", {}),
-        metrics={
-            "start": {suite: report.metrics for suite, report in start.items()},
-            "trained": {suite: [report.metrics for report in trained] for suite, trained in reports.items()},
-            **_space_metrics(spaces),
-        },
-        result=hash_json([run.record["stages"][stage]["mark"] for stage in sorted(run.record["stages"])]),
-    )
+    _record_results(run, start, reports, spaces)
     executed, skipped = tuple(run.executed), tuple(run.skipped)
     done = f"{output}: nothing to do, all {len(skipped)} stages are already done"
     reporter.say(f"stages that ran: {', '.join(executed)}" if executed else done)
@@ -159,6 +159,21 @@ def run_recipe(
         executed,
         skipped,
         spaces,
+    )
+
+
+def _record_results(
+    run: RunFolder, start: Mapping[str, Report], reports: Mapping[str, Sequence[Report]], spaces: SpaceReports
+) -> None:
+    """Record the bands, the metrics before and after training, and a hash of all stages."""
+    run.record_values(
+        bands=run.stage_metadata("samples").get("bands", {}),
+        metrics={
+            "start": {suite: report.metrics for suite, report in start.items()},
+            "trained": {suite: [report.metrics for report in trained] for suite, trained in reports.items()},
+            **_space_metrics(spaces),
+        },
+        result=hash_json([run.record["stages"][stage]["mark"] for stage in sorted(run.record["stages"])]),
     )
 
 
@@ -227,7 +242,7 @@ def _run_earlier(
     def make(folder: Path) -> None:
         use = "is the start model" if stage.startswith("init-") else "aligns the sentences"
         reporter.say(f"{inner.name} runs first: its model {use}")
-        run_recipe(inner, corpus, folder, inner_options, reporter=reporter)
+        run_recipe(inner, corpus, folder, inner_options, reporter=reporter, executor=run.executor)
 
     return run.run(stage, inputs, make) / "model"
 
@@ -271,7 +286,7 @@ def _evaluate_models(
         systems.append((f"report{suffix}", folder, recipe.label, run.record["stages"][f"model{suffix}"]["mark"]))
     for place, model, name, key in systems:
         for suite in suites.names:
-            evaluation = ModelEvaluation(model, name, suites, suite, settings, reporter)
+            evaluation = ModelEvaluation(model, name, suites, suite, settings, reporter, run.executor)
             inputs = [key, suites.key(suite), wanted, *settings.key]
             report = Report.open(run.run(f"{place}/{suite}", inputs, _report_maker(evaluation)))
             if place == "report-start":
@@ -354,6 +369,7 @@ def sweep_recipe(
     *,
     overrides: Sequence[str] = (),
     reporter: Reporter = QUIET,
+    executor: Executor | None = None,
 ) -> SweepResult:
     """Run a recipe once for every value of one key, then plot the metrics over the values."""
     options, output = options or RunOptions(), Path(output)
@@ -369,7 +385,8 @@ def sweep_recipe(
     folders = dict(zip(over.values, file_names(f"{last}-{value}" for value in over.values).values(), strict=True))
     for recipe, value in zip(recipes, over.values, strict=True):
         reporter.say(f"{over.key} = {value}")
-        runs.append(run_recipe(recipe, corpus, output / folders[value], options, reporter=reporter))
+        folder = output / folders[value]
+        runs.append(run_recipe(recipe, corpus, folder, options, reporter=reporter, executor=executor))
     values = _trained_metrics(runs)
     start_rows = [_start_metrics(run) for run in runs]
     start = {metric: np.array([row[metric] for row in start_rows]) for metric in values}  # each (values,)

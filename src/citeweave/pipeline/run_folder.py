@@ -26,106 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.core.artifact import MANIFEST, explain_version_mismatch, seal_payload, unseal_payload
-from citeweave.core.errors import UserError, choose
+from citeweave.core.errors import UserError
+from citeweave.core.executor import Executor
 from citeweave.core.files import hash_json, read_input, write_json
 from citeweave.core.progress import Reporter
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
 from citeweave.version import __version__
-
-BANDS = ("fit", "recipe", "auto", "share")
-NOTHING = "none"
-CORPUS = "corpus"
-"""Name of the suite that is made from the corpus itself."""
-
-INTENTS = "intents"
-"""Name of the suite that is made from the intents of its citations."""
-
-AUTO = "auto"
-"""Value of --intents: those of the corpus, or those that a classifier finds."""
 
 CHAIN = "recipe:"
 """Prefix of the name of a recipe whose model is the start model, or the aligner."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Options of a run, kept in its folder: everything that the recipe itself does not say."""
-
-    init: str = ""
-    """Start model in place of the recipe's; in a chain of recipes, in place of the first one's."""
-
-    aligner: str = ""
-    """Frozen encoder that aligns sentences, in place of the recipe's alignment.encoder."""
-
-    suites: Mapping[str, Path] = field(default_factory=dict)
-    """Published suites to evaluate on, with the folders of their files; their papers are not trained on."""
-
-    intent_suite: Path | None = None
-    """Evaluate on held-out intents too: the folder of an overlay of the corpus, or of the corpus for its own intents."""
-
-    tasks: tuple[str, ...] = ()
-    """Only these tasks, in the suites that have one of them; empty = all."""
-
-    seeds: int = 0
-    """Number of models to train; 0 = as many as the recipe says."""
-
-    held_out: str = "share:0.1"
-    """Papers whose references are evaluated and not trained on: share:0.1, year:2016, or `none` for no corpus suite."""
-
-    queries: int = 1000
-    """Maximum number of queries per task of the corpus suite."""
-
-    bands: str = "fit"
-    """Rank bands: `recipe` = as written, `auto` = chosen for the corpus, `share` = the same share of the pool,
-    `fit` = as written if the corpus is large enough for them, otherwise chosen."""
-
-    tables: Mapping[str, Path] = field(default_factory=dict)
-    """Name of a table in the rules -> its file of pairs."""
-
-    pool: Path | None = None
-    """File with the ids of the papers that samples are drawn from, one per line; None = the whole corpus."""
-
-    intents: str = AUTO
-    """Citation intents, where rules need them: `auto` = those of the corpus, or a classifier's if it has none;
-    `corpus`, `sections`, or the folder of an overlay of the corpus."""
-
-    classifier: Path | None = None
-    """Folder of the intent classifier for `auto`; None = the one that ships with citeweave."""
-
-    device: str = "auto"
-    cache: Path | None = None
-    """Folder for cached vectors of start models, shared between runs."""
-
-    resamples: int = 10_000
-    """Bootstrap resamples of the comparison with the start model."""
-
-    overwrite: bool = False
-    shared: Path | None = None
-    """Folder for stages that several runs of a sweep have in common; None = all stages are in the run folder."""
-
-    def __post_init__(self) -> None:
-        choose(self.bands, BANDS, "--bands")
-        if self.seeds < 0:
-            raise UserError(f"--seeds is {self.seeds}; it must be 1 or more, or 0 for as many as the recipe says")
-        if self.classifier is not None and self.intents != AUTO:
-            raise UserError(
-                f"--classifier finds intents, but --intents {self.intents} provides them; leave out one of the two"
-            )
-        if CORPUS in self.suites:
-            raise UserError(
-                "--suite corpus=... is made from --corpus itself; leave it out, or turn it off with --held-out none"
-            )
-        if self.suite_options is None and self.intent_suite is not None:
-            raise UserError("--suite intents needs held-out references; leave out --held-out none")
-        if self.suite_options is None and not self.suites:
-            raise UserError("--held-out none leaves nothing to evaluate on; give --suite NAME=FOLDER too")
-
-    @property
-    def suite_options(self) -> CorpusSuiteOptions | None:
-        """Return how the corpus suite is made; None if nothing is held out."""
-        if self.held_out == NOTHING:
-            return None
-        return CorpusSuiteOptions(held_out=self.held_out, queries=self.queries)
 
 
 # --- the folder of a run ---
@@ -158,6 +66,9 @@ class RunFolder:
     reporter: Reporter
     shared: Path | None = None
     overwrite: bool = False
+    executor: Executor | None = None
+    """Makes the shards of stages that work in shards, on a cluster; None = this process."""
+
     record: dict[str, Any] = field(default_factory=dict)
     executed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)

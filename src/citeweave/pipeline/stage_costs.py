@@ -43,7 +43,7 @@ from citeweave.pipeline.cost_constants import (
 )
 
 if TYPE_CHECKING:
-    from citeweave.graph.build import GraphOptions
+    from citeweave.graph.options import GraphOptions
     from citeweave.mining.rules import MiningRules
     from citeweave.pipeline.cost import Sizes
     from citeweave.training.options import TrainingOptions
@@ -413,9 +413,9 @@ def index_work(shape: NetworkShape, sizes: Sizes, tokens: float, *, sentences: b
     )
 
 
-def evaluation_work(shape: NetworkShape, sizes: Sizes, tokens: float, models: int) -> StageWork:
-    """Estimate the work of evaluating the start model and trained models on the corpus suite."""
-    papers = min(sizes.texts, SUITE_PAPERS) * models
+def evaluation_work(shape: NetworkShape, papers: int, tokens: float, models: int) -> StageWork:
+    """Estimate the work of evaluating some models on a suite of so many papers."""
+    papers *= models
     cpu, on_gpu = (embed_seconds(shape, papers, tokens, device) for device in ("cpu", "cuda"))
     return StageWork(
         "evaluation",

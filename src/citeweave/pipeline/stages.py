@@ -34,13 +34,14 @@ from numpy.typing import NDArray
 from citeweave.core.files import hash_file
 from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.derive import TITLES, derive_corpus
+from citeweave.corpus.derive import derive_corpus
 from citeweave.corpus.ingest import exclude_papers
+from citeweave.corpus.options import TITLES
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.model_names import hub_name, locate
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, make_suite
+from citeweave.evaluation.options import CorpusSuiteOptions
+from citeweave.evaluation.suites.from_corpus import held_out_rows, make_suite
 from citeweave.evaluation.tasks import Suite
-from citeweave.mining.align import AlignmentOptions
 from citeweave.mining.inputs import (
     IntentSource,
     annotate_inputs,
@@ -52,12 +53,14 @@ from citeweave.mining.inputs import (
     read_rows,
     read_tables,
 )
-from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.options import AlignmentOptions, MiningOptions
 from citeweave.mining.rules import NODES, MiningRules
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.fit_bands import fit_bands
+from citeweave.pipeline.options import AUTO, RunOptions
 from citeweave.pipeline.recipe import Recipe, RecipeOptions
-from citeweave.pipeline.run_folder import AUTO, RunFolder, RunOptions
+from citeweave.pipeline.run_folder import RunFolder
 from citeweave.pipeline.suites import LABELS, Suites, find_leaks, label_table, without_references
 from citeweave.training.options import ACCURACY
 
@@ -247,6 +250,7 @@ class DataStages:
                 MiningOptions(seed=self._seed, device=device),
                 overwrite=options.overwrite,
                 reporter=self.reporter,
+                executor=self.run.executor,
             )
             return {**_sample_counts(samples), "bands": fitted.summary}
 
@@ -321,7 +325,9 @@ def annotate_stage(
     def make(folder: Path) -> Mapping[str, Any]:
         number = f"{len(corpus.contexts):,} citing sentences"
         reporter.say(f"no citation has an intent, so the classifier {classifier.name} reads {number}")
-        overlay = annotate_intents(corpus, folder, classifier, overwrite=options.overwrite, reporter=reporter)
+        overlay = annotate_intents(
+            corpus, folder, classifier, overwrite=options.overwrite, reporter=reporter, executor=run.executor
+        )
         return dict(overlay.manifest.facts)
 
     return run.run(INTENTS_STAGE, [corpus.hash, classifier.hash], make)

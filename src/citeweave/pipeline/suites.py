@@ -51,7 +51,7 @@ from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.inputs import IntentSource
 from citeweave.mining.tables import Table, build_table
-from citeweave.pipeline.run_folder import CORPUS, INTENTS, RunOptions
+from citeweave.pipeline.options import CORPUS, INTENTS, RunOptions
 
 TITLE = "title"
 """Name of the task of the corpus suite that finds an abstract by its title."""

@@ -16,7 +16,9 @@ own vector, like any other, and in every aspect space too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,31 +27,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError
+from citeweave.core.artifact import artifact_matches, early_scratch_folder
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.executor import Executor, ShardTask
+from citeweave.core.files import read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import ALL, AspectHeads, find_heads
 from citeweave.encoders.delta import open_model
+from citeweave.encoders.embed import SHARD, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.model_names import MINILM, hub_name, locate
-from citeweave.evaluation.compare import Comparison, compare
-from citeweave.evaluation.comparison_page import comparison_as_markdown
+from citeweave.encoders.shards import RemoteMaker, ShardPlan, write_vectors
+from citeweave.evaluation.compare import Comparison, compare, comparison_as_markdown
 from citeweave.evaluation.encoder_systems import ENCODER, MATCHING, EncoderSystem, aspect_spaces
-from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.systems import ABSENT, PaperVectors, System
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite, Task, TaskTexts
-from citeweave.mining.align import AlignmentOptions
+from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.rules import NODES
+from citeweave.pipeline.options import INTENTS, RunOptions
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, load_recipe
-from citeweave.pipeline.run_folder import CHAIN, INTENTS, RunFolder, RunOptions
+from citeweave.pipeline.run_folder import CHAIN, RunFolder
 from citeweave.pipeline.stages import TrainingInputs
 from citeweave.pipeline.suites import Suites
 from citeweave.training.options import EncoderOptions, TrainingOptions
+from citeweave.vectors.vectors import KIND, VERSION
 
 if TYPE_CHECKING:
+    from citeweave.encoders.remote_shards import EncodingWorker
     from citeweave.training.sentence_objective import TrainedDistance
 
 Rows = NDArray[np.int64]
@@ -243,6 +253,8 @@ class ModelEvaluation:
     suite: str
     settings: EvaluationSettings
     reporter: Reporter = field(default_factory=lambda: QUIET)
+    executor: Executor | None = None
+    """Embeds the papers; None = this process. Sentences are always embedded here."""
 
     def spaces(self) -> tuple[str, ...]:
         """List the aspect spaces to evaluate besides the encoder's own vector; none for a start model."""
@@ -286,9 +298,50 @@ class ModelEvaluation:
             cache=options.cache if isinstance(self.model, EncoderOptions) else None,
             text_recipe=self.settings.text,
             reporter=self.reporter,
+            embed=None if self.executor is None else self._embed_remotely,
         )
         heads = self._heads()
         return {ENCODER: system} if heads is None else aspect_spaces(system, heads)
+
+    def _embed_remotely(self, encoder: Encoder, plan: ShardPlan, texts: Sequence[str], folder: Path) -> None:
+        """Embed texts into a folder of vectors on the workers of the executor, which read them from its work folder."""
+        assert self.executor is not None
+        path, device = early_scratch_folder(folder, plan.recipe, "texts") / "texts.json", self.suites.options.device
+        write_json(path, list(texts))
+        model = str(self.model.absolute()) if isinstance(self.model, Path) else _options_as_json(self.model)
+        arguments = {
+            "texts": str(path.absolute()),
+            "model": model,
+            "revision": encoder.revision,
+            "batch_tokens": getattr(encoder, "batch_tokens", 0),
+            "device": device,
+        }
+        maker = "citeweave.pipeline.training_stages:text_worker"
+        task = ShardTask(maker, arguments, "embedding", gpu=device != "cpu")
+        with suppress(EmptyResultError):  # reported when the task is evaluated
+            write_vectors(folder, plan, RemoteMaker(self.executor, task), reporter=self.reporter)
+
+
+def _options_as_json(options: EncoderOptions) -> dict[str, Any]:
+    init = str(Path(options.init).absolute()) if Path(options.init).is_dir() else options.init
+    return {**asdict(options), "init": init, "text": list(options.text)}
+
+
+def text_worker(
+    texts: str, model: str | Mapping[str, Any], revision: str, batch_tokens: int, device: str
+) -> EncodingWorker:
+    """Open texts and a model of a run on a worker of an executor; return the function that makes shards of vectors."""
+    from citeweave.encoders.remote_shards import EncodingWorker
+
+    options = None if isinstance(model, str) else EncoderOptions(**{**model, "text": tuple(model["text"])})
+    encoder = _load_model(Path(str(model)) if options is None else options, device)
+    if encoder.revision != revision:
+        raise UserError(
+            f"{model if options is None else options.init} is another model here than at the driver; copy it"
+        )
+    encoder = dataclasses.replace(encoder, batch_tokens=batch_tokens)  # the driver's batches
+    read = json.loads(read_input(Path(texts)))
+    return EncodingWorker(text_maker(encoder, read, "float32"), len(read), SHARD)
 
 
 def _load_model(model: Path | EncoderOptions, device: str) -> Any:
@@ -310,11 +363,25 @@ class TaskPapersEncoder(EncoderSystem):
     """
 
     def __init__(
-        self, encoder: Encoder, suite: Suite, *, cache: Path | None, text_recipe: TextRecipe, reporter: Reporter = QUIET
+        self,
+        encoder: Encoder,
+        suite: Suite,
+        *,
+        cache: Path | None,
+        text_recipe: TextRecipe,
+        reporter: Reporter = QUIET,
+        embed: Callable[[Encoder, ShardPlan, Sequence[str], Path], None] | None = None,
     ) -> None:
         super().__init__(encoder, cache=cache, text_recipe=text_recipe, reporter=reporter)
-        self._rows = needed_rows(suite)
+        self._rows, self._embed = needed_rows(suite), embed
         self._full: dict[str, PaperVectors] = {}
+
+    def _matrix(self, texts: TaskTexts, paper_texts: Sequence[str]) -> NDArray[np.float32]:
+        if self._embed is not None and self._saved_in is not None:
+            plan = plan_texts(self.encoder, texts.ids, paper_texts, text_recipe=self._recipe.hash)
+            if not artifact_matches(self._folder(texts), KIND, VERSION, plan.recipe):
+                self._embed(self.encoder, plan, paper_texts, self._folder(texts))
+        return super()._matrix(texts, paper_texts)
 
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         rows = self._rows.get(texts.hash)

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -29,8 +28,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from citeweave.core.errors import InputError, UserError
-
-SCHEMES = ("s3", "gs")
 
 _ADDRESS = re.compile(r"(s3|gs)://?(?!/)(.+)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
@@ -145,21 +142,16 @@ def check_object_name(name: str, place: object) -> str:
     return name
 
 
-def check_object_names(names: list[str], place: object) -> None:
+def check_object_names(names: Iterable[str], place: object) -> None:
     """Check every name on object storage, and that none is a file and a folder at once."""
     known = {check_object_name(name, place) for name in names}
-    for name in names:
-        parent = name.rpartition("/")[0]
-        while parent:
-            if parent in known:
-                raise InputError(f"{place} holds {parent!r} as an object and as a folder; remove or rename one of them")
-            parent = parent.rpartition("/")[0]
+    parents = {"/".join(parts[:end]) for parts in (name.split("/") for name in known) for end in range(1, len(parts))}
+    for both in sorted(parents & known):
+        raise InputError(f"{place} holds {both!r} as an object and as a folder; remove or rename one of them")
 
 
 # Reading, writing and listing objects.
 
-CONNECT_SECONDS = 5
-ATTEMPTS = 3
 CHUNK = 8 * 2**20
 """Bytes of an object in memory at a time, for each parallel transfer."""
 
@@ -188,11 +180,7 @@ _ACCESS_ERRORS = {
 
 
 class VanishedError(InputError):
-    """An object that was listed a moment ago does not exist."""
-
-
-class TransferStoppedError(Exception):
-    """A transfer is no longer wanted: another file failed, or the user pressed Ctrl-C."""
+    """An object does not exist, or is no longer the one that was listed a moment ago."""
 
 
 class ObjectInfo(NamedTuple):
@@ -218,52 +206,45 @@ def is_anonymous() -> bool:
     return os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("yes", "true", "1", "on")
 
 
-def _file_system_of(address: Address) -> Any:
-    """Return the pyarrow file system of an address."""
-    if address.scheme == "gs":
-        return _gcs_file_system(is_anonymous())
-    keys = tuple(os.environ.get(name, "") for name in (*_CREDENTIALS, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
-    endpoint_url = endpoint()
-    return _s3_file_system(endpoint_url, region(), "" if endpoint_url else address.bucket, is_anonymous(), hash(keys))
+def _file_system(address: Address) -> Any:
+    """Return the pyarrow file system of an address, the same one as long as the environment is the same."""
+    environment = hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
+    return _connect(address.scheme, "" if endpoint() else address.bucket, environment)
 
 
 @lru_cache(maxsize=8)
-def _s3_file_system(endpoint_url: str, region_name: str, bucket: str, anonymous: bool, credentials: int) -> Any:
-    """Return the file system of an S3 endpoint; `bucket` and `credentials` only keep cached systems apart."""
+def _connect(scheme: str, bucket: str, environment: int) -> Any:
+    """Connect to a storage; `environment` only keeps cached connections apart."""
     from pyarrow import fs
 
-    options: dict[str, Any] = {}
-    if endpoint_url:
-        parts = urlsplit(endpoint_url)
+    if scheme == "gs":
+        return fs.GcsFileSystem(anonymous=is_anonymous(), retry_time_limit=timedelta(seconds=30))
+    options: dict[str, Any] = {"region": region() or None}
+    if endpoint():
+        parts = urlsplit(endpoint())
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise UserError("AWS_ENDPOINT_URL must be http(s)://host:port, without a password; set it again")
-        options = {"endpoint_override": parts.netloc + parts.path, "scheme": parts.scheme}
-        region_name = region_name or "us-east-1"  # else the machine's metadata service is asked, which takes seconds
-    elif not region_name and "AWS_PROFILE" not in os.environ:
-        try:
-            region_name = fs.resolve_s3_region(bucket)
-        except OSError:
-            region_name = ""  # the first request gives a better error
+        # without a region the machine's metadata service is asked, which takes seconds
+        options = {
+            "endpoint_override": parts.netloc + parts.path,
+            "scheme": parts.scheme,
+            "region": region() or "us-east-1",
+        }
+    elif not region() and "AWS_PROFILE" not in os.environ:
+        with suppress(OSError):  # the first request gives a better error
+            options["region"] = fs.resolve_s3_region(bucket)
     return fs.S3FileSystem(
-        region=region_name or None,
-        anonymous=anonymous,
-        connect_timeout=CONNECT_SECONDS,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        anonymous=is_anonymous(),
+        connect_timeout=5,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),
         allow_delayed_open=True,  # a small object is one request
         background_writes=False,  # else parts of a large object pile up in memory faster than they are sent
         **options,
     )
 
 
-@lru_cache(maxsize=2)
-def _gcs_file_system(anonymous: bool) -> Any:
-    from pyarrow import fs
-
-    return fs.GcsFileSystem(anonymous=anonymous, retry_time_limit=timedelta(seconds=30))
-
-
 @contextmanager
-def explain_storage_errors(address: Address) -> Iterator[None]:
+def _explain_errors(address: Address) -> Iterator[None]:
     """Turn errors of object storage inside the block into one line about the object."""
     try:
         yield
@@ -276,14 +257,16 @@ def explain_storage_errors(address: Address) -> Iterator[None]:
 def _explain_error(address: Address, text: str) -> str:
     match = _CODE.search(text)
     code = match.group(1) if match else ""
+    at_endpoint = f" at {endpoint()}" if endpoint() else ""
     if code == "NO_SUCH_BUCKET":
-        return f"there is no bucket {address.bucket!r}{_at_endpoint()}; check its name and AWS_ENDPOINT_URL"
+        return f"there is no bucket {address.bucket!r}{at_endpoint}; check its name and AWS_ENDPOINT_URL"
     if code in _ACCESS_ERRORS:
-        if not _has_credentials():
+        files = [Path.home() / ".aws" / name for name in ("credentials", "config")]
+        if not any(os.environ.get(name) for name in _CREDENTIALS) and not any(path.is_file() for path in files):
             return "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         return f"{_ACCESS_ERRORS[code]}; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, and the policy"
     if code == "NETWORK_CONNECTION":
-        return f"the storage cannot be reached{_at_endpoint()}; check AWS_ENDPOINT_URL and the network, and try again"
+        return f"the storage cannot be reached{at_endpoint}; check AWS_ENDPOINT_URL and the network, and try again"
     if code in ("SLOW_DOWN", "THROTTLING", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "REQUEST_TIMEOUT"):
         return f"the storage failed ({code.lower()}); try again later, what has arrived is kept"
     if "HTTP status 301" in text or "configured region" in text:
@@ -291,59 +274,62 @@ def _explain_error(address: Address, text: str) -> str:
     return f"the storage refused ({code.lower() or 'no reason given'}); check the address and the credentials"
 
 
-def _at_endpoint() -> str:
-    return f" at {endpoint()}" if endpoint() else ""
-
-
-def _has_credentials() -> bool:
-    files = [Path.home() / ".aws" / name for name in ("credentials", "config")]
-    return any(os.environ.get(name) for name in _CREDENTIALS) or any(path.is_file() for path in files)
-
-
 def list_objects(address: Address) -> dict[str, ObjectInfo]:
     """Return the objects on storage below an address by their relative names, sorted; empty where there are none."""
     from pyarrow import fs
 
-    below = f"{address.path}/"
-    with explain_storage_errors(address):
+    with _explain_errors(address):
         try:
             # with `allow_not_found` a missing bucket would pass for an empty folder
-            infos = _file_system_of(address).get_file_info(fs.FileSelector(address.path, recursive=True))
+            infos = _file_system(address).get_file_info(fs.FileSelector(address.path, recursive=True))
         except FileNotFoundError:
             return {}
-    files = [info for info in infos if info.type == fs.FileType.File]
-    return {
-        info.path.removeprefix(below): ObjectInfo(info.size, info.mtime_ns or 0) for info in sorted(files, key=_path)
-    }
-
-
-def _path(info: Any) -> str:
-    return str(info.path)
+    found = {info.path.removeprefix(f"{address.path}/"): _info(info) for info in infos if info.is_file}
+    return dict(sorted(found.items()))
 
 
 def stat_object(address: Address) -> ObjectInfo | None:
     """Return size and modification time of one object on storage, None where there is none."""
-    from pyarrow import fs
-
-    with explain_storage_errors(address):
-        info = _file_system_of(address).get_file_info(address.path)
-    return ObjectInfo(info.size, info.mtime_ns or 0) if info.type == fs.FileType.File else None
+    with _explain_errors(address):
+        info = _file_system(address).get_file_info(address.path)
+    return _info(info) if info.is_file else None
 
 
-@contextmanager
-def open_object(address: Address) -> Iterator[Any]:
-    """Open a stream of an object's bytes; its `read` goes inside `explain_storage_errors`."""
-    with explain_storage_errors(address):
-        stream = _file_system_of(address).open_input_stream(address.path, compression=None)
-    with stream:
-        yield stream
+def _info(info: Any) -> ObjectInfo:
+    return ObjectInfo(info.size, info.mtime_ns or 0)
+
+
+class ObjectStream:
+    """Bytes of an object that is read ("r") or written ("w"); it exists once closed, even by an error, with what arrived."""
+
+    def __init__(self, address: Address, mode: str) -> None:
+        self._address = address
+        with _explain_errors(address):
+            system = _file_system(address)
+            opened = system.open_input_stream if mode == "r" else system.open_output_stream
+            self._stream = opened(address.path, compression=None)  # pyarrow would decompress what is called .gz
+
+    def read(self, size: int) -> bytes:
+        with _explain_errors(self._address):
+            return bytes(self._stream.read(size))
+
+    def write(self, data: bytes) -> None:
+        with _explain_errors(self._address):
+            self._stream.write(data)
+
+    def __enter__(self) -> ObjectStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with _explain_errors(self._address):
+            self._stream.close()
 
 
 def read_small_object(address: Address, max_bytes: int = 256 * 2**20) -> bytes | None:
     """Return the bytes of a small object on storage, None where there is none."""
     try:
-        with open_object(address) as stream, explain_storage_errors(address):
-            data = bytes(stream.read(max_bytes + 1))
+        with ObjectStream(address, "r") as stream:
+            data = stream.read(max_bytes + 1)
     except VanishedError:
         return None
     if len(data) > max_bytes:
@@ -351,40 +337,17 @@ def read_small_object(address: Address, max_bytes: int = 256 * 2**20) -> bytes |
     return data
 
 
-def open_output(address: Address) -> Any:
-    """Open a stream that creates an object when it is closed; its calls go inside `explain_storage_errors`."""
-    # pyarrow would compress and decompress what is called .gz
-    return _file_system_of(address).open_output_stream(address.path, compression=None)
-
-
 def write_small_object(address: Address, data: bytes) -> None:
-    with explain_storage_errors(address), open_output(address) as stream:
+    with ObjectStream(address, "w") as stream:
         stream.write(data)
 
 
 def remove_object(address: Address) -> None:
-    try:
-        with explain_storage_errors(address):
-            _file_system_of(address).delete_file(address.path)
-    except VanishedError:
-        pass
+    with suppress(VanishedError), _explain_errors(address):
+        _file_system(address).delete_file(address.path)
 
 
 def move_object(source: Address, target: Address) -> None:
     """Rename an object within the storage, replacing the target; at most `MAX_MOVED_BYTES` bytes."""
-    with explain_storage_errors(target):
-        _file_system_of(source).move(source.path, target.path)
-
-
-class TransferProgress:
-    """Advances the progress line of object-storage transfers from several threads, and tells them to stop."""
-
-    def __init__(self, advance: Any) -> None:
-        self._advance, self._lock = advance, threading.Lock()
-        self.stopped = threading.Event()
-
-    def add(self, amount: int) -> None:
-        if self.stopped.is_set():
-            raise TransferStoppedError
-        with self._lock:
-            self._advance(amount)
+    with _explain_errors(target):
+        _file_system(source).move(source.path, target.path)

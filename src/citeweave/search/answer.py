@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.corpus.plain_text import clean_text
-from citeweave.search.cite import Recommendation, recommend_for_passage
+from citeweave.search.cite import recommend_for_passage
 from citeweave.search.filters import filter_rows, unknown_names
 from citeweave.search.index import Index
+from citeweave.search.index_columns import NOT_YET
 from citeweave.search.index_model import QueryEncoder, open_query_encoder
 from citeweave.search.nearest import MAX_COUNT, nearest_papers, need_vectors
-from citeweave.search.query import Query
+from citeweave.search.query import Hit, MatchedSentence, Query
 from citeweave.search.rankings import Ranking, diverse_order, fuse_rankings, pool_size, rocchio_vector
-from citeweave.search.segment import NOT_YET
-from citeweave.search.sentences import MatchedSentence, match_sentences, nearest_sentence, rank_by_sentences
+from citeweave.search.sentences import match_sentences, nearest_sentence, rank_by_sentences
 from citeweave.search.words import search_words, searchable_text
 from citeweave.vectors.topk import Neighbors
 
@@ -47,39 +47,11 @@ Singles = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class SearchHit:
-    """A hit in the answer to a query: a paper with its score and the sentences that matched."""
-
-    id: str
-    title: str
-    year: int | None
-    score: float
-    """A cosine by vectors and by sentences (the mean over matched pairs), BM25 by words, reciprocal ranks by both."""
-
-    row: int
-    matches: tuple[MatchedSentence, ...] = ()
-    cited: Recommendation | None = None
-    """With `cite`: why the paper is to be cited."""
-
-    passage: int | None = None
-    """With `cite` and `each`: which sentence of the passage it is for."""
-
-    def as_json(self) -> dict[str, Any]:
-        payload: dict[str, Any] = {"id": self.id, "title": self.title, "year": self.year}
-        payload |= {"score": self.score, "row": self.row, "matches": [match.as_json() for match in self.matches]}
-        if self.cited is not None:
-            payload |= self.cited.as_json()
-        if self.passage is not None:
-            payload["passage"] = self.passage
-        return payload
-
-
-@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: its hits, and what to know about them."""
 
     query: Query
-    hits: list[SearchHit]
+    hits: list[Hit]
     exact: bool
     """Whether it is certain that no other paper belongs to the hits."""
 
@@ -138,14 +110,8 @@ def answer(
     ranking = _rank(_Candidates(index, allowed, near), query_encoder, query)
     page = slice(query.offset, query.offset + query.count)
     rows, scores = ranking.rows[page].tolist(), ranking.scores[page].tolist()
-    hits = [
-        SearchHit(hit.id, hit.title, hit.year, hit.score, hit.row, matches)
-        for hit, matches in zip(
-            (index.hit(row, score) for row, score in zip(rows, scores, strict=True)),
-            _sentence_matches(index, query, ranking, rows),
-            strict=True,
-        )
-    ]
+    found = zip(rows, scores, _sentence_matches(index, query, ranking, rows), strict=True)
+    hits = [replace(index.hit(row, score), matches=matches) for row, score, matches in found]
     note = "; ".join(filter(None, (ranking.note, unknown)))
     return SearchResult(query, hits, ranking.exact, note, time.perf_counter() - began, ranking.by)
 
@@ -176,21 +142,14 @@ def title_and_abstract(text: str) -> tuple[str, str]:
 
 def _hits_to_cite(
     index: Index, query_encoder: QueryEncoder | None, query: Query, allowed: Mask
-) -> tuple[list[SearchHit], list[str]]:
+) -> tuple[list[Hit], list[str]]:
     """Return the papers to cite in a passage of a draft, and its sentences where each is answered."""
     passage = query.cite
     assert passage is not None
     need_vectors(index, "what to cite")
     if query_encoder is None:
         raise UserError(f"what to cite needs the model of {index.folder}, and none is loaded")
-    papers, sentences = recommend_for_passage(
-        index, query_encoder, passage, count=query.count, offset=query.offset, allowed=allowed
-    )
-    hits = [
-        SearchHit(each.hit.id, each.hit.title, each.hit.year, each.hit.score, each.hit.row, cited=each, passage=number)
-        for number, each in papers
-    ]
-    return hits, sentences
+    return recommend_for_passage(index, query_encoder, passage, count=query.count, offset=query.offset, allowed=allowed)
 
 
 # --- ranking papers for each kind of query ---------------------------------------------------------------
@@ -308,7 +267,7 @@ def _rank_by_vector(candidates: _Candidates, vector: Singles, query: Query, by: 
 
 def _missing_note(index: Index, by: str) -> str:
     """Return a note about papers whose vectors are not made yet."""
-    missing = sum(int(np.count_nonzero(part.alive & (part.embedded == NOT_YET))) for part in index.segments)
+    missing = int(np.count_nonzero(index.embedded == NOT_YET))
     if not missing:
         return ""
     effect = "are not found by vectors" if by == "vectors" else "are found by words alone"

@@ -4,7 +4,7 @@
     build_index(corpus, "model/", "index", IndexOptions(contexts=10), overlay=IntentOverlay.open("intents/"))
     build_index(corpus, "weave", "index", IndexOptions(vectors=False))       words only, in seconds
     index_corpus(newer, "", "index")                                         updated: only new texts are embedded
-    describe_folder("index/", verify=True)    {"kind": "index", "version": 2, "hash": "...", "files": 61, "bytes": ...}
+    describe_folder("index/", verify=True)    {"kind": "index", "version": 3, "hash": "...", "files": 61, "bytes": ...}
 
 An interrupted build resumes: finished shards of papers and sentences are kept. An index built from the same corpus, model,
 intents and options is opened and nothing is computed. An existing index is not touched before the new one is complete.
@@ -19,76 +19,35 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, kind_of, read_any_manifest, read_manifest
-from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
+from citeweave.core.artifact import Manifest, check_files, read_any_manifest
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.publish import remove_artifact, remove_leftovers
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import find_heads
-from citeweave.encoders.embed import SHARD
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, stored_name
 from citeweave.encoders.runtimes import AUTO, runtime_of
 from citeweave.graph.intent_overlay import IntentOverlay
-from citeweave.search import segment
-from citeweave.search.citing_sentences import READ_AS, embed_citing_sentences
-from citeweave.search.fill_vectors import fill_vectors, pending_rows
+from citeweave.search.citing_sentences import READ_AS
+from citeweave.search.generation import Generation
 from citeweave.search.index import Index
-from citeweave.search.index_model import Embedding, model_metadata, open_embedding, write_heads
-from citeweave.search.segment_papers import SelectedPapers, corpus_records
-from citeweave.search.segment_vectors import (
-    PrecomputedVectors,
-    split_precomputed,
-    write_segment,
-    write_vectors,
-    write_without_vectors,
-)
+from citeweave.search.index_columns import NOT_YET
+from citeweave.search.index_model import Embedding, model_metadata, open_embedding
+from citeweave.search.index_papers import SelectedPapers, corpus_records
+from citeweave.search.index_vectors import PrecomputedVectors
+from citeweave.search.options import IndexOptions
 from citeweave.search.state import (
-    SEGMENTS,
+    GENERATIONS,
     VERSION,
-    IndexWriter,
-    SegmentEntry,
     damaged_index,
     is_index,
     open_writer,
+    read_generation,
     read_state,
 )
-from citeweave.search.update import ChangeCounts, ChangeOptions, merge_last_segments, update_index
-from citeweave.vectors.vectors import DTYPES
-
-
-@dataclass(frozen=True, slots=True)
-class IndexOptions:
-    """Options for building an index: what it holds besides words, and how its vectors are made."""
-
-    dtype: str = "float16"
-    """Type of the vectors' numbers, `float16` or `float32`."""
-
-    contexts: int = 0
-    """Maximal citing sentences per paper and set of intents; 0 = none."""
-
-    runtime: str = "auto"
-    """Runtime that computes the network, now and when texts are searched for: see `load_encoder`."""
-
-    device: str = "auto"
-    shard: int = SHARD
-    """Papers between two saves; like the device, it does not change the result."""
-
-    sentences: bool = False
-    """Also one vector per sentence of an abstract."""
-
-    vectors: bool = True
-    """False: words only; `fill_vectors` adds the vectors later."""
-
-    def __post_init__(self) -> None:
-        choose(self.dtype, DTYPES, "--dtype")
-        if self.contexts < 0:
-            raise UserError(f"--max-contexts is {self.contexts}; it must be 0, for none, or more")
-        if self.contexts and not self.vectors:
-            raise UserError("citing sentences are kept by their vectors; leave out --contexts, or make vectors")
-
+from citeweave.search.update import ChangeCounts, ChangeOptions, fill_vectors, update_index
 
 _OPTIONS = IndexOptions()
 
@@ -120,10 +79,8 @@ def build_index(
             raise UserError("vectors are given for an index of words only; leave out one of the two")
         precomputed.check(embedding, corpus.hash)
     facts = _index_metadata(corpus, model, options, overlay, embedding)
-    if overwrite and kind_of(folder) == "index" and not is_index(folder):
-        remove_artifact(folder)  # of format version 1
     with open_writer(folder, create=True, overwrite=overwrite) as writer:
-        is_same = writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]
+        is_same = writer.state is not None and _built_from(folder) == facts["built_from"]
         if is_same and not (overwrite and _is_damaged(folder)):
             reporter.say(f"{folder} already exists: same papers, model and intents")
             writer.clean()
@@ -137,11 +94,18 @@ def build_index(
             "read_as": READ_AS,
             "given": precomputed.hashes() if precomputed else [],
         }
-        entries = _IndexBuild(corpus, embedding, options, overlay, precomputed, reporter).write_segments(writer, recipe)
-        write_heads(folder, embedding.heads if embedding else None)
-        writer.commit(entries, facts)
-        merge_last_segments(writer)
+        chosen = SelectedPapers.of([(corpus_records(corpus, overlay), np.arange(len(corpus)))])
+        Generation(
+            chosen, facts, embedding, corpus=corpus, overlay=overlay, precomputed=precomputed, reporter=reporter
+        ).publish(writer, recipe)
     return Index.open(folder)
+
+
+def _built_from(folder: Path) -> str:
+    try:
+        return str(read_generation(folder, read_state(folder)).facts.get("built_from"))
+    except ArtifactError:
+        return ""
 
 
 def _is_damaged(folder: Path) -> bool:
@@ -171,7 +135,7 @@ def _index_metadata(
         "runtime": options.runtime,
         "dtype": options.dtype,
         "contexts": options.contexts,
-        "sentences": options.sentences,
+        "abstract_sentences": options.sentences,
         "intents": overlay.hash if overlay else "",
         "text_recipe": TextRecipe().hash,
         **model_metadata(embedding),
@@ -185,75 +149,6 @@ def _index_metadata(
 
 def _without_path(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in ("model_path", "corpus_name", "runtime")}
-
-
-@dataclass(frozen=True, slots=True)
-class _IndexBuild:
-    """A build that writes the papers of a corpus into a new index."""
-
-    corpus: Corpus
-    embedding: Embedding | None
-    options: IndexOptions
-    overlay: IntentOverlay | None
-    precomputed: PrecomputedVectors | None
-    reporter: Reporter
-
-    def write_segments(self, writer: IndexWriter, recipe: dict[str, Any]) -> list[SegmentEntry]:
-        """Build the segments of a new index: papers with a precomputed vector as one, papers to embed as another."""
-        records = corpus_records(self.corpus, self.overlay)
-        parts = split_precomputed(self.precomputed, records, np.arange(len(records))) or [(False, np.arange(0))]
-        recipes = [{**recipe, "part": "given"} if is_precomputed else recipe for is_precomputed, _ in parts]
-        writer.clean([writer.segment(each) for each in recipes])
-        try:
-            return [
-                self._write_segment(
-                    writer, each, SelectedPapers.of([(records, rows)]), self.precomputed if is_precomputed else None
-                )
-                for each, (is_precomputed, rows) in zip(recipes, parts, strict=True)
-            ]
-        except (EmptyResultError, UserError):
-            for each in recipes:  # a second try would fail the same way
-                remove_leftovers(writer.segment(each))
-            raise
-
-    def _write_segment(
-        self,
-        writer: IndexWriter,
-        recipe: dict[str, Any],
-        chosen: SelectedPapers,
-        precomputed: PrecomputedVectors | None,
-    ) -> SegmentEntry:
-        def fill(artifact: ArtifactWriter) -> dict[str, Any]:
-            if self.embedding is None:
-                return write_without_vectors(artifact.folder, len(chosen))
-            metadata = write_vectors(artifact, chosen, self.embedding, precomputed, self.reporter)
-            if not metadata["with_vector"] and self.precomputed is None:
-                raise EmptyResultError(
-                    f"no paper of {self.corpus.folder} has a text that {self.embedding.encoder.name} can read; check the input"
-                )
-            return {**metadata, **self._write_citing_sentences(artifact, chosen, self.embedding)}
-
-        return write_segment(writer, recipe, chosen, fill)
-
-    def _write_citing_sentences(
-        self, artifact: ArtifactWriter, chosen: SelectedPapers, embedding: Embedding
-    ) -> dict[str, Any]:
-        """Write the sentences of the corpus that cite a new segment's papers, where the options want them."""
-        if not self.options.contexts:
-            return {}
-        counts = embed_citing_sentences(
-            artifact,
-            self.corpus,
-            chosen.places(0),
-            embedding.encoder,
-            max_per_intents=self.options.contexts,
-            dtype=embedding.dtype,
-            overlay=self.overlay,
-            reporter=self.reporter,
-        )
-        if not counts and self.precomputed is None:
-            raise UserError(f"no citing sentence of {self.corpus.folder} cites a paper of it; leave out --contexts")
-        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +218,10 @@ def index_corpus(
 
 def _check_options(index: Index, model: str | Path, options: IndexOptions) -> None:
     """Refuse another model or other options than an existing index was built with."""
-    facts = index.state.facts
+    facts = index.facts
     wanted = {"dtype": options.dtype, "contexts": options.contexts}
     if not options.sentences:  # missing ones can be made
-        wanted["sentences"] = False
+        wanted["abstract_sentences"] = False
     other = [name for name, value in wanted.items() if facts.get(name) != value]
     if options.runtime not in (AUTO, index.runtime):
         other.append("runtime")
@@ -343,49 +238,32 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
 
 
 def describe_index(index: Index) -> dict[str, Any]:
-    """Describe what was built into an index, as JSON: live papers, vectors, sentences, references, model."""
-    known, facts = index.provenance, index.state.facts
-    waiting = len(pending_rows(index))
+    """Describe what was built into an index, as JSON: papers, vectors, sentences, references, model."""
+    known, facts = index.provenance, index.facts
+    with_vector, waiting = int(index.with_vector.sum()), int((index.embedded == NOT_YET).sum())
     description = {
         "state": index.number,
-        "segments": len(index.segments),
         "corpus": index.corpus,
         "corpus_name": facts.get("corpus_name", ""),
         "model": known.model if known else "",
         "revision": known.revision if known else "",
-        "passes": sorted({name for each in index.segments for name in each.passes}),
+        "passes": facts.get("passes", []),
         "runtime": index.runtime if known else "",
         "aspects": list(index.aspects),
         "papers": len(index),
-        "deleted": index.size - len(index),
-        "with_vector": int(index.with_vector.sum()),
+        "with_vector": with_vector,
         "not_embedded": waiting,
-        "without_vector": len(index) - int(index.with_vector.sum()) - waiting,
-        "with_abstract": sum(int((s.alive & (s.abstracts.lengths() > 0)).sum()) for s in index.segments),
+        "without_vector": len(index) - with_vector - waiting,
+        "with_abstract": int((index.abstracts.lengths() > 0).sum()),
         "with_sentences": int(index.with_sentences.sum()),
-        "with_intents": sum(int((s.alive & s.cited_as.any(axis=1)).sum()) for s in index.segments),
-        "references": sum(int(np.diff(s.reference_offsets)[s.alive].sum()) for s in index.segments),
+        "with_intents": int(index.cited_as.any(axis=1).sum()),
+        "references": len(index.reference_keys),
         "dimension": known.dimension if known else 0,
         "dtype": str(facts.get("dtype", "")),
     }
     if facts.get("contexts"):
-        description["sentences"], description["mentions"] = count_citing_sentences(index)
-        description["sentences_left_out"] = sum(
-            int(s.manifest.facts.get("sentences_left_out", 0)) for s in index.segments
-        )
+        description |= {name: facts.get(name, 0) for name in ("sentences", "mentions", "sentences_left_out")}
     return description
-
-
-def count_citing_sentences(index: Index) -> tuple[int, int]:
-    """Describe how many citing sentences with a mention of a live paper were built into an index, and those mentions."""
-    sentences = mentions = 0
-    for each in index.segments:
-        table = each.citing_sentences
-        if table is not None:
-            live = each.alive[table.paper]  # (mentions,)
-            mentions += int(live.sum())
-            sentences += len(table) if live.all() else len(np.unique(table.sentence[live]))
-    return sentences, mentions
 
 
 def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, Any]:
@@ -396,31 +274,25 @@ def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, An
     manifest = read_any_manifest(folder)
     check_files(folder, manifest, content=verify)
     description = {"kind": manifest.kind, "version": manifest.version, "hash": manifest.hash}
-    return {**description, **_sizes([manifest]), **_verified(verify), "facts": manifest.facts}
+    return {**description, **_sizes(manifest), **_verified(verify), "facts": manifest.facts}
 
 
 def _describe_index_folder(folder: Path, *, verify: bool) -> dict[str, Any]:
     state = read_state(folder)
     try:
-        manifests = [_check_segment(folder / SEGMENTS / entry.name, verify=verify) for entry in state.segments]
+        manifest = read_generation(folder, state)
+        check_files(folder / GENERATIONS / state.generation, manifest, content=verify)
     except ArtifactError as error:
         raise damaged_index(folder, error) from None
-    index = Index.open(folder)  # compares segments, lists of deleted papers and heads with the state
+    index = Index.open(folder)
     if verify:
         _ = index.heads
     description = {"kind": "index", "version": VERSION, "state": state.number, "papers": len(index)}
-    return {**description, **_sizes(manifests), **_verified(verify), "facts": state.facts}
+    return {**description, **_sizes(manifest), **_verified(verify), "facts": manifest.facts}
 
 
-def _check_segment(place: Path, *, verify: bool) -> Manifest:
-    """Check the files of a segment against its manifest and return it."""
-    manifest = read_manifest(place, segment.KIND, segment.VERSION)
-    check_files(place, manifest, content=verify)
-    return manifest
-
-
-def _sizes(manifests: list[Manifest]) -> dict[str, int]:
-    sizes = [described.get("bytes", 0) for manifest in manifests for described in manifest.files.values()]
+def _sizes(manifest: Manifest) -> dict[str, int]:
+    sizes = [described.get("bytes", 0) for described in manifest.files.values()]
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 

@@ -25,7 +25,7 @@ learned here, how often a paper is cited does not count, and words do not decide
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,10 @@ from citeweave.corpus.paper import Intent
 from citeweave.corpus.plain_text import clean_text
 from citeweave.corpus.text import sentence_texts
 from citeweave.search.citing_sentences import CitingSentences, without_marks
-from citeweave.search.index import Hit, Index
+from citeweave.search.index import Index
 from citeweave.search.index_model import QueryEncoder
 from citeweave.search.nearest import check_count
-from citeweave.search.query import Passage
+from citeweave.search.query import CitingEvidence, Hit, Passage
 from citeweave.search.rankings import rank_rows
 from citeweave.vectors.topk import QueryScan, compare
 
@@ -65,46 +65,6 @@ Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class CitingEvidence:
-    """Evidence for a paper to cite: a sentence in which another paper cites it."""
-
-    text: str
-    citing: str
-    """Id of the citing paper, empty where the index does not have it."""
-
-    score: float
-    """Cosine to the draft's sentence."""
-
-    intents: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """A paper to cite in a draft, with its scores and the citing sentence that speaks for it."""
-
-    hit: Hit
-    """Its score is what the papers are ranked by."""
-
-    paper_score: float
-    """Cosine of the draft's sentence to the paper itself."""
-
-    share: float | None
-    """Share of the wanted intent among the known intents with which the paper is cited; None where none is known."""
-
-    evidence: CitingEvidence | None
-    """The nearest sentence that cites the paper, by the same rule; None where none is known."""
-
-    def as_json(self) -> dict[str, Any]:
-        evidence = self.evidence and {
-            "text": self.evidence.text,
-            "citing": self.evidence.citing,
-            "score": self.evidence.score,
-            "intents": list(self.evidence.intents),
-        }
-        return {**self.hit.as_json(), "paper_score": self.paper_score, "share": self.share, "evidence": evidence}
-
-
-@dataclass(frozen=True, slots=True)
 class Draft:
     """A sentence of a draft to find papers to cite for, the wanted intent, and what the draft is about."""
 
@@ -126,7 +86,7 @@ def recommend(
     *,
     count: int = 10,
     allowed: NDArray[np.bool_] | None = None,
-) -> list[Recommendation]:
+) -> list[Hit]:
     """Return the papers to cite in a sentence of a draft, the best first; `allowed` is a mask of rows, (size,)."""
     check_count(count)
     bits, aspect = _wanted_intent(index, draft)
@@ -145,11 +105,11 @@ def recommend(
     best = rank_rows(rows, _citation_score(papers, scores.sentences(rows)), count, name=index.id)
     paper_scores = dict(zip(rows.tolist(), papers.tolist(), strict=True))
     return [
-        Recommendation(
+        replace(
             index.hit(row, ranked),
-            paper_scores[row],
-            None if np.isnan(shares[row]) else float(shares[row]),
-            _evidence(scores, row),
+            paper_score=paper_scores[row],
+            share=None if np.isnan(shares[row]) else float(shares[row]),
+            evidence=_evidence(scores, row),
         )
         for row, ranked in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]
@@ -163,18 +123,18 @@ def recommend_for_passage(
     count: int,
     offset: int = 0,
     allowed: NDArray[np.bool_] | None = None,
-) -> tuple[list[tuple[int | None, Recommendation]], list[str]]:
+) -> tuple[list[Hit], list[str]]:
     """Return papers to cite in a passage of a draft, for all of it or sentence by sentence, and its sentences.
 
-    With `passage.each` every paper comes with the number of its sentence; without, with None, and no sentences.
+    With `passage.each` every hit has the number of its sentence; without, there are no sentences.
     """
 
-    def page(text: str) -> list[Recommendation]:
-        draft = Draft(text, passage.intent, passage.draft, passage.least_share)
+    def page(text: str) -> list[Hit]:
+        draft = Draft(text, passage.intent, passage.draft, passage.min_share)
         return recommend(index, query_encoder, draft, count=offset + count, allowed=allowed)[offset:]
 
     if not passage.each:
-        return [(None, paper) for paper in page(passage.text)], []
+        return page(passage.text), []
     sentences = sentence_texts(passage.text)
     numbers = [number for number in _needing_citation(sentences) if without_marks(sentences[number])]
     if not numbers:
@@ -183,7 +143,7 @@ def recommend_for_passage(
         raise UserError(
             f"{len(numbers)} sentences of the passage need a citation; ask for at most {MAX_SENTENCES} at once"
         )
-    return [(number, paper) for number in numbers for paper in page(sentences[number])], sentences
+    return [replace(hit, passage=number) for number in numbers for hit in page(sentences[number])], sentences
 
 
 def _needing_citation(sentences: Sequence[str]) -> list[int]:
@@ -222,12 +182,10 @@ def _wanted_intent(index: Index, draft: Draft) -> tuple[int, str]:
 
 def _intent_shares(index: Index, bits: int) -> NDArray[np.float64]:
     """Return the share of the wanted intent among each paper's known ones, (size,); NaN where none is known."""
-    column = np.full(index.size, np.nan)
-    for segment in index.segments if bits else ():
-        wanted, known = segment.cited_as[:, bits.bit_length() - 1], segment.cited_as.sum(axis=1)
-        shares = np.where(known > 0, wanted / np.maximum(known, 1), np.nan)
-        column[segment.start : segment.start + segment.size] = shares
-    return column
+    if not bits:
+        return np.full(index.size, np.nan)
+    wanted, known = index.cited_as[:, bits.bit_length() - 1], index.cited_as.sum(axis=1)
+    return np.where(known > 0, wanted / np.maximum(known, 1), np.nan)
 
 
 def _evidence(scores: DraftScores, row: int) -> CitingEvidence | None:
@@ -269,7 +227,7 @@ def _citation_score(papers: Any, sentences: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MentionScores:
-    """Scores of papers to cite in a draft by how others cite them: a segment's citing sentences, compared with the draft."""
+    """Scores of papers to cite in a draft by how others cite them: citing sentences, compared with the draft."""
 
     table: CitingSentences
     scan: QueryScan
@@ -305,66 +263,47 @@ class DraftScores:
     """Scores of what to cite in one draft: the papers and citing sentences of an index, compared with it."""
 
     index: Index
-    scans: list[QueryScan | None]
-    """The papers of each segment, compared."""
+    scan: QueryScan
+    """The papers, compared."""
 
-    mentions: list[MentionScores | None]
-    """The citing sentences of each segment, compared."""
+    mentions: MentionScores | None
+    """The citing sentences, compared."""
 
     @classmethod
     def of(cls, index: Index, about: Singles, aspect: str, sentence: Singles, bits: int) -> DraftScores:
         """Score what to cite: compare `about`, in an aspect's space, with all papers, `sentence` with citing sentences."""
-        scans: list[QueryScan | None] = []
-        for segment in index.segments:
-            if segment.matrix is None:
-                scans.append(None)
-                continue
-            (matrix,) = index.spaces(segment, aspect)
-            scans.append(compare(matrix, about, index.codes(segment, aspect)))
-        tables = [segment.citing_sentences for segment in index.segments]
-        return cls(
-            index, scans, [None if table is None else MentionScores.of(table, sentence, bits) for table in tables]
-        )
+        (matrix,) = index.spaces(aspect)
+        table = index.citing_sentences
+        mentions = None if table is None else MentionScores.of(table, sentence, bits)
+        return cls(index, compare(matrix, about, index.codes(aspect)), mentions)
 
     def candidates(self, counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
         """Narrow the papers to cite down to rows that certainly include the best `count`; all must have a vector."""
-        low, high = np.full(self.index.size, -np.inf), np.full(self.index.size, -np.inf)
-        for segment, papers, mentions in zip(self.index.segments, self.scans, self.mentions, strict=True):
-            if papers is None:
-                continue
-            span = slice(segment.start, segment.start + segment.size)
-            lowest, highest = (-np.inf, -np.inf) if mentions is None else mentions.bounds(segment.size)
-            low[span], high[span] = _citation_score(papers.low, lowest), _citation_score(papers.high, highest)
         rows = np.flatnonzero(counted)
         if len(rows) <= count:
             return rows
-        threshold = float(np.partition(low[rows], len(rows) - count)[len(rows) - count])
-        return rows[high[rows] >= threshold - _ROUNDING]
+        lowest, highest = (-np.inf, -np.inf) if self.mentions is None else self.mentions.bounds(self.index.size)
+        low = np.asarray(_citation_score(self.scan.low, lowest))[rows]
+        high = np.asarray(_citation_score(self.scan.high, highest))[rows]
+        threshold = float(np.partition(low, len(rows) - count)[len(rows) - count])
+        return rows[high >= threshold - _ROUNDING]
 
     def papers(self, rows: NDArray[np.int64]) -> Singles:
         """Return the exact cosines between the draft and papers to cite, those in these rows, (rows,)."""
-        cosines = np.zeros(len(rows), np.float32)
-        for segment, at, own in self.index.split(rows):
-            scan = self.scans[self.index.segments.index(segment)]
-            assert scan is not None
-            cosines[at] = scan.exact(own)
-        return cosines
+        return self.scan.exact(rows)
 
     def sentences(self, rows: NDArray[np.int64]) -> Singles:
         """Return the best exact score of a mention of each of these papers to cite, (rows,); minus infinity where none."""
         best = np.full(len(rows), -np.inf, np.float32)
-        for segment, at, own in self.index.split(rows):
-            mentions = self.mentions[self.index.segments.index(segment)]
-            if mentions is not None:
-                for place, row in zip(at.tolist(), own.tolist(), strict=True):
-                    best[place] = mentions.exact(mentions.span(row)).max(initial=-np.inf)
+        if self.mentions is not None:
+            for place, row in enumerate(rows.tolist()):
+                best[place] = self.mentions.exact(self.mentions.span(row)).max(initial=-np.inf)
         return best
 
     def best_mention(self, row: int) -> tuple[CitingSentences, int, float] | None:
         """Return the best mention of a paper to cite, the first of equal ones: its table, its place there, and its cosine."""
-        segment, at = self.index.place(row)
-        mentions = self.mentions[self.index.segments.index(segment)]
-        part = slice(0, 0) if mentions is None else mentions.span(at)
+        mentions = self.mentions
+        part = slice(0, 0) if mentions is None else mentions.span(row)
         if mentions is None or part.start == part.stop:
             return None
         best = part.start + int(np.argmax(mentions.exact(part)))

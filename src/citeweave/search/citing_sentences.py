@@ -7,25 +7,26 @@ r"""Citing sentences of an index: what other papers wrote where they cite a pape
     >>> without_marks(r"Trees~\cite{chen2014} grow (in spring).")
     'Trees grow (in spring).'
 
-Each segment of an index keeps those that cite its papers:
+An index keeps those that cite its papers:
 
     sentences/matrix.npy     one vector per sentence, encoded without its marks          (sentences, dimension)
     sentences/codes/         quantized codes of a large matrix: `vectors/topk`
     sentences/text           the sentences as the corpus has them
     sentences/citing         id of the citing paper, empty where it is unknown
-    sentences/paper.npy      cited paper: a row of the segment ...                       (mentions,), ascending
+    sentences/paper.npy      cited paper: a row of the index ...                         (mentions,), ascending
     sentences/sentence.npy   ... in which sentence ...                                   (mentions,)
     sentences/intents.npy    ... with which intents, bits of `Intent`; 0 = unknown       (mentions,)
 
-A sentence that cites three papers is stored once and mentioned three times. Which sentences are kept is drawn once, when
-a paper is written; sentences that a later corpus adds arrive with the papers written then. Does not rank (`cite.py`) and
+A sentence that cites three papers is stored once and mentioned three times. Which sentences are kept is drawn from
+the corpus in which a paper came last. Does not rank (`cite.py`) and
 does not resolve which paper a mark refers to.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -35,7 +36,9 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter
 from citeweave.core.columns import MatrixWriter, TextColumn, TextWriter, open_matrix, open_numbers, write_numbers
-from citeweave.core.errors import ArtifactError
+from citeweave.core.errors import ArtifactError, EmptyResultError
+from citeweave.core.hash_keys import hash_texts
+from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.citation_marks import find_marks
@@ -44,13 +47,16 @@ from citeweave.corpus.plain_text import clean_text
 from citeweave.encoders.embed import embed_texts
 from citeweave.encoders.encoder import Encoder
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
-from citeweave.vectors.topk import Codes
+from citeweave.vectors.topk import Codes, write_codes
 from citeweave.vectors.vectors import Provenance
 
 READ_AS = "citing sentence without marks, 2"
 """What the encoder reads; a change here or in `corpus/citation_marks.py` that matters changes the number."""
 
 FOLDER, CODES = "sentences", "codes"
+CODED = 2048
+"""Rows from which on a matrix gets quantized codes; fewer are compared as fast without."""
+
 MAX_SENTENCE = 20_000
 """Characters of a sentence that are read; no encoder reads so many."""
 
@@ -139,7 +145,7 @@ class CitingSentenceTexts(Sequence[str]):
 
 
 class CitingSentences:
-    """Citing sentences of an opened segment: texts, vectors, and which paper each mentions with which intents."""
+    """Citing sentences of an open index: texts, vectors, and which paper each mentions with which intents."""
 
     def __init__(self, folder: Path, papers: int, provenance: Provenance | None) -> None:
         self.texts, self.citing = TextColumn(folder, "text"), TextColumn(folder, "citing")
@@ -174,97 +180,105 @@ def _within(values: NDArray[Any], low: int, high: int) -> bool:
     return not len(values) or (int(values.min()) >= low and int(values.max()) < high)
 
 
-def embed_citing_sentences(
-    artifact: ArtifactWriter,
-    corpus: Corpus,
-    places: NDArray[np.int64],
-    encoder: Encoder,
-    *,
-    max_per_intents: int,
-    dtype: str,
-    overlay: IntentOverlay | None = None,
-    reporter: Reporter = QUIET,
+@dataclass(frozen=True, slots=True)
+class SentenceSources:
+    """Where the citing sentences of an index's next generation come from."""
+
+    corpus: Corpus | None
+    """Sentences that cite its papers are drawn from it; None: no paper is taken from a corpus."""
+
+    places: NDArray[np.int64]
+    """Row in the next generation of every paper of the corpus, -1 where it is not taken from there."""
+
+    last: CitingSentences | None
+    kept: NDArray[np.int64]
+    """Row in the next generation of every paper of the last one, -1 where it is not taken from there."""
+
+    max_per_intents: int
+    overlay: IntentOverlay | None = None
+
+
+def write_citing_sentences(
+    artifact: ArtifactWriter, sources: SentenceSources, encoder: Encoder | None, dtype: str, reporter: Reporter = QUIET
 ) -> dict[str, int]:
-    """Sample, embed and write the sentences that cite the papers of a new segment; return counts for its manifest.
+    """Write the citing sentences of an index's next generation; return counts for its manifest.
 
-    `places` has the row in the segment of every paper of the corpus, -1 where the segment does not have it.
+    Vectors of sentences that the last generation has are carried over; without an encoder, other sentences are left out.
     """
-    mentions = corpus_mentions(corpus, overlay)
-    sampled = _sample_mentions(mentions.take(np.flatnonzero(places[mentions.paper] >= 0)), max_per_intents)
-    contexts = np.unique(sampled.context)  # (sentences,)
-    if not len(contexts):
+    drawn, contexts, vectors = _draw_from_corpus(artifact, sources, encoder, dtype, reporter)
+    last, folder = sources.last, artifact.folder / FOLDER
+    used = np.flatnonzero(sources.kept[last.paper] >= 0) if last is not None else np.empty(0, np.int64)
+    if not len(contexts) and not len(used):
         return {}
-    vectors = embed_texts(
-        encoder,
-        [str(number) for number in contexts.tolist()],
-        CitingSentenceTexts(corpus, contexts),
-        artifact.scratch_folder("sentences") / "vectors",
-        text_recipe=READ_AS,
-        dtype=dtype,
-        reporter=reporter,
-    )
-    embedded = np.array([int(name) for name in vectors.ids], np.int64)  # ascending, (sentences with a vector,)
-    count = _write_columns(artifact.folder / FOLDER, corpus, sampled, embedded, places)
-    writer = MatrixWriter(artifact.folder / FOLDER / "matrix.npy", dtype, encoder.dimension)
-    writer.append(vectors.matrix)
-    writer.close()
-    return {"sentences": len(embedded), "sentences_left_out": len(contexts) - len(embedded), "mentions": count}
-
-
-def _write_columns(
-    folder: Path, corpus: Corpus, mentions: Mentions, contexts: NDArray[np.int64], places: NDArray[np.int64]
-) -> int:
-    """Write all columns of citing sentences except their vectors; return the number of mentions."""
     texts, citing = TextWriter(folder, "text"), TextWriter(folder, "citing")
-    texts.append_bytes(*corpus.contexts.texts.gather(contexts))
-    for row in np.asarray(corpus.contexts.citing)[contexts].tolist():
-        citing.append([corpus.ids[row] if row >= 0 else ""])
-    texts.close()
-    citing.close()
-    at = np.minimum(np.searchsorted(contexts, mentions.context), len(contexts) - 1)
-    stored = np.flatnonzero(contexts[at] == mentions.context)
-    stored = stored[np.argsort(places[mentions.paper[stored]], kind="stable")]
-    _write_mentions(folder, places[mentions.paper[stored]], at[stored], mentions.intents[stored])
-    return len(stored)
+    width = vectors.shape[1] if len(contexts) or last is None else last.matrix.shape[1]
+    matrix = MatrixWriter(folder / "matrix.npy", dtype, width)
+    paper, sentence, intents = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
+    if sources.corpus is not None and len(contexts):
+        texts.append_bytes(*sources.corpus.contexts.texts.gather(contexts))
+        for row in np.asarray(sources.corpus.contexts.citing)[contexts].tolist():
+            citing.append([sources.corpus.ids[row] if row >= 0 else ""])
+        matrix.append(vectors)
+        at = np.minimum(np.searchsorted(contexts, drawn.context), len(contexts) - 1)
+        stored = np.flatnonzero(contexts[at] == drawn.context)
+        paper.append(sources.places[drawn.paper[stored]])
+        sentence.append(at[stored])
+        intents.append(drawn.intents[stored])
+    if last is not None and len(used):
+        rows, inverse = np.unique(np.asarray(last.sentence)[used], return_inverse=True)
+        texts.append_bytes(*last.texts.gather(rows))
+        citing.append_bytes(*last.citing.gather(rows))
+        matrix.append(last.matrix[rows])
+        paper.append(sources.kept[last.paper[used]])
+        sentence.append(inverse + len(contexts))
+        intents.append(np.asarray(last.intents)[used])
+    for writer in (texts, citing, matrix):
+        writer.close()
+    papers = np.concatenate(paper)
+    order = np.argsort(papers, kind="stable")
+    _write_mentions(folder, papers[order], np.concatenate(sentence)[order], np.concatenate(intents)[order])
+    count = matrix.count
+    if count >= CODED:
+        write_codes(folder / CODES, open_matrix(folder / "matrix.npy", dtype, (count, width)))
+    left_out = len(np.unique(drawn.context)) - len(contexts)
+    return {"sentences": count, "sentences_left_out": left_out, "mentions": len(papers)}
 
 
-def copy_citing_sentences(
-    folder: Path, places_of: Callable[[int], NDArray[np.int64]], tables: Sequence[CitingSentences | None]
-) -> dict[str, int]:
-    """Copy citing sentences of papers that move from older segments to a new one; return counts for its manifest.
-
-    `places_of(number)` has, for every row of segment `number`, its row in the new segment, or -1.
-    """
-    texts, citing = TextWriter(folder / FOLDER, "text"), TextWriter(folder / FOLDER, "citing")
-    matrix: MatrixWriter | None = None
-    papers, sentences, intents, count = [], [], [], 0
-    for number, table in enumerate(tables):
-        if table is None:
-            continue
-        places = places_of(number)[table.paper]
-        used = np.flatnonzero(places >= 0)
-        rows, sentence = np.unique(np.asarray(table.sentence)[used], return_inverse=True)
-        texts.append_bytes(*table.texts.gather(rows))
-        citing.append_bytes(*table.citing.gather(rows))
-        matrix = matrix or MatrixWriter(folder / FOLDER / "matrix.npy", table.matrix.dtype, table.matrix.shape[1])
-        matrix.append(table.matrix[rows])
-        papers.append(places[used])
-        sentences.append(sentence + count)
-        intents.append(np.asarray(table.intents)[used])
-        count += len(rows)
-    texts.close()
-    citing.close()
-    if matrix is not None:
-        matrix.close()
-    if not count:
-        for path in (folder / FOLDER).iterdir():
-            path.unlink()
-        (folder / FOLDER).rmdir()
-        return {}
-    paper = np.concatenate(papers)
-    order = np.argsort(paper, kind="stable")
-    _write_mentions(folder / FOLDER, paper[order], np.concatenate(sentences)[order], np.concatenate(intents)[order])
-    return {"sentences": count, "mentions": len(paper)}
+def _draw_from_corpus(
+    artifact: ArtifactWriter, sources: SentenceSources, encoder: Encoder | None, dtype: str, reporter: Reporter
+) -> tuple[Mentions, NDArray[np.int64], NDArray[Any]]:
+    """Draw mentions from the corpus; return them, the contexts that have a vector, ascending, and those vectors."""
+    corpus, last = sources.corpus, sources.last
+    if corpus is None or not sources.max_per_intents or not len(corpus.contexts):
+        none = np.empty(0, np.int64)
+        return Mentions(none, none, np.empty(0, np.uint8)), none, np.empty((0, 1), dtype)
+    mentions = corpus_mentions(corpus, sources.overlay)
+    drawn = _sample_mentions(
+        mentions.take(np.flatnonzero(sources.places[mentions.paper] >= 0)), sources.max_per_intents
+    )
+    contexts = np.unique(drawn.context)
+    known = np.full(len(contexts), -1, np.int64)
+    if last is not None and len(contexts):
+        known = find_keys(hash_texts(corpus.contexts.texts.take(contexts)), last.texts.keys())
+    missing = contexts[known < 0]
+    parts = [(contexts[known >= 0], np.asarray(last.matrix[known[known >= 0]]))] if last is not None else []
+    if encoder is not None and len(missing):
+        with suppress(EmptyResultError):
+            made = embed_texts(
+                encoder,
+                [str(number) for number in missing.tolist()],
+                CitingSentenceTexts(corpus, missing),
+                artifact.scratch_folder("sentences") / "vectors",
+                text_recipe=READ_AS,
+                dtype=dtype,
+                reporter=reporter,
+            )
+            parts.append((np.array([int(name) for name in made.ids], np.int64), np.asarray(made.matrix)))
+    if not parts:
+        return drawn, np.empty(0, np.int64), np.empty((0, 1), dtype)
+    stored = np.concatenate([numbers for numbers, _ in parts])
+    order = np.argsort(stored)
+    return drawn, stored[order], np.concatenate([vectors for _, vectors in parts])[order].astype(dtype)
 
 
 def _write_mentions(folder: Path, paper: NDArray[Any], sentence: NDArray[Any], intents: NDArray[Any]) -> None:

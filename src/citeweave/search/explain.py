@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import require
 from citeweave.search.index import Index, IndexedPaper
-from citeweave.search.words import WordIndex, WordStatistics, length_norm, searchable_text, statistics_of
+from citeweave.search.words import WordIndex, WordStatistics, length_norm, searchable_text
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.explain import SentencePair
@@ -189,7 +189,7 @@ class SharedWord(NamedTuple):
 
 def shared_words(index: PaperIndex, left_row: int, right_row: int, max_words: int = 8) -> list[SharedWord]:
     """Return the words that explain why two papers are alike: those they share, the heaviest first, ties alphabetically."""
-    statistics = statistics_of(index)
+    statistics = index.words.statistics
     left, right = (_count_words(index, row) for row in (left_row, right_row))
     shared = [
         SharedWord(word, min(_word_weight(statistics, left, word), _word_weight(statistics, right, word)))

@@ -5,12 +5,9 @@
     count_facets(index, rows)                {"years": {2019: 3}, "venues": [{"name": "ICML", "count": 2}], "fields": [...]}
     _venues_of(index).rows_with(["neurips"])  (size,) bool, regardless of case and blanks
 
-    >>> Filter.from_json({"years": [2015, None], "fields": ["cs.CL"]}).as_json()
-    {'years': [2015, None], 'fields': ['cs.CL']}
-
 Every condition must hold; of several venues, fields or ids any one will do. Venues and fields are compared as complete
-names. A paper whose year is unknown is in no range of years. A column holds one name per line; its texts are read once
-per open segment, and its names are numbered once per open index. Does not search.
+names. A paper whose year is unknown is in no range of years. A column holds one name per line; its texts are read and its
+names are numbered once per open index. Does not search.
 """
 
 from __future__ import annotations
@@ -20,17 +17,16 @@ import reprlib
 import weakref
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import TextColumn
-from citeweave.core.errors import UserError, choose
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.plain_text import clean_text
+from citeweave.search.query import Filter
 
 Mask = NDArray[np.bool_]
 
@@ -38,22 +34,13 @@ _AROUND, _MAX_COMPARED = 200, 200
 """Names before, behind and among the most frequent that are compared with an unknown one; characters of it."""
 
 
-class NamedSegment(Protocol):
-    """A segment whose papers can be filtered by venue and field, one text per paper."""
+class NamedIndex(Protocol):
+    """An index whose papers can be filtered by venue and field, one text per paper."""
 
     @property
     def venues(self) -> TextColumn: ...
     @property
     def fields(self) -> TextColumn: ...
-    @property
-    def alive(self) -> Mask: ...
-
-
-class NamedIndex(Protocol):
-    """An index whose papers have venues and fields."""
-
-    @property
-    def segments(self) -> Sequence[NamedSegment]: ...
 
 
 def fold_name(name: str) -> str:
@@ -78,16 +65,13 @@ class DistinctTexts(NamedTuple):
 class AttributeNames:
     """The venues, or the fields, of all papers of an open index, numbered to be filtered and counted fast."""
 
-    def __init__(self, columns: Sequence[DistinctTexts], alive: Mask) -> None:
-        ends = np.cumsum([0, *(len(column.names) for column in columns)])
-        shifted = [column.codes + np.int32(end) for column, end in zip(columns, ends, strict=False)]
-        self._codes = np.concatenate([np.empty(0, np.int32), *shifted])  # (size,): texts of all segments
-        self._texts = int(ends[-1])
-        papers = np.bincount(self._codes[alive], minlength=self._texts)  # (texts,)
+    def __init__(self, column: DistinctTexts) -> None:
+        self._codes, self._texts = column.codes, len(column.names)
+        papers = np.bincount(self._codes, minlength=self._texts)  # (texts,)
         self._numbers: dict[str, int] = {}
         spellings: defaultdict[int, Counter[str]] = defaultdict(Counter)
         pairs: list[tuple[int, int]] = []
-        for text, names in enumerate(names for column in columns for names in column.names):
+        for text, names in enumerate(column.names):
             for folded, name in {fold_name(name): name for name in names}.items():
                 number = self._numbers.setdefault(folded, len(self._numbers))
                 pairs.append((text, number))
@@ -143,41 +127,29 @@ class AttributeNames:
         return best[self._codes[rows]].astype(np.uint8), shown
 
 
-_columns: weakref.WeakKeyDictionary[TextColumn, DistinctTexts] = weakref.WeakKeyDictionary()
-_names: weakref.WeakKeyDictionary[Any, dict[str, AttributeNames]] = weakref.WeakKeyDictionary()
+_names: weakref.WeakKeyDictionary[TextColumn, AttributeNames] = weakref.WeakKeyDictionary()
 
 
 def _venues_of(index: NamedIndex) -> AttributeNames:
     """Return the numbered venues of an index's papers, read once."""
-    return _names_of(index, "venues", [segment.venues for segment in index.segments])
+    return _names_of(index.venues)
 
 
 def fields_of(index: NamedIndex) -> AttributeNames:
     """Return the numbered fields of an index's papers, read once."""
-    return _names_of(index, "fields", [segment.fields for segment in index.segments])
+    return _names_of(index.fields)
 
 
-def _names_of(index: NamedIndex, what: str, columns: Sequence[TextColumn]) -> AttributeNames:
-    known = _names.setdefault(index, {})
-    if what not in known:
-        alive = np.concatenate([np.empty(0, np.bool_), *(segment.alive for segment in index.segments)])
-        known[what] = AttributeNames([_distinct_texts(column) for column in columns], alive)
-    return known[what]
-
-
-def _distinct_texts(column: TextColumn) -> DistinctTexts:
-    known = _columns.get(column)
+def _names_of(column: TextColumn) -> AttributeNames:
+    known = _names.get(column)
     if known is None:
         _, first, codes = np.unique(column.keys(), return_index=True, return_inverse=True)
         names = [tuple(filter(None, map(clean_text, text.split("\n")))) for text in column.take(first)]
-        known = _columns[column] = DistinctTexts(codes.astype(np.int32), names)
+        known = _names[column] = AttributeNames(DistinctTexts(codes.astype(np.int32), names))
     return known
 
 
 # --- filters ---------------------------------------------------------------------------------------------
-
-MAX_NAMES, MAX_IDS, MAX_CHARACTERS = 1000, 100_000, 1000
-"""Venues or fields, and ids, of one filter; characters of each."""
 
 FACETS = 50
 """Venues and fields that `count_facets` lists."""
@@ -186,8 +158,8 @@ _MAX_UNKNOWN = 3
 """Unknown venues or fields that a note names."""
 
 
-class FilteredSegment(NamedSegment, Protocol):
-    """A segment with the columns that a filter compares."""
+class FilteredIndex(NamedIndex, Protocol):
+    """An index with the columns that a filter compares."""
 
     @property
     def abstracts(self) -> TextColumn: ...
@@ -195,97 +167,24 @@ class FilteredSegment(NamedSegment, Protocol):
     def years(self) -> NDArray[np.int16]: ...
     @property
     def flags(self) -> NDArray[np.uint8]: ...
-
-
-class FilteredIndex(Protocol):
-    """An index whose papers can be filtered."""
-
-    @property
-    def segments(self) -> Sequence[FilteredSegment]: ...
-    @property
-    def alive(self) -> Mask: ...
     def rows(self, ids: Sequence[str], /) -> NDArray[np.int64]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A filter by year, venue, field and id: which papers a search may return; all by default."""
-
-    years: tuple[int | None, int | None] = (None, None)
-    """The first and the last year, either or both of which may be left open."""
-
-    venues: tuple[str, ...] = ()
-    """Published in one of these."""
-
-    fields: tuple[str, ...] = ()
-    """Of at least one of these."""
-
-    ids: tuple[str, ...] = ()
-    """One of these papers, where any are named; unknown ids are ignored."""
-
-    not_ids: tuple[str, ...] = ()
-    """None of these papers."""
-
-    has_abstract: bool | None = None
-    """With an abstract, or without one."""
-
-    local: bool | None = None
-    """In the library itself, or known only because others cite it."""
-
-    def __post_init__(self) -> None:
-        first, last = _check_years(self.years)
-        if first is not None and last is not None and first > last:
-            raise UserError(f"years are from {first} to {last}; the first must not be later than the last")
-        for name in ("venues", "fields", "ids", "not_ids"):
-            _check_texts(getattr(self, name), name, MAX_IDS if name.endswith("ids") else MAX_NAMES)
-        for name in ("has_abstract", "local"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, bool):
-                raise UserError(f"{name} is {_shown(value)}; give true, false or nothing")
-
-    def __bool__(self) -> bool:
-        """Return whether the filter has any condition."""
-        return self != Filter()
-
-    @classmethod
-    def from_json(cls, value: object) -> Filter:
-        """Parse a filter from untrusted JSON: any of the conditions by name."""
-        if not isinstance(value, dict):
-            raise UserError(f'a filter is {_shown(value)}; give an object such as {{"years": [2015, null]}}')
-        names = [field.name for field in fields(cls)]
-        for name in value:
-            choose(str(name)[:MAX_CHARACTERS], names, "a condition of a filter")
-        conditions: dict[str, Any] = {
-            str(name): tuple(part) if isinstance(part, list) else part for name, part in value.items()
-        }
-        return cls(**conditions)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the conditions of the filter as JSON, which `from_json` reads."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        empty = Filter()
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-            if value != getattr(empty, name)
-        }
-
-
 def filter_rows(index: FilteredIndex, where: Filter) -> Mask:
-    """Return the mask of live papers that pass a filter, (size,)."""
-    mask = index.alive.copy()
+    """Return the mask of papers that pass a filter, (size,)."""
+    mask = np.ones(len(index.years), np.bool_)
     first, last = where.years
     if first is not None or last is not None:
         low, high = 1 if first is None else max(first, 1), 9999 if last is None else last
-        mask &= _map_segments(index, lambda part: (part.years >= low) & (part.years <= high))
+        mask &= (index.years >= low) & (index.years <= high)
     if where.venues:
         mask &= _venues_of(index).rows_with(where.venues)
     if where.fields:
         mask &= fields_of(index).rows_with(where.fields)
     if where.has_abstract is not None:
-        mask &= _map_segments(index, lambda part: (part.abstracts.lengths() > 0) == where.has_abstract)
+        mask &= (index.abstracts.lengths() > 0) == where.has_abstract
     if where.local is not None:
-        mask &= _map_segments(index, lambda part: ((part.flags & STUB) == 0) == where.local)
+        mask &= ((index.flags & STUB) == 0) == where.local
     if where.ids:
         mask &= _rows_with_ids(index, where.ids)
     if where.not_ids:
@@ -307,8 +206,7 @@ def unknown_names(index: FilteredIndex, where: Filter) -> str:
 
 def count_facets(index: FilteredIndex, rows: NDArray[Any], *, max_names: int = FACETS) -> dict[str, Any]:
     """Count facets of the papers in these rows (or in a mask): by year, venue and field; frequent names first."""
-    all_years = np.concatenate([np.empty(0, np.int16), *(segment.years for segment in index.segments)])
-    years, counts = np.unique(all_years[rows], return_counts=True)
+    years, counts = np.unique(index.years[rows], return_counts=True)
     return {
         "years": {year: count for year, count in zip(years.tolist(), counts.tolist(), strict=True) if year},
         "venues": _listed(_venues_of(index).counts(rows, max_names)),
@@ -320,33 +218,11 @@ def _listed(counts: list[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"name": name, "count": count} for name, count in counts]
 
 
-def _map_segments(index: FilteredIndex, condition: Callable[[FilteredSegment], Mask]) -> Mask:
-    return np.concatenate([np.empty(0, np.bool_), *(condition(segment) for segment in index.segments)])
-
-
 def _rows_with_ids(index: FilteredIndex, ids: tuple[str, ...]) -> Mask:
     rows = index.rows(ids)
-    mask = np.zeros(len(index.alive), np.bool_)
+    mask = np.zeros(len(index.years), np.bool_)
     mask[rows[rows >= 0]] = True
     return mask
-
-
-def _check_years(years: object) -> tuple[int | None, int | None]:
-    if not isinstance(years, tuple) or len(years) != 2:
-        raise UserError(f"years are {_shown(years)}; give the first and the last one, either may be null")
-    for year in years:
-        if year is not None and (not isinstance(year, int) or isinstance(year, bool) or not 0 <= year <= 9999):
-            raise UserError(f"a year is {_shown(year)}; give a whole number from 0 to 9999, or null")
-    return years[0], years[1]
-
-
-def _check_texts(texts: object, name: str, limit: int) -> None:
-    if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{name} are {_shown(texts)}; give a list of texts")
-    if len(texts) > limit:
-        raise UserError(f"{len(texts):,} {name} are more than the {limit:,} that one filter takes; search in parts")
-    if any(len(text) > MAX_CHARACTERS for text in texts):
-        raise UserError(f"one of {name} has more than {MAX_CHARACTERS:,} characters; give shorter ones")
 
 
 def _shown(value: object) -> str:

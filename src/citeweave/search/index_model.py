@@ -2,7 +2,7 @@
 
     query_encoder = open_query_encoder(index)
     query_encoder.encode("parsing with graphs")                   (dimension,), comparable with the index's vectors
-    embedding = open_embedding(index, sentences=True)             to embed more papers: `segment_vectors.py`
+    embedding = open_embedding(index, sentences=True)             to embed more papers: `index_vectors.py`
 
 Does not search.
 """
@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.corpus.text import TextRecipe, paper_text
-from citeweave.encoders.aspects import AspectHeads, find_heads, save_heads
+from citeweave.encoders.aspects import AspectHeads, find_heads
 from citeweave.encoders.embed import SHARD
 from citeweave.encoders.encoder import Encoder, TorchEncoder, load_encoder
 from citeweave.encoders.runtimes import AUTO, same_weights
 from citeweave.search.index import Index
 from citeweave.search.query import MAX_TEXT
-from citeweave.search.state import HEADS
 from citeweave.vectors.vectors import Provenance
 
 
@@ -114,8 +113,8 @@ def open_embedding(
     """
     where = _model_path(index, model)
     encoder = encoder or load_encoder(where, device=device, runtime=index.runtime)
-    facts = index.state.facts
-    sentences = sentences or bool(facts.get("sentences"))
+    facts = index.facts
+    sentences = sentences or bool(facts.get("abstract_sentences"))
     embedding = Embedding(encoder, find_heads(where), str(facts["dtype"]), sentences, shard)
     if index.provenance is not None:
         index.provenance.check_same(embedding.provenance)
@@ -135,14 +134,6 @@ def model_metadata(embedding: Embedding | None) -> dict[str, Any]:
         "aspects": list(heads.names) if heads else [],
         "heads": heads.hash if heads else "",
     }
-
-
-def write_heads(folder: Path, heads: AspectHeads | None) -> None:
-    """Write the model's aspect heads into the index folder, before a state names them."""
-    if heads is not None:
-        place = folder / HEADS / heads.hash
-        place.mkdir(parents=True, exist_ok=True)
-        save_heads(place, heads)
 
 
 def _model_path(index: Index, model: str | Path | None) -> str:

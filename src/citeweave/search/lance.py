@@ -38,15 +38,7 @@ from citeweave.remote.object_storage import (
     region,
     write_small_object,
 )
-from citeweave.search.store_protocol import (
-    Conditions,
-    Dialect,
-    StoredPapers,
-    StoreInfo,
-    StoreKeys,
-    StoreListing,
-    filter_expression,
-)
+from citeweave.search.store_protocol import COLUMNS, Dialect, StoredPapers, StoreInfo, StoreKeys, VectorStore
 
 
 class LocalFolder:
@@ -137,7 +129,6 @@ APPROXIMATE_FROM = 20_000
 """Papers from which on a vector index pays off: below, comparing all takes some 20 ms."""
 
 _TABLE, _INFO = "papers", "about.json"
-_DIALECT = Dialect("({})", "array_has_any")
 _PARTITION = 400
 """Approximate number of papers per partition of the vector index."""
 
@@ -146,12 +137,14 @@ _MIN_PROBES, _PROBED_PART, _REFINE = 32, 8, 4
 vectors. With 100,000 papers of MiniLM, 16 of 256 partitions found 0.974 of the true ten, 32 of them 0.989; more
 candidates found no more."""
 
-_LIST_BLOCK = 65_536
+_LIST_BLOCK, _DELETE_BATCH = 65_536, 5000
 _OLD_VERSIONS_KEPT_FOR = timedelta(hours=1)
 
 
-class LanceTable:
-    """A table of LanceDB in a folder, here or on object storage: a back end of a store."""
+class LanceStore(VectorStore):
+    """A vector store in a LanceDB folder, here or on object storage."""
+
+    dialect = Dialect("({})", "array_has_any")
 
     def __init__(self, folder: str | Path) -> None:
         self._where: LocalFolder | BucketFolder = BucketFolder(folder) if is_address(folder) else LocalFolder(folder)
@@ -192,26 +185,28 @@ class LanceTable:
             table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def remove(self, keys: StoreKeys) -> None:
-        if len(keys):
-            self._table().delete(filter_expression(Conditions(keys=tuple(keys.tolist())), _DIALECT))
+        for start in range(0, len(keys), _DELETE_BATCH):
+            part = keys[start : start + _DELETE_BATCH].tolist()
+            self._table().delete(f"key in ({','.join(map(str, part))})")
 
     def count(self) -> int:
         return int(self._table().count_rows())
 
-    def listing(self) -> Iterator[StoreListing]:
+    def read_keys(self) -> Iterator[tuple[StoreKeys, StoreKeys]]:
         for batch in self._table().search().select(["key", "print"]).limit(None).to_batches(_LIST_BLOCK):
-            yield StoreListing(*(batch.column(name).to_numpy(zero_copy_only=False) for name in ("key", "print")))
+            keys, prints = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("key", "print"))
+            yield keys, prints
 
     def nearest(
-        self, queries: NDArray[np.float32], count: int, conditions: Conditions | None, *, exact: bool
+        self, queries: NDArray[np.float32], count: int, expression: str, *, exact: bool
     ) -> list[list[tuple[float, str]]]:
-        table, where = self._table(), filter_expression(conditions or Conditions(), _DIALECT)
+        table = self._table()
         probes = max(_MIN_PROBES, table.count_rows() // (_PARTITION * _PROBED_PART))
         matches = []
         for query in queries:
             search = table.search(query, vector_column_name="vector").distance_type("dot").limit(count)
             search = search.bypass_vector_index() if exact else search.nprobes(probes).refine_factor(_REFINE)
-            lines = (search.where(where) if where else search).select(["id", "_distance"]).to_arrow()
+            lines = (search.where(expression) if expression else search).select(["id", "_distance"]).to_arrow()
             scores = 1.0 - lines["_distance"].to_numpy()  # (matches,); LanceDB's distance is 1 - inner product
             matches.append(list(zip(scores.tolist(), lines["id"].to_pylist(), strict=True)))
         return matches
@@ -258,27 +253,24 @@ class LanceTable:
 def _schema(dimension: int) -> Any:
     """Return the Arrow schema of the table of papers."""
     arrow = require("pyarrow", extra="stores")
-    numbers = arrow.list_(arrow.int64())
-    return arrow.schema(
-        [
-            arrow.field("key", arrow.int64()),
-            arrow.field("print", arrow.int64()),
-            arrow.field("id", arrow.string()),
-            arrow.field("year", arrow.int16()),
-            arrow.field("has_abstract", arrow.int8()),
-            arrow.field("stub", arrow.int8()),
-            arrow.field("venue_keys", numbers),
-            arrow.field("field_keys", numbers),
-            arrow.field("vector", arrow.list_(arrow.float32(), dimension)),
-        ]
+    numbers, vector = arrow.list_(arrow.int64()), arrow.list_(arrow.float32(), dimension)
+    kinds = (
+        arrow.int64(),
+        arrow.int64(),
+        arrow.string(),
+        arrow.int16(),
+        arrow.int8(),
+        arrow.int8(),
+        numbers,
+        numbers,
+        vector,
     )
+    return arrow.schema(list(zip(COLUMNS, kinds, strict=True)))
 
 
 def _as_arrow(papers: StoredPapers, schema: Any) -> Any:
     """Return papers as an Arrow table."""
     arrow = require("pyarrow", extra="stores")
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(papers.vectors.reshape(-1)), papers.vectors.shape[1])
-    plain = (papers.keys, papers.prints, papers.ids, papers.years, papers.has_abstract, papers.stub)
-    lists = (papers.venue_keys, papers.field_keys)
-    columns = [arrow.array(column, field.type) for column, field in zip((*plain, *lists), schema, strict=False)]
+    columns = [arrow.array(column, field.type) for column, field in zip(papers[:-1], schema, strict=False)]
     return arrow.Table.from_arrays([*columns, vectors], schema=schema)

@@ -32,6 +32,7 @@ from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, writ
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import Keys, mix_keys
+from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import remove_artifact
 from citeweave.corpus.corpus import STUB
@@ -292,8 +293,7 @@ def make_map(index: Index, *, seed: int = 0, max_landmarks: int = LANDMARKS, rep
 
 
 def _recipe(index: Index, seed: int, max_landmarks: int) -> dict[str, Any]:
-    segments = [[segment.name, int(segment.alive.sum())] for segment in index.segments]
-    return {"state": index.number, "segments": segments, "seed": seed, "landmarks": max_landmarks}
+    return {"index": index.manifest.hash, "seed": seed, "landmarks": max_landmarks}
 
 
 def _folder(index: Index, recipe: dict[str, Any]) -> Path:
@@ -301,7 +301,7 @@ def _folder(index: Index, recipe: dict[str, Any]) -> Path:
 
 
 def _own_papers(index: Index) -> NDArray[np.bool_]:
-    return np.concatenate([np.empty(0, bool), *((segment.flags & STUB) == 0 for segment in index.segments)])
+    return np.asarray((index.flags & STUB) == 0)
 
 
 def _model(index: Index) -> str:
@@ -330,9 +330,7 @@ def _remove_older(folder: Path) -> None:
 
 def _points_in(old: PaperMap, keys: Keys) -> NDArray[np.int64]:
     """Return the point of an earlier map that has each key, -1 where none has."""
-    order = np.argsort(old.keys)
-    at = np.minimum(np.searchsorted(old.keys, keys, sorter=order), len(order) - 1)
-    return np.where(old.keys[order[at]] == keys, order[at], -1)
+    return find_keys(keys, old.keys)
 
 
 def _keep_places(points: MappedPapers, old: PaperMap | None) -> PlacedPoints | None:

@@ -1,7 +1,7 @@
 """Milvus as the back end of a vector store: a file of milvus-lite, or the address of a server.
 
-    MilvusCollection("papers.db")                                 milvus-lite, in this process
-    MilvusCollection("https://host:19530", "papers")              a server; its token in CITEWEAVE_MILVUS_TOKEN
+    MilvusStore("papers.db")                                 milvus-lite, in this process
+    MilvusStore("https://host:19530", "papers")              a server; its token in CITEWEAVE_MILVUS_TOKEN
 
 The papers are one collection; what the store records about itself is a row of a second one, `<name>_about`. From
 APPROXIMATE_FROM papers on `compact` makes an IVF_FLAT index: probing all its lists is exact, probing some is approximate,
@@ -30,28 +30,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import ArtifactError, UserError, require
-from citeweave.search.store_protocol import (
-    Conditions,
-    Dialect,
-    StoredPapers,
-    StoreInfo,
-    StoreKeys,
-    StoreListing,
-    filter_expression,
-)
+from citeweave.search.store_protocol import COLUMNS, Dialect, StoredPapers, StoreInfo, StoreKeys, VectorStore
 
 TOKEN = "CITEWEAVE_MILVUS_TOKEN"
 APPROXIMATE_FROM = 20_000
 
-_DIALECT = Dialect("[{}]", "array_contains_any")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _LISTS, _PROBES = 128, 32
-_LIST_BLOCK = 16_384
+_LIST_BLOCK, _DELETE_BATCH = 16_384, 5000
 _MAX_NAMES, _MAX_TEXT = 4096, 65_535
 
 
-class MilvusCollection:
-    """A Milvus collection in a file or on a server: a back end of a store."""
+class MilvusStore(VectorStore):
+    """A vector store in a Milvus collection, in a file or on a server."""
+
+    dialect = Dialect("[{}]", "array_contains_any")
 
     def __init__(self, address: str, collection: str = "papers") -> None:
         if not _NAME.fullmatch(collection):
@@ -111,33 +104,29 @@ class MilvusCollection:
             client.flush(self._info_name)
 
     def upsert(self, papers: StoredPapers) -> None:
-        names = ("key", "print", "id", "year", "has_abstract", "stub", "venue_keys", "field_keys")
         plain = [column.tolist() if isinstance(column, np.ndarray) else column for column in papers[:-1]]
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*plain, strict=True)]
-        for row, vector in zip(rows, papers.vectors, strict=True):
-            row["vector"] = vector
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*plain, papers.vectors, strict=True)]
         with self._client() as client:
             client.upsert(self._name, rows)
 
     def remove(self, keys: StoreKeys) -> None:
-        if len(keys):
-            with self._client() as client:
-                client.delete(self._name, ids=keys.tolist())
+        with self._client() as client:
+            for start in range(0, len(keys), _DELETE_BATCH):
+                client.delete(self._name, ids=keys[start : start + _DELETE_BATCH].tolist())
 
     def count(self) -> int:
         with self._client() as client:
             rows = client.query(self._name, filter="", output_fields=["count(*)"], consistency_level="Strong")
         return int(rows[0]["count(*)"])
 
-    def listing(self) -> Iterator[StoreListing]:
+    def read_keys(self) -> Iterator[tuple[StoreKeys, StoreKeys]]:
         """Yield keys and fingerprints by ranges of keys, which are spread evenly: milvus-lite has no paging."""
         edges = np.linspace(0, 2**63 - 1, max(2, 1 + self.count() // (_LIST_BLOCK // 4)), dtype=np.uint64).tolist()
         ranges = list(pairwise([*edges[:-1], 2**63]))
         with self._client() as client:
             while ranges:
                 first, end = ranges.pop()
-                where = filter_expression(Conditions(first_key=first, last_key=end - 1), _DIALECT)
-                columns = ["key", "print"]
+                where, columns = f"key >= {first} and key <= {end - 1}", ["key", "print"]
                 rows = client.query(
                     self._name, filter=where, output_fields=columns, limit=_LIST_BLOCK, consistency_level="Strong"
                 )
@@ -145,10 +134,11 @@ class MilvusCollection:
                     middle = (first + end) // 2
                     ranges += [(first, middle), (middle, end)]
                 else:
-                    yield StoreListing(*(np.array([row[name] for row in rows], np.int64) for name in columns))
+                    keys, prints = (np.array([row[name] for row in rows], np.int64) for name in columns)
+                    yield keys, prints
 
     def nearest(
-        self, queries: NDArray[np.float32], count: int, conditions: Conditions | None, *, exact: bool
+        self, queries: NDArray[np.float32], count: int, expression: str, *, exact: bool
     ) -> list[list[tuple[float, str]]]:
         with self._client() as client:
             results = client.search(
@@ -156,7 +146,7 @@ class MilvusCollection:
                 data=list(queries),
                 anns_field="vector",
                 limit=count,
-                filter=filter_expression(conditions or Conditions(), _DIALECT),
+                filter=expression,
                 output_fields=["id"],
                 search_params={"metric_type": "IP", "params": {"nprobe": _LISTS if exact else _PROBES}},
                 consistency_level="Strong",

@@ -6,24 +6,22 @@
     search_text(index, query_encoder, "parsing with graphs", count=5)
     search_paper(index, "doi:10.1/x", count=5, aspect="method")        itself left out; no model is loaded
 
-Scores are cosines; equal ones are ordered by id, so that neither the segments nor the changes that made them show. Large
-segments are scanned by their quantized codes (`vectors/topk`) with the same result; `exact=False` skips the proof of it.
-Deleted papers and papers without a vector are never found. Does not encode (`index_model.py`) and does not mix spaces.
+Scores are cosines; equal ones are ordered by id. A large index is scanned by its quantized codes (`vectors/topk`) with the
+same result; `exact=False` skips the proof of it. Papers without a vector are never found. Does not encode (`index_model.py`) and does not mix spaces.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.search.index import Hit, Index
+from citeweave.search.index import Index
 from citeweave.search.index_model import QueryEncoder
+from citeweave.search.query import Hit
 from citeweave.search.rankings import rank_rows
-from citeweave.search.segment import Segment
 from citeweave.vectors.topk import Codes, Neighbors, nearest
 
 MAX_COUNT = 10_000
@@ -54,14 +52,22 @@ def nearest_papers(
     matrix = np.atleast_2d(np.asarray(queries, np.float32))  # (queries, dimension)
     own = np.broadcast_to(np.asarray(-1 if itself is None else itself, np.int64), (len(matrix),))
     width = min(count, len(index))
-    query = _SegmentQuery(matrix, own, width, aspect, exact, block)
-    parts = [
-        near
-        for segment in index.segments
-        if segment.matrix is not None and width
-        for near in _nearest_in_segment(index, segment, query, allowed)
-    ]
-    return _merge(index, parts, len(matrix), width)
+    if index.matrix is None or not width:
+        return _without_empty_columns(np.empty((len(matrix), 0), np.int32), np.empty((len(matrix), 0), np.float32))
+    counted = index.with_vector if allowed is None else index.with_vector & allowed  # (size,)
+    parts, codes = index.spaces(aspect), index.codes(aspect)
+    if len(parts) == 1:
+        near = _nearest(parts[0], matrix, width, counted, own, codes, exact=exact)
+        return _without_empty_columns(near.rows, near.scores)
+    found = []
+    for start in range(0, index.size, block):
+        part = slice(start, start + block)
+        pool = np.concatenate([space[part] for space in parts], axis=1)  # (block, dimension)
+        inner = np.where((own >= start) & (own < start + len(pool)), own - start, -1)
+        if counted[part].any():
+            near = _nearest(pool, matrix, width, counted[part], inner, None, exact=exact)
+            found.append(Neighbors(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores))
+    return _merge(index, found, len(matrix), width)
 
 
 def search_text(
@@ -108,72 +114,35 @@ def need_vectors(index: Index, what: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _SegmentQuery:
-    """The query vectors and options with which every segment is searched."""
-
-    queries: NDArray[np.float32]
-    itself: NDArray[np.int64]
-    """Rows of the index, (queries,)."""
-
-    count: int
-    aspect: str
-    exact: bool
-    block: int
-
-
-def _nearest_in_segment(
-    index: Index, segment: Segment, query: _SegmentQuery, allowed: NDArray[np.bool_] | None
-) -> list[Neighbors]:
-    """Return the nearest neighbors within one segment, as rows of the index."""
-    span = slice(segment.start, segment.start + segment.size)
-    counted = index.with_vector[span]  # (papers,)
-    counted = counted if allowed is None else counted & allowed[span]
-    inside = (query.itself >= span.start) & (query.itself < span.stop)
-    own = np.where(inside, query.itself - span.start, -1)  # (queries,)
-    if not counted.any():
-        return []
-    parts, codes = index.spaces(segment, query.aspect), index.codes(segment, query.aspect)
-    if len(parts) == 1:
-        return [_shift_rows(_nearest(parts[0], query, counted, own, codes), span.start)]
-    neighbors = []
-    for start in range(0, segment.size, query.block):
-        part = slice(start, start + query.block)
-        pool = np.concatenate([matrix[part] for matrix in parts], axis=1)  # (block, dimension)
-        inner = np.where((own >= start) & (own < start + len(pool)), own - start, -1)
-        if counted[part].any():
-            neighbors.append(_shift_rows(_nearest(pool, query, counted[part], inner), span.start + start))
-    return neighbors
-
-
 def _nearest(
     pool: NDArray[Any],
-    query: _SegmentQuery,
+    queries: NDArray[np.float32],
+    count: int,
     counted: NDArray[np.bool_],
     itself: NDArray[np.int64],
-    codes: Codes | None = None,
+    codes: Codes | None,
+    *,
+    exact: bool,
 ) -> Neighbors:
+    if not counted.any():
+        return Neighbors(np.empty((len(queries), 0), np.int32), np.empty((len(queries), 0), np.float32))
     allowed = None if counted.all() else counted
-    count = min(query.count, len(pool))
-    return nearest(pool, query.queries, count, codes=codes, exact=query.exact, allowed=allowed, itself=itself)
-
-
-def _shift_rows(near: Neighbors, start: int) -> Neighbors:
-    return Neighbors(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores)
+    return nearest(pool, queries, min(count, len(pool)), codes=codes, exact=exact, allowed=allowed, itself=itself)
 
 
 def _merge(index: Index, parts: list[Neighbors], queries: int, count: int) -> Neighbors:
-    """Merge neighbors of several segments, the highest cosine first, then by id; drop columns that no query fills."""
+    """Merge neighbors from several blocks of rows, the highest cosine first, then by id."""
     rows, scores = np.full((queries, count), -1, np.int32), np.full((queries, count), np.nan, np.float32)
-    if len(parts) == 1:
-        # within a segment rows are ordered by id
-        rows[:, : parts[0].rows.shape[1]], scores[:, : parts[0].rows.shape[1]] = parts[0].rows, parts[0].scores
-    elif parts:
-        all_rows = np.concatenate([part.rows for part in parts], axis=1)
-        all_scores = np.concatenate([part.scores for part in parts], axis=1)
-        for query in range(queries):
-            known = all_rows[query] >= 0
-            best = rank_rows(all_rows[query, known], all_scores[query, known], count, name=index.id)
-            rows[query, : len(best.rows)], scores[query, : len(best.rows)] = best.rows, best.scores
+    all_rows = np.concatenate([np.empty((queries, 0), np.int32), *(part.rows for part in parts)], axis=1)
+    all_scores = np.concatenate([np.empty((queries, 0), np.float32), *(part.scores for part in parts)], axis=1)
+    for query in range(queries):
+        known = all_rows[query] >= 0
+        best = rank_rows(all_rows[query, known], all_scores[query, known], count, name=index.id)
+        rows[query, : len(best.rows)], scores[query, : len(best.rows)] = best.rows, best.scores
+    return _without_empty_columns(rows, scores)
+
+
+def _without_empty_columns(rows: NDArray[np.int32], scores: NDArray[np.float32]) -> Neighbors:
+    """Return neighbors without the columns that no query fills."""
     filled = int((rows >= 0).sum(axis=1).max(initial=0))
     return Neighbors(rows[:, :filled], scores[:, :filled])

@@ -19,7 +19,7 @@ from citeweave.core.hash_keys import Keys
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.paper import OutsideName
 from citeweave.search.index import Index, IndexedPaper
-from citeweave.search.segment_papers import spread
+from citeweave.search.index_papers import spread
 
 MAX_NEIGHBORS, MAX_MISSING = 500, 1000
 _MAX_READ = 2000
@@ -127,9 +127,8 @@ def find_missing_papers(index: Index, max_papers: int = 50, *, min_citing: int =
     often = counts >= min_citing
     keys, counts, rows = keys[often], counts[often], index.rows_of_keys(keys[often])
     known = rows >= 0
-    stub = np.zeros(len(rows), bool)
-    for segment, at, own in index.split(rows[known]):
-        stub[np.flatnonzero(known)[at]] = (segment.flags[own] & STUB) != 0
+    stub = known.copy()
+    stub[known] = (index.flags[rows[known]] & STUB) != 0
     outside = np.flatnonzero(~known | stub)
     order = outside[np.lexsort((keys[outside], ~known[outside], -counts[outside]))][:max_papers]
     return MissingPapers(
@@ -141,19 +140,14 @@ def _missing_paper(index: Index, key: int, count: int, row: int) -> MissingPaper
     """Return a missing paper with what the index knows of it."""
     if row >= 0:
         return MissingPaper(key, count, index.paper(row))
-    names = (name for segment in index.segments if (name := segment.outside_name(key)) is not None)
-    return MissingPaper(key, count, None, next(names, None))
+    return MissingPaper(key, count, None, index.outside_name(key))
 
 
 def _count_cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:
-    """Return the keys of all papers that live papers cite, known ones by their own id, and how many cite each."""
-    cited, citing = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    for segment in index.segments:
-        counted = np.diff(segment.reference_offsets) * (segment.alive & ((segment.flags & STUB) == 0))
-        own = np.repeat(np.arange(segment.size), counted)
-        cited.append(segment.reference_keys[spread(segment.reference_offsets[:-1], counted)])
-        citing.append(own + segment.start)
-    all_cited, all_citing = np.concatenate(cited), np.concatenate(citing)
+    """Return the keys of all papers that papers cite, known ones by their own id, and how many cite each."""
+    counted = np.diff(index.reference_offsets) * ((index.flags & STUB) == 0)
+    all_citing = np.repeat(np.arange(index.size), counted)
+    all_cited = index.reference_keys[spread(index.reference_offsets[:-1], counted)]
     keys, counts = np.unique(all_cited, return_counts=True)
     rows, own_keys = index.rows_of_keys(keys), keys.copy()
     own_keys[rows >= 0] = index.keys_of(rows[rows >= 0])

@@ -1,4 +1,4 @@
-"""A query to an index, in Python or as JSON; strict, so that a misspelled key is an error and not ignored.
+"""A query to an index, in Python, as JSON or on the command line, and a hit; strict, so that a misspelled key is an error.
 
     {"text": "rain measured by telephones", "count": 5, "where": {"years": [2015, null]}}
     {"paper": "doi:10.1/x", "aspect": "method"}
@@ -9,21 +9,21 @@
 
     >>> Query.from_json({"text": "rain", "cuont": 3})
     Traceback (most recent call last):
-    citeweave.core.errors.UserError: the query has a key 'cuont'; it may have approximate, aspect, by, cite, count, ...
+    citeweave.core.errors.UserError: query: key is 'cuont'; it must be one of approximate, aspect, by, cite, count, ...
+    >>> Filter.from_json({"years": [2015, None], "fields": ["cs.CL"]}).as_json()
+    {'years': [2015, None], 'fields': ['cs.CL']}
 
 A query has exactly one of text, paper, liked, sentences and cite. Whether the index has such a paper, aspect or sentence
-is checked by `answer.py`, which also searches.
+is checked by `answer.py`, which also searches; `filters.py` applies filters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
-from citeweave.core.columns import is_finite
-from citeweave.core.errors import UserError, choose
-from citeweave.search.filters import Filter
+from citeweave.core.errors import UserError
+from citeweave.core.options import Expected, Flag, MaxLength, NotBlank, Old, OneOf, Range, changed, check, parse_table
 
 BYS = ("hybrid", "vectors", "words")
 MAX_HITS, MAX_OFFSET = 1000, 9000
@@ -35,98 +35,166 @@ MAX_TEXT = 100_000
 MAX_LIKED, MAX_SENTENCES = 100, 50
 """Liked or disliked papers, and sentences, of one query."""
 
+MAX_NAMES, MAX_IDS, MAX_CHARACTERS = 1000, 100_000, 1000
+"""Venues or fields, and ids, of one filter; characters of each."""
+
 KINDS = ("text", "paper", "liked", "sentences", "cite")
+
+LongText = Annotated[str, MaxLength(MAX_TEXT)]
+Id = Annotated[str, MaxLength(MAX_CHARACTERS), NotBlank()]
+Name = Annotated[str, MaxLength(MAX_CHARACTERS)]
+Word = Annotated[str, MaxLength(100)]
+Year = Annotated[int, Range(0, 9999)]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter by year, venue, field and id: which papers a search may return; all by default."""
+
+    years: Annotated[
+        tuple[Year | None, Year | None],
+        Expected("the first and the last year, whole numbers from 0 to 9999, either of which may be null"),
+    ] = (None, None)
+    """First and last year; null = no limit."""
+
+    venues: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES)] = ()
+    """Only papers published in one of these venues."""
+
+    fields: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES)] = ()
+    """Only papers of at least one of these fields."""
+
+    ids: Annotated[tuple[Name, ...], MaxLength(MAX_IDS)] = ()
+    """Only these papers, where any are named; unknown ids are ignored."""
+
+    not_ids: Annotated[tuple[Name, ...], MaxLength(MAX_IDS)] = ()
+    """None of these papers."""
+
+    has_abstract: bool | None = None
+    """With an abstract, or without one."""
+
+    local: bool | None = None
+    """Papers of the library itself, or only those it cites."""
+
+    def __post_init__(self) -> None:
+        check(self, "where")
+        first, last = self.years
+        if first is not None and last is not None and first > last:
+            raise UserError(f"years are from {first} to {last}; the first must not be later than the last")
+
+    def __bool__(self) -> bool:
+        """Return whether the filter has any condition."""
+        return self != Filter()
+
+    @classmethod
+    def from_json(cls, value: object) -> Filter:
+        """Parse a filter from untrusted JSON: any of the conditions by name."""
+        return parse_table(cls, value, "where")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the conditions of the filter as JSON, which `from_json` reads."""
+        return changed(self)
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceQuery:
     """The sentences of a query by sentence: some of a paper's abstract, or pasted texts."""
 
-    paper: str = ""
-    numbers: tuple[int, ...] = ()
-    """Of the paper's sentences, from 0; none = all of them."""
+    paper: Name = ""
+    """Any id of the paper whose sentences are chosen."""
 
-    texts: tuple[str, ...] = ()
+    numbers: Annotated[tuple[Annotated[int, Range(0, 100_000)], ...], MaxLength(MAX_SENTENCES)] = ()
+    """Numbers of the paper's sentences, counted from 0; none = all of them."""
+
+    texts: Annotated[tuple[Annotated[str, MaxLength(MAX_TEXT), NotBlank()], ...], MaxLength(MAX_SENTENCES)] = ()
+    """Sentences as text, instead of those of a paper."""
 
     def __post_init__(self) -> None:
+        check(self, "sentences")
         if bool(self.paper) == bool(self.texts):
             raise UserError("sentences are those of a paper, with their numbers, or texts; give one of the two")
         if self.texts and self.numbers:
             raise UserError("numbers are those of a paper's sentences; leave them out where texts are given")
-        if len(self.numbers) > MAX_SENTENCES or len(self.texts) > MAX_SENTENCES:
-            raise UserError(
-                f"{max(len(self.numbers), len(self.texts))} sentences are chosen; give at most {MAX_SENTENCES}"
-            )
-        if any(number < 0 for number in self.numbers):
-            raise UserError(f"sentence {min(self.numbers)} is chosen; sentences are counted from 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
     """The passage of a query for papers to cite: a sentence or paragraph of a draft."""
 
-    text: str = ""
-    intent: str = ""
-    """A word of `Intent` or an aspect of the model; empty = any."""
+    text: Annotated[str, MaxLength(MAX_TEXT), Flag("--cite")] = ""
+    """Find papers to cite in this sentence or paragraph of a draft."""
 
-    draft: str = ""
-    """Title and abstract of the draft."""
+    intent: Word = ""
+    """With cite: intent of the citation, such as background, method or result, or an aspect of the model."""
 
-    least_share: float = 0.0
-    each: bool = False
-    """Answer for every sentence that seems to need a citation, not for the passage as one text."""
+    draft: LongText = ""
+    """With cite: title and abstract of the draft."""
+
+    min_share: Annotated[float, Range(0, 1), Old("least_share")] = 0.0
+    """With an intent: only papers cited with this intent in at least this fraction (0 to 1) of their citations."""
+
+    each: Annotated[bool, Flag("--each-sentence")] = False
+    """With cite: find papers separately for each sentence with a citation marker such as [CIT], or for every sentence if
+    there are none."""
 
     def __post_init__(self) -> None:
+        check(self, "cite")
         if not self.text.strip():
             raise UserError("cite is without text; give a sentence or a paragraph of the draft")
-        if not 0 <= self.least_share <= 1:
-            raise UserError(f"least_share is {self.least_share}; it must be from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """One query of any kind with its options; some options go with some kinds only."""
 
-    text: str = ""
-    """A question, or a pasted title and abstract: where it has a line break, the first line is the title."""
+    text: LongText = ""
+    """Text to search for: a question, or a title and an abstract separated by a line break."""
 
-    paper: str = ""
-    """Any id of a paper of the index."""
+    paper: Name = ""
+    """Find papers similar to the one with this id."""
 
-    liked: tuple[str, ...] = ()
-    disliked: tuple[str, ...] = ()
+    liked: Annotated[tuple[Id, ...], MaxLength(MAX_LIKED), Flag("--like")] = ()
+    """Find papers like the one with this id; may be repeated."""
+
+    disliked: Annotated[tuple[Id, ...], MaxLength(MAX_LIKED), Flag("--unlike")] = ()
+    """With liked papers: avoid papers like the one with this id; may be repeated."""
+
     sentences: SentenceQuery | None = None
-    cite: Passage | None = None
-    by: str = ""
-    """One of BYS; empty = hybrid for a text, vectors for all else, and words while there are no vectors."""
+    """Search by sentences of a paper's abstract, or by sentences given as text."""
 
-    aspect: str = ""
-    count: int = 10
-    offset: int = 0
-    """Hits to skip: those of the pages before."""
+    cite: Passage | None = None
+    """Find papers to cite in a passage of a draft."""
+
+    by: Annotated[str, OneOf("", *BYS)] = ""
+    """Ranking: hybrid (words and vectors), vectors or words; default: hybrid for text queries, otherwise vectors."""
+
+    aspect: Word = ""
+    """Search in the vector space of one aspect of the model, such as method, or of all (all)."""
+
+    count: Annotated[int, Range(1, MAX_HITS)] = 10
+    """Number of papers to return."""
+
+    offset: Annotated[int, Range(0, MAX_OFFSET)] = 0
+    """Number of papers to skip: those of earlier pages."""
 
     where: Filter = field(default_factory=Filter)
-    diversity: float = 0.0
-    """0 = by score alone; up to 1, papers unlike each other before the score."""
+    """Which papers may be returned."""
+
+    diversity: Annotated[float, Range(0, 1)] = 0.0
+    """How strongly to favor diverse results, from 0 (not at all) to 1."""
 
     approximate: bool = False
+    """Use approximate search, which is faster but may miss papers."""
+
     outside: bool = False
-    """Also papers known only because others cite them; `cite` always finds them, as does a filter that asks for them."""
+    """Also return papers outside the corpus, known only from reference lists; `cite` always does."""
 
     def __post_init__(self) -> None:
+        check(self)
         if len(self.kinds) != 1:
             instead = f", not {' and '.join(self.kinds)}" if self.kinds else ""
             raise UserError(f"a query has one of {', '.join(KINDS[:-1])} or {KINDS[-1]}{instead}")
-        if self.by:
-            choose(self.by, BYS, "by")
-        self._check_numbers()
-        for text in (self.text, self.paper, *self._texts()):
-            if len(text) > MAX_TEXT:
-                raise UserError(f"the text has {len(text):,} characters; give at most {MAX_TEXT:,}")
         if self.disliked and not self.liked:
             raise UserError("disliked papers alone do not say what to search for; give at least one that is liked")
-        if max(len(self.liked), len(self.disliked)) > MAX_LIKED:
-            raise UserError(f"more than {MAX_LIKED} liked or disliked papers; give fewer")
         if self.by in ("words", "hybrid") and not (self.text or self.paper):
             raise UserError(
                 f"by is {self.by!r}; that is for a text or a paper, {self.kind} needs vectors: leave it out"
@@ -139,21 +207,6 @@ class Query:
             raise UserError(f"aspect is {self.aspect!r} and by is 'words'; aspects are spaces of vectors: drop one")
         if self.cite and self.diversity:
             raise UserError("diversity is not for cite; leave it out")
-
-    def _check_numbers(self) -> None:
-        if not 1 <= self.count <= MAX_HITS:
-            raise UserError(f"--count is {self.count}; it must be from 1 to {MAX_HITS:,} papers")
-        if not 0 <= self.offset <= MAX_OFFSET:
-            raise UserError(f"offset is {self.offset}; it must be from 0 to {MAX_OFFSET:,}")
-        if not 0 <= self.diversity <= 1:
-            raise UserError(f"--diversity is {self.diversity}; it must be from 0 to 1")
-
-    def _texts(self) -> Iterable[str]:
-        yield from (*self.liked, *self.disliked)
-        if self.sentences:
-            yield from (self.sentences.paper, *self.sentences.texts)
-        if self.cite:
-            yield from (self.cite.text, self.cite.intent, self.cite.draft)
 
     @property
     def kinds(self) -> list[str]:
@@ -168,117 +221,80 @@ class Query:
 
     def as_json(self) -> dict[str, Any]:
         """Return the options of a query that differ from their defaults; `from_json` reads them back."""
-        payload: dict[str, Any] = {}
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if option.name == "where":
-                payload |= {"where": where} if (where := value.as_json()) else {}
-            elif isinstance(value, SentenceQuery | Passage):
-                payload[option.name] = {
-                    part.name: _plain(getattr(value, part.name))
-                    for part in fields(value)
-                    if getattr(value, part.name) != part.default
-                }
-            elif value != option.default:
-                payload[option.name] = _plain(value)
-        return payload
+        return changed(self)
 
     @classmethod
     def from_json(cls, value: object) -> Query:
         """Parse a query from untrusted JSON: every key and type is checked."""
-        payload = _check_keys(value, {option.name for option in fields(cls)}, "the query")
-        options = _parse(payload, _PARSERS, "")
-        if "sentences" in payload:
-            part = _check_keys(payload["sentences"], {option.name for option in fields(SentenceQuery)}, "sentences")
-            options["sentences"] = SentenceQuery(**_parse(part, _SENTENCE_PARSERS, "sentences."))
-        if "cite" in payload:
-            part = _check_keys(payload["cite"], {option.name for option in fields(Passage)}, "cite")
-            options["cite"] = Passage(**_parse(part, _PASSAGE_PARSERS, "cite."))
-        if "where" in payload:
-            options["where"] = Filter.from_json(payload["where"])
-        return cls(**options)
+        return parse_table(cls, value, "query")
 
 
-Parser = Callable[[object, str], Any]
-"""Checks a JSON value of a query under its name and returns it as Python has it."""
+# Hits.
 
 
-def _parse(payload: Mapping[str, Any], parsers: Mapping[str, Parser], prefix: str) -> dict[str, Any]:
-    return {name: parse(payload[name], f"{prefix}{name}") for name, parse in parsers.items() if name in payload}
+@dataclass(frozen=True, slots=True)
+class MatchedSentence:
+    """A sentence of a hit, found in a search by sentences, and the query sentence that it matches."""
+
+    query: int
+    """Place among the query's sentences; a text counts as one sentence."""
+
+    sentence: int
+    """Number in the hit's abstract, from 0."""
+
+    mass: float
+    """Share of this pair among all pairs of query and hit."""
+
+    score: float
+    """Cosine of the two sentences."""
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+@dataclass(frozen=True, slots=True)
+class CitingEvidence:
+    """Evidence for a paper to cite: a sentence in which another paper cites it."""
+
+    text: str
+    citing: str
+    """Id of the citing paper, empty where the index does not have it."""
+
+    score: float
+    """Cosine to the draft's sentence."""
+
+    intents: tuple[str, ...]
 
 
-def _check_keys(value: object, known: set[str], what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise UserError(f"{what} is {_shown(value)}; it must be an object such as {{...}}")
-    for key in value:
-        if key not in known:
-            raise UserError(f"{what} has a key {str(key)[:60]!r}; it may have {', '.join(sorted(known))}")
-    return value
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A paper that a search found, by its row in the open index, with its score and what speaks for it."""
 
+    id: str
+    title: str
+    year: int | None
+    score: float
+    """Higher is better: a cosine by vectors and by sentences (the mean over matched pairs), BM25 by words, reciprocal
+    ranks by both."""
 
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"{name} is {_shown(value)}; it must be a text")
-    # lone surrogates, which no file and no JSON can hold
-    return value.encode("utf-8", "replace").decode()
+    row: int
+    matches: tuple[MatchedSentence, ...] = ()
+    """The sentences that matched."""
 
+    paper_score: float | None = None
+    """With `cite`: cosine of the draft's sentence to the paper itself."""
 
-def _texts(value: object, name: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(text, str) and text.strip() for text in value):
-        raise UserError(f"{name} is {_shown(value)}; it must be a list of texts, none of them empty")
-    return tuple(_text(text, name) for text in value)
+    share: float | None = None
+    """With `cite`: share of the wanted intent among the known intents with which the paper is cited; None where none is
+    known."""
 
+    evidence: CitingEvidence | None = None
+    """With `cite`: the nearest sentence that cites the paper, by the same rule; None where none is known."""
 
-def _integer(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UserError(f"{name} is {_shown(value)}; it must be a whole number")
-    return value
+    passage: int | None = None
+    """With `cite` and `each`: which sentence of the passage it is for."""
 
-
-def _numbers(value: object, name: str) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise UserError(f"{name} is {_shown(value)}; it must be a list of sentence numbers, such as [1, 2]")
-    return tuple(_integer(number, name) for number in value)
-
-
-def _number(value: object, name: str) -> float:
-    if not is_finite(value):
-        raise UserError(f"{name} is {_shown(value)}; it must be a number")
-    return float(value)
-
-
-def _boolean(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise UserError(f"{name} is {_shown(value)}; it must be true or false")
-    return value
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:60]
-
-
-_PARSERS: dict[str, Parser] = {
-    "text": _text,
-    "paper": _text,
-    "liked": _texts,
-    "disliked": _texts,
-    "by": _text,
-    "aspect": _text,
-    "count": _integer,
-    "offset": _integer,
-    "diversity": _number,
-    "approximate": _boolean,
-    "outside": _boolean,
-}
-_SENTENCE_PARSERS: dict[str, Parser] = {"paper": _text, "numbers": _numbers, "texts": _texts}
-_PASSAGE_PARSERS: dict[str, Parser] = {
-    "text": _text,
-    "intent": _text,
-    "draft": _text,
-    "least_share": _number,
-    "each": _boolean,
-}
+    def as_json(self) -> dict[str, Any]:
+        payload: dict[str, Any] = {"id": self.id, "title": self.title, "year": self.year}
+        payload |= {"score": self.score, "row": self.row, "matches": [asdict(match) for match in self.matches]}
+        if self.paper_score is not None:
+            evidence = self.evidence and {**asdict(self.evidence), "intents": list(self.evidence.intents)}
+            payload |= {"paper_score": self.paper_score, "share": self.share, "evidence": evidence}
+        return payload if self.passage is None else {**payload, "passage": self.passage}

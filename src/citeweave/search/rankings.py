@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
+from citeweave.vectors.vectors import unit_rows
 
 
 class RankedRows(NamedTuple):
@@ -169,9 +170,7 @@ def diverse_order(
     the best of the pool, as scores of words and of vectors have different ranges. A paper without a vector counts as near
     to those before it as the others are on average. Ties go to the paper with the better place.
     """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
-    units = np.where(lengths > 0, vectors / np.maximum(lengths, 1e-12), 0.0)
-    known = lengths[:, 0] > 0
+    units, known = unit_rows(vectors), vectors.any(axis=1)
     relevance, nearest = _scaled(np.asarray(scores, np.float64)), np.zeros(len(units))
     left, order = np.ones(len(units), bool), list[int]()
     for _ in range(len(units) if max_places is None else min(max_places, len(units))):
@@ -205,16 +204,11 @@ def rocchio_vector(liked: NDArray[np.float32], disliked: NDArray[np.float32]) ->
     Rocchio, "Relevance feedback in information retrieval", 1971, without an original query; see also Manning, Raghavan
     and Schütze, "Introduction to Information Retrieval", 2008, section 9.1.1. Rows are scaled to length 1 first.
     """
-    query = _unit(liked).mean(axis=0)  # (dimension,)
+    query = unit_rows(liked).mean(axis=0)  # (dimension,)
     if len(disliked):
-        query = query - np.float32(DISLIKED) * _unit(disliked).mean(axis=0)
+        query = query - np.float32(DISLIKED) * unit_rows(disliked).mean(axis=0)
     if float(np.linalg.norm(query)) < 1e-6:
         raise UserError(
             "the liked and disliked papers cancel each other out: nothing is left to search by; give others"
         )
     return np.asarray(query, np.float32)
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
-    return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)

@@ -37,13 +37,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
+from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.files import new_file, resolve_output
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter, Tally
 from citeweave.corpus.plain_text import clean_text
 from citeweave.search.export import safe_cell
-from citeweave.vectors.vectors import Vectors
+from citeweave.search.options import MatchOptions
+from citeweave.vectors.vectors import Vectors, unit_rows
 
 Doubles = NDArray[np.float64]
 
@@ -84,20 +85,6 @@ def _mean_score(cosines: Doubles) -> Doubles:
 
 
 RULES: dict[str, Callable[[Doubles], Doubles]] = {"top3": _top3_score, "max": _max_score, "mean": _mean_score}
-
-
-@dataclass(frozen=True, slots=True)
-class MatchOptions:
-    """Options of reviewer matching: the scoring rule, and how many reviewers per submission are listed."""
-
-    rule: str = "top3"
-    best: int = 0
-    """Reviewers listed per submission, the best ones; 0 = all."""
-
-    def __post_init__(self) -> None:
-        choose(self.rule, RULES, "--rule")
-        if self.best < 0:
-            raise UserError(f"--top is {self.best}; it must be 0, for all people, or more")
 
 
 _OPTIONS = MatchOptions()
@@ -220,9 +207,7 @@ def _runs(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 def _units(rows: NDArray[Any]) -> Doubles:
     # float64, so that a rounded score does not depend on the rest of its block
-    wide = np.asarray(rows, np.float64)
-    units: Doubles = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)
-    return units
+    return unit_rows(np.asarray(rows, np.float64))
 
 
 def _leave_out_authors(scores: Doubles, own: NDArray[np.int64], people: People) -> None:

@@ -12,7 +12,6 @@ torch (the extra minilm) and an index with sentence vectors. Citing sentences ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,12 +23,13 @@ from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.search.index import Index
 from citeweave.search.index_model import QueryEncoder
 from citeweave.search.nearest import need_papers
-from citeweave.search.query import SentenceQuery
+from citeweave.search.query import MatchedSentence, SentenceQuery
 from citeweave.search.rankings import Ranking, rank_rows
 from citeweave.vectors.document_distance import DocumentDistance, rerank
 from citeweave.vectors.topk import make_codes
 from citeweave.vectors.topk.sentences import best_papers
 from citeweave.vectors.transport_kernels import transport_plan
+from citeweave.vectors.vectors import unit_rows
 
 RERANKED = 100
 """Papers that are ranked by transport."""
@@ -39,26 +39,6 @@ FACET = DocumentDistance("transport", temperature=0.1, metric="cosine")
 
 Mask = NDArray[np.bool_]
 Singles = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class MatchedSentence:
-    """A sentence of a hit, found in a search by sentences, and the query sentence that it matches."""
-
-    query: int
-    """Place among the query's sentences; a text counts as one sentence."""
-
-    sentence: int
-    """Number in the hit's abstract, from 0."""
-
-    mass: float
-    """Share of this pair among all pairs of query and hit."""
-
-    score: float
-    """Cosine of the two sentences."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {"query": self.query, "sentence": self.sentence, "mass": self.mass, "score": self.score}
 
 
 @runtime_checkable
@@ -114,10 +94,10 @@ def _need_sentences(index: Index) -> None:
 
 def match_sentences(index: Index, queries: Singles, rows: Sequence[int]) -> list[tuple[MatchedSentence, ...]]:
     """Return for each hit of a search by sentences which of its own matches each query sentence: by most transport mass."""
-    query_units, matches = _unit(np.asarray(queries, np.float64)), []
+    query_units, matches = unit_rows(np.asarray(queries, np.float64)), []
     for row in rows:
         cosines = (
-            query_units @ _unit(_sentence_vectors(index, row).astype(np.float64)).T
+            query_units @ unit_rows(_sentence_vectors(index, row).astype(np.float64)).T
         )  # (query sentences, sentences)
         plan, numbers = transport_plan(1 - cosines, temperature=FACET.temperature), index.sentence_numbers(row)
         masses = plan / (float(plan.sum()) or 1.0)
@@ -130,7 +110,7 @@ def nearest_sentence(index: Index, vector: Singles, row: int) -> tuple[MatchedSe
     sentences = index.sentence_vectors(row)
     if sentences is None:
         return ()
-    cosines = _unit(np.asarray(sentences, np.float32)) @ _unit(vector[None])[0]  # (sentences,)
+    cosines = unit_rows(np.asarray(sentences, np.float32)) @ unit_rows(vector[None])[0]  # (sentences,)
     at = int(np.argmax(cosines))
     return (MatchedSentence(0, int(index.sentence_numbers(row)[at]), 1.0, float(cosines[at])),)
 
@@ -185,18 +165,13 @@ def _pasted_sentences(query_encoder: QueryEncoder | None, texts: Sequence[str]) 
 
 def _candidate_rows(index: Index, queries: Singles, allowed: Mask, pool: int, *, exact: bool) -> NDArray[np.int64]:
     """Return the rows with the highest sum, over query sentences, of the best cosine to one of theirs."""
-    rows, sums = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for segment in index.segments:
-        part = allowed[segment.start : segment.start + segment.size]
-        if segment.sentences is None or not part.any():
-            continue
-        vectors = segment.sentences
-        # small segments are written without codes; made here they give the same numbers
-        codes = segment.sentence_codes or make_codes(vectors.matrix)
-        best = best_papers(codes, vectors.matrix, vectors.offsets, queries, pool, allowed=part, exact=exact)
-        rows.append(best.papers.astype(np.int64) + segment.start)
-        sums.append(best.scores)
-    return rank_rows(np.concatenate(rows), np.concatenate(sums), pool, name=index.id).rows
+    vectors = index.sentences
+    if vectors is None or not allowed.any():
+        return np.empty(0, np.int64)
+    # a small index is written without codes; made here they give the same numbers
+    codes = index.sentence_codes or make_codes(vectors.matrix)
+    best = best_papers(codes, vectors.matrix, vectors.offsets, queries, pool, allowed=allowed, exact=exact)
+    return rank_rows(best.papers.astype(np.int64), best.scores, pool, name=index.id).rows
 
 
 def _sentence_vectors(index: Index, row: int) -> Singles:
@@ -214,7 +189,3 @@ def _missing_note(index: Index) -> str:
     """Return a note about papers without sentence vectors, which a search by sentences cannot find."""
     missing = len(index) - int(np.count_nonzero(index.with_sentences))
     return f"{missing:,} of {len(index):,} papers have no sentence vectors and are not found" if missing else ""
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), vectors.dtype)

@@ -1,7 +1,7 @@
 """Vector stores: papers of an index in a database (LanceDB, Milvus), kept in sync and searched with filters.
 
     with open_store("lance:papers.lance", index.provenance) as store:      created if missing; another model is refused
-        sync_store(index, store)             SyncCounts(added=12, updated=1, deleted=3, unchanged=99_984)
+        sync_store(index, store)             ChangeCounts(added=12, updated=1, deleted=3, unchanged=99_984)
         store.search(queries, 10, Filter(years=(2015, None)), exact=False)
         nearest_in_store(store, index, queries, 10, Filter(years=(2015, None)))       as rows of the index
 
@@ -24,41 +24,26 @@ the filter, are skipped and the store is asked for more; papers that the store d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from types import TracebackType
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import hash_spans, mix_keys
+from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import STUB
 from citeweave.search.answer import NearestSearch
-from citeweave.search.filters import Filter, filter_rows
+from citeweave.search.filters import filter_rows
 from citeweave.search.index import Index
-from citeweave.search.lance import LanceTable
-from citeweave.search.milvus import MilvusCollection
-from citeweave.search.nearest import MAX_COUNT, check_count, nearest_papers
-from citeweave.search.segment import Segment
-from citeweave.search.store_protocol import (
-    Attributes,
-    BackEnd,
-    StoredPapers,
-    StoreInfo,
-    StoreKeys,
-    StoreListing,
-    StoreMatches,
-    SyncMark,
-    as_store_keys,
-    conditions_of,
-    name_keys,
-    split_conditions,
-    store_keys,
-)
+from citeweave.search.lance import LanceStore
+from citeweave.search.milvus import MilvusStore
+from citeweave.search.nearest import MAX_COUNT, check_count
+from citeweave.search.query import Filter
+from citeweave.search.store_protocol import StoreKeys, SyncMark, VectorStore, as_store_keys
+from citeweave.search.update import ChangeCounts
 from citeweave.vectors.topk import Neighbors
 from citeweave.vectors.vectors import Provenance
 
@@ -67,11 +52,11 @@ KINDS = ("lance", "milvus")
 
 def open_store(name: str, provenance: Provenance | None = None) -> VectorStore:
     """Open the store of this name; created if it is missing and `provenance` says whose vectors it will hold."""
-    return VectorStore.open(_parse_store_name(name), provenance)
+    return _parse_store_name(name).open(provenance)
 
 
-def _parse_store_name(name: str) -> BackEnd:
-    """Return the back end that a store's name means.
+def _parse_store_name(name: str) -> VectorStore:
+    """Return the store that a name means, not yet opened.
 
     >>> _parse_store_name("lance:papers.lance").place, _parse_store_name("milvus:papers.db#mine").place
     ('lance:papers.lance', 'milvus:papers.db (mine)')
@@ -81,189 +66,13 @@ def _parse_store_name(name: str) -> BackEnd:
         raise UserError(f"--store is {name!r}; it must be lance:FOLDER or milvus:ADDRESS, such as lance:papers.lance")
     choose(kind, KINDS, "the kind of --store")
     if kind == "lance":
-        return LanceTable(where)
+        return LanceStore(where)
     address, _, collection = where.partition("#")
-    return MilvusCollection(address, collection or "papers")
+    return MilvusStore(address, collection or "papers")
 
-
-BATCH_BYTES = 8 << 20
-"""Bytes of vectors written to a database at once; a Milvus server refuses much larger messages."""
-
-_DELETE_BATCH = 5000
-_MAX_ID_BYTES, _MAX_NAMES = 60_000, 4000
-
-
-class VectorStore:
-    """A vector store: a table of papers with their vectors and attributes in a database."""
-
-    def __init__(self, back_end: BackEnd, info: StoreInfo) -> None:
-        self._back_end, self._info = back_end, info
-
-    @classmethod
-    def open(cls, back_end: BackEnd, provenance: Provenance | None = None) -> VectorStore:
-        """Open a vector store, or create one where there is none and `provenance` says whose vectors it will hold."""
-        info = back_end.read_info()
-        if info is None:
-            if provenance is None:
-                raise UserError(f"{back_end.place} holds no store; create one with `citeweave store`")
-            info = StoreInfo(provenance)
-            back_end.create(info)
-        store = cls(back_end, info)
-        if provenance is not None:
-            store.check(provenance)
-        return store
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"VectorStore({self.place!r} by {self.provenance.label})"
-
-    @property
-    def place(self) -> str:
-        return self._back_end.place
-
-    @property
-    def provenance(self) -> Provenance:
-        return self._info.provenance
-
-    @property
-    def mark(self) -> SyncMark:
-        """The state of an index that the store was last synchronized with."""
-        return self._info.mark
-
-    def set_mark(self, mark: SyncMark) -> None:
-        """Record the state of an index that the store now holds."""
-        info = replace(self._info, mark=mark)
-        self._back_end.write_info(info)
-        self._info = info
-
-    def check(self, provenance: Provenance) -> None:
-        """Refuse a store whose vectors are of another model, revision, text recipe or dimension."""
-        try:
-            self.provenance.check_same(provenance)
-        except UserError as error:
-            raise UserError(f"{self.place}: {error}, or name another store") from None
-
-    def add(self, ids: Sequence[str], matrix: NDArray[Any], attributes: Attributes) -> None:
-        """Add papers to the vector store in batches, replacing those it already has; of an id given twice the last counts."""
-        if matrix.ndim != 2 or len(matrix) != len(ids) or len(attributes) != len(ids):
-            raise ValueError(f"{len(ids)} ids, {matrix.shape} numbers and {len(attributes)} attributes")
-        dimension = self.provenance.dimension
-        if matrix.shape[1] != dimension:
-            raise UserError(f"{self.place} holds vectors of {dimension} numbers, not of {matrix.shape[1]}")
-        batch = max(1, BATCH_BYTES // (4 * dimension))
-        for start in range(0, len(ids), batch):
-            end = start + batch
-            self._back_end.upsert(_columns(ids[start:end], matrix[start:end], attributes.part(start, end), self.place))
-
-    def delete(self, ids: Sequence[str]) -> None:
-        """Delete papers from the store by id; unknown ids are ignored."""
-        self.delete_keys(store_keys(ids))
-
-    def delete_keys(self, keys: StoreKeys) -> None:
-        """Delete papers from the store by primary key, in batches."""
-        for start in range(0, len(keys), _DELETE_BATCH):
-            self._back_end.remove(keys[start : start + _DELETE_BATCH])
-
-    def count(self) -> int:
-        """Return the number of papers in the store."""
-        return self._back_end.count()
-
-    def listing(self) -> StoreListing:
-        """Return the keys and fingerprints of all papers in the vector store."""
-        blocks = list(self._back_end.listing())
-        empty = np.empty(0, np.int64)
-        return (
-            StoreListing(*(np.concatenate([empty, *column]) for column in zip(*blocks, strict=True)))
-            if blocks
-            else StoreListing(empty, empty)
-        )
-
-    def search(
-        self, queries: NDArray[Any], count: int, where: Filter | None = None, *, exact: bool = True
-    ) -> StoreMatches:
-        """Search the vector store: the nearest papers that pass a filter, for each of the queries, (queries, dimension)."""
-        check_count(count)
-        if queries.ndim != 2 or queries.shape[1] != self.provenance.dimension:
-            raise UserError(f"{self.place} holds vectors of {self.provenance.dimension} numbers, not {queries.shape}")
-        conditions, exact = conditions_of(where), exact or bool(where)
-        best: list[list[tuple[float, str]]] = [[] for _ in queries]
-        for part in split_conditions(conditions) if conditions is not None and len(queries) else ():
-            near = self._back_end.nearest(_unit(queries), count, part, exact=exact)
-            for matches, more in zip(best, near, strict=True):
-                matches += more
-        ranked = [sorted(matches, key=lambda match: (-match[0], match[1]))[:count] for matches in best]
-        return StoreMatches(
-            [[id for _, id in matches] for matches in ranked],
-            [np.array([score for score, _ in matches], np.float32) for matches in ranked],
-        )
-
-    def compact(self) -> None:
-        """Merge what many changes left in the database; build its index for approximate search if it is large."""
-        self._back_end.compact()
-
-    def close(self) -> None:
-        self._back_end.close()
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
-    """Scale rows to length 1, (rows, dimension); rows of zeros stay."""
-    rows = np.asarray(vectors, np.float32)
-    lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    return np.ascontiguousarray(rows / np.where(lengths == 0, 1.0, lengths), np.float32)
-
-
-def _columns(ids: Sequence[str], matrix: NDArray[Any], attributes: Attributes, place: str) -> StoredPapers:
-    """Return a batch of papers as a back end writes them; refuse ids and vectors that no database takes."""
-    # lone surrogates are replaced as everywhere else: no database takes them
-    texts = [id if id.isascii() else id.encode("utf-8", "replace").decode() for id in ids]
-    keys = store_keys(texts)
-    _, last = np.unique(keys[::-1], return_index=True)
-    distinct = np.sort(len(keys) - 1 - last)
-    vectors = _unit(matrix[distinct])
-    if not np.isfinite(vectors).all():
-        bad = texts[int(distinct[np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0]])]
-        raise UserError(f"the vector of {bad[:80]!r} has numbers that are not finite; {place} takes none of this batch")
-    for row in distinct.tolist():
-        if len(texts[row].encode()) > _MAX_ID_BYTES:
-            raise UserError(
-                f"the id {texts[row][:40]!r}… is longer than the {_MAX_ID_BYTES:,} bytes that a store takes"
-            )
-    rows = distinct.tolist()
-    return StoredPapers(
-        keys=keys[distinct],
-        prints=as_store_keys(attributes.prints[distinct]),
-        ids=[texts[row] for row in rows],
-        years=attributes.years[distinct],
-        has_abstract=attributes.has_abstract[distinct].astype(np.int8),
-        stub=attributes.stub[distinct].astype(np.int8),
-        venue_keys=[name_keys(attributes.venues[row])[:_MAX_NAMES] for row in rows],
-        field_keys=[name_keys(attributes.fields[row])[:_MAX_NAMES] for row in rows],
-        vectors=vectors,
-    )
-
-
-# --- synchronizing a store with an index -----------------------------------------------------------------
 
 SYNC_BLOCK = 4096
 """Papers of the index that are read at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class SyncCounts:
-    """How many papers of a vector store a synchronization added, updated, deleted and left unchanged."""
-
-    added: int
-    updated: int
-    deleted: int
-    unchanged: int
-
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
 
 
 def provenance_for_store(index: Index) -> Provenance:
@@ -275,135 +84,78 @@ def provenance_for_store(index: Index) -> Provenance:
 
 def _mark_of(index: Index) -> SyncMark:
     """Return the mark by which a store records the state of an index."""
-    stamp = hash_json([[entry.name, entry.hash, entry.deleted_in, entry.deleted] for entry in index.state.segments])
-    return SyncMark(str(index.folder.resolve()), index.number, stamp)
+    return SyncMark(str(index.folder.resolve()), index.number, index.manifest.hash)
 
 
 def is_synced(index: Index, store: VectorStore) -> bool:
     """Return whether a store holds exactly the papers of this state of an index."""
-    return store.mark == _mark_of(index)
+    return store.info.mark == _mark_of(index)
 
 
 def sync_store(
     index: Index, store: VectorStore, *, overwrite: bool = False, block: int = SYNC_BLOCK, reporter: Reporter = QUIET
-) -> SyncCounts:
+) -> ChangeCounts:
     """Synchronize a vector store with the papers of an index that have a vector.
 
     With `overwrite` also a store that was filled from another index.
     """
     store.check(provenance_for_store(index))
     mark, papers = _mark_of(index), int(index.with_vector.sum())
-    if store.mark == mark:
-        return SyncCounts(0, 0, 0, papers)
-    if store.mark.index not in ("", mark.index) and not overwrite:
+    if store.info.mark == mark:
+        return ChangeCounts(0, 0, 0, papers)
+    if store.info.mark.index not in ("", mark.index) and not overwrite:
         raise UserError(
-            f"{store.place} was filled from {store.mark.index}, not from {mark.index}; name another store, or give "
+            f"{store.place} was filled from {store.info.mark.index}, not from {mark.index}; name another store, or give "
             "--overwrite to replace its papers"
         )
     keys, prints, rows = _keys_and_prints(index, block)
-    stored = store.listing()
+    stored, stored_prints = store.listing()
     store.set_mark(replace(mark, number=-1, stamp=""))
-    known, same = _compare(keys, prints, stored.keys, stored.prints)
-    deleted = stored.keys[~np.isin(stored.keys, keys)]
-    store.delete_keys(deleted)
+    at = find_keys(keys, stored)  # (papers,)
+    same = at >= 0
+    same[same] = stored_prints[at[same]] == prints[same]
+    deleted = stored[~np.isin(stored, keys)]
+    store.remove(deleted)
     changed = rows[~same]
     with reporter.task("storing", len(changed), "papers") as advance:
-        for segment, own in _blocks(index, changed, block):
-            assert segment.matrix is not None
-            ids = segment.ids.take(own)
-            store.add(ids, np.asarray(segment.matrix[own], np.float32), _attributes_of(segment, own))
-            advance(len(own))
+        for start in range(0, len(changed), block):
+            part = changed[start : start + block]
+            store.add(index.ids.take(part), index.take(part), **_attributes_of(index, part))
+            advance(len(part))
     store.set_mark(mark)
-    return SyncCounts(int((~known).sum()), int((known & ~same).sum()), len(deleted), int(same.sum()))
+    return ChangeCounts(int((at < 0).sum()), int(((at >= 0) & ~same).sum()), len(deleted), int(same.sum()))
 
 
-def _attributes_of(segment: Segment, rows: NDArray[np.int64]) -> Attributes:
-    """Return the attributes of papers of a segment that a store keeps besides their vectors."""
-    venues, fields = (
-        [tuple(text.splitlines()) for text in column.take(rows)] for column in (segment.venues, segment.fields)
-    )
-    return Attributes(
-        years=np.asarray(segment.years[rows]),
-        venues=venues,
-        fields=fields,
-        has_abstract=segment.abstracts.lengths()[rows] > 0,
-        stub=(segment.flags[rows] & STUB) != 0,
-        prints=_prints(segment, rows),
-    )
+def _attributes_of(index: Index, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the attributes of papers of an index that a store keeps besides their vectors."""
+    return {
+        "years": index.years[rows],
+        "venues": [text.splitlines() for text in index.venues.take(rows)],
+        "fields": [text.splitlines() for text in index.fields.take(rows)],
+        "has_abstract": index.abstracts.lengths()[rows] > 0,
+        "stub": (index.flags[rows] & STUB) != 0,
+        "prints": _prints(index, rows),
+    }
 
 
-def _prints(segment: Segment, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return fingerprints of papers of a segment: hashes of their records and vectors, (rows,)."""
-    assert segment.matrix is not None
-    vectors = np.ascontiguousarray(segment.matrix[rows])  # (rows, dimension)
+def _prints(index: Index, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return fingerprints of papers of an index: hashes of their records and vectors, (rows,)."""
+    assert index.matrix is not None
+    vectors = np.ascontiguousarray(index.matrix[rows])  # (rows, dimension)
     ends = np.arange(1, len(rows) + 1, dtype=np.int64) * vectors.itemsize * vectors.shape[1]
     vector_hashes = hash_spans(vectors.reshape(-1).view(np.uint8), np.concatenate([[0], ends[:-1]]), ends)
-    return mix_keys(np.asarray(segment.record_keys[rows]), vector_hashes)
+    return mix_keys(np.asarray(index.record_keys[rows]), vector_hashes)
 
 
 def _keys_and_prints(index: Index, block: int) -> tuple[StoreKeys, StoreKeys, NDArray[np.int64]]:
-    """Return the key, fingerprint and row of every live paper of an index that has a vector."""
+    """Return the key, fingerprint and row of every paper of an index that has a vector."""
     rows = np.flatnonzero(index.with_vector)
-    keys, prints = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    done = 0
-    for segment, own in _blocks(index, rows, block):
-        part = slice(done, done + len(own))
-        keys[part], prints[part] = as_store_keys(segment.keys[own]), as_store_keys(_prints(segment, own))
-        done = part.stop
-    return keys, prints, rows
-
-
-def _blocks(index: Index, rows: NDArray[np.int64], block: int) -> Iterator[tuple[Segment, NDArray[np.int64]]]:
-    """Yield ascending rows of an index as rows of one segment at a time, at most `block` of them."""
-    for segment in index.segments:
-        first, last = np.searchsorted(rows, [segment.start, segment.start + segment.size])
-        for start in range(first, last, block):
-            yield segment, rows[start : min(start + block, last)] - segment.start
-
-
-def _compare(
-    keys: StoreKeys, prints: StoreKeys, stored: StoreKeys, stored_prints: StoreKeys
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which papers of an index a store has under their key, and which of them with the same fingerprint.
-
-    >>> known, same = _compare(*(np.array(part) for part in ([1, 2, 3], [7, 8, 9], [3, 1], [9, 5])))
-    >>> known.tolist(), same.tolist()
-    ([True, False, True], [False, False, True])
-    """
-    if not len(stored):
-        return np.zeros(len(keys), bool), np.zeros(len(keys), bool)
-    order = np.argsort(stored)
-    at = order[np.minimum(np.searchsorted(stored, keys, sorter=order), len(stored) - 1)]
-    known = stored[at] == keys
-    return known, known & (stored_prints[at] == prints)
+    prints = [_prints(index, rows[start : start + block]) for start in range(0, len(rows), block)]
+    joined = np.concatenate([np.empty(0, np.uint64), *prints])
+    return as_store_keys(index.keys[rows]), as_store_keys(joined), rows
 
 
 # --- searching an index by its store ---------------------------------------------------------------------
-
-
-class IndexStore:
-    """An index with the search method of a vector store, to compare a store's matches with."""
-
-    def __init__(self, index: Index) -> None:
-        self.index, self.place = index, str(index.folder)
-
-    @property
-    def provenance(self) -> Provenance:
-        return provenance_for_store(self.index)
-
-    def count(self) -> int:
-        return int(self.index.with_vector.sum())
-
-    def search(
-        self, queries: NDArray[Any], count: int, where: Filter | None = None, *, exact: bool = True
-    ) -> StoreMatches:
-        allowed = None if where is None else filter_rows(self.index, where)
-        near = nearest_papers(self.index, queries, count, allowed=allowed, exact=exact)
-        known = near.rows >= 0
-        return StoreMatches(
-            [[self.index.id(int(row)) for row in rows[mask]] for rows, mask in zip(near.rows, known, strict=True)],
-            [scores[mask] for scores, mask in zip(near.scores, known, strict=True)],
-        )
 
 
 def nearest_in_store(

@@ -1,4 +1,4 @@
-"""The protocol of vector stores: columns of a paper in a database, back-end operations, filter expressions.
+"""The protocol of vector stores: columns of a paper in a database, what each database does its own way, filter expressions.
 
     papers/ or collection     key     63 bits of the hash of the id: the primary key
                               print   fingerprint: hash of all that was stored of the paper, which reveals a change
@@ -9,39 +9,45 @@
                               vector  float32, length 1 (or zeros)
     about                     one JSON object: `StoreInfo`
 
-Conditions are made of integers only: ids, venues and fields are compared by their hashes, so that no text of a paper or
+Expressions are made of integers only: ids, venues and fields are compared by their hashes, so that no text of a paper or
 of a client ever gets into an expression that a database parses.
 
-    >>> store_keys(["doi:10.1/x"]).tolist() == store_keys(["doi:10.1/x"]).tolist(), int(store_keys(["a"])[0]) >= 0
-    (True, True)
+    >>> filter_expressions(Filter(years=(2015, None), has_abstract=True), Dialect("({})", "array_has_any"))
+    ['year >= 2015 and has_abstract in (1)']
 
-    >>> filter_expression(Conditions(first_year=2015, keys=(3, 5)), Dialect("({})", "array_has_any"))
-    'year >= 2015 and key in (3,5)'
-
-    >>> [(part.first_key, part.last_key, part.not_keys) for part in split_conditions(Conditions(not_keys=(7, 3, 5)), block=2)]
-    [(None, 5, (3, 5)), (6, None, (7,))]
-
-The parts of `split_conditions` have no paper in common, and together they have all: the best of a search are the best of
-its parts. A database takes some 30 microseconds per id of such a list; the index itself has masks and takes none. What
-databases have in common is in `store.py`; the back ends are `lance.py` and `milvus.py`.
+Long lists of ids are split into several expressions; no paper passes two of them, so that the best of a search are the
+best of its parts. A database takes some 30 microseconds per id of such a list; the index itself has masks and takes none.
+Databases are `lance.py` and `milvus.py`; `store.py` opens them, fills them from an index and searches the index by them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import explain_version_mismatch
-from citeweave.core.errors import ArtifactError
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.hash_keys import Keys
-from citeweave.search.filters import Filter, fold_name
-from citeweave.vectors.vectors import Provenance, id_keys
+from citeweave.search.filters import fold_name
+from citeweave.search.nearest import check_count
+from citeweave.search.query import Filter
+from citeweave.vectors.vectors import Provenance, id_keys, unit_rows
 
 FORMAT, VERSION = "citeweave-store", 1
+COLUMNS = ("key", "print", "id", "year", "has_abstract", "stub", "venue_keys", "field_keys", "vector")
+"""Names of the columns in a database, in the order of `StoredPapers`."""
+
+BATCH_BYTES = 8 << 20
+"""Bytes of vectors written to a database at once; a Milvus server refuses much larger messages."""
+
+IDS_PER_EXPRESSION = 5000
+_MAX_ID_BYTES, _MAX_NAMES = 60_000, 4000
 
 StoreKeys = NDArray[np.int64]
 
@@ -52,7 +58,11 @@ def as_store_keys(keys: Keys) -> StoreKeys:
 
 
 def store_keys(ids: Sequence[str]) -> StoreKeys:
-    """Return the primary keys of ids in a store, (ids,)."""
+    """Return the primary keys of ids in a store, (ids,).
+
+    >>> store_keys(["doi:10.1/x"]).tolist() == store_keys(["doi:10.1/x"]).tolist(), int(store_keys(["a"])[0]) >= 0
+    (True, True)
+    """
     return as_store_keys(id_keys(list(ids)))
 
 
@@ -65,45 +75,8 @@ def name_keys(names: Sequence[str]) -> list[int]:
     return sorted(set(store_keys([fold_name(name) for name in names]).tolist()))
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """Columns of papers in the store protocol besides ids and vectors: what filters compare."""
-
-    years: NDArray[np.int16]
-    """(papers,), 0 where unknown."""
-
-    venues: Sequence[Sequence[str]]
-    fields: Sequence[Sequence[str]]
-    has_abstract: NDArray[np.bool_]
-    stub: NDArray[np.bool_]
-    """Known only as a reference of others."""
-
-    prints: Keys
-    """Fingerprint: hash of all that is stored of a paper."""
-
-    def __len__(self) -> int:
-        return len(self.years)
-
-    @classmethod
-    def unknown(cls, papers: int) -> Attributes:
-        """Return empty attributes for so many papers."""
-        none = np.zeros(papers, bool)
-        return cls(np.zeros(papers, np.int16), [()] * papers, [()] * papers, none, none, np.zeros(papers, np.uint64))
-
-    def part(self, start: int, end: int) -> Attributes:
-        """Return the columns of the store protocol for a slice of the papers."""
-        return Attributes(
-            self.years[start:end],
-            self.venues[start:end],
-            self.fields[start:end],
-            self.has_abstract[start:end],
-            self.stub[start:end],
-            self.prints[start:end],
-        )
-
-
 class StoredPapers(NamedTuple):
-    """Papers in the store protocol, as every back end of a store writes them, one column each."""
+    """Papers in the store protocol, as every database writes them, one column each."""
 
     keys: StoreKeys
     prints: StoreKeys
@@ -117,46 +90,29 @@ class StoredPapers(NamedTuple):
     """(papers, dimension), of length 1."""
 
 
-class StoreListing(NamedTuple):
-    """Keys and fingerprints of papers in a store."""
-
-    keys: StoreKeys
-    prints: StoreKeys
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMatches:
-    """Nearest papers in a store, one list per query: the best first, ties by id."""
-
-    ids: list[list[str]]
-    scores: list[NDArray[np.float32]]
-    """Cosines."""
-
-
 @dataclass(frozen=True, slots=True)
 class SyncMark:
-    """The mark that the store protocol keeps of the index state a store was last synchronized with."""
+    """The mark that the store protocol keeps of the index generation a store was last synchronized with."""
 
     index: str = ""
     """Folder of the index, empty where the store was not filled from one."""
 
     number: int = -1
-    """Number of the state; -1 while the store is being changed."""
+    """Number of the generation; -1 while the store is being changed."""
 
     stamp: str = ""
-    """Hash of the state's segments and deletions."""
+    """Hash of the generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store records about itself by the store protocol: its vectors' model and the state it was synchronized with."""
+    """What a store records about itself by the store protocol: its vectors' model and what it was synchronized with."""
 
     provenance: Provenance
     mark: SyncMark = SyncMark()
 
     def as_json(self) -> dict[str, Any]:
-        parts = {"provenance": asdict(self.provenance), "mark": asdict(self.mark)}
-        return {"format": FORMAT, "version": VERSION, **parts}
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, value: object, place: str) -> StoreInfo:
@@ -172,55 +128,12 @@ class StoreInfo:
             raise ArtifactError(f"{place} does not say what made its vectors; make it again") from None
 
 
-class BackEnd(Protocol):
-    """The protocol of a store's back end, a database with one table of papers: operations that differ between databases."""
+class StoreMatches(NamedTuple):
+    """Nearest papers in a store, one list per query: the best first, ties by id."""
 
-    place: str
-    """For messages; holds no secret."""
-
-    def read_info(self) -> StoreInfo | None:
-        """Read what the store records about itself; None where there is none yet; a foreign table is refused."""
-
-    def create(self, info: StoreInfo) -> None: ...
-    def write_info(self, info: StoreInfo) -> None:
-        """Replace what the store records about itself."""
-
-    def upsert(self, papers: StoredPapers) -> None: ...
-    def remove(self, keys: StoreKeys) -> None: ...
-    def count(self) -> int: ...
-    def listing(self) -> Iterator[StoreListing]:
-        """Yield the keys and fingerprints of all papers, a block at a time."""
-
-    def nearest(
-        self, queries: NDArray[np.float32], count: int, conditions: Conditions | None, *, exact: bool
-    ) -> list[list[tuple[float, str]]]:
-        """Return scores and ids of the nearest papers for each query of length 1, (queries, dimension)."""
-
-    def compact(self) -> None:
-        """Merge what many changes left, and build what approximate searches need."""
-
-    def close(self) -> None: ...
-
-
-class Conditions(NamedTuple):
-    """A filter in the store protocol: integers that a database compares; empty lists and None are no condition."""
-
-    first_year: int | None = None
-    last_year: int | None = None
-    venues: tuple[int, ...] = ()
-    fields: tuple[int, ...] = ()
-    keys: tuple[int, ...] = ()
-    not_keys: tuple[int, ...] = ()
-    first_key: int | None = None
-    last_key: int | None = None
-    has_abstract: bool | None = None
-    stub: bool | None = None
-
-
-# --- filters as database expressions ---------------------------------------------------------------------
-
-BLOCK = 5000
-"""Ids in one expression."""
+    ids: list[list[str]]
+    scores: list[NDArray[np.float32]]
+    """Cosines."""
 
 
 class Dialect(NamedTuple):
@@ -233,71 +146,211 @@ class Dialect(NamedTuple):
     """The function that checks whether an array has any of some numbers."""
 
 
-def conditions_of(where: Filter | None) -> Conditions | None:
-    """Translate a filter into conditions of the store protocol; None where no paper can satisfy it."""
-    if where is None:
-        return Conditions()
-    first, last = where.years
-    if (first is not None or last is not None) and not first:
-        first = 1  # 0 stands for an unknown year, which is in no range
-    keys, not_keys = set(store_keys(where.ids).tolist()), set(store_keys(where.not_ids).tolist())
-    if where.ids:
-        keys, not_keys = keys - not_keys, set()
-        if not keys:
-            return None
-    return Conditions(
-        first_year=first,
-        last_year=last,
-        venues=tuple(name_keys(where.venues)),
-        fields=tuple(name_keys(where.fields)),
-        keys=tuple(sorted(keys)),
-        not_keys=tuple(sorted(not_keys)),
-        has_abstract=where.has_abstract,
-        stub=None if where.local is None else not where.local,
+class VectorStore(ABC):
+    """A vector store: a table of papers with their vectors and attributes in a database."""
+
+    dialect: Dialect
+    place: str
+    """For messages; holds no secret."""
+
+    info: StoreInfo
+
+    def open(self, provenance: Provenance | None = None) -> Self:
+        """Open the store, or create it where there is none and `provenance` says whose vectors it will hold."""
+        info = self.read_info()
+        if info is None:
+            if provenance is None:
+                raise UserError(f"{self.place} holds no store; create one with `citeweave store`")
+            info = StoreInfo(provenance)
+            self.create(info)
+        self.info = info
+        if provenance is not None:
+            self.check(provenance)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"VectorStore({self.place!r} by {self.info.provenance.label})"
+
+    def set_mark(self, mark: SyncMark) -> None:
+        """Record the generation of an index that the store now holds."""
+        info = replace(self.info, mark=mark)
+        self.write_info(info)
+        self.info = info
+
+    def check(self, provenance: Provenance) -> None:
+        """Refuse a store whose vectors are of another model, revision, text recipe or dimension."""
+        try:
+            self.info.provenance.check_same(provenance)
+        except UserError as error:
+            raise UserError(f"{self.place}: {error}, or name another store") from None
+
+    def add(self, ids: Sequence[str], matrix: NDArray[Any], **attributes: Any) -> None:
+        """Add papers in batches, replacing those it already has; of an id given twice the last counts.
+
+        Attributes, each one value per paper and unknown where missing: years, venues, fields, has_abstract, stub, prints.
+        """
+        dimension = self.info.provenance.dimension
+        if matrix.shape != (len(ids), dimension):
+            raise UserError(f"{self.place} holds vectors of {dimension} numbers, not {matrix.shape} for {len(ids)} ids")
+        batch = max(1, BATCH_BYTES // (4 * dimension))
+        for start in range(0, len(ids), batch):
+            part = slice(start, start + batch)
+            own = {name: column[part] for name, column in attributes.items()}
+            self.upsert(_stored_papers(ids[part], matrix[part], **own))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete papers from the store by id; unknown ids are ignored."""
+        self.remove(store_keys(ids))
+
+    def listing(self) -> tuple[StoreKeys, StoreKeys]:
+        """Return the keys and fingerprints of all papers in the store."""
+        empty = np.empty(0, np.int64)
+        blocks = [(empty, empty), *self.read_keys()]
+        return np.concatenate([keys for keys, _ in blocks]), np.concatenate([prints for _, prints in blocks])
+
+    def search(
+        self, queries: NDArray[Any], count: int, where: Filter | None = None, *, exact: bool = True
+    ) -> StoreMatches:
+        """Search the vector store: the nearest papers that pass a filter, for each of the queries, (queries, dimension)."""
+        check_count(count)
+        dimension = self.info.provenance.dimension
+        if queries.ndim != 2 or queries.shape[1] != dimension:
+            raise UserError(f"{self.place} holds vectors of {dimension} numbers, not {queries.shape}")
+        best: list[list[tuple[float, str]]] = [[] for _ in queries]
+        units = np.ascontiguousarray(unit_rows(np.asarray(queries, np.float32)))
+        for expression in filter_expressions(where, self.dialect) if len(queries) else ():
+            near = self.nearest(units, count, expression, exact=exact or bool(where))
+            for matches, more in zip(best, near, strict=True):
+                matches += more
+        ranked = [sorted(matches, key=lambda match: (-match[0], match[1]))[:count] for matches in best]
+        return StoreMatches(
+            [[id for _, id in matches] for matches in ranked],
+            [np.array([score for score, _ in matches], np.float32) for matches in ranked],
+        )
+
+    # what each database does its own way
+
+    @abstractmethod
+    def read_info(self) -> StoreInfo | None:
+        """Read what the store records about itself; None where there is none yet; a foreign table is refused."""
+
+    @abstractmethod
+    def create(self, info: StoreInfo) -> None: ...
+    @abstractmethod
+    def write_info(self, info: StoreInfo) -> None: ...
+    @abstractmethod
+    def upsert(self, papers: StoredPapers) -> None: ...
+    @abstractmethod
+    def remove(self, keys: StoreKeys) -> None: ...
+    @abstractmethod
+    def count(self) -> int: ...
+    @abstractmethod
+    def read_keys(self) -> Iterator[tuple[StoreKeys, StoreKeys]]:
+        """Yield the keys and fingerprints of all papers, a block at a time."""
+
+    @abstractmethod
+    def nearest(
+        self, queries: NDArray[np.float32], count: int, expression: str, *, exact: bool
+    ) -> list[list[tuple[float, str]]]:
+        """Return scores and ids of the nearest papers for each query of length 1, (queries, dimension)."""
+
+    @abstractmethod
+    def compact(self) -> None:
+        """Merge what many changes left in the database; build its index for approximate search if it is large."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def _stored_papers(
+    ids: Sequence[str],
+    matrix: NDArray[Any],
+    years: NDArray[Any] | None = None,
+    venues: Sequence[Sequence[str]] = (),
+    fields: Sequence[Sequence[str]] = (),
+    has_abstract: NDArray[Any] | None = None,
+    stub: NDArray[Any] | None = None,
+    prints: Keys | None = None,
+) -> StoredPapers:
+    """Return a batch of papers as a database writes them; refuse ids and vectors that none takes."""
+    # lone surrogates are replaced as everywhere else: no database takes them
+    texts = [id if id.isascii() else id.encode("utf-8", "replace").decode() for id in ids]
+    keys = store_keys(texts)
+    _, last = np.unique(keys[::-1], return_index=True)
+    distinct = np.sort(len(keys) - 1 - last)
+    rows = distinct.tolist()
+    wide = np.asarray(matrix[distinct], np.float64)
+    vectors = np.ascontiguousarray(unit_rows(wide), np.float32)
+    for at, row in enumerate(rows):
+        if not np.isfinite(vectors[at]).all():
+            raise UserError(
+                f"the vector of {texts[row][:80]!r} has numbers that are not finite; a store takes none of this batch"
+            )
+        if len(texts[row].encode()) > _MAX_ID_BYTES:
+            raise UserError(
+                f"the id {texts[row][:40]!r}… is longer than the {_MAX_ID_BYTES:,} bytes that a store takes"
+            )
+    zeros = np.zeros(len(texts), np.int64)
+    years, has_abstract, stub = (zeros if column is None else column for column in (years, has_abstract, stub))
+    return StoredPapers(
+        keys=keys[distinct],
+        prints=as_store_keys(np.asarray(zeros if prints is None else prints, np.uint64)[distinct]),
+        ids=[texts[row] for row in rows],
+        years=years[distinct].astype(np.int16),
+        has_abstract=has_abstract[distinct].astype(np.int8),
+        stub=stub[distinct].astype(np.int8),
+        venue_keys=[name_keys(venues[row])[:_MAX_NAMES] if venues else [] for row in rows],
+        field_keys=[name_keys(fields[row])[:_MAX_NAMES] if fields else [] for row in rows],
+        vectors=vectors,
     )
 
 
-def split_conditions(conditions: Conditions, *, block: int = BLOCK) -> Iterator[Conditions]:
-    """Split conditions of the store protocol into parts with at most `block` ids each that together select the same."""
-    if len(conditions.keys) > block:
-        for start in range(0, len(conditions.keys), block):
-            yield conditions._replace(keys=conditions.keys[start : start + block])
-    elif len(conditions.not_keys) > block:
-        keys = np.sort(np.array(conditions.not_keys, np.int64))
-        starts = range(0, len(keys), block)
-        for start in starts:
-            excluded = keys[start : start + block].tolist()
-            first = None if start == 0 else int(keys[start - 1]) + 1
-            last = None if start == starts[-1] else excluded[-1]
-            yield conditions._replace(not_keys=tuple(excluded), first_key=first, last_key=last)
-    else:
-        yield conditions
+def filter_expressions(where: Filter | None, dialect: Dialect, *, block: int = IDS_PER_EXPRESSION) -> list[str]:
+    """Write a filter as expressions of a database, of which a paper passes at most one; none where no paper can pass.
+
+    >>> filter_expressions(None, Dialect("({})", "any")), filter_expressions(Filter(ids=("a",), not_ids=("a",)), Dialect("({})", "any"))
+    ([''], [])
+    """
+    if where is None:
+        return [""]
+    parts, numbers = _conditions(where, dialect), dialect.numbers
+    keys, not_keys = sorted(store_keys(where.ids).tolist()), sorted(store_keys(where.not_ids).tolist())
+    if where.ids:
+        chunks = _chunks(sorted({*keys} - {*not_keys}), block)
+        return [" and ".join([*parts, f"key in {numbers.format(_listed(chunk))}"]) for chunk in chunks]
+    chunks, expressions = _chunks(not_keys, block), []
+    for number, chunk in enumerate(chunks):
+        first = [f"key > {chunks[number - 1][-1]}"] if number else []
+        last = [f"key <= {chunk[-1]}"] if number + 1 < len(chunks) else []
+        expressions.append(" and ".join([*parts, *first, *last, f"key not in {numbers.format(_listed(chunk))}"]))
+    return expressions or [" and ".join(parts)]
 
 
-def filter_expression(conditions: Conditions, dialect: Dialect) -> str:
-    """Write conditions of the store protocol as a database's filter expression, of numbers and fixed words; empty if none."""
-    parts = [
-        f"{column} {comparison} {int(value)}"
-        for column, comparison, value in (
-            ("year", ">=", conditions.first_year),
-            ("year", "<=", conditions.last_year),
-            ("key", ">=", conditions.first_key),
-            ("key", "<=", conditions.last_key),
-        )
-        if value is not None
+def _conditions(where: Filter, dialect: Dialect) -> list[str]:
+    """Return a filter's conditions on years, names and marks; integers and fixed words only."""
+    first, last = where.years
+    if (first is not None or last is not None) and not first:
+        first = 1  # 0 stands for an unknown year, which is in no range
+    stub = None if where.local is None else not where.local
+    ranges = (("year >=", first), ("year <=", last))
+    marks = (("has_abstract", where.has_abstract), ("stub", stub))
+    names = (("venue_keys", where.venues), ("field_keys", where.fields))
+    return [
+        *(f"{start} {int(year)}" for start, year in ranges if year is not None),
+        *(f"{column} in {dialect.numbers.format(int(mark))}" for column, mark in marks if mark is not None),
+        *(f"{dialect.any_of}({column}, [{_listed(name_keys(wanted))}])" for column, wanted in names if wanted),
     ]
-    for column, wanted in (("has_abstract", conditions.has_abstract), ("stub", conditions.stub)):
-        if wanted is not None:
-            parts.append(f"{column} in {dialect.numbers.format(int(wanted))}")
-    for column, names in (("venue_keys", conditions.venues), ("field_keys", conditions.fields)):
-        if names:
-            parts.append(f"{dialect.any_of}({column}, [{_listed(names)}])")
-    if conditions.keys:
-        parts.append(f"key in {dialect.numbers.format(_listed(conditions.keys))}")
-    if conditions.not_keys:
-        parts.append(f"key not in {dialect.numbers.format(_listed(conditions.not_keys))}")
-    return " and ".join(parts)
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
+def _chunks(keys: list[int], block: int) -> list[list[int]]:
+    return [keys[start : start + block] for start in range(0, len(keys), block)]
+
+
+def _listed(numbers: list[int]) -> str:
     return ",".join(str(int(number)) for number in numbers)

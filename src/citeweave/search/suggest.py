@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numba
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import TextColumn
-from citeweave.search.words import ABSENT, Mask, WordIndex, WordSegment, WordTable, statistics_of
+from citeweave.search.words import ABSENT, Mask, WordIndex, WordTable
 from citeweave.vectors.bm25 import STOP_WORDS, words_of
 
 MAX_WORDS = 3
@@ -31,25 +30,15 @@ _MAX_TYPED = 200
 _MAX_TITLES = 400
 """Titles that are compared closely."""
 
-_FIRST_WORDS = 32
-"""Words of each segment that are counted first; more where that does not settle which are the most frequent."""
-
 _ALL_WORDS: frozenset[str] = frozenset()
 _LAST_WORD = re.compile(r"\w+$")
-
-
-class TitleSegment(WordSegment, Protocol):
-    """A segment that gives the titles of its papers and their words."""
-
-    @property
-    def titles(self) -> TextColumn: ...
 
 
 class TitleIndex(WordIndex, Protocol):
     """An index that gives the titles and words of its papers."""
 
     @property
-    def segments(self) -> Sequence[TitleSegment]: ...
+    def titles(self) -> TextColumn: ...
     def title(self, row: int, /) -> str: ...
 
 
@@ -80,42 +69,13 @@ def suggest(index: TitleIndex, prefix: str, max_suggestions: int = 8) -> list[Su
 
 def _complete(index: WordIndex, before: str, begun: str, max_words: int) -> list[Suggestion]:
     """Complete the begun last word by words of the index, those of the most papers first, ties alphabetically."""
-    parts = [_WordsWithPrefix.of(part.words, begun) for part in index.segments if part.words is not None]
-    statistics, own, counted = statistics_of(index), begun.encode(), _FIRST_WORDS
-    while True:
-        words = {word for part in parts for word in part.first(counted)} - {own}
-        ranked = sorted((-statistics.frequency(word), word) for word in words)[:max_words]
-        # a word that no segment has among those may still have as many papers as the next of all segments together
-        upper_bound = sum(part.papers_after(counted) for part in parts)
-        if not upper_bound or (len(ranked) == max_words and -ranked[-1][0] > upper_bound):
-            return [Suggestion(before + word.decode(), None, -papers) for papers, word in ranked if papers]
-        counted *= 4
-
-
-@dataclass(frozen=True, slots=True)
-class _WordsWithPrefix:
-    """The words of a segment that begin with the typed prefix."""
-
-    words: WordTable
-    order: NDArray[np.int64]
-    """Their places in the table, those of the most papers first."""
-
-    papers: NDArray[np.int64]
-    """Papers of each in that order, deleted ones included: an upper bound of the live ones."""
-
-    @classmethod
-    def of(cls, words: WordTable, prefix: str) -> _WordsWithPrefix:
-        low, high = words.prefix_range(prefix.encode())
-        papers = np.diff(words.starts[low : high + 1])
-        order = np.argsort(-papers, kind="stable")
-        return cls(words, order + low, papers[order])
-
-    def first(self, count: int) -> list[bytes]:
-        return [word.encode() for word in self.words.words.take(self.order[:count])]
-
-    def papers_after(self, count: int) -> int:
-        """Return the papers of the word behind the first `count`."""
-        return int(self.papers[count]) if count < len(self.papers) else 0
+    words = index.words
+    low, high = words.prefix_range(begun.encode())
+    papers = np.diff(words.starts[low : high + 1])
+    best = np.argsort(-papers, kind="stable")[: max_words + 1]  # words stand in their order
+    texts = words.words.take(low + best)
+    pairs = [(text, int(papers[at])) for text, at in zip(texts, best.tolist(), strict=True) if text != begun]
+    return [Suggestion(before + text, None, count) for text, count in pairs[:max_words]]
 
 
 def _suggest_titles(index: TitleIndex, words: Sequence[str], max_titles: int, *, complete: bool) -> list[Suggestion]:
@@ -133,22 +93,15 @@ def _suggest_titles(index: TitleIndex, words: Sequence[str], max_titles: int, *,
 
 
 def _shortest_titles(index: TitleIndex, words: Sequence[str], *, complete: bool) -> list[int]:
-    """Return the rows of live papers whose titles have all typed words: the shortest titles, ties by id."""
-    candidates: list[tuple[int, str, int]] = []
-    for segment, start in zip(index.segments, np.asarray(index.starts).tolist(), strict=False):
-        if segment.words is None:
-            continue
-        rows = np.flatnonzero(_with_all_words(segment, segment.words, words, complete=complete))
-        lengths = segment.titles.lengths()[rows]
-        # rows of a segment are ordered by id
-        shortest = np.argsort(lengths, kind="stable")[:_MAX_TITLES]
-        candidates += [(int(lengths[at]), index.id(start + int(rows[at])), start + int(rows[at])) for at in shortest]
-    return [row for _, _, row in sorted(candidates)[:_MAX_TITLES]]
+    """Return the rows of papers whose titles have all typed words: the shortest titles, ties by id."""
+    rows = np.flatnonzero(_with_all_words(index.words, words, complete=complete))
+    lengths = index.titles.lengths()[rows]
+    return [int(row) for row in rows[np.argsort(lengths, kind="stable")[:_MAX_TITLES]]]  # rows are ordered by id
 
 
-def _with_all_words(segment: WordSegment, words: WordTable, typed: Sequence[str], *, complete: bool) -> Mask:
-    """Return the mask of a segment's live papers whose titles have every typed word, the last perhaps only begun."""
-    mask = segment.alive.copy()
+def _with_all_words(words: WordTable, typed: Sequence[str], *, complete: bool) -> Mask:
+    """Return the mask of papers whose titles have every typed word, the last perhaps only begun."""
+    mask = np.ones(words.size, np.bool_)
     for number, word in enumerate(typed):
         if not complete and number == len(typed) - 1:
             low, high = words.prefix_range(word.encode())
@@ -183,7 +136,7 @@ def _rank_title(title: str, typed: Sequence[str], *, complete: bool) -> tuple[bo
 
 @numba.njit(cache=True, nogil=True)
 def _mark_titles(rows: NDArray[np.int32], marks: NDArray[Any], having: Mask) -> bool:
-    """Mark the papers that have a word in the title; False where a row is not in the segment."""
+    """Mark the papers that have a word in the title; False where a row is not in the index."""
     for i in range(len(rows)):
         if rows[i] < 0 or rows[i] >= len(having):
             return False

@@ -1,189 +1,47 @@
-"""Update an index: add, replace and delete papers, embedding only new texts; merge its segments.
+"""Update an index by building its next generation: add, replace and delete papers, fill in vectors.
 
     add_papers("index", corpus)                  all papers of a corpus; papers that the index has are replaced if they differ
     add_papers("index", corpus, rows)            some of them
     delete_papers("index", ["doi:10.1/x"])       by any id
     update_index("index", corpus)                afterwards the index has exactly the papers of the corpus
-    compact_index("index")                       all papers in one segment
+    fill_vectors("index")                        papers that have words only are embedded
 
 A paper is the same where its id is; a paper whose id another one claims as a further id gives way to that one. Papers
-are compared by hashes of their columns (`segment_papers.py`), and vectors of papers with the same title and abstract are
-copied. An interrupted change leaves the index as it was, and the same call resumes. After any series of changes a search
-returns what it would in a newly built index, except that citing sentences and counts of intents are those of the corpus
-in which a paper came last.
-
-    sizes of segments, oldest first      1000 600 | + 400      the last two are alike: 1000 1000, and so 2000
-                                         1000 600 | + 7        stays
-
-After every change the last segments are merged as long as the one before is not more than twice as large: a million
-papers added one by one leave about twenty segments, and each was copied about twenty times.
+are compared by hashes of their columns (`index_papers.py`), and vectors of papers with the same title and abstract are
+carried over. An interrupted change leaves the index as it was, and the same call resumes. After any series of changes a
+search returns what it would in a newly built index, except that citing sentences and counts of intents are those of the
+corpus in which a paper came last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter
 from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json
-from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import TorchEncoder
+from citeweave.encoders.model_names import stored_name
 from citeweave.graph.intent_overlay import IntentOverlay
-from citeweave.search.citing_sentences import READ_AS, copy_citing_sentences, embed_citing_sentences
+from citeweave.search.citing_sentences import READ_AS
+from citeweave.search.generation import Generation
 from citeweave.search.index import Index
-from citeweave.search.index_model import Embedding, model_metadata, open_embedding, write_heads
-from citeweave.search.segment import Segment
-from citeweave.search.segment_papers import PaperRecords, SelectedPapers, corpus_records, hash_records, segment_records
-from citeweave.search.segment_vectors import (
-    PrecomputedVectors,
-    copy_vectors,
-    split_precomputed,
-    write_segment,
-    write_vectors,
-    write_without_vectors,
-)
-from citeweave.search.state import IndexWriter, SegmentEntry, open_writer
+from citeweave.search.index_columns import NOT_YET
+from citeweave.search.index_model import Embedding, open_embedding
+from citeweave.search.index_papers import PaperRecords, SelectedPapers, corpus_records, hash_records, index_records
+from citeweave.search.index_vectors import PrecomputedVectors
+from citeweave.search.state import open_writer
 
-
-@dataclass(frozen=True, slots=True)
-class UpdatePlan:
-    """What an update does to the rows of an index and of a corpus."""
-
-    to_embed: NDArray[np.int64]
-    """Rows of the corpus: new papers, and papers with another title or abstract."""
-
-    to_copy: NDArray[np.int64]
-    """Rows of the corpus, ascending: papers of which only other metadata changed; their vectors are copied."""
-
-    copied_rows: NDArray[np.int64]
-    """Rows of the index that the papers to copy have now."""
-
-    to_delete: NDArray[np.int64]
-    """Rows of the index that are deleted or replaced, ascending."""
-
-    unchanged: int
-    updated: int
-
-    @property
-    def added(self) -> int:
-        """Number of papers that the index does not have yet."""
-        return len(self.to_embed) + len(self.to_copy) - self.updated
-
-    @property
-    def deleted(self) -> int:
-        """Number of papers that are deleted and not replaced."""
-        return len(self.to_delete) - self.updated
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the update changes no paper."""
-        return not (len(self.to_embed) or len(self.to_copy) or len(self.to_delete))
-
-
-def _plan_update(index: Index, records: PaperRecords, rows: NDArray[np.int64], *, delete_others: bool) -> UpdatePlan:
-    """Plan an index's update to the papers at these rows, ascending; with `delete_others` no other paper stays."""
-    hashed = hash_records(records)
-    keys = records.texts["id"].keys()[rows]
-    current = index.rows_of_keys(keys)  # rows of the index by any id, (rows,)
-    own = np.zeros(len(rows), bool)
-    own[current >= 0] = index.keys_of(current[current >= 0]) == keys[current >= 0]
-    same_text, same = own.copy(), own.copy()
-    texts, full = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint64)
-    for segment, at, inner in index.split(current[own]):
-        places = np.flatnonzero(own)[at]
-        texts[places], full[places] = segment.text_keys[inner], segment.record_keys[inner]
-    same_text &= texts == hashed.text[rows]
-    same &= full == hashed.record[rows]
-    to_copy = same_text & ~same
-    unchanged = current[same]
-    leaving = (
-        np.flatnonzero(index.alive) if delete_others else _replaced_rows(index, records, rows[~same], current[~same])
-    )
-    return UpdatePlan(
-        to_embed=rows[~same & ~to_copy],
-        to_copy=rows[to_copy],
-        copied_rows=current[to_copy],
-        to_delete=np.setdiff1d(leaving, unchanged),
-        unchanged=len(unchanged),
-        updated=int((own & ~same).sum()),
-    )
-
-
-def _replaced_rows(
-    index: Index, records: PaperRecords, rows: NDArray[np.int64], current: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the rows of the index that papers of a corpus replace, as one has the other's own id."""
-    written = np.zeros(len(records), bool)
-    written[rows] = True
-    keys = np.asarray(records.ids.keys)[written[records.ids.rows]]
-    claimed = index.rows_of_keys(keys)
-    known = claimed >= 0
-    own = index.keys_of(claimed[known]) == keys[known]
-    return np.unique(np.concatenate([current[current >= 0], claimed[known][own]]))
-
-
-# --- merging segments ------------------------------------------------------------------------------------
-
-_MERGE_FACTOR = 2
-
-
-def compact_index(folder: str | Path) -> Index:
-    """Update an index by merging all of its segments into one, without its deleted papers."""
-    with open_writer(Path(folder)) as writer:
-        entries = writer.current().segments
-        facts = {name: value for name, value in writer.current().facts.items() if name != "filling"}
-        if len(entries) > 1 or any(entry.deleted for entry in entries):
-            writer.commit(_merge_segments(writer, Index.open(folder).segments), facts)
-        elif facts != writer.current().facts:
-            writer.commit(entries, facts)
-        else:
-            writer.clean()
-    return Index.open(folder)
-
-
-def merge_last_segments(writer: IndexWriter) -> None:
-    """Merge the last segments of an index where they are alike in size, after an update, as a state of its own."""
-    entries = writer.current().segments
-    sizes = [entry.papers - entry.deleted for entry in entries]
-    first, total = len(sizes) - 1, sizes[-1] if sizes else 0
-    index = Index.open(writer.folder)
-    while first > 0 and sizes[first - 1] <= _MERGE_FACTOR * total:
-        # papers with words only wait for their vectors, and are copied then
-        if (index.segments[first - 1].matrix is None) != (index.segments[first].matrix is None):
-            break
-        first -= 1
-        total += sizes[first]
-    if first < len(sizes) - 1:
-        merged = _merge_segments(writer, index.segments[first:])
-        writer.commit([*entries[:first], *merged], writer.current().facts)
-
-
-def _merge_segments(writer: IndexWriter, segments: Sequence[Segment]) -> list[SegmentEntry]:
-    """Write the live papers of some segments as one new segment; return no entry where none is alive."""
-    live = [segment for segment in segments if segment.alive.any()]
-    if not live:
-        return []
-    recipe = {"merged": [[segment.name, segment.manifest.hash, int(segment.alive.sum())] for segment in live]}
-    recipe["state"] = [[str(writer.current().number)]]
-    writer.clean([writer.segment(recipe)])
-    chosen = SelectedPapers.of([(segment_records(segment), np.flatnonzero(segment.alive)) for segment in live])
-
-    def fill(artifact: ArtifactWriter) -> dict[str, Any]:
-        metadata = copy_vectors(artifact.folder, chosen, live)
-        tables = [segment.citing_sentences for segment in live]
-        return {**metadata, **copy_citing_sentences(artifact.folder, chosen.places, tables)}
-
-    return [write_segment(writer, recipe, chosen, fill)]
-
-
-# --- adding, replacing and deleting papers ---------------------------------------------------------------
+SHARD = 256
+"""Papers that `fill_vectors` embeds between two saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,24 +118,63 @@ def update_index(
 
 def delete_papers(folder: str | Path, ids: Sequence[str]) -> int:
     """Delete papers from an index by any of their ids; return how many it had."""
-    with open_writer(Path(folder)) as writer:
+    folder = Path(folder)
+    with open_writer(folder) as writer:
         index = Index.open(folder)
         rows = np.unique(index.rows(ids))
         rows = rows[rows >= 0]
         if len(rows):
+            kept = np.setdiff1d(np.arange(index.size), rows)
+            chosen, facts = SelectedPapers.of([(index_records(index), kept)]), {**index.facts, "built_from": ""}
+            recipe = {"deleted": hash_json(rows.tolist()), "last": index.manifest.hash}
+            Generation(chosen, facts, None, index).publish(writer, recipe)
+        else:
             writer.clean()
-            writer.commit(delete_rows(writer, index, rows), {**index.state.facts, "built_from": ""})
     return len(rows)
 
 
-def delete_rows(writer: IndexWriter, index: Index, rows: NDArray[np.int64]) -> list[SegmentEntry]:
-    """Delete rows of an index in an update: write longer lists; return its segment entries, which no state names yet."""
-    entries = list(index.state.segments)
-    for number, segment in enumerate(index.segments):
-        own = rows[(rows >= segment.start) & (rows < segment.start + segment.size)] - segment.start
-        if len(own):
-            entries[number] = writer.delete(entries[number], own)
-    return entries
+# --- replacing papers ------------------------------------------------------------------------------------
+
+
+class UpdatePlan(NamedTuple):
+    """What an update does to the papers of an index."""
+
+    kept: NDArray[np.int64]
+    """Rows of the index that stay, ascending; all others are deleted, or taken from the corpus."""
+
+    has_new_texts: bool
+    counts: ChangeCounts
+
+
+def _plan_update(index: Index, records: PaperRecords, rows: NDArray[np.int64], *, delete_others: bool) -> UpdatePlan:
+    """Plan an index's update to the papers at these rows, ascending; with `delete_others` no other paper stays."""
+    hashed = hash_records(records)
+    keys = records.texts["id"].keys()[rows]
+    current = index.rows_of_keys(keys)  # rows of the index by any id, (rows,)
+    own = current >= 0
+    own[own] = index.keys[current[own]] == keys[own]
+    same_text, same = own.copy(), own.copy()
+    same_text[own] = index.text_keys[current[own]] == hashed.text[rows[own]]
+    same[own] = index.record_keys[current[own]] == hashed.record[rows[own]]
+    unchanged, everything = current[same], np.arange(index.size)
+    leaving = everything if delete_others else _replaced_rows(index, records, rows[~same], current[~same])
+    deleted, updated = np.setdiff1d(leaving, unchanged), int((own & ~same).sum())
+    counts = ChangeCounts(int((~own).sum()), updated, len(deleted) - updated, len(unchanged))
+    kept = np.setdiff1d(everything, np.concatenate([deleted, unchanged]))
+    return UpdatePlan(kept, bool((~same_text).any()), counts)
+
+
+def _replaced_rows(
+    index: Index, records: PaperRecords, rows: NDArray[np.int64], current: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the rows of the index that papers of a corpus replace, as one has the other's own id."""
+    written = np.zeros(len(records), bool)
+    written[rows] = True
+    keys = np.asarray(records.ids.keys)[written[records.ids.rows]]
+    claimed = index.rows_of_keys(keys)
+    known = claimed >= 0
+    own = index.keys_of(claimed[known]) == keys[known]
+    return np.unique(np.concatenate([current[current >= 0], claimed[known][own]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +188,7 @@ class _IndexChange:
     reporter: Reporter
 
     def apply(self, rows: NDArray[np.int64], *, delete_others: bool) -> ChangeCounts:
-        """Update the index: write the papers at these rows of the corpus into it and publish its new state."""
+        """Update the index: build the generation in which the papers at these rows of the corpus are as the corpus has them."""
         if self.overlay is not None:
             self.overlay.check(self.corpus)
         records = corpus_records(self.corpus, self.overlay)
@@ -299,23 +196,33 @@ class _IndexChange:
             index = Index.open(self.folder)
             facts = self._metadata(index)
             plan = _plan_update(index, records, rows, delete_others=delete_others)
-            if plan.is_empty:
+            if not (plan.counts.added or plan.counts.updated or plan.counts.deleted) and facts == index.facts:
                 writer.clean()
-                if facts != index.state.facts:
-                    writer.commit(index.state.segments, facts)
-                return ChangeCounts(unchanged=plan.unchanged)
+                return plan.counts
             embedding = self._open_embedding(index, plan)
-            entries = self._write_segments(writer, index, records, plan, embedding)
             if embedding is not None:
-                facts |= model_metadata(embedding)
-                write_heads(self.folder, embedding.heads)
-            writer.commit([*delete_rows(writer, index, plan.to_delete), *entries], facts)
-            merge_last_segments(writer)
-        return ChangeCounts(plan.added, plan.updated, plan.deleted, plan.unchanged)
+                facts["abstract_sentences"] = embedding.sentences
+            chosen = SelectedPapers.of([(index_records(index), plan.kept), (records, rows)])
+            precomputed = self.options.precomputed if embedding else None
+            recipe = {
+                "corpus": self.corpus.hash,
+                "rows": hash_json(rows.tolist()),
+                "kept": hash_json(plan.kept.tolist()),
+                "intents": facts["intents"],
+                "revision": embedding.encoder.revision if embedding else "",
+                "sentences": bool(embedding and embedding.sentences),
+                "read_as": READ_AS,
+                "given": precomputed.hashes() if precomputed else [],
+                "last": index.manifest.hash,
+            }
+            Generation(chosen, facts, embedding, index, self.corpus, self.overlay, precomputed, self.reporter).publish(
+                writer, recipe
+            )
+        return plan.counts
 
     def _metadata(self, index: Index) -> dict[str, Any]:
         """Return the metadata of the index's next state, before its model is known."""
-        facts = index.state.facts
+        facts = index.facts
         if facts.get("intents") and self.overlay is None:
             raise UserError(
                 f"{self.folder} was made with intents that `citeweave annotate` found; give those of {self.corpus.folder} "
@@ -326,17 +233,16 @@ class _IndexChange:
 
     def _open_embedding(self, index: Index, plan: UpdatePlan) -> Embedding | None:
         """Load the index's model where there is anything to embed."""
-        if self.options.precomputed is not None and (not self.options.vectors or index.provenance is None):
+        options = self.options
+        if options.precomputed is not None and (not options.vectors or index.provenance is None):
             raise UserError(
                 f"vectors are given, but papers are added to {self.folder} with words only; give them when the vectors "
                 f"are made: `citeweave change {self.folder} --fill --vectors FOLDER`"
             )
-        if not self.options.vectors or index.provenance is None:
+        if not options.vectors or index.provenance is None:
             return None
-        sentences = index.state.facts.get("contexts") and len(self.corpus.contexts)
-        if not len(plan.to_embed) and not (sentences and len(plan.to_copy)):
+        if not plan.has_new_texts and not (index.facts.get("contexts") and len(self.corpus.contexts)):
             return None
-        options = self.options
         embedding = open_embedding(
             index, options.model, device=options.device, encoder=options.encoder, sentences=options.sentences
         )
@@ -344,83 +250,89 @@ class _IndexChange:
             options.precomputed.check(embedding, self.corpus.hash)
         return embedding
 
-    def _write_segments(
-        self, writer: IndexWriter, index: Index, records: PaperRecords, plan: UpdatePlan, embedding: Embedding | None
-    ) -> list[SegmentEntry]:
-        """Write the papers that are embedded, and those whose vectors are copied, as new segments."""
-        recipe = {
-            "corpus": self.corpus.hash,
-            "intents": self.overlay.hash if self.overlay else "",
-            "revision": embedding.encoder.revision if embedding else "",
-            "sentences": bool(embedding and embedding.sentences),
-            "read_as": READ_AS,
-            "state": index.number,
-        }
-        copy_recipe = {**recipe, "moved": hash_json(plan.to_copy.tolist())}
-        precomputed = self.options.precomputed if embedding else None
-        if precomputed is not None:
-            recipe["given"] = precomputed.hashes()
-        parts = split_precomputed(precomputed, records, plan.to_embed)
-        embed_recipes = [{**recipe, "fresh": hash_json(rows.tolist())} for _, rows in parts]
-        writer.clean([writer.segment(each) for each in (copy_recipe, *embed_recipes)])
-        entries = []
-        if len(plan.to_copy):
-            chosen = SelectedPapers.of([(records, plan.to_copy)])
-            current = _current_papers(index, chosen, plan)
 
-            def carry(artifact: ArtifactWriter) -> dict[str, Any]:
-                metadata = copy_vectors(artifact.folder, current, index.segments)
-                return {**metadata, **self._write_citing_sentences(artifact, index, chosen, embedding)}
-
-            entries.append(write_segment(writer, copy_recipe, chosen, carry))
-        for each, (is_precomputed, rows) in zip(embed_recipes, parts, strict=True):
-            chosen = SelectedPapers.of([(records, rows)])
-            entries.append(
-                self._write_embedded(writer, index, each, chosen, embedding, precomputed if is_precomputed else None)
-            )
-        return entries
-
-    def _write_embedded(
-        self,
-        writer: IndexWriter,
-        index: Index,
-        recipe: dict[str, Any],
-        chosen: SelectedPapers,
-        embedding: Embedding | None,
-        precomputed: PrecomputedVectors | None,
-    ) -> SegmentEntry:
-        """Write new papers as a segment, with vectors where the index has a model."""
-
-        def fill(artifact: ArtifactWriter) -> dict[str, Any]:
-            if embedding is None:
-                return write_without_vectors(artifact.folder, len(chosen))
-            metadata = write_vectors(artifact, chosen, embedding, precomputed, self.reporter)
-            return {**metadata, **self._write_citing_sentences(artifact, index, chosen, embedding)}
-
-        return write_segment(writer, recipe, chosen, fill)
-
-    def _write_citing_sentences(
-        self, artifact: ArtifactWriter, index: Index, chosen: SelectedPapers, embedding: Embedding | None
-    ) -> dict[str, Any]:
-        """Write the sentences of the corpus that cite a new segment's papers, where the index keeps them."""
-        max_per_intents = int(index.state.facts.get("contexts", 0))
-        if not max_per_intents or embedding is None or not len(self.corpus.contexts):
-            return {}
-        return embed_citing_sentences(
-            artifact,
-            self.corpus,
-            chosen.places(0),
-            embedding.encoder,
-            max_per_intents=max_per_intents,
-            dtype=embedding.dtype,
-            overlay=self.overlay,
-            reporter=self.reporter,
-        )
+# --- filling in vectors ----------------------------------------------------------------------------------
 
 
-def _current_papers(index: Index, chosen: SelectedPapers, plan: UpdatePlan) -> SelectedPapers:
-    """Return the same papers in the same order, as rows of the index's current segments."""
-    rows = plan.copied_rows[np.searchsorted(plan.to_copy, chosen.row)]  # rows of the index
-    source = np.searchsorted(index.starts, rows, side="right") - 1
-    records = tuple(segment_records(segment) for segment in index.segments)
-    return SelectedPapers(records, source.astype(np.int32), rows - index.starts[source])
+def pending_rows(index: Index) -> NDArray[np.int64]:
+    """Return the rows of papers that were not embedded yet."""
+    return np.flatnonzero(index.embedded == NOT_YET)
+
+
+def pending_sentence_rows(index: Index) -> NDArray[np.int64]:
+    """Return the rows of papers that have a vector but no sentence vectors."""
+    return np.flatnonzero(index.with_vector & ~index.with_sentences)
+
+
+def fill_vectors(
+    folder: str | Path,
+    *,
+    shard: int = SHARD,
+    stop: Callable[[], bool] = lambda: False,
+    model: str | Path | TorchEncoder | None = None,
+    device: str = "auto",
+    precomputed: PrecomputedVectors | None = None,
+    sentences: bool = False,
+    reporter: Reporter = QUIET,
+) -> int:
+    """Fill in the vectors of papers of an index that have words only; return how many, 0 where `stop()` came first.
+
+    With `sentences`, also the sentences of all papers, from now on. `model` is where the index's model is now, or the
+    loaded model itself.
+    """
+    if shard < 1:
+        raise UserError(f"--shard is {shard}; it must be at least 1 paper")
+    folder = Path(folder)
+    try:
+        with open_writer(folder) as writer:
+            index = Index.open(folder)
+            sentences = sentences or bool(index.facts.get("abstract_sentences"))
+            waiting = len(pending_rows(index)) + (len(pending_sentence_rows(index)) if sentences else 0)
+            if not waiting:
+                writer.clean()
+                return 0
+            loaded = model if isinstance(model, TorchEncoder) else None
+            where = None if isinstance(model, TorchEncoder) else model
+            embedding = open_embedding(index, where, device=device, encoder=loaded, sentences=sentences, shard=shard)
+            if precomputed is not None:
+                precomputed.check(embedding, index.corpus)
+            path = stored_name(where) if where and index.provenance is None else index.model
+            facts = {**index.facts, "abstract_sentences": embedding.sentences, "model_path": path}
+            recipe = {
+                "filled": index.manifest.hash,
+                "revision": embedding.encoder.revision,
+                "sentences": embedding.sentences,
+                "given": precomputed.hashes() if precomputed else [],
+            }
+            Generation.of_same_papers(
+                index, facts, embedding, precomputed=precomputed, reporter=_StoppableReporter(reporter, stop)
+            ).publish(writer, recipe)
+    except _Stopped:
+        return 0
+    return waiting
+
+
+class _Stopped(BaseException):
+    """The work was stopped, like an interruption by the user: what is done is saved, and the next call resumes."""
+
+
+class _StoppableReporter(Reporter):
+    """Passes progress on, and ends the work once `stop()` says so."""
+
+    def __init__(self, outer: Reporter, stop: Callable[[], bool]) -> None:
+        super().__init__(quiet=outer.quiet, stream=outer.stream)
+        self._outer, self._stop = outer, stop
+
+    def say(self, message: str) -> None:
+        self._outer.say(message)
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
+        with self._outer.task(label, total, unit) as onward:
+
+            def advance(amount: int) -> None:
+                onward(amount)
+                if self._stop():
+                    raise _Stopped
+
+            yield advance

@@ -1,4 +1,4 @@
-"""Search by words: the inverted index of each segment, and BM25 over the live papers of all segments.
+"""Search by words: the inverted index of an index's papers, and BM25.
 
     words/
       word.utf8, word.offsets.npy    the words of `vectors.bm25.words_of`, in the order of their bytes
@@ -19,17 +19,16 @@
 
 Writing reads texts in blocks, puts their postings into scratch files and merges them by word at the end: what stays in
 memory is one block, a part of the merge and the words themselves, never the postings of all papers. Scores equal those
-of `vectors.bm25` over the texts of the live papers, by Lucene's formula: document frequencies, the number of papers and
-their mean length never count a deleted one. Words are split by `word_tokens.py`.
+of `vectors.bm25` over the papers' texts, by Lucene's formula. Words are split by `word_tokens.py`.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -77,7 +76,7 @@ def searchable_text(title: str, abstract: str) -> str:
 def write_words(
     folder: Path, texts: Iterable[str], *, block: int = BLOCK, merged: int = MERGED, advance: Advance | None = None
 ) -> int:
-    """Write the inverted index of one segment's texts, in the order of its rows; return its number of words."""
+    """Write the inverted index of papers' texts, in the order of their rows; return its number of words."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = Vocabulary(sorted(STOP_WORDS))
     lengths = NumberWriter(folder / "length.npy", np.int32)
@@ -175,7 +174,7 @@ def _place_postings(
             places[word] = place + 1
 
 
-# --- the index of one segment, opened --------------------------------------------------------------------
+# --- the inverted index, opened ------------------------------------------------------------------------
 
 ABSENT = -1
 _PAST_UTF8 = b"\xff"
@@ -183,17 +182,17 @@ _PAST_UTF8 = b"\xff"
 
 
 class Postings(NamedTuple):
-    """Postings of one word in the inverted index: the papers of a segment that have it."""
+    """Postings of one word in the inverted index: the papers that have it."""
 
     rows: NDArray[np.int32]
-    """(papers,): rows of the segment, ascending."""
+    """(papers,): ascending."""
 
     marks: NDArray[Any]
     """(papers,): twice the count, plus 1 where the word stands in the title."""
 
 
 class WordTable:
-    """The inverted index of a segment: its words, sorted, and the postings of each."""
+    """An inverted index: its words, sorted, and the postings of each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -217,14 +216,19 @@ class WordTable:
 
     @property
     def size(self) -> int:
-        """Papers of the segment."""
+        """Number of papers."""
         return len(self.lengths)
 
     def __repr__(self) -> str:
         return f"WordTable({str(self.folder)!r}: {len(self.words):,} words of {self.size:,} papers)"
 
+    @cached_property
+    def statistics(self) -> WordStatistics:
+        """The statistics of BM25."""
+        return WordStatistics(self)
+
     def find(self, words: Sequence[bytes]) -> NDArray[np.int64]:
-        """Return the place of each word among the segment's sorted words, -1 where no paper has it; (words,)."""
+        """Return the place of each word among the sorted words, -1 where no paper has it; (words,)."""
         data = np.frombuffer(b"".join(words), np.uint8)
         offsets = np.concatenate([[0], np.cumsum([len(word) for word in words], dtype=np.int64)]).astype(np.int64)
         return np.asarray(_find(self.words.data, self.words.offsets, data, offsets))
@@ -304,125 +308,54 @@ def _find(
 K1, B = 1.2, 0.75
 """The defaults of Lucene."""
 
-_MAX_CACHED = 100_000
-"""Words whose document frequency is cached."""
-
 Mask = NDArray[np.bool_]
 
 
-class WordSegment(Protocol):
-    """A segment with an inverted index, which can be searched by words."""
-
-    @property
-    def words(self) -> WordTable | None: ...
-    @property
-    def alive(self) -> Mask: ...
-
-
 class WordIndex(Protocol):
-    """An index that can be searched by words: rows are places in its concatenated segments."""
+    """An index that can be searched by words."""
 
     @property
-    def segments(self) -> Sequence[WordSegment]: ...
-    @property
-    def starts(self) -> Any: ...
+    def words(self) -> WordTable: ...
     def id(self, row: int, /) -> str: ...
 
 
 class WordStatistics:
-    """BM25 statistics of an index's live papers: number, mean length, and document frequency of each word."""
+    """BM25 statistics of an inverted index: mean length of its papers, and the weight of each word."""
 
-    def __init__(self, index: WordIndex) -> None:
-        # no reference to the index itself, as the statistics are cached as long as it lives
-        self._parts = [(part.words, part.alive) for part in index.segments if part.words is not None]
-        for words, alive in self._parts:
-            if words.size != len(alive) or int(words.lengths.min(initial=0)) < 0:
-                raise words.damaged()
-        self._complete = [bool(alive.all()) for _, alive in self._parts]
-        self.papers = sum(int(alive.sum()) for _, alive in self._parts)
-        total = sum(int(words.lengths[alive].sum(dtype=np.int64)) for words, alive in self._parts)
-        self.mean_length = total / self.papers if self.papers else 0.0
-        self.norms = [np.asarray(length_norm(words.lengths, self.mean_length)) for words, _ in self._parts]
-        """`length_norm` of every paper; (papers,) for each segment with words."""
-        self._frequencies: dict[bytes, int] = {}
+    def __init__(self, words: WordTable) -> None:
+        if int(words.lengths.min(initial=0)) < 0:
+            raise words.damaged()
+        self._words = words
+        self.mean_length = int(words.lengths.sum(dtype=np.int64)) / words.size if words.size else 0.0
+        self.norms = np.asarray(length_norm(words.lengths, self.mean_length))
+        """`length_norm` of every paper, (papers,)."""
 
     def frequency(self, word: bytes) -> int:
-        """Return the number of live papers that have a word (its document frequency)."""
-        known = self._frequencies.get(word)
-        if known is None:
-            known = sum(
-                _live_papers(words, alive, word, complete=complete)
-                for (words, alive), complete in zip(self._parts, self._complete, strict=True)
-            )
-            if len(self._frequencies) >= _MAX_CACHED:
-                self._frequencies.clear()
-            if known:  # words of no paper are unlimited in number and length, and cheap to look up again
-                self._frequencies[word] = known
-        return known
+        """Return the number of papers that have a word (its document frequency)."""
+        place = int(self._words.find([word])[0])
+        return 0 if place == ABSENT else int(self._words.starts[place + 1] - self._words.starts[place])
 
     def weight(self, word: bytes) -> float:
-        """Return the BM25 weight (idf) of a word, 0 where no live paper has it."""
+        """Return the BM25 weight (idf) of a word, 0 where no paper has it."""
         papers = self.frequency(word)
-        return _lucene_idf(papers, self.papers) if papers else 0.0
-
-
-_statistics: weakref.WeakKeyDictionary[Any, WordStatistics] = weakref.WeakKeyDictionary()
-
-
-def statistics_of(index: WordIndex) -> WordStatistics:
-    """Return the BM25 statistics of an open index, computed once."""
-    known = _statistics.get(index)
-    if known is None:
-        known = _statistics[index] = WordStatistics(index)
-    return known
+        return _lucene_idf(papers, self._words.size) if papers else 0.0
 
 
 def search_words(index: WordIndex, query: str, count: int, *, allowed: Mask | None = None) -> RankedRows:
-    """Rank the live papers that share words with a query by BM25; `allowed`, (size,), masks those that count."""
-    statistics = statistics_of(index)
-    # in the order of the words, so that a paper's sum is the same in every segment and for every order of a query
+    """Rank the papers that share words with a query by BM25; `allowed`, (size,), masks those that count."""
+    words, statistics = index.words, index.words.statistics
+    # in the order of the words, so that a paper's sum is the same for every order of a query
     query_words = {word.encode("utf-8", "replace"): times for word, times in sorted(Counter(words_of(query)).items())}
     weights = {word: times * statistics.weight(word) for word, times in query_words.items()}
     weights = {word: weight for word, weight in weights.items() if weight > 0}
-    rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
-    norms = iter(statistics.norms)
-    for segment, start in zip(index.segments, np.asarray(index.starts).tolist(), strict=False):
-        if segment.words is None:
-            continue
-        mask = segment.alive
-        if allowed is not None:
-            mask = mask & allowed[start : start + segment.words.size]
-        bm25 = _score_segment(segment.words, mask, weights, next(norms))  # (papers,)
-        matching = np.flatnonzero(bm25)
-        rows.append(matching + start)
-        scores.append(bm25[matching])
-    return rank_rows(np.concatenate(rows), np.concatenate(scores), count, name=index.id)
-
-
-def _score_segment(
-    words: WordTable, mask: Mask, weights: dict[bytes, float], norms: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the BM25 scores of a segment's papers, 0 where the mask does not admit them; (papers,)."""
+    mask = np.ones(words.size, np.bool_) if allowed is None else allowed
     scores = np.zeros(words.size)
     for place, weight in zip(words.find(list(weights)).tolist(), weights.values(), strict=True):
-        if place != ABSENT:
-            postings = words.postings(place)
-            if not _add_scores(postings.rows, postings.marks, mask, norms, weight, scores):
-                raise words.damaged()
-    return scores
-
-
-def _live_papers(words: WordTable, alive: Mask, word: bytes, *, complete: bool) -> int:
-    """Return how many live papers of a segment have a word; `complete` where none is deleted."""
-    place = int(words.find([word])[0])
-    if place == ABSENT:
-        return 0
-    if complete:
-        return int(words.starts[place + 1] - words.starts[place])
-    rows = words.postings(place).rows
-    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < words.size:
-        raise words.damaged()
-    return int(np.count_nonzero(alive[rows]))
+        postings = words.postings(place)
+        if not _add_scores(postings.rows, postings.marks, mask, statistics.norms, weight, scores):
+            raise words.damaged()
+    matching = np.flatnonzero(scores)
+    return rank_rows(matching, scores[matching], count, name=index.id)
 
 
 def length_norm(length: Any, mean: float) -> Any:
@@ -444,7 +377,7 @@ def _add_scores(
     rows: NDArray[np.int32], marks: NDArray[Any], mask: Mask, norms: NDArray[np.float64], weight: float,
     scores: NDArray[np.float64],
 ) -> bool:  # fmt: skip
-    """Add one word's BM25 part to the scores of papers that have it; False where a row is not in the segment."""
+    """Add one word's BM25 part to the scores of papers that have it; False where a row is not in the index."""
     for i in range(len(rows)):
         row = rows[i]
         if row < 0 or row >= len(scores):

@@ -119,6 +119,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def _add_pages(app: FastAPI, server: Server) -> None:
     files = {**read_files(), "/docs.css": _make_page_file(DOCS_STYLE.encode(), ".css")}
+    files[f"/page/{SHARED.name}"] = _make_page_file(SHARED.read_bytes(), SHARED.suffix)
     add_pages(app, files)
 
     async def docs(request: Request) -> Response:
@@ -324,6 +325,9 @@ def app_from_environment() -> FastAPI:
 # --- files of the page ---
 
 FOLDER = Path(__file__).parent / "page"
+SHARED = FOLDER.parents[1] / "evaluation" / "page" / "map.js"
+"""The script of maps, which reports use too; the page loads it as /page/map.js."""
+
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

@@ -148,7 +148,7 @@ async def titles(server: CurrentServer, parameters: Annotated[TitlesParameters, 
 
     def work(opened: OpenIndex) -> dict[str, Any]:
         index = opened.index
-        rows = {row for row in map(int, parameters.rows.split(",")) if row < index.size and index.alive[row]}
+        rows = {row for row in map(int, parameters.rows.split(",")) if row < index.size}
         return {"titles": {str(row): short_paper(index, row) for row in sorted(rows)}}
 
     return Json(await server.run_on_index(parameters.index, work))

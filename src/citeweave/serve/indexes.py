@@ -257,7 +257,7 @@ class ServedIndexes:
                 wait=self._options.batch_wait,
                 max_texts=self._options.batch_texts,
                 max_waiting=self._options.batch_waiting,
-                on_batch=self._metrics.count_batch,
+                on_batch=self._metrics.batches.observe,
                 encode_sentences=partial(encode_sentences_alone, encoder),
             )
             _warm_up(index, self._query_encoder(index, encoder))

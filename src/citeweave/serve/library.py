@@ -39,12 +39,13 @@ from citeweave.core.errors import ArtifactError, CiteweaveError, MissingExtraErr
 from citeweave.core.files import LockedError, take_lock
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import STUB, Corpus
-from citeweave.search.filters import Filter, filter_rows
+from citeweave.search.filters import filter_rows
 from citeweave.search.index import Index
+from citeweave.search.query import Filter
+from citeweave.serve.options import LibraryOptions
 from citeweave.serve.prepare_library import (
     RECORD,
     LibraryFolder,
-    LibraryOptions,
     LibrarySource,
     check_model,
     enrich,
@@ -246,7 +247,7 @@ def count_papers(index: Index) -> dict[str, int]:
     own = filter_rows(index, Filter(local=True))  # (size,)
     return {
         "papers": int(own.sum()),
-        "around": int((index.alive & ~own).sum()),
+        "around": int((~own).sum()),
         "with_vectors": int((index.with_vector & own).sum()),
         "with_sentences": int((index.with_sentences & own).sum()),
         "with_abstract": int(filter_rows(index, Filter(local=True, has_abstract=True)).sum()),
@@ -280,8 +281,8 @@ def _work_on_library(
 def _fill_vectors(folder: Path, options: LibraryOptions, stop: Callable[[], bool], reporter: Reporter) -> None:
     """Embed all papers of a library that have no vectors."""
     from citeweave.encoders.model_names import DEFAULT_MODEL
-    from citeweave.search.fill_vectors import fill_vectors, pending_rows, pending_sentence_rows
     from citeweave.search.index_model import open_embedding
+    from citeweave.search.update import fill_vectors, pending_rows, pending_sentence_rows
 
     index, encoder = Index.open(folder), None
     if len(pending_rows(index)) or len(pending_sentence_rows(index)):

@@ -1,4 +1,4 @@
-"""Options of the server: limits, allowed hosts, folders, log format; passed to worker processes in the environment.
+"""Options of the server and of preparing a library.
 
     >>> options = ServeOptions(allow_hosts=("papers.example.org",), time_limit=5)
     >>> ServeOptions.from_environment(options.to_environment()) == options
@@ -10,12 +10,10 @@ Holds values only; `limits.py` and `responses.py` enforce them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated
 
-from citeweave.core.errors import UserError, choose
-from citeweave.encoders.runtimes import Runtime
+from citeweave.core.options import INTERNAL, Flag, OneOf, Range, check
 
 VARIABLE = "CITEWEAVE_SERVE"
 """Name of the environment variable that tells a worker process what to serve."""
@@ -23,91 +21,103 @@ VARIABLE = "CITEWEAVE_SERVE"
 LOGS = ("json", "text", "none")
 """Formats of the log line of a request; server errors are logged in every one."""
 
-_MINIMUMS = {
-    "max_body": 1024,
-    "max_headers": 1024,
-    "max_url": 256,
-    "concurrent": 1,
-    "threads": 1,
-    "batch_texts": 1,
-    "batch_waiting": 1,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """Options of the server: limits, allowed hosts, folders, log format."""
 
-    allow_hosts: tuple[str, ...] = ()
-    """Host names that requests may use, besides localhost, 127.0.0.1 and [::1]; `*` = any."""
+    allow_hosts: Annotated[tuple[str, ...], Flag("--allow-host")] = ()
+    """Host name that clients may use besides localhost, * for any; may be repeated."""
 
     samples: str = ""
-    """Folder of mined samples to show; empty = none."""
+    """Folder of mined samples to browse."""
 
     corpus: str = ""
-    """The corpus that the samples were mined from."""
+    """With --samples: the corpus they were mined from."""
 
     model: str = ""
-    """Folder of the model of the first index, if it moved."""
+    """Folder of the model that the index was built with, if moved."""
 
     device: str = "auto"
-    runtime: str = ""
-    """Runtime of the model that encodes queries; empty = the one that the index was built with. Scores of another
-    runtime differ by about 0.001."""
+    """Device: cpu, cuda or auto."""
 
-    max_body: int = 2**20
+    runtime: str = ""
+    """Software that runs the model: auto, torch, openvino or int8; default: the index's. Scores of another runtime differ
+    by about 0.001."""
+
+    max_body: Annotated[int, Range(1024), INTERNAL] = 2**20
     """Maximum bytes of a request body."""
 
-    max_headers: int = 16_384
+    max_headers: Annotated[int, Range(1024), INTERNAL] = 16_384
     """Maximum bytes of all headers of a request together."""
 
-    max_url: int = 8192
+    max_url: Annotated[int, Range(256), INTERNAL] = 8192
     """Maximum bytes of a path with its query string."""
 
-    time_limit: float = 30.0
-    """Maximum seconds of a request, including reading it."""
+    time_limit: Annotated[float, Range(above=0, max=3600)] = 30.0
+    """Time limit of a request in seconds, including reading it."""
 
-    concurrent: int = 64
-    """Maximum requests at a time; further ones are told to retry."""
+    concurrent: Annotated[int, Range(1)] = 64
+    """Maximum number of concurrent requests per process; further ones are told to retry."""
 
-    rate: float = 0.0
-    """Maximum requests per second from one client address, after a burst of twice as many; 0 = any number."""
+    rate: Annotated[float, Range(0)] = 0.0
+    """Maximum requests per second and client address, after a burst of twice as many; 0 = no limit."""
 
-    threads: int = 16
+    threads: Annotated[int, Range(1), INTERNAL] = 16
     """Threads that run searches; compiled code runs in them at the same time."""
 
-    batch_wait: float = 0.003
+    batch_wait: Annotated[float, Range(0), INTERNAL] = 0.003
     """Seconds that a text waits for others to be encoded with."""
 
-    batch_texts: int = 64
+    batch_texts: Annotated[int, Range(1), INTERNAL] = 64
     """Maximum texts that are encoded together."""
 
-    batch_waiting: int = 1024
+    batch_waiting: Annotated[int, Range(1), INTERNAL] = 1024
     """Maximum texts that may wait to be encoded; more are refused."""
 
-    log: str = "text"
+    log: Annotated[str, OneOf(*LOGS)] = "text"
+    """Log format: json, text or none."""
+
     debug: bool = False
-    """Whether tracebacks of server errors go to the log."""
+    """Show tracebacks of errors."""
 
     def __post_init__(self) -> None:
-        choose(self.log, LOGS, "--log")
+        check(self)
         if self.runtime:
+            from citeweave.encoders.runtimes import Runtime
+
             Runtime.parse(self.runtime)  # refuses unknown runtimes
-        for name, minimum in _MINIMUMS.items():
-            if getattr(self, name) < minimum:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least {minimum}")
-        if not 0 < self.time_limit <= 3600:
-            raise UserError(f"--time-limit is {self.time_limit}; it must be more than 0 and at most 3600 seconds")
-        if self.rate < 0 or self.batch_wait < 0:
-            raise UserError("--rate must be 0, for any number of requests, or more")
 
     def to_environment(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_environment(cls, text: str) -> ServeOptions:
-        return cls.from_mapping(json.loads(text))
+        return cls(**json.loads(text))
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> ServeOptions:
-        return cls(**{**values, "allow_hosts": tuple(values.get("allow_hosts", ()))})
+
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    """Options of preparing a library: enrichment, model, runtime, number of papers."""
+
+    model: str = ""
+    """Model that embeds the papers; empty = that of an existing library, otherwise the default one."""
+
+    runtime: str = "auto"
+    """Runtime of the model: auto (the fastest here, or the one that an existing library was embedded with), torch, openvino
+    or int8 (8-bit arithmetic)."""
+
+    enrich: Annotated[str, OneOf("", "openalex", "s2")] = ""
+    """Fetch missing abstracts, references and citations from openalex (needs an API key) or s2 (Semantic Scholar)."""
+
+    max_papers: Annotated[int, Range(1, 100_000)] = 1000
+    """For an "openalex:..." or "s2:..." source: maximum number of papers to fetch."""
+
+    refresh: bool = False
+    """Query services again instead of using cached responses."""
+
+    device: str = "auto"
+    """Device: cpu, cuda or auto."""
+
+    def __post_init__(self) -> None:
+        check(self)

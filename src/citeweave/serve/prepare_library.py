@@ -36,14 +36,14 @@ from citeweave.core.errors import (
     EmptyResultError,
     InputError,
     UserError,
-    choose,
 )
 from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import remove_artifact
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.readers import guess_format
 from citeweave.corpus.services.client import Client, HttpOptions, write_records
 from citeweave.corpus.services.enrich import EnrichmentResult, EnrichOptions, enrich_library, join_fetched
@@ -54,10 +54,12 @@ from citeweave.encoders.delta import open_model
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, stored_name
 from citeweave.encoders.runtimes import Runtime, check_runtime
-from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.build import build_index
 from citeweave.search.index import Index
-from citeweave.search.state import is_index, read_state
+from citeweave.search.options import IndexOptions
+from citeweave.search.state import is_index, read_facts
 from citeweave.search.update import ChangeOptions, update_index
+from citeweave.serve.options import LibraryOptions
 from citeweave.serve.zotero import find_database, write_csl, write_csl_from_rdf
 
 _EXPORTS = (".bib", ".bibtex", ".ris", ".json", ".rdf", ".nbib", ".jsonl")
@@ -186,34 +188,6 @@ RECORD, FORMAT, VERSION = "library.json", "citeweave-library", 1
 _CLIENTS: dict[str, type[OpenAlex] | type[SemanticScholar]] = {"openalex": OpenAlex, "s2": SemanticScholar}
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryOptions:
-    """Options of preparing a library: enrichment, model, runtime, number of papers."""
-
-    model: str = ""
-    """Model that embeds the papers; empty = that of an existing library, otherwise the default one."""
-
-    runtime: str = "auto"
-    """Runtime of the model; auto = the fastest here, or the one that an existing library was embedded with."""
-
-    enrich: str = ""
-    """Service to fetch abstracts, references and citations from; empty = none."""
-
-    max_papers: int = 1000
-    """Maximum papers of a query."""
-
-    refresh: bool = False
-    """Whether to ask the services again in spite of cached responses."""
-
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.enrich:
-            choose(self.enrich, SERVICES, "--enrich")
-        if not 1 <= self.max_papers <= 100_000:
-            raise UserError(f"--max-papers is {self.max_papers}; it must be between 1 and 100,000")
-
-
 _PREPARE_OPTIONS = LibraryOptions()
 
 
@@ -292,7 +266,7 @@ def check_model(options: LibraryOptions) -> None:
 def _check_new_model(index: Path, options: LibraryOptions) -> None:
     """Load the library's new model before the vectors of the old one are removed."""
     with suppress(ArtifactError):
-        metadata = read_state(index).facts
+        metadata = read_facts(index)
         if metadata.get("provenance") and not _keeps_model(metadata, options):
             load_encoder(_model_name(metadata, options), device=options.device, runtime=options.runtime)
 
@@ -311,7 +285,7 @@ def _index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions
     metadata: dict[str, Any] = {}
     if is_index(library.index):
         try:
-            metadata = read_state(library.index).facts
+            metadata = read_facts(library.index)
             if _keeps_model(metadata, options):
                 Index.open(library.index)
                 if metadata.get("corpus") != corpus.hash:

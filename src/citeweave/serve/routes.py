@@ -16,19 +16,19 @@ from fastapi import APIRouter, Response
 from fastapi import Path as InPath
 from fastapi import Query as FromUrl
 from numpy.typing import NDArray
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.text import paper_text
 from citeweave.search.answer import allowed_rows, answer, needs_query_encoder
 from citeweave.search.explain import explain
 from citeweave.search.export import to_bibtex, to_csv, to_json
-from citeweave.search.filters import Filter, count_facets, filter_rows
+from citeweave.search.filters import count_facets, filter_rows
 from citeweave.search.index import Index
-from citeweave.search.query import Query
+from citeweave.search.query import Filter, Query
 from citeweave.search.suggest import suggest as suggestions
 from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex, Server, find_row, short_paper
 from citeweave.serve.library import count_papers
-from citeweave.serve.metrics import CONTENT_TYPE
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, failure, without_paths
 from citeweave.serve.schemas import (
     BatchRequest,
@@ -335,7 +335,7 @@ async def health(server: CurrentServer) -> Response:
 async def metrics(server: CurrentServer) -> Response:
     """Return the counters in Prometheus's text format; each worker process has its own."""
     text = await server.workers.run_reserved(lambda: server.metrics.text(_gauges(server)))
-    return Response(text, headers={"Content-Type": CONTENT_TYPE})
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _count_index_papers(server: Server, name: str, index: Index) -> dict[str, int]:

@@ -9,71 +9,84 @@ JSON; these models describe them, and the tests hold the two together.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
-from citeweave.search.query import MAX_HITS, MAX_LIKED, MAX_OFFSET, MAX_SENTENCES, MAX_TEXT
+from citeweave.core.options import MaxLength, NotBlank, OneOf, Range, inner_class, options_of, unpack
+from citeweave.search.query import MAX_CHARACTERS, MAX_TEXT, Query
 
 MAX_QUERIES, MAX_TEXTS, MAX_IDS = 64, 256, 1000
-
-Id = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-Name = Annotated[str, StringConstraints(max_length=300)]
-LongText = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
-Year = Annotated[int, Field(ge=-9999, le=9999)]
-By = Literal["", "hybrid", "vectors", "words"]
-
-IndexName = Annotated[str, Field(max_length=100, description="Name of the index to search; empty = the first.")]
-Aspect = Annotated[
-    str, Field(max_length=100, description="Aspect space of the model to search in; empty = its own vectors.")
-]
-Count = Annotated[int, Field(ge=1, le=MAX_HITS, description="Number of papers.")]
-Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, description="Hits of earlier pages, which are skipped.")]
-Diversity = Annotated[
-    float,
-    Field(
-        ge=0, le=1, allow_inf_nan=False, description="0 = by score alone, up to 1 = papers that differ from each other."
-    ),
-]
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class FilterRequest(_Body):
-    """Filters of a search request: which papers may be returned."""
-
-    years: Annotated[
-        list[Year | None], Field(min_length=2, max_length=2, description="First and last year; null = no limit.")
-    ] = Field(default=[None, None])
-    venues: Annotated[list[Name], Field(max_length=100)] = Field(default=[])
-    fields: Annotated[list[Name], Field(max_length=100)] = Field(default=[])
-    ids: Annotated[list[Id], Field(max_length=10_000, description="Only these papers.")] = Field(default=[])
-    not_ids: Annotated[list[Id], Field(max_length=10_000, description="None of these papers.")] = Field(default=[])
-    has_abstract: bool | None = None
-    local: Annotated[bool | None, Field(description="Papers of the library itself, or only those it cites.")] = None
+def _fields(kind: type) -> dict[str, Any]:
+    """Return the fields of a request body: the options that a class declares, with their bounds and descriptions."""
+    fields = {}
+    for name, option in options_of(kind).items():
+        bounded, default = _bounded(option.type), option.default
+        if option.inner is not None:
+            bounded, default = bounded | None, None
+        default = list(default) if isinstance(default, tuple) else default
+        fields[name] = Annotated[bounded, Field(default=default, description=option.help, validate_default=False)]
+    return fields
 
 
-class SentencesRequest(_Body):
-    """Sentences to search by in a request: of a paper's abstract, or given as text."""
+def _bounded(hint: Any) -> Any:
+    """Return the type of an option as pydantic reads it, with the bounds that its rules set."""
+    kind, rules = unpack(hint)
+    origin, arguments = get_origin(kind), get_args(kind)
+    bounds: dict[str, Any] = {"allow_inf_nan": False} if kind is float else {}
+    for rule in rules:
+        if isinstance(rule, Range):
+            bounds |= {"ge": rule.min, "le": rule.max, "gt": rule.above, "lt": rule.below}
+        elif isinstance(rule, MaxLength):
+            bounds |= {"max_length": rule.length}
+        elif isinstance(rule, NotBlank):
+            bounds |= {"min_length": 1}
+        elif isinstance(rule, OneOf):
+            kind = Literal[tuple(rule.choices)]
+    if origin is tuple:
+        kind = list[_either(each for each in dict.fromkeys(arguments) if each is not ...)]  # type: ignore[misc]
+        bounds |= {} if arguments[-1] is ... else {"min_length": len(arguments), "max_length": len(arguments)}
+    elif origin in (Union, UnionType):
+        kind = _either(arguments)
+    elif option_class := inner_class(kind):
+        body = {"__annotations__": _fields(option_class), "__doc__": kind.__doc__, "__module__": __name__}
+        kind = type(f"{kind.__name__}Request", (_Body,), body)
+    return Annotated[kind, Field(**bounds)] if bounds else kind
 
-    paper: Annotated[str, Field(max_length=500)] = ""
-    numbers: Annotated[
-        list[Annotated[int, Field(ge=0, le=100_000)]],
-        Field(max_length=MAX_SENTENCES, description="Numbers of sentences, from 0."),
-    ] = Field(default=[])
-    texts: Annotated[list[LongText], Field(max_length=MAX_SENTENCES)] = Field(default=[])
+
+def _either(kinds: Iterable[Any]) -> Any:
+    return reduce(or_, map(_bounded, kinds))
 
 
-class CiteRequest(_Body):
-    """A sentence or paragraph of a draft in a request, to find citations for."""
+def like(name: str) -> Any:
+    """Return the bounds and the description of an option of a query, for a URL parameter of the same meaning."""
+    option = options_of(Query)[name]
+    bounds = getattr(_bounded(option.type), "__metadata__", (Field(),))[0]
+    return FieldInfo.merge_field_infos(bounds, description=option.help)
 
-    text: LongText
-    intent: Annotated[str, Field(max_length=100, description="background, method, result, ... or an aspect.")] = ""
-    draft: Annotated[str, Field(max_length=MAX_TEXT, description="Title and abstract of the draft.")] = ""
-    least_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
-    each: Annotated[bool, Field(description="Return papers for every sentence that seems to need a citation.")] = False
+
+IndexName = Annotated[str, Field(max_length=100, description="Name of the index to search; empty = the first.")]
+Id = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
+Name = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+LongText = Annotated[str, Field(max_length=MAX_TEXT)]
+Year = Annotated[int, Field(ge=0, le=9999)]
+By = Annotated[Literal["", "hybrid", "vectors", "words"], Field(description=options_of(Query)["by"].help)]
+Aspect = Annotated[str, like("aspect")]
+Count = Annotated[int, like("count")]
+Offset = Annotated[int, like("offset")]
+Diversity = Annotated[float, like("diversity")]
+Outside = Annotated[bool, like("outside")]
 
 
 class QueryRequest(_Body):
@@ -89,27 +102,13 @@ class QueryRequest(_Body):
             ]
         }
     )
-
-    text: Annotated[str, Field(max_length=MAX_TEXT, description="A question, or a title and an abstract.")] = ""
-    paper: Annotated[str, Field(max_length=500, description="Any id of a paper.")] = ""
-    liked: Annotated[list[Id], Field(max_length=MAX_LIKED)] = Field(default=[])
-    disliked: Annotated[list[Id], Field(max_length=MAX_LIKED)] = Field(default=[])
-    sentences: SentencesRequest | None = None
-    cite: CiteRequest | None = None
-    by: Annotated[By, Field(description="Empty = hybrid for a text, vectors for everything else.")] = ""
-    aspect: Aspect = ""
-    count: Count = 10
-    offset: Offset = 0
-    where: FilterRequest | None = None
-    diversity: Diversity = 0.0
-    approximate: Annotated[bool, Field(description="Allow missing some papers if that is faster.")] = False
-    outside: Annotated[bool, Field(description="Include papers that are known as references only.")] = False
+    __annotations__ = _fields(Query)
 
     def query(self) -> dict[str, Any]:
         """Return the request as `Query.from_json` reads it, without null values."""
         fields: dict[str, Any] = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"index", "facets"})
-        if self.where is not None and "years" in fields.get("where", {}):
-            fields["where"]["years"] = self.where.years  # null means no limit
+        if "years" in fields.get("where", {}):
+            fields["where"]["years"] = self.where.years  # type: ignore[attr-defined]  # null means no limit
         return fields
 
 
@@ -177,7 +176,7 @@ class _SearchOptions(_Parameters):
     field: Annotated[list[Name], Field(max_length=100, description="May be repeated.")] = Field(default=[])
     has_abstract: bool | None = None
     diversity: Diversity = 0.0
-    outside: Annotated[bool, Field(description="Include papers that are known as references only.")] = False
+    outside: Outside = False
     facets: bool = False
 
     def query(self) -> dict[str, Any]:

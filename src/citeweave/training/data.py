@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.key_lookup import find_keys
 from citeweave.encoders.tokens import TokenStore
 
 if TYPE_CHECKING:
@@ -75,11 +76,8 @@ class AlignedPairs:
     def find(self, anchors: Numbers, positives: Numbers) -> Numbers:
         """Return the training data's aligned sentences of these pairs, shape (pairs, 2), -1 where there are none."""
         sentences = np.full((len(anchors), 2), -1, np.int64)
-        if len(self.keys):
-            wanted = _paper_pair_keys(anchors, positives)
-            at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-            matches = self.keys[at] == wanted
-            sentences[matches] = self.sentences[at[matches]]
+        at = find_keys(_paper_pair_keys(anchors, positives), self.keys)
+        sentences[at >= 0] = self.sentences[at[at >= 0]]
         return sentences
 
 

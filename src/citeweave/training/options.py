@@ -21,14 +21,12 @@ chooses the vectors that each of them gets.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any
 
-from citeweave.core.columns import is_finite
 from citeweave.core.errors import UserError, choose
+from citeweave.core.options import OneOf, Range, check, convert, parse_table
 from citeweave.corpus.text import TextRecipe
 
 LOSSES: Mapping[str, Mapping[str, Any]] = {
@@ -112,36 +110,32 @@ class EncoderOptions:
     """Options of the encoder to train, its start model and shape: the `[encoder]` table."""
 
     init: str = "minilm"
-    """Start model: `minilm`, a folder, a name on the Hugging Face Hub, or `recipe:NAME` for another recipe's model."""
+    """Start model: `minilm`, a folder, a Hugging Face name, or `recipe:NAME`."""
 
-    pooling: str = ""
-    """`cls`, `mean`, `mix` (a learned mixture of the layers), or `aspect_words` (sentences weighted by the words for
-    aspects, see `encoders/pooling.py`); empty = the start model's own."""
+    pooling: Annotated[str, OneOf(*POOLINGS)] = ""
+    """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences); empty = the start model's."""
 
-    max_tokens: int = 512
-    """Maximum number of tokens of a text, or what the model can read if that is less."""
+    max_tokens: Annotated[int, Range(4)] = 512
+    """Maximum length of texts."""
 
     text: tuple[str, ...] = ("title", "abstract")
-    """Parts of a paper to read; see `corpus.text.TextRecipe`."""
+    """Parts of a paper; also `venue`, `authors`, which suites do not have."""
 
     normalize: bool | None = None
-    """Whether vectors are normalized; None = the start model's own setting. L2 losses need false."""
+    """Whether vectors have unit length; default: the start model's. L2 losses need false."""
 
-    heads: str = ""
-    """Projection for every aspect of the samples: `linear`, `two_layers` (with a ReLU between), or none."""
+    heads: Annotated[str, OneOf(*HEADS)] = ""
+    """One projection per aspect: `linear` or `two_layers`; see aspects.md."""
 
-    head_size: int = 0
+    head_size: Annotated[int, Range(0)] = 0
     """Dimension of an aspect's space; 0 = the encoder's."""
 
-    head_start: str = "random"
-    """Initial heads: `random`, like any linear layer, or `identity`, so that every space is the encoder's own."""
+    head_start: Annotated[str, OneOf(*HEAD_STARTS)] = "random"
+    """Initial heads: `random`, or `identity`, the encoder's own space."""
 
     def __post_init__(self) -> None:
-        choose(self.pooling, POOLINGS, "encoder.pooling")
+        check(self, "encoder")
         TextRecipe(parts=self.text)
-        choose(self.heads, HEADS, "encoder.heads")
-        choose(self.head_start, HEAD_STARTS, "encoder.head_start")
-        _check_minimum(self, "encoder", max_tokens=4, head_size=0)
 
     @property
     def text_recipe(self) -> TextRecipe:
@@ -155,108 +149,104 @@ class TrainingOptions:
     losses: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"triplet": {}})
     """Losses by name with their settings; several are summed by their weights."""
 
-    batch: int = 32
+    batch: Annotated[int, Range(1)] = 32
     """Size of a batch in units, over all processes."""
 
-    unit: str = "triplets"
+    unit: Annotated[str, OneOf(*UNITS)] = "triplets"
     """What a batch counts: `triplets`, or `groups` of an anchor with all its positives and negatives."""
 
-    block: int = 0
+    block: Annotated[int, Range(0)] = 0
     """Maximum number of triplets of one anchor per batch; 0 = all. For groups with the batch's negatives: positives."""
 
-    epochs: float = 2.0
-    steps: int = 0
+    epochs: Annotated[float, Range(above=0)] = 2.0
+    """Number of passes over the samples."""
+
+    steps: Annotated[int, Range(0)] = 0
     """Maximum number of steps, where the schedule ends too; 0 = those of the epochs."""
 
-    share: float = 1.0
+    share: Annotated[float, Range(above=0, max=1)] = 1.0
     """Share of the samples to train on, drawn by the seed."""
 
-    learning_rate: float = 2e-5
-    head_rate: float = 1.0
+    learning_rate: Annotated[float, Range(above=0)] = 2e-5
+    """Peak learning rate."""
+
+    head_rate: Annotated[float, Range(above=0)] = 1.0
     """Factor on the learning rate for aspect heads."""
 
-    optimizer: str = "adamw"
+    optimizer: Annotated[str, OneOf(*OPTIMIZERS)] = "adamw"
     """`adam` or `adamw`; they differ in how weight decay acts."""
 
-    weight_decay: float = 0.0
-    epsilon: float = 1e-8
-    clip: float = 0.0
+    weight_decay: Annotated[float, Range(0)] = 0.0
+    """Weight decay of the optimizer."""
+
+    epsilon: Annotated[float, Range(0)] = 1e-8
+    """Epsilon of the optimizer."""
+
+    clip: Annotated[float, Range(0)] = 0.0
     """Maximum norm of the gradient; 0 = no clipping."""
 
-    schedule: str = "linear"
+    schedule: Annotated[str, OneOf(*SCHEDULES)] = "linear"
     """`slanted` (triangular), `linear`, `cosine` or `constant`, after the warmup; see `trainer.learning_rate_factor`."""
 
-    warmup: float = 0.0
+    warmup: Annotated[float, Range(0)] = 0.0
     """Share of the steps if below 1, otherwise a number of steps."""
 
-    parts: str = "all"
+    parts: Annotated[str, OneOf(*PARTS)] = "all"
     """What is trained: `all`, `layers` (not the embeddings), `bias` (BitFit), `lora`, or `heads`: only the aspect heads,
     with an encoder that reads every paper once."""
 
-    frozen_layers: int = 0
+    frozen_layers: Annotated[int, Range(0)] = 0
     """Number of lowest layers that are not trained, together with the word embeddings."""
 
-    lora_rank: int = 8
-    precision: str = "auto"
+    lora_rank: Annotated[int, Range(1)] = 8
+    """Rank of the low-rank adapters, where parts is `lora`."""
+
+    precision: Annotated[str, OneOf(*PRECISIONS)] = "auto"
     """Precision of the network: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
 
     compiled: bool = False
     """Compile the layers of a BERT-like network on a GPU: takes a minute, and makes long runs 10 to 50% faster."""
 
-    micro_tokens: int = 0
+    micro_tokens: Annotated[int, Range(0)] = 0
     """Tokens encoded at a time; larger batches are encoded in parts with the same result. 0 = by the device."""
 
-    parallel: str = "ddp"
+    parallel: Annotated[str, OneOf(*PARALLEL)] = "ddp"
     """What each of several processes holds: `ddp`, the complete model; `fsdp`, a shard of every weight."""
 
-    dropout: float | None = None
+    dropout: Annotated[float | None, Range(0, below=1)] = None
     """Dropout of the network; None = as in its own configuration."""
 
-    validation: float = 0.05
+    validation: Annotated[float, Range(0, 0.5)] = 0.05
     """Share of the anchors whose samples are held out for validation."""
 
-    check_every: int = 0
+    check_every: Annotated[int, Range(0)] = 0
     """Steps between validations; 0 = once per epoch."""
 
-    checkpoint_every: int = 0
+    checkpoint_every: Annotated[int, Range(0)] = 0
     """Steps between checkpoints, from which an interrupted run resumes; 0 = twenty in all, fewer where writing them
     would take more than a tenth of the time."""
 
-    patience: int = 0
+    patience: Annotated[int, Range(0)] = 0
     """Validations without improvement after which training stops; 0 = never. If set, the best weights are saved."""
 
     watch: str = ACCURACY
     """Metric that validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
 
-    start_share: float = 0.0
+    start_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the start model in the saved weights, which interpolate between start and trained ones."""
 
-    track: str = ""
+    track: Annotated[str, OneOf(*TRACKERS)] = ""
     """Where to send the log as well: `tensorboard` or `wandb`, if installed."""
 
     seed: int = 0
-    seeds: int = 1
+    """Random seed."""
+
+    seeds: Annotated[int, Range(1)] = 1
     """Number of models to train, with the seeds `seed`, `seed` + 1, ..."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "losses", _fill_losses(self.losses))
-        choose(self.unit, UNITS, "training.unit")
-        choose(self.optimizer, OPTIMIZERS, "training.optimizer")
-        choose(self.schedule, SCHEDULES, "training.schedule")
-        choose(self.parts, PARTS, "training.parts")
-        choose(self.precision, PRECISIONS, "training.precision")
-        choose(self.track, TRACKERS, "training.track")
-        choose(self.parallel, PARALLEL, "training.parallel")
-        _check_minimum(self, "training", batch=1, seeds=1, lora_rank=1)
-        for name in ("block", "steps", "weight_decay", "epsilon", "clip", "warmup", "frozen_layers", "micro_tokens"):
-            _check_minimum(self, "training", **{name: 0})
-        for name in ("check_every", "checkpoint_every", "patience"):
-            _check_minimum(self, "training", **{name: 0})
-        _check_above(self, epochs=0.0, learning_rate=0.0, share=0.0, head_rate=0.0)
-        shares = (("share", 1.0), ("validation", 0.5), ("start_share", 1.0))
-        for name, maximum in shares:
-            if not 0 <= getattr(self, name) <= maximum:
-                raise UserError(f"training.{name} is {getattr(self, name)}; it must be between 0 and {maximum}")
+        check(self, "training")
         if self.start_share and self.parts == "lora":
             raise UserError(
                 "training.start_share interpolates complete weights, and training.parts is 'lora'; leave one out"
@@ -273,8 +263,6 @@ class TrainingOptions:
                 f"training.parts is 'heads', and the losses are {', '.join(self.losses)}; only those in aspect spaces, "
                 "such as aspect_in_batch, train heads: leave out the others"
             )
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise UserError(f"training.dropout is {self.dropout}; it must be at least 0 and less than 1")
 
     @property
     def pairs_suffice(self) -> bool:
@@ -302,46 +290,12 @@ class TrainingOptions:
 
 def encoder_options(table: Mapping[str, Any]) -> EncoderOptions:
     """Read the `[encoder]` table of a recipe; an unknown key is refused with the nearest known one."""
-    return EncoderOptions(**_check_table(table, EncoderOptions, "encoder"))
+    return parse_table(EncoderOptions, table, "encoder")
 
 
 def training_options(table: Mapping[str, Any]) -> TrainingOptions:
     """Read the `[training]` table of a recipe; an unknown key is refused with the nearest known one."""
-    return TrainingOptions(**_check_table(table, TrainingOptions, "training"))
-
-
-_Options = TypeVar("_Options", EncoderOptions, TrainingOptions)
-
-
-def _check_table(table: Mapping[str, Any], kind: type[_Options], name: str) -> dict[str, Any]:
-    """Check keys and types of a recipe's table and return its values."""
-    hints, values = get_type_hints(kind), {}
-    for key, value in table.items():
-        choose(key, [entry.name for entry in dataclasses.fields(kind)], f"{name}: key")
-        values[key] = _check_type(value, hints[key], f"{name}.{key}")
-    return values
-
-
-def _check_type(value: Any, hint: Any, key: str) -> Any:
-    """Return an option's value in its declared type, or raise an error that names its key.
-
-    >>> _check_type(2, float, "training.epochs"), _check_type(["title"], tuple[str, ...], "encoder.text")
-    (2.0, ('title',))
-    """
-    if hint == tuple[str, ...]:
-        if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
-            return tuple(value)
-        raise UserError(f'{key} is {value!r}; it must be a list of texts such as ["title", "abstract"]')
-    if value is None and NoneType in get_args(hint):
-        return None
-    kind = get_args(hint)[0] if NoneType in get_args(hint) else hint
-    if kind not in (bool, int, float, str):
-        return value
-    if kind is float and (isinstance(value, float) or is_finite(value)):
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise UserError(f"{key} is {value!r}; it must be a {kind.__name__}")
-    return value
+    return parse_table(TrainingOptions, table, "training")
 
 
 def _fill_losses(losses: object) -> dict[str, dict[str, Any]]:
@@ -356,21 +310,9 @@ def _fill_losses(losses: object) -> dict[str, dict[str, Any]]:
         defaults = {"weight": 1.0, **LOSSES[name]}
         for key, value in settings.items():
             choose(key, defaults, f"training.losses.{name}: key")
-            _check_type(value, type(defaults[key]), f"training.losses.{name}.{key}")
-        filled[name] = {**defaults, **settings}
+            defaults[key] = convert(value, type(defaults[key]), f"training.losses.{name}.{key}")
+        filled[name] = defaults
     return filled
-
-
-def _check_minimum(options: object, table: str, **minimum: float) -> None:
-    for name, value in minimum.items():
-        if getattr(options, name) < value:
-            raise UserError(f"{table}.{name} is {getattr(options, name)}; it must be at least {value}")
-
-
-def _check_above(options: object, **bound: float) -> None:
-    for name, value in bound.items():
-        if not getattr(options, name) > value:
-            raise UserError(f"training.{name} is {getattr(options, name)}; it must be greater than {value:g}")
 
 
 # The plan of a training run

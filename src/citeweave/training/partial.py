@@ -44,6 +44,7 @@ Named = list[tuple[str, nn.Parameter]]
 
 _UNUSED = "pooler."
 _EMBEDDINGS = "embed"
+_BIASES = ("bias", "LayerNorm.weight")
 
 
 def choose_parts(
@@ -53,12 +54,15 @@ def choose_parts(
     frozen_layers: int = 0,
     lora_rank: int = 8,
     lora_alpha: float | None = None,
+    lora_everywhere: bool = False,
+    biases: bool = False,
     seed: int = 0,
 ) -> Named:
     """Choose the part of an encoder's parameters to train, freeze all others; return names and parameters in order.
 
-    `lora` changes the model: its layers get low-rank matrices, drawn by `seed`. `lora_alpha` is twice the rank by
-    default, and low-rank updates are scaled by alpha / rank.
+    `lora` changes the model: its attention, or with `lora_everywhere` every linear layer, gets low-rank matrices, drawn by
+    `seed`; `biases` trains bias terms and norms too. `lora_alpha` is twice the rank by default, and low-rank updates are
+    scaled by alpha / rank.
     """
     choose(parts, PARTS, "training.parts")
     if parts == "heads":
@@ -66,10 +70,11 @@ def choose_parts(
         return []
     frozen = _frozen_names(model, frozen_layers)
     if parts == "lora":
-        _add_low_rank(model, frozen, lora_rank, 2.0 * lora_rank if lora_alpha is None else lora_alpha, seed)
+        layers = [name for name in _linear_layers(model, every=lora_everywhere) if f"{name}.weight" not in frozen]
+        _add_low_rank(model, layers, lora_rank, 2.0 * lora_rank if lora_alpha is None else lora_alpha, seed)
     chosen = []
     for name, parameter in model.named_parameters():
-        is_trained = is_pooling_weight(name) or (name not in frozen and _is_trained(name, parts))
+        is_trained = is_pooling_weight(name) or (name not in frozen and _is_trained(name, parts, biases=biases))
         parameter.requires_grad_(is_trained)
         if is_trained:
             chosen.append((name, parameter))
@@ -106,21 +111,20 @@ def _frozen_names(model: Any, count: int) -> set[str]:
     return {name for name, _ in model.named_parameters() if name.startswith(starts)}
 
 
-def _is_trained(name: str, parts: str) -> bool:
+def _is_trained(name: str, parts: str, *, biases: bool) -> bool:
     if name.startswith(_UNUSED):
         return False
     if parts == "lora":
-        return ".lora_" in name
+        return ".lora_" in name or (biases and name.endswith(_BIASES))
     if parts == "layers":
         return not name.startswith(_EMBEDDINGS)
     return parts == "all" or name.rpartition(".")[2] == "bias"
 
 
-def _add_low_rank(model: Any, frozen: set[str], rank: int, alpha: float, seed: int) -> None:
+def _add_low_rank(model: Any, layers: Sequence[str], rank: int, alpha: float, seed: int) -> None:
     """Add LoRA matrices A (rank, in) and B (out, rank) to linear layers; B is 0 at first."""
     if any(".lora_" in name for name, _ in model.named_parameters()):
         raise UserError("this model already has low-rank layers; load it again before choosing its parts")
-    layers = [name for name in _linear_layers(model) if f"{name}.weight" not in frozen]
     narrowest = min((min(model.get_submodule(name).weight.shape) for name in layers), default=0)
     if layers and not 1 <= rank <= narrowest:
         raise UserError(
@@ -129,15 +133,15 @@ def _add_low_rank(model: Any, frozen: set[str], rank: int, alpha: float, seed: i
     if not layers:
         return
     peft = require("peft", extra="lora")
-    config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers, lora_dropout=0.0, bias="none")
+    config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(layers), lora_dropout=0.0, bias="none")
     with torch.random.fork_rng(devices=[]):
         peft.inject_adapter_in_model(config, model)
     for name in layers:
         _initialize(model.get_submodule(name).lora_A["default"].weight, seed, name)
 
 
-def _linear_layers(model: Any) -> Sequence[str]:
-    """Return the linear layers to update by LoRA: peft's usual ones for this kind of model, else all in the layers."""
+def _linear_layers(model: Any, *, every: bool) -> Sequence[str]:
+    """Return the linear layers to update by LoRA: peft's usual ones for this kind of model, else or with `every` all."""
     prefix, _ = encoder_layers(model)
     targets = require("peft.utils.constants", extra="lora").TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
     ends = targets.get(model.config.model_type)
@@ -146,7 +150,7 @@ def _linear_layers(model: Any) -> Sequence[str]:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and name.startswith(f"{prefix}.")
     ]
-    usual = [name for name in names if isinstance(ends, list) and name.rpartition(".")[2] in ends]
+    usual = [name for name in names if isinstance(ends, list) and name.rpartition(".")[2] in ends and not every]
     return usual or names
 
 
@@ -161,7 +165,7 @@ def _initialize(weight: nn.Parameter, seed: int, name: str) -> None:
 # Aspect heads
 
 HEADS_PREFIX = "aspects."
-"""Prefix of the names of aspect heads' weights among the trained weights."""
+"""Prefix of the names of heads' weights among the trained weights; heads have a learning rate of their own."""
 
 
 class TrainedHeads(nn.Module):

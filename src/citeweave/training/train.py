@@ -63,7 +63,7 @@ from citeweave.training.objective import LossInputs, MaskedLanguage, Objective, 
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.partial import HEADS_PREFIX, TrainedHeads, choose_parts, heads_to_arrays, make_heads
 from citeweave.training.step import Stepper
-from citeweave.training.trainer import TrainingProgress, TrainingRun, train_network
+from citeweave.training.trainer import EncoderTask, TrainingProgress, TrainingRun, train_network
 from citeweave.version import __version__
 
 if TYPE_CHECKING:
@@ -198,12 +198,12 @@ class TrainingJob:
         before = copy_start_weights(run.weights, self.plan.training.start_share)
         progress = train_network(run, work)
         mix_with_start(run.weights, before, self.plan.training.start_share)
-        start = _gather_encoder(start, run, plan) if run.stepper.sharded else start
+        start = _gather_encoder(start, run, plan) if run.task.stepper.sharded else start
         if not processes.is_first:
             return
         name = self.folder.resolve().name
         write_encoder(writer.folder, name, self.plan, start, data, progress, list(run.weights))
-        if (heads := run.stepper.objective.inputs.heads) is not None:
+        if (heads := run.task.stepper.objective.inputs.heads) is not None:
             save_heads(writer.folder, heads_to_arrays(heads))
         (writer.folder / "training").mkdir()
         shutil.copyfile(work / "log.jsonl", writer.folder / "training" / "log.jsonl")
@@ -219,7 +219,7 @@ class TrainingJob:
             "data": dict(data.metadata),
             "trained weights": sum(weight.numel() for weight in run.weights.values()),
             "processes": processes.count,
-            "device": describe_hardware(run.stepper.network.device),
+            "device": describe_hardware(run.task.stepper.network.device),
             "seconds": round(time.monotonic() - begun, 1),
         }
 
@@ -288,7 +288,7 @@ def load_start_model(options: EncoderOptions, device: str) -> TorchEncoder:
 
 def prepare_run(
     start: TorchEncoder, data: TrainingData, plan: TrainingPlan, processes: ProcessGroup, reporter: Reporter
-) -> TrainingRun:
+) -> TrainingRun[EncoderTask]:
     """Prepare to train an encoder: choose the trained weights, make heads and objective, shard the network."""
     options = plan.training
     network = speed_up(start.network) if options.compiled else start.network
@@ -332,15 +332,15 @@ def prepare_run(
         frozen,
         sharded,
     )
-    return TrainingRun(stepper, options, weights, reporter)
+    return TrainingRun(EncoderTask(stepper, options), options, weights, reporter)
 
 
-def _gather_encoder(start: TorchEncoder, run: TrainingRun, plan: TrainingPlan) -> TorchEncoder:
+def _gather_encoder(start: TorchEncoder, run: TrainingRun[EncoderTask], plan: TrainingPlan) -> TorchEncoder:
     """Gather the trained encoder of a sharded run: the start model, loaded again, with the trained weights.
 
     All processes must call it; only the first one gets the trained encoder.
     """
-    processes, options = run.stepper.processes, plan.training
+    processes, options = run.task.stepper.processes, plan.training
     trained = gather_full(run.weights, keep=processes.is_first)
     if not processes.is_first:
         return start

@@ -1,10 +1,11 @@
 """The training loop: learning-rate schedule, optimizer steps, validation, early stopping, checkpoints, log.
 
-    progress = train_network(run, Path("work/"))
+    progress = train_network(TrainingRun(task, options, weights), Path("work/"))
 
-An interrupted run ends as an uninterrupted one would. One plain loop over torch rather than a library's trainer: a
-step's papers are shared by its samples and its gradients may be cached, every random number is a function of seed and
-step, and a run needs only torch, transformers and safetensors. Does not load or save encoders: `train.py` does.
+A task takes the steps and validates: `EncoderTask` of encoders, `intents/fit.py` of intent classifiers. An interrupted
+run ends as an uninterrupted one would. One plain loop over torch rather than a library's trainer: a step's papers are
+shared by its samples and its gradients may be cached, every random number is a function of seed and step, and a run
+needs only torch, transformers and safetensors. Does not load or save encoders: `train.py` does.
 
 Every learning-rate schedule warms up linearly; they differ in what follows:
 
@@ -33,7 +34,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -44,7 +45,7 @@ from citeweave.core.files import move, sync
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
-from citeweave.training.distributed import clip_gradients, gather_full, is_shard, place_like
+from citeweave.training.distributed import ProcessGroup, clip_gradients, gather_full, is_shard, place_like
 from citeweave.training.options import TrainingOptions
 from citeweave.training.partial import HEADS_PREFIX
 from citeweave.training.step import Stepper
@@ -166,11 +167,59 @@ SAVE_INTERVAL = 9
 """Minimum time between checkpoints, as a multiple of the time that writing the last one took."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRun:
-    """Everything the trainer's loop needs: stepper, options, trained weights."""
+class TrainingTask(Protocol):
+    """What the trainer's loop trains: steps with their gradients, and a validation."""
 
-    stepper: Stepper
+    @property
+    def processes(self) -> ProcessGroup: ...
+    @property
+    def steps_per_epoch(self) -> int: ...
+    @property
+    def memory_advice(self) -> str:
+        """What to do where memory does not suffice."""
+
+    def backward(self, step: int) -> Tensor:
+        """Return the loss of a step, counted from 0, and add its gradient to the weights; a function of seed and step."""
+
+    def validate(self) -> dict[str, float]:
+        """Evaluate the network as it is; metrics between 0 and 1, none where there is nothing to validate on."""
+
+
+class EncoderTask:
+    """Training task of an encoder: batches of samples, validation on held-out ones."""
+
+    def __init__(self, stepper: Stepper, options: TrainingOptions) -> None:
+        self.stepper, self.processes = stepper, stepper.processes
+        self._batches, self._validation = Batches(stepper.data.groups, options), Validation(stepper)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        if not self._batches.units:
+            raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
+        return self._batches.per_epoch
+
+    @property
+    def memory_advice(self) -> str:
+        tokens = self.stepper.micro_tokens
+        return f"{tokens:,} tokens are encoded at a time: resume with --set training.micro_tokens={tokens // 2}"
+
+    def backward(self, step: int) -> Tensor:
+        batch = self._batches.at(step)
+        self.stepper.network.model.train()
+        return self.stepper.backward(batch, step)
+
+    def validate(self) -> dict[str, float]:
+        return self._validation.evaluate()
+
+
+_Task = TypeVar("_Task", bound=TrainingTask, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun(Generic[_Task]):
+    """Everything the trainer's loop needs: task, options, trained weights."""
+
+    task: _Task
     options: TrainingOptions
     weights: Mapping[str, Tensor]
     """Trained weights by name."""
@@ -201,29 +250,25 @@ class TrainingProgress:
         return {**state, "best": None if self.best == -math.inf else self.best}
 
 
-def train_network(run: TrainingRun, work: Path) -> TrainingProgress:
+def train_network(run: TrainingRun[TrainingTask], work: Path) -> TrainingProgress:
     """Train the weights of a run in place, resuming from its last checkpoint; `work` has checkpoints and log.jsonl."""
     return _TrainingLoop(run, work).finish()
 
 
 class _TrainingLoop:
-    """State of the training loop between steps: batches, optimizer, progress and log."""
+    """State of the training loop between steps: optimizer, progress and log."""
 
-    def __init__(self, run: TrainingRun, work: Path) -> None:
-        options, stepper = run.options, run.stepper
+    def __init__(self, run: TrainingRun[TrainingTask], work: Path) -> None:
+        options, per_epoch = run.options, run.task.steps_per_epoch
         self.run, self.work = run, work
-        self.batches = Batches(stepper.data.groups, options)
-        if not self.batches.units:
-            raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
-        self.steps = options.steps or max(1, round(options.epochs * self.batches.per_epoch))
+        self.steps = options.steps or max(1, round(options.epochs * per_epoch))
         self.warmup = warmup_steps(options.warmup, self.steps)
-        self.check_every = options.check_every or self.batches.per_epoch
+        self.check_every = options.check_every or per_epoch
         self.checkpoint_every = options.checkpoint_every or -(-self.steps // CHECKPOINTS)
         self.saved_step, self.saved_at, self.saving = -1, run.clock(), 0.0
         self.optimizer = _make_optimizer(run)
-        self.validation = Validation(stepper)
         self.pending: list[Tensor] = []
-        self.track = _open_tracker(options.track if stepper.processes.is_first else "", work)
+        self.track = _open_tracker(options.track if run.task.processes.is_first else "", work)
         work.mkdir(parents=True, exist_ok=True)
 
     def finish(self) -> TrainingProgress:
@@ -252,7 +297,7 @@ class _TrainingLoop:
 
     def _interrupts(self) -> AbstractContextManager[DeferredInterrupt]:
         """Defer Ctrl-C in a single process; several would see it at different steps and wait for each other."""
-        single = self.run.stepper.processes.count == 1
+        single = self.run.task.processes.count == 1
         return deferred_interrupts() if single else nullcontext(DeferredInterrupt(None))
 
     def _save_and_stop(self, interrupt: DeferredInterrupt) -> None:
@@ -264,7 +309,7 @@ class _TrainingLoop:
 
     def _check_same_step(self) -> None:
         """Check that all processes resume from the same step."""
-        steps = self.run.stepper.processes.exchange(self.progress.step)
+        steps = self.run.task.processes.exchange(self.progress.step)
         if len(set(steps)) > 1:
             other = next(rank for rank, step in enumerate(steps) if step != steps[0])
             raise UserError(
@@ -277,14 +322,12 @@ class _TrainingLoop:
         run, rate = self.run, self._rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
-        batch = self.batches.at(step)
-        run.stepper.network.model.train()
         with self._explaining_memory():
-            self.pending.append(run.stepper.backward(batch, step))
+            self.pending.append(run.task.backward(step))
         parameters = list(run.weights.values())
-        run.stepper.processes.sum_gradients(parameters)
+        run.task.processes.sum_gradients(parameters)
         if run.options.clip:
-            clip_gradients(parameters, run.options.clip, run.stepper.processes)
+            clip_gradients(parameters, run.options.clip, run.task.processes)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -304,7 +347,7 @@ class _TrainingLoop:
 
     def _is_worth_saving(self) -> bool:
         """Return whether a checkpoint is cheap compared to the steps since the last one, or the user set the interval."""
-        if self.run.options.checkpoint_every or self.run.stepper.processes.count > 1:
+        if self.run.options.checkpoint_every or self.run.task.processes.count > 1:
             return True
         return self.run.clock() - self.saved_at >= SAVE_INTERVAL * self.saving
 
@@ -313,7 +356,7 @@ class _TrainingLoop:
         begun = self.run.clock()
         self.progress.pending = self._fetch_losses()
         self.pending.clear()
-        first, state = self.run.stepper.processes.is_first, self.progress.as_json()
+        first, state = self.run.task.processes.is_first, self.progress.as_json()
         for path in (self.work / "log.jsonl", self.work / "best.safetensors"):
             if first and path.exists():
                 sync(path)
@@ -344,7 +387,7 @@ class _TrainingLoop:
     def _validate(self) -> None:
         """Validate the network, log its metrics, and keep the best weights where early stopping is on."""
         with self._explaining_memory():
-            metrics = self.validation.evaluate()
+            metrics = self.run.task.validate()
         options, progress = self.run.options, self.progress
         progress.last = metrics
         if not metrics:
@@ -368,10 +411,8 @@ class _TrainingLoop:
         try:
             yield
         except torch.OutOfMemoryError:
-            tokens = self.run.stepper.micro_tokens
             raise CiteweaveError(
-                f"out of memory at step {self.progress.step} with {tokens:,} tokens at a time; "
-                f"{self._describe_checkpoint()} Resume with --set training.micro_tokens={tokens // 2}"
+                f"out of memory at step {self.progress.step}; {self._describe_checkpoint()} {self.run.task.memory_advice}"
             ) from None
 
     def _rate(self, step: int) -> float:
@@ -385,20 +426,20 @@ class _TrainingLoop:
 
     def _save_best(self) -> None:
         """Save the weights of the best validation so far."""
-        path, first = self.work / "best.safetensors", self.run.stepper.processes.is_first
+        path, first = self.work / "best.safetensors", self.run.task.processes.is_first
         weights = gather_full(self.run.weights, keep=first)
         if first:
             save_file(weights, path.with_suffix(".new"))
             move(path.with_suffix(".new"), path)
 
     def _load_best(self) -> None:
-        self.run.stepper.processes.wait()
+        self.run.task.processes.wait()
         with torch.no_grad():
             for name, weight in load_file(self.work / "best.safetensors").items():
                 self.run.weights[name].copy_(place_like(self.run.weights[name], weight))
 
     def _log(self, line: Mapping[str, Any]) -> None:
-        if not self.run.stepper.processes.is_first:
+        if not self.run.task.processes.is_first:
             return
         with (self.work / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -409,14 +450,14 @@ class _TrainingLoop:
     def _truncate_log(self) -> None:
         """Truncate the log to the checkpoint, since later lines will be written again."""
         path = self.work / "log.jsonl"
-        if self.run.stepper.processes.is_first and path.exists():
+        if self.run.task.processes.is_first and path.exists():
             with path.open("r+b") as file:
                 # truncating to more than its size would fill it with zeros
                 file.truncate(min(self.progress.log_bytes, path.stat().st_size))
 
 
-def _make_optimizer(run: TrainingRun) -> torch.optim.Optimizer:
-    """Make the optimizer, with parameter groups for shards, other weights and aspect heads."""
+def _make_optimizer(run: TrainingRun[TrainingTask]) -> torch.optim.Optimizer:
+    """Make the optimizer, with parameter groups for shards, other weights and heads."""
     options = run.options
     kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
     groups = []

@@ -21,6 +21,7 @@ from citeweave.training.data import BatchRows, Numbers, RankingPools, TrainingDa
 from citeweave.training.options import ACCURACY
 from citeweave.training.sentence_objective import BatchVectors, document_distances, trained_distance
 from citeweave.training.step import Stepper
+from citeweave.vectors.vectors import unit_rows
 
 BLOCK = 512
 """Triplets whose sentences are compared at a time."""
@@ -138,7 +139,7 @@ def _mean_precision(
     if distance == "l2":
         scores = -np.linalg.norm(vectors[queries] - vectors[candidates], axis=1)  # (pairs,)
     else:
-        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        unit = unit_rows(vectors)
         scores = np.einsum("pd,pd->p", unit[queries], unit[candidates])  # (pairs,)
     ranked = rank_as_trec(
         scores, pools.relevant.astype(np.int64), pools.candidates.offsets, ties=np.arange(len(scores))

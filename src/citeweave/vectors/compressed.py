@@ -36,7 +36,7 @@ from citeweave.core.files import link_or_copy
 from citeweave.core.progress import Tally
 from citeweave.vectors.vectors import KIND as VECTORS
 from citeweave.vectors.vectors import VERSION as VECTORS_VERSION
-from citeweave.vectors.vectors import Provenance, RowsByPaper, Vectors, VectorsWriter, read_provenance
+from citeweave.vectors.vectors import Provenance, RowsByPaper, Vectors, VectorsWriter, read_provenance, unit_rows
 
 KIND, VERSION = "compressed_vectors", 1
 CODES = {"int8": "int8", "binary": "uint8"}
@@ -208,9 +208,7 @@ def _truncate(
 def _append_truncated(writer: VectorsWriter, vectors: Vectors, dimensions: int) -> None:
     start = 0
     for block in _blocks(vectors):
-        short = block[:, :dimensions]  # (rows, dimensions)
-        lengths = np.linalg.norm(short, axis=1, keepdims=True)  # (rows, 1)
-        writer.append(vectors.ids[start : start + len(block)], short / np.where(lengths > 0, lengths, 1))
+        writer.append(vectors.ids[start : start + len(block)], unit_rows(block[:, :dimensions]))
         start += len(block)
 
 

@@ -33,6 +33,7 @@ from citeweave.core.columns import (
     open_numbers,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
+from citeweave.core.key_lookup import KeyLookup
 from citeweave.core.progress import Count, Tally
 from citeweave.vectors.vectors import (
     DTYPES,
@@ -46,7 +47,7 @@ from citeweave.vectors.vectors import (
 )
 
 if TYPE_CHECKING:
-    from citeweave.core.hash_keys import Keys
+    pass
 
 KIND, VERSION = "sentence_vectors", 1
 
@@ -66,7 +67,7 @@ class SentenceVectors:
     ) -> None:
         self.ids, self.offsets, self.matrix, self.numbers = ids, offsets, matrix, numbers
         self.provenance, self.manifest = provenance, manifest
-        self._lookup: tuple[Keys, NDArray[np.int64]] | None = None
+        self._lookup: KeyLookup | None = None
 
     @classmethod
     def open(cls, folder: str | Path) -> SentenceVectors:
@@ -123,13 +124,8 @@ class SentenceVectors:
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return which row of the sentence vectors each paper id has, -1 where the paper is not among them."""
         if self._lookup is None:
-            keys = self.ids.keys() if isinstance(self.ids, TextColumn) else id_keys(self.ids)
-            order = np.argsort(keys, kind="stable")
-            self._lookup = keys[order], order
-        keys, order = self._lookup
-        wanted = id_keys(ids)
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[at] == wanted, order[at], -1)
+            self._lookup = KeyLookup(self.ids.keys() if isinstance(self.ids, TextColumn) else id_keys(self.ids))
+        return self._lookup.find(id_keys(ids))
 
     def sentences(self, row: int) -> NDArray[Any]:
         """Return the sentence vectors of one paper, (sentences, dimension)."""

@@ -11,7 +11,7 @@
     >>> vectors.rows(["s2:2", "s2:3"]).tolist(), vectors.take(["s2:2"]).tolist()
     ([1, -1], [[0.0, 1.0]])
 
-Does not compute or compare vectors. `Vectors.open` refuses folders of int8 or binary vectors (`compressed.py`) and of
+Does not embed or compare papers. `Vectors.open` refuses folders of int8 or binary vectors (`compressed.py`) and of
 sentence vectors (`sentence_vectors.py`), which share the provenance and the lookup of ids with this file.
 """
 
@@ -36,6 +36,7 @@ from citeweave.core.columns import (
     release,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
+from citeweave.core.key_lookup import KeyLookup
 from citeweave.core.progress import Count, Tally
 
 if TYPE_CHECKING:
@@ -48,6 +49,16 @@ MAX_DIMENSION = 65_536
 
 DUPLICATE_ID = "id given before"
 NOT_FINITE = "number that is not finite"
+
+
+def unit_rows(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Scale rows to length 1, (rows, dimension), in their own precision; rows of zeros stay.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (rows, 1)
+    return np.asarray(vectors / np.maximum(lengths, 1e-30), vectors.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +159,14 @@ class RowsByPaper:
         self.ids = TextColumn(folder, "id")
         if len(self.ids) != rows:
             raise ArtifactError(f"{folder} is damaged: {len(self.ids)} ids for {rows} rows; make it again")
-        self._lookup: tuple[Keys, NDArray[np.int64]] | None = None
+        self._lookup: KeyLookup | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each paper id, -1 where the folder has no vector of that paper."""
-        ids = as_texts(ids, "ids")
-        keys, order = self._sorted_keys()
-        wanted = id_keys(ids)  # (number of ids,)
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[at] == wanted, order[at], -1)
+        return self._keys().find(id_keys(as_texts(ids, "ids")))
 
     def rows_of_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each paper id in the vectors folder; a paper without vector is an error."""
@@ -173,17 +180,15 @@ class RowsByPaper:
             )
         return rows
 
-    def _sorted_keys(self) -> tuple[Keys, NDArray[np.int64]]:
+    def _keys(self) -> KeyLookup:
         if self._lookup is None:
             # compiled code reads at these offsets without checking them
             if (self.ids.lengths() < 0).any():
                 raise ArtifactError(
                     f"{self.folder} is damaged: the offsets of its ids are not increasing; make it again"
                 )
-            keys = self.ids.keys()
-            order = np.argsort(keys, kind="stable")
+            self._lookup = KeyLookup(self.ids.keys())
             release(self.ids)
-            self._lookup = keys[order], order
         return self._lookup
 
 

@@ -130,5 +130,5 @@ def test_requests_stay_within_their_limits(server, library, tmp_path):
     service = OpenAlex(Client(server.openalex(), options=HttpOptions(tries=1)))
     enrich_library(library, service, tmp_path / "fetched", EnrichOptions(titles=1, citing=0, lacking=0))
     assert sum(request.query["filter"].startswith("title") for request in server.requests) == 1
-    with pytest.raises(UserError, match="titles of the enrichment is -1"):
+    with pytest.raises(UserError, match="enrichment.titles is -1; it must be at least 0"):
         EnrichOptions(titles=-1)

@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.synthetic import literature, narration, vocabulary
-from citeweave.corpus.synthetic.literature import (
-    ASPECTS,
-    Facet,
-    LiteratureBlock,
-    SyntheticOptions,
-    make_block,
-    wordings,
-)
+from citeweave.corpus.synthetic.literature import ASPECTS, Facet, LiteratureBlock, make_block, wordings
 
 OPTIONS = SyntheticOptions(papers=1500, seed=3)
 
@@ -185,7 +179,7 @@ def test_tiny_literatures_are_complete(papers):
     "wrong", [{"papers": 0}, {"noise": 1.5}, {"sharers": 1}, {"first_year": 2030}, {"references": -1}]
 )
 def test_wrong_options_are_refused(wrong):
-    with pytest.raises(UserError, match="--"):
+    with pytest.raises(UserError, match="; it must|--"):
         SyntheticOptions(**wrong)
 
 

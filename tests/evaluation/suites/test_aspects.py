@@ -11,7 +11,7 @@ import pytest
 from citeweave import Corpus, synthesize
 from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, EmptyResultError
-from citeweave.corpus.synthetic.literature import SyntheticOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import open_truth
 from citeweave.evaluation.encoder_systems import Bm25System
@@ -144,7 +144,7 @@ def test_what_cannot_be_asked_is_said(corpus, tmp_path):
     refused("is not a synthetic corpus: .* make one with `citeweave synthesize`", make_suite, real, error=ArtifactError)
     with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
         make_suite(corpus, replace(OPTIONS, papers=1))
-    refused("--papers is 0", AspectSuiteOptions, papers=0)
+    refused("papers is 0", AspectSuiteOptions, papers=0)
 
 
 def test_the_command(corpus, knowing, tmp_path, capsys, monkeypatch):

@@ -17,17 +17,18 @@ from citeweave import Corpus, synthesize
 from citeweave.cli import main
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import split_by_share, split_by_year
-from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.evaluation.encoder_systems import Bm25System
+from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites import from_corpus
 from citeweave.evaluation.suites.corpus_pools import INTENTS, RANDOM
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, make_intent_suite, make_suite
+from citeweave.evaluation.suites.from_corpus import held_out_rows, make_intent_suite, make_suite
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
 
@@ -337,7 +338,7 @@ def test_what_a_corpus_cannot_give_is_named(tmp_path):
 def test_options_are_checked(corpus):
     for rule in ("2016", "year:soon", "share:0", "share:1", "share:nan", "years:2016", "share:", ""):
         refused("must be a year such as year:2016, or a share", CorpusSuiteOptions, held_out=rule)
-    refused("queries is 0; it must be 1 or more", CorpusSuiteOptions, queries=0)
+    refused("queries is 0; it must be at least 1", CorpusSuiteOptions, queries=0)
     for rule in ("year:1900", "year:2090"):
         with pytest.raises(UserError, match=f"--held-out {rule} leaves nothing.*go from 1990 to 2024"):
             held_out_rows(corpus, CorpusSuiteOptions(held_out=rule))

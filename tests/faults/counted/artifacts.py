@@ -321,10 +321,9 @@ def _model(folder: Path) -> Iterator[Any]:
 
 def _index_by_rows(folder: Path) -> Iterator[Any]:
     index = cw.Index.open(folder)
-    yield index.state.facts, index.number, len(index)
-    for segment in index.segments:
-        yield _manifest(segment.folder)
-        yield attrgetter("matrix", "spaces", "flags", "text_keys", "record_keys", "cited_as")(segment)
+    yield index.facts, index.number, len(index)
+    yield _manifest(index.place)
+    yield attrgetter("matrix", "aspect_matrices", "flags", "text_keys", "record_keys", "cited_as")(index)
     rows = [index.row(id) for id in IDS if id not in ("p:2", "p:5")]
     yield [index.paper(row) for row in rows], [index.references(row) for row in rows]
     yield [index.citing(index.key_of(row)) for row in rows]

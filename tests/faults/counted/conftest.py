@@ -82,7 +82,7 @@ def index_of(save_bert: Callable[..., Path]) -> Callable[..., Path]:
 
     def make(folder: Path, papers: list[dict[str, Any]] | int, model: str = "", **options: Any) -> Path:
         from citeweave import Corpus, IndexOptions, build_index, import_papers, synthesize
-        from citeweave.corpus.synthetic.literature import SyntheticOptions
+        from citeweave.corpus.options import SyntheticOptions
 
         if isinstance(papers, int):
             synthesize(folder / "corpus", SyntheticOptions(papers=papers), workers=1)

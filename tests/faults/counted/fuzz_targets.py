@@ -40,7 +40,7 @@ from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.corpus.services import openalex, semantic_scholar
 from citeweave.corpus.services.client import Client, HttpOptions
 from citeweave.corpus.services.service import read_refusal, service_of
-from citeweave.encoders import aspects, compact_delta, model_folder, untrusted_model
+from citeweave.encoders import aspects, model_folder, untrusted_model
 from citeweave.encoders.delta import read_delta
 from citeweave.evaluation.precomputed import read_scores
 from citeweave.evaluation.suites import benchmark_files, registry
@@ -49,7 +49,8 @@ from citeweave.intents.examples import read_labeled, read_unlabeled
 from citeweave.mining.formats import convert, scincl, scirepeval, sentence_transformers, specter
 from citeweave.pipeline.recipe import read_overrides, read_recipe
 from citeweave.pipeline.run_folder import read_record
-from citeweave.remote import object_list, object_storage
+from citeweave.remote import fetch as fetch_module
+from citeweave.remote import object_storage
 from citeweave.search.citing_sentences import without_marks
 from citeweave.search.reviewers import read_conflicts, read_people
 from citeweave.search.state import read_state
@@ -342,17 +343,9 @@ def _refusal(data: bytes) -> None:
 def kept_files() -> Iterator[Target]:
     weave = Path(cw.__file__).parent / "encoders" / "weave"
     classifier = Path(cw.__file__).parent / "intents" / "default" / "config.json"
-    delta = (
-        b'{"format": "citeweave-delta", "version": 1, "kind": "bias", "base": "minilm", "base_revision": "d58e0d201cf7", '
-        b'"settings": {"pooling": "mean", "max_tokens": 20, "normalize": true, "lower": false, "prompt": ""}, '
-        b'"lora": {"rank": 2, "alpha": 4.0, "layers": ["encoder.layer.0"]}}'
-    )
-    state = (
-        b'{"format": "citeweave-index", "version": 2, "number": 3, "facts": {}, "segments": '
-        b'[{"name": "000001-0123abcd", "hash": "0", "papers": 7, "deleted": 2, "deleted_in": 1}]}'
-    )
+    state = b'{"format": "citeweave-index", "version": 3, "number": 3, "generation": "000003-0123abcd", "hash": "0"}'
     heads = b'{"format": "citeweave-aspects", "version": 1, "names": ["a"], "sizes": [3, 2]}'
-    listed = f'{{"format": "{object_list.FORMAT}", "version": {object_list.VERSION}, "files": {{"a.txt": {{"bytes": 3, "sha256": "", "at": "a"}}}}}}'.encode()
+    listed = f'{{"format": "{fetch_module.FORMAT}", "version": {fetch_module.VERSION}, "files": {{"a.txt": {{"bytes": 3, "sha256": "", "at": "a"}}}}}}'.encode()
     manifest = (weave / "manifest.json").read_bytes()
     run = b'{"version": 1, "stages": {"graph": {"key": "0", "folder": "graph", "mark": "1", "facts": {}}}, "identity": {}}'
     checked = of_folder(
@@ -361,23 +354,24 @@ def kept_files() -> Iterator[Target]:
     yield Target("manifest", (manifest,), checked)
     yield Target("state of an index", (state,), of_folder("state.json", read_state))
     yield Target("record of a run", (run,), of_folder("run.json", read_record))
-    yield Target("delta.json", (delta,), of_folder("delta.json", read_delta))
-    compact = json.loads((weave / "delta.json").read_bytes()) | {"sha256": hashlib.sha256(b"").hexdigest()}
-    compact["matrices"] = dict(list(compact["matrices"].items())[:3])
-    yield Target("compact delta.json", (json.dumps(compact).encode(),), _compact)
+    for name, place in (("a classifier", classifier.parent), ("weave", weave)):
+        told = json.loads((place / "delta.json").read_bytes()) | {"sha256": hashlib.sha256(b"").hexdigest()}
+        told["matrices"] = dict(list(told["matrices"].items())[:3])
+        del told["seal"]
+        yield Target(f"delta.json of {name}", (json.dumps(told).encode(),), _delta)
     yield Target("aspect heads", (heads,), _heads)
     tensors = of_file("a.safetensors", lambda path: untrusted_model.read_tensors(path, {"a": (2, 3)}))
     yield Target("safetensors", (bytes(save({"a": np.ones((2, 3), np.float32)})),), tensors)
     yield Target("config of a classifier", (classifier.read_bytes(),), of_file("config.json", ClassifierConfig.read))
     address = object_storage.Address("s3", "b", "a")
-    yield Target("listing of objects", (listed,), lambda data: object_list.decode_listing(address, data, "here"))
+    yield Target("listing of objects", (listed,), lambda data: fetch_module.decode_listing(address, data, "here"))
     yield Target("model folder", _MODULES, _model_folder, (b"type", b"path", b"pooling_mode", b"max_seq_length"))
 
 
-def _compact(data: bytes) -> None:
-    folder = fuzz_file("compact/delta.json", data).parent
+def _delta(data: bytes) -> None:
+    folder = fuzz_file("delta/delta.json", data).parent
     (folder / "delta.safetensors").write_bytes(b"")
-    compact_delta.read_compact(folder)
+    read_delta(folder)
 
 
 def _heads(data: bytes) -> None:

@@ -4,6 +4,7 @@
 traps with code, pickles, files elsewhere and numbers that are not there; `NOT_READ` have such things beside a sound model.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 import citeweave as cw
 from citeweave.encoders.delta import base_revision, open_model
-from citeweave.intents.network import load_delta
+from citeweave.encoders.untrusted_model import read_tensors
 
 from .traps import Lab, Maker, Trap, change_json, later, unpickle, unyaml
 
@@ -205,7 +206,8 @@ def _tensors(data: int = 16, *, length: int | None = None, **described: dict[str
 @later
 def _delta(lab: Lab, content: bytes | None, base: str = "") -> Trap:
     """A delta with these numbers, or with a pickle."""
-    told = {"format": "citeweave-delta", "version": 1, "kind": "all", "lora": None}
+    told = {"format": "citeweave-delta", "version": 2, "kind": "all", "matrices": {}}
+    told |= {"sha256": hashlib.sha256(content or lab.pickled).hexdigest()}
     told |= {"base": base or str(lab.sound / "model")}
     told["base_revision"] = base_revision(open_model(lab.sound / "model"))
     told["settings"] = {"pooling": "mean", "max_tokens": 32, "normalize": False, "lower": False, "prompt": ""}
@@ -215,8 +217,8 @@ def _delta(lab: Lab, content: bytes | None, base: str = "") -> Trap:
 
 
 def _classifier(lab: Lab) -> Trap:
-    path = lab.file("delta.safetensors", lab.pickled)
-    return Trap(lambda: load_delta(path), unpickle(path))
+    path = lab.file("heads.safetensors", lab.pickled)
+    return Trap(lambda: read_tensors(path, {"scicite.bias": (3,)}), unpickle(path))
 
 
 EVIL = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}

@@ -32,11 +32,11 @@ OPENED_BY = {
     "intents": "graph.intent_overlay:IntentOverlay", "samples": "mining.samples:Samples", "vectors": "vectors.vectors:Vectors",
     "compressed_vectors": "vectors.compressed:CompressedVectors", "sentence_vectors": "vectors.sentence_vectors:SentenceVectors",
     "tokens": "encoders.tokens:TokenStore", "encoder": "training.train:EncoderRun", "report": "evaluation.report:Report",
-    "paper_map": "search.map:PaperMap", "index_segment": "search.segment:Segment",
+    "paper_map": "search.map:PaperMap",
     "intent_classifier": "intents.classifier:IntentClassifier",
 }  # fmt: skip
-OF_COMMANDS = ("bundle", "search-benchmark", "treccovid-rf")
-"""Kinds whose manifests commands read themselves."""
+OF_COMMANDS = ("bundle", "index_generation", "search-benchmark", "treccovid-rf")
+"""Kinds whose manifests are read by more than their folder: by commands, or by the state of an index."""
 
 OF_CACHES = ("openvino model",)
 """Kinds that are made again without a word."""
@@ -108,11 +108,10 @@ RUN = "a run's record"
 FILES = {
     "citeweave-index": ("state.json", "search.state:read_state"),
     "citeweave-store": ("about.json", "search.store_protocol:StoreInfo.from_json"),
-    "citeweave-objects": ("citeweave-objects.json", "remote.object_list:decode_listing"),
+    "citeweave-objects": ("citeweave-objects.json", "remote.fetch:decode_listing"),
     "citeweave-aspects": ("aspects/config.json", "encoders.aspects:find_heads"),
     "citeweave-aspect-words": ("config.json", "encoders.pooling:read_aspect_words"),
     "citeweave-delta": ("delta.json", "encoders.delta:read_delta"),
-    "citeweave-compact-delta": ("delta.json", "encoders.compact_delta:read_compact"),
     "citeweave-library": ("library.json", "serve.prepare_library:LibraryFolder"),
     RUN: ("run.json", "pipeline.run_folder:read_record"),
 }

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 import citeweave as cw
 from citeweave.core import artifact, errors, progress
-from citeweave.corpus import derive, derived_texts
+from citeweave.corpus import derive
+from citeweave.corpus.options import DerivedTexts
 from citeweave.corpus.split import split_by_share
 from citeweave.evaluation.links import hold_out
-from citeweave.mining.formats.triplet_rows import ExportOptions
+from citeweave.mining.options import ExportOptions
 from citeweave.search import build, export
 
 # --- corpora by a seed: all that goes wrong in files of several formats; what is written is counted before a reader sees it
@@ -339,8 +340,8 @@ def check_index(corpus: cw.Corpus, place: Path) -> None:
     """All papers are documents, and each is exported once."""
     index = cw.build_index(corpus, "weave", place / "index", cw.IndexOptions(vectors=False))
     assert len(index) == build.describe_index(index)["papers"] == len(corpus)
-    assert sum(segment.words.size for segment in index.segments if segment.words is not None) == len(corpus)
-    papers = [index.paper(row) for row in np.flatnonzero(index.alive).tolist()]
+    assert index.words is not None and index.words.size == len(corpus)
+    papers = [index.paper(row) for row in range(len(index))]
     assert export.to_bibtex(papers).count("\n}\n") == len(json.loads(export.to_json(papers))) == len(corpus)
     assert export.to_csv(papers).count("\n") == len(corpus) + 1
 
@@ -348,7 +349,7 @@ def check_index(corpus: cw.Corpus, place: Path) -> None:
 def check_derived(corpus: cw.Corpus, place: Path, rng: np.random.Generator) -> None:
     """Texts that were made and those that were left out are all that there were."""
     of = str(rng.choice(["titles", "cloze", "contexts"]))
-    options = derived_texts.DerivedTexts(of, least_words=3, **({"least_sentences": 2} if of == "cloze" else {}))
+    options = DerivedTexts(of, min_words=3, **({"min_sentences": 2} if of == "cloze" else {}))
     try:
         made = derive.derive_corpus(corpus, place / of, options)
     except (errors.EmptyResultError, errors.UserError):

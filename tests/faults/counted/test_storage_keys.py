@@ -13,8 +13,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from citeweave.core.errors import UserError
-from citeweave.remote.fetch import fetch
-from citeweave.remote.object_list import LISTING_NAME
+from citeweave.remote.fetch import LISTING_NAME, fetch
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import PendingUpload, copy, push
 

@@ -63,8 +63,8 @@ def make_pairs(servers: list[CommandServer], bert: Path, folder: Path) -> list[P
         Pair("two imports that replace", *(f"{one} --overwrite" for one in imports), older=f"{imports[0]} --outside keep"),
         Pair("an import and one that replaces", imports[0], f"{imports[1]} --overwrite"),
         Pair("indexing and embedding", f"{index} --overwrite", f"{embed} --overwrite"),
-        Pair("an index that is changed and replaced", f"change {{out}} --add {folder}/c1 --compact", f"{other_index} --overwrite", index, compares=False),
-        Pair("two changes", f"change {{out}} --add {folder}/c1", "change {out} --compact", index, compares=False),
+        Pair("an index that is changed and replaced", f"change {{out}} --add {folder}/c1", f"{other_index} --overwrite", index, compares=False),
+        Pair("two changes", f"change {{out}} --add {folder}/c1", "change {out} --delete p:1", index, compares=False),
         Pair("exploring twice", explore[0], explore[0], compares=False),
     ]  # fmt: skip
 

@@ -6,14 +6,11 @@ lie decoys of all the names that the code has ever worked in, and each command i
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import typer.main
-
 from citeweave import Corpus
-from citeweave.cli import app
+from citeweave.cli import command_names
 
 from .commands import CommandServer
 from .stages import write_benchmark, write_lines
@@ -93,13 +90,6 @@ def commands_of(bert: Path) -> dict[str, Line]:
     }  # fmt: skip
 
 
-def names_of_commands() -> Iterator[str]:
-    """Every command of the program, with those of its groups."""
-    for name, command in typer.main.get_command(app).commands.items():
-        inner = getattr(command, "commands", None)
-        yield from (f"{name} {one}" for one in inner) if inner else [name]
-
-
 def write_inputs(place: Path) -> None:
     entries = "@article{a, title={How models learn}, year={2019}}\n@book{b, title={The cell}, year={2001}}\n"
     (place / "library.bib").write_text(entries)
@@ -145,7 +135,7 @@ def tree(place: Path, without: tuple[Path, ...]) -> dict[str, str]:
 def test_nothing_else_touched_by_any_command(trial, tmp_path, bert, servers, monkeypatch):
     """A command changes its output and the cache, and nothing else: no input, no file beside its output."""
     lines, quick = commands_of(bert), trial.share == "quick"
-    assert set(names_of_commands()) <= lines.keys(), "give the new command a line in commands_of"
+    assert {*command_names()} <= lines.keys(), "give the new command a line in commands_of"
     home, place = tmp_path / "home", tmp_path / "place"
     home.mkdir(), place.mkdir()
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):

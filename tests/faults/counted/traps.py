@@ -27,7 +27,7 @@ from citeweave.core.artifact import MANIFEST, check_files
 from citeweave.core.files import hash_file
 from citeweave.core.publish import create_work_folder
 from citeweave.intents.examples import read_records
-from citeweave.remote.object_list import decode_listing
+from citeweave.remote.fetch import decode_listing
 from citeweave.remote.object_storage import Address
 from citeweave.training.bundle import read_data
 
@@ -183,12 +183,12 @@ def _state_that_is_a_link(lab: Lab, name: str) -> Trap:
     return Trap(lambda: cw.delete_papers(folder, ["p:1"]), lambda: (folder / name).open("w").close())
 
 
-def _segments_that_are_a_link(lab: Lab) -> Trap:
+def _generations_that_are_a_link(lab: Lab) -> Trap:
     """What no state names would be removed there."""
     folder, home = lab.copy("index"), lab.given / "home"
-    (folder / "segments").rename(home)
+    (folder / "generations").rename(home)
     (home / "letters").mkdir()
-    (folder / "segments").symlink_to(home)
+    (folder / "generations").symlink_to(home)
 
     def change() -> None:
         try:
@@ -199,9 +199,9 @@ def _segments_that_are_a_link(lab: Lab) -> Trap:
     return Trap(change)
 
 
-def _segment_that_leads_up(lab: Lab) -> Trap:
+def _generation_that_leads_up(lab: Lab) -> Trap:
     folder = lab.copy("index")
-    change_json(folder / "state.json", lambda state: state["segments"][0].update(name="../../elsewhere"))
+    change_json(folder / "state.json", lambda state: state.update(generation="../../elsewhere"))
     return Trap(lambda: cw.Index.open(folder))
 
 
@@ -315,8 +315,8 @@ DATA: dict[str, Maker] = {
     "a folder that is a link": _moved("papers"),
     "an index whose next state is a link": _state_that_is_a_link("state.json"),
     "an index whose lock is a link": _state_that_is_a_link(".lock"),
-    "an index whose segments are a link": _segments_that_are_a_link,
-    "an index with a segment that leads up": _segment_that_leads_up,
+    "an index whose generations are a link": _generations_that_are_a_link,
+    "an index with a generation that leads up": _generation_that_leads_up,
     "unfinished work that is a link": _unfinished_work_that_is_a_link,
     "a tar with names that lead out": _papers("papers.tar", _slipping_tar, _extract),
     "a packed tar with names that lead out": _papers("papers.tar.gz", lambda lab: gzip.compress(_slipping_tar(lab))),

@@ -1,11 +1,12 @@
-"""JSON records of a file of any outer shape (one per line, one list, one document), and a compiled JSON scanner.
+"""JSON records of a file of any outer shape (lines, a list, a document, one large object), and a compiled JSON scanner.
 
     {"id": 1}                 [{"id": 1},            {
     {"id": 2}                  {"id": 2}]              "id": 1
                                                      }
 
 All three give objects one by one. Lines are streamed; a list or a document is read into memory, within the bound of
-`Source.read_document`. Does not look inside the records: envelopes are up to the readers.
+`Source.read_document`; `read_members` streams an object that maps ids to records. Does not look inside the records:
+envelopes are up to the readers.
 
 The scanner reads JSON byte by byte in compiled code: positions of values, and strings cleaned as `clean_text` does. Every
 function takes the bytes, a position and where to stop, and returns the position after what it read, or -1 for what it
@@ -14,13 +15,17 @@ cannot read. Callers pass valid UTF-8. It knows no format; `s2ag.py` uses it for
 
 from __future__ import annotations
 
+import io
+import json
+import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.errors import InputError
 from citeweave.core.inputs import (
     MAX_LINE,
     BadRecordError,
@@ -338,3 +343,100 @@ def _is_json(line: bytes) -> bool:
     except BadRecordError:
         return not line
     return True
+
+
+# Members of one large JSON object.
+
+MAX_MEMBER = 64 * 2**20
+"""Longest member, in characters."""
+
+_SPACES = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+
+
+def read_members(source: Source, chunk: int = 2**20) -> Iterator[tuple[str, object]]:
+    """Yield key and value of a file that is one JSON object, which may be larger than memory; a key may come twice.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp()) / "data.json"
+    >>> _ = path.write_text('{"q1": {"p": {"count": 5}}, "q2": {}}')
+    >>> list(read_members(Source(path)))
+    [('q1', {'p': {'count': 5}}), ('q2', {})]
+    """
+    with source.open() as stream:
+        window = _JsonWindow(io.TextIOWrapper(stream, "utf-8-sig", errors="replace"), chunk)
+        try:
+            window.expect("{")
+            separator = window.expect("}") if window.peek() == "}" else ","
+            while separator == ",":
+                key = window.value()
+                if not isinstance(key, str):
+                    raise BadRecordError("a key is not a text")
+                window.expect(":")
+                yield key, window.value()
+                separator = window.expect(",}")
+            if window.peek():
+                raise BadRecordError("something follows the object")
+        except BadRecordError as error:
+            raise InputError(
+                f"{source.path} cannot be read near character {window.place:,} ({error}): it is not one JSON object; get the "
+                "file again if it is truncated"
+            ) from None
+
+
+class _JsonWindow:
+    """The part of a JSON text that is in memory; it grows until it holds a complete value."""
+
+    def __init__(self, stream: TextIO, chunk: int) -> None:
+        self._stream, self._chunk = stream, chunk
+        self._text, self._at, self._before, self._is_over = "", 0, 0, False
+
+    @property
+    def place(self) -> int:
+        """Return the number of characters before the next one."""
+        return self._before + self._at
+
+    def peek(self) -> str:
+        """Return the next character that is not white space, "" at the end of the text."""
+        while True:
+            self._at = _SPACES.match(self._text, self._at).end()  # type: ignore[union-attr]  # matches nothing, too
+            if self._at < len(self._text) or self._is_over:
+                return self._text[self._at : self._at + 1]
+            self._grow()
+
+    def expect(self, characters: str) -> str:
+        """Step over the next character, which must be one of these."""
+        character = self.peek()
+        if not character or character not in characters:
+            raise BadRecordError(f"{' or '.join(map(repr, characters))} is missing")
+        self._at += 1
+        return character
+
+    def value(self) -> object:
+        """Step over the next complete JSON value."""
+        self.peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise BadRecordError("nested too deeply") from None
+            except ValueError:
+                if self._is_over:
+                    raise BadRecordError("not valid JSON") from None
+            else:
+                # "1.5e-7" cut off reads as 1.5 with "e-" behind it: a value is complete if more than that follows
+                if len(self._text) - end > 2 or self._is_over:
+                    self._at = end
+                    return value
+            self._grow()
+
+    def _grow(self) -> None:
+        """Read more of the file, twice as much each time, so that a long value is not parsed too often."""
+        self._before += self._at
+        self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > MAX_MEMBER:
+            raise BadRecordError(f"not valid JSON, or a member longer than {MAX_MEMBER >> 20} MiB")
+        more = self._stream.read(max(self._chunk, len(self._text)))
+        self._is_over = not more
+        self._text += more

@@ -35,8 +35,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -65,7 +65,7 @@ class RequestPace:
     """The turn of one request at a time to a service, and how long the next must wait."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._turn, self._next = clock, threading.Lock(), clock()
+        self.turn, self._clock, self._next = threading.Lock(), clock, clock()
 
     def wait(self) -> float:
         """Return the seconds before the next request may be sent."""
@@ -74,15 +74,6 @@ class RequestPace:
     def rest(self, seconds: float) -> None:
         """Allow no request to the service for this many seconds."""
         self._next = self._clock() + seconds
-
-    def __enter__(self) -> RequestPace:
-        self._turn.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._turn.release()
 
 
 def _shared_pace(address: str, clock: Clock) -> RequestPace:
@@ -136,26 +127,21 @@ class _ConnectionCutter:
 def _opener(cutter: _ConnectionCutter) -> urllib.request.OpenerDirector:
     """Return an opener for http and https, through a proxy of the environment, whose connections can be cut."""
 
-    class Plain(http.client.HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            cutter.watch(self.sock)
+    def watched(kind: type[http.client.HTTPConnection], host: str, **named: Any) -> http.client.HTTPConnection:
+        connection = kind(host, **named)
+        connect = connection.connect
 
-    class Secure(http.client.HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            cutter.watch(self.sock)
+        def connect_and_watch() -> None:
+            connect()
+            cutter.watch(connection.sock)
 
-    class PlainHandler(urllib.request.HTTPHandler):
-        def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Plain, request)
+        connection.connect = connect_and_watch  # type: ignore[method-assign]
+        return connection
 
-    class SecureHandler(urllib.request.HTTPSHandler):
-        def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Secure, request)
-
-    opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler(), PlainHandler(), SecureHandler()):
+    plain, secure, opener = urllib.request.HTTPHandler(), urllib.request.HTTPSHandler(), urllib.request.OpenerDirector()
+    plain.http_open = partial(plain.do_open, partial(watched, http.client.HTTPConnection))  # type: ignore[method-assign]
+    secure.https_open = partial(secure.do_open, partial(watched, http.client.HTTPSConnection))  # type: ignore[method-assign]
+    for handler in (urllib.request.ProxyHandler(), plain, secure):
         opener.add_handler(handler)
     return opener
 
@@ -246,7 +232,7 @@ class Client:
             and (cached.status != 200 or is_valid(cached.value))
         ):
             return cached
-        with self._pace:
+        with self._pace.turn:
             status, body = self._send_with_retries(request, hash_json(key), is_valid)
         if status == 404 and not allow_missing:
             raise UserError(

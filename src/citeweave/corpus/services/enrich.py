@@ -22,15 +22,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact
-from citeweave.core.errors import UserError
 from citeweave.core.files import hash_file
 from citeweave.core.inputs import Source
+from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import KIND, LOCAL, VERSION, Corpus, lines
 from citeweave.corpus.identity import title_key
@@ -70,19 +70,17 @@ class EnrichmentService(Protocol):
 class EnrichOptions:
     """How much an enrichment fetches."""
 
-    titles: int = 1000
+    titles: Annotated[int, Range(0)] = 1000
     """Most papers looked up by title: each is one request, the most expensive kind."""
 
-    citing: int = 500
+    citing: Annotated[int, Range(0)] = 500
     """Most papers fetched that cite the library."""
 
-    lacking: int = 200
+    lacking: Annotated[int, Range(0)] = 200
     """Most papers fetched that two or more of the library cite and that are not in it."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 0:
-                raise UserError(f"{name} of the enrichment is {value}; it must be 0, for none, or more")
+        check(self, "enrichment")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic import narration
 from citeweave.corpus.synthetic.narration import Facet
 
@@ -297,60 +297,6 @@ AGE = 1.7
 
 DRAWN_PER_CITATION = 1.27
 """Citations drawn for each one that is kept."""
-
-
-@dataclass(frozen=True)
-class SyntheticOptions:
-    """Size, seed and proportions of the synthetic literature."""
-
-    papers: int = 2000
-    """Number of papers; their content depends on it too, since the number of concepts grows with it."""
-
-    seed: int = 0
-
-    references: float = 10.0
-    """Mean length of a reference list; the earliest papers have less to cite."""
-
-    sharers: int = 40
-    """Mean number of papers that share a problem, a method or a finding."""
-
-    noise: float = 0.05
-    """Share of citations that go to any earlier paper, with background as their intent."""
-
-    contexts: float = 0.75
-    """Share of the mentions that come with a citing sentence; the others are in the reference list only."""
-
-    cocited: float = 0.35
-    """Chance that a mention stands in the same sentence as the one before; up to three papers do."""
-
-    bare: float = 0.03
-    """Share of papers that have a title and no abstract."""
-
-    first_year: int = 1990
-    last_year: int = 2024
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.papers <= 100_000_000:
-            raise UserError(f"--papers is {self.papers}; it must lie between 1 and 100 million")
-        if not 0 <= self.references <= 100:
-            raise UserError(f"--references is {self.references}; it must lie between 0 and 100")
-        if self.sharers < 2:
-            raise UserError(f"--sharers is {self.sharers}; at least 2 papers must be able to share a concept")
-        for name in ("noise", "contexts", "cocited", "bare"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"--{name} is {getattr(self, name)}; it must lie between 0 and 1")
-        if not 1000 <= self.first_year <= self.last_year <= 2100:
-            raise UserError(f"--first-year {self.first_year} and --last-year {self.last_year} must be in order")
-
-    @property
-    def fields(self) -> int:
-        """Return the number of fields: one for every 500 papers, between 2 and 12."""
-        return min(max(round(self.papers / 500), 2), len(narration.FIELDS))
-
-    @property
-    def concepts(self) -> int:
-        """Return the number of problems per field, which is also that of methods and of findings."""
-        return max(2, round(self.papers / self.sharers / self.fields))
 
 
 def _draw_uniform(options: SyntheticOptions, purpose: str, rows: Ints, columns: Ints | int = 0) -> Floats:

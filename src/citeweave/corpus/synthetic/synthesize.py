@@ -28,9 +28,10 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.ingest import build_corpus
 from citeweave.corpus.merge import MergeOptions
+from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
-from citeweave.corpus.synthetic.literature import LiteratureBlock, SyntheticOptions, describe_literature, make_block
+from citeweave.corpus.synthetic.literature import LiteratureBlock, describe_literature, make_block
 
 PAPERS_PER_PART = 20_000
 _TRUTH = {

@@ -19,11 +19,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError
+from citeweave.core.options import Range, check
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import ASPECTS, Facet
@@ -54,18 +56,16 @@ Rows = NDArray[np.int64]
 class AspectSuiteOptions:
     """How the suite `aspects` is drawn; every draw depends on the seed alone."""
 
-    papers: int = 1000
+    papers: Annotated[int, Range(1)] = 1000
     """At most so many papers, drawn from those with an abstract; an encoder reads no others."""
 
-    queries: int = 200
+    queries: Annotated[int, Range(1)] = 200
     """At most so many queries per task, the same papers in each; those of a smaller suite are the first of a larger."""
 
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("papers", "queries"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name} is {getattr(self, name)}; it must be 1 or more")
+        check(self)
 
 
 @dataclass(frozen=True)

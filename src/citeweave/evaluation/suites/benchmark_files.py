@@ -29,7 +29,7 @@ from typing import Any
 from citeweave.core.errors import InputError
 from citeweave.core.files import hash_file
 from citeweave.core.inputs import MAX_LINE, BadRecordError, Source, parse_json
-from citeweave.evaluation.click_data import read_entries
+from citeweave.corpus.readers.json_records import read_members
 from citeweave.evaluation.tasks import TaskTexts
 
 MAX_GRADE = 2**31 - 1
@@ -349,7 +349,7 @@ def read_texts(
 def read_paper_object(path: Path, wanted: Collection[str]) -> BenchmarkPapers:
     """Read the wanted papers of a benchmark file of one large JSON object, `{id: {"title", "abstract", ...}}`."""
     papers = BenchmarkPapers()
-    for name, record in read_entries(Source(path)):
+    for name, record in read_members(Source(path)):
         if not isinstance(record, dict):
             raise InputError(f"{path}: the entry of {name!r} is not a JSON object; download the file again")
         if name in wanted:

@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK
-from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import SplitPart, split_by_share, split_by_year
+from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 
 Rows = NDArray[np.int64]
@@ -39,79 +40,17 @@ PURPOSE = "corpus suite"
 NO_CITATIONS = "the corpus has no citations"
 
 
-@dataclass(frozen=True)
-class CorpusSuiteOptions:
-    """Options of the data of a corpus suite: what is held out, how many queries; draws depend on the seed alone."""
-
-    held_out: str = "share:0.1"
-    """Citing papers whose references are held out: `year:2016` (from that year on) or `share:0.1` (of all papers)."""
-
-    queries: int = 1000
-    """At most so many queries per task; those of a smaller suite are the first of a larger one."""
-
-    seed: int = 0
-
-    sample: int = 5000
-    """Random candidates of all tasks come from so many papers: they are encoded once, however large the corpus is."""
-
-    field_papers: int = 10_000
-    """At most so many papers for the task `field`, training and test together."""
-
-    number_papers: int = 5000
-    """At most so many papers for the tasks `year` and `citations`, whose probe is slow."""
-
-    search_papers: int = 10_000
-    """At most so many papers to search among."""
-
-    def __post_init__(self) -> None:
-        _parse_hold_out_rule(self.held_out)
-        for name in ("queries", "sample", "field_papers", "number_papers", "search_papers"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
-
-
-class HoldOutRule(NamedTuple):
-    """Which papers' references are held out: from a year on, or a share of all papers; one of the two is 0."""
-
-    year: int = 0
-    share: float = 0.0
-
-
-def _parse_hold_out_rule(text: str) -> HoldOutRule:
-    """Parse the text of `--held-out` into a hold-out rule.
-
-    >>> _parse_hold_out_rule("year:2016"), _parse_hold_out_rule("share:0.1")
-    (HoldOutRule(year=2016, share=0.0), HoldOutRule(year=0, share=0.1))
-    """
-    kind, _, value = text.partition(":")
-    try:
-        rule = (
-            HoldOutRule(year=int(value))
-            if kind == "year"
-            else HoldOutRule(share=float(value))
-            if kind == "share"
-            else HoldOutRule()
-        )
-    except ValueError:
-        rule = HoldOutRule()
-    if rule.year > 0 or 0 < rule.share < 1:
-        return rule
-    raise UserError(
-        f"--held-out is {text!r}; it must be a year such as year:2016, or a share between 0 and 1 such as share:0.1"
-    )
-
-
 def held_out_rows(corpus: Corpus, options: CorpusSuiteOptions) -> NDArray[np.bool_]:
     """Return which papers the data of a corpus suite hold out, (papers,): a model must not learn from their references."""
-    rule = _parse_hold_out_rule(options.held_out)
+    year, share = options.rule
     try:
-        if rule.year:
-            split = split_by_year(corpus.years, validation_from=rule.year, test_from=rule.year)
+        if year:
+            split = split_by_year(corpus.years, validation_from=year, test_from=year)
         else:
-            split = split_by_share(corpus.ids, validation=0, test=rule.share, seed=options.seed)
+            split = split_by_share(corpus.ids, validation=0, test=share, seed=options.seed)
     except EmptyResultError:
         raise EmptyResultError(
-            f"--held-out {options.held_out} {_explain_empty_split(corpus, rule, options.seed)}"
+            f"--held-out {options.held_out} {_explain_empty_split(corpus, year, options.seed)}"
         ) from None
     return np.asarray(split.codes == SplitPart.TEST)
 
@@ -128,8 +67,8 @@ def training_graph(corpus: Corpus, options: CorpusSuiteOptions | None) -> Citati
     )
 
 
-def _explain_empty_split(corpus: Corpus, rule: HoldOutRule, seed: int) -> str:
-    if not rule.year:
+def _explain_empty_split(corpus: Corpus, year: int, seed: int) -> str:
+    if not year:
         return (
             f"with seed {seed} leaves nothing on one side of {len(corpus):,} papers; "
             "choose a larger share or another seed"

@@ -33,15 +33,9 @@ import numpy as np
 from citeweave.core.errors import EmptyResultError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
+from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
-from citeweave.evaluation.suites.corpus_data import (
-    CorpusSuiteOptions,
-    Rows,
-    SuiteData,
-    TaskUnavailableError,
-    held_out_rows,
-    training_graph,
-)
+from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError, held_out_rows, training_graph
 from citeweave.evaluation.suites.corpus_pools import (
     ANY_INTENT,
     INTENTS,

@@ -19,8 +19,8 @@ from typing import Any
 from citeweave.core.errors import InputError, UserError, choose
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
+from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.suites import aspects, from_corpus
-from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
 from citeweave.evaluation.tasks import Suite
 
 SUITES = {

@@ -25,12 +25,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from citeweave.core.artifact import new_artifact
-from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
+from citeweave.core.options import Range, check
 from citeweave.core.randomness import stream
 from citeweave.corpus.text import sentence_texts
 from citeweave.evaluation.suites.aspire import METRICS, REPORTED_NAMES, read_benchmark
@@ -76,20 +77,17 @@ class RfOptions:
     seed: int = 0
     """Seed of the drawn queries, the split and the drawn negatives."""
 
-    queries: int = 50
+    queries: Annotated[int, Range(1)] = 50
     """At most so many queries per topic."""
 
-    negatives: int | None = None
+    negatives: Annotated[int | None, Range(1)] = None
     """Negatives drawn per query; None = all, which gives a file of about 300 MB."""
 
     grade: int = 2
     """Lowest grade of TREC-COVID that counts as relevant."""
 
     def __post_init__(self) -> None:
-        if self.queries < 1:
-            raise UserError(f"queries is {self.queries}; a topic needs at least 1")
-        if self.negatives is not None and self.negatives < 1:
-            raise UserError(f"negatives is {self.negatives}; it must be at least 1, or left out for all")
+        check(self)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from citeweave.mining.formats import (
     sentence_transformers,
     specter,
 )
-from citeweave.mining.formats.triplet_rows import NAMES, ExportedSamples, ExportOptions, check_rows
+from citeweave.mining.formats.triplet_rows import NAMES, ExportedSamples, check_rows
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import KIND, VERSION, SampleBlock, Samples, new_samples
 from citeweave.mining.tables import PaperLookup
 

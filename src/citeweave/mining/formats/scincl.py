@@ -24,15 +24,8 @@ from numpy.typing import NDArray
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.mining.formats.triplet_rows import (
-    CELLS,
-    NO_ID,
-    ExportedSamples,
-    ExportOptions,
-    blocks,
-    known_rows,
-    paired_samples,
-)
+from citeweave.mining.formats.triplet_rows import CELLS, NO_ID, ExportedSamples, blocks, known_rows, paired_samples
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleBlock
 from citeweave.mining.tables import PaperLookup
 

@@ -22,14 +22,8 @@ from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import strip_markup
 from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.text import paper_text
-from citeweave.mining.formats.triplet_rows import (
-    ExportedSamples,
-    ExportOptions,
-    PaperRows,
-    blocks,
-    known_rows,
-    paired_samples,
-)
+from citeweave.mining.formats.triplet_rows import ExportedSamples, PaperRows, blocks, known_rows, paired_samples
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleBlock
 from citeweave.mining.tables import PaperLookup
 

@@ -30,13 +30,13 @@ from citeweave.mining.formats.triplet_rows import (
     NO_ID,
     ROWS,
     ExportedSamples,
-    ExportOptions,
     PaperRows,
     blocks,
     grouped_samples,
     known_rows,
     paired_samples,
 )
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleBlock, Samples
 from citeweave.mining.tables import PaperLookup
 

@@ -32,17 +32,11 @@ from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Count, Tally
 from citeweave.corpus.corpus import lines
 from citeweave.corpus.readers import specter as reader
-from citeweave.mining.formats.triplet_rows import (
-    NEGATIVE,
-    NO_POSITIVE,
-    OUTSIDE,
-    POSITIVE,
-    ExportedSamples,
-    ExportOptions,
-    blocks,
-)
+from citeweave.corpus.readers.json_records import read_members
+from citeweave.mining.formats.triplet_rows import NEGATIVE, NO_POSITIVE, OUTSIDE, POSITIVE, ExportedSamples, blocks
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import Picks, SampleBlock
-from citeweave.mining.tables import ITSELF, NO_COUNT, OTHER_OUTSIDE, PaperLookup, count_in, read_members
+from citeweave.mining.tables import ITSELF, NO_COUNT, OTHER_OUTSIDE, PaperLookup, count_in
 
 LISTS = ("train.txt", "val.txt", "dev.txt", "test.txt")
 

@@ -24,57 +24,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import ArtifactError, UserError, choose
+from citeweave.core.errors import ArtifactError
 from citeweave.core.progress import Advance, Count, Tally
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.text import paper_text
+from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleBlock, SampleNames, Samples, block_from_lists
-
-COLUMNS = ("triplet", "group")
-FILE_TYPES = ("parquet", "jsonl")
-
-
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """Options of writing samples as triplet rows to another project's format; each belongs to some formats."""
-
-    gzip: bool = False
-    """scincl: write `train_triples.csv.gz`."""
-
-    leave_out: tuple[str, ...] = ("easy",)
-    """specter: rules whose negatives stay out of data.json, as SPECTER draws easy negatives itself."""
-
-    val: float = 0.0
-    """specter: share of the queries that goes to val.txt."""
-
-    test: float = 0.0
-    """specter: share of the queries that goes to test.txt."""
-
-    columns: str = "triplet"
-    """sentence_transformers: one negative per row (`triplet`), or all negatives of the sample (`group`)."""
-
-    negatives: int = 0
-    """sentence_transformers, group: how many negatives a row has; 0 = as many as most rows can have."""
-
-    file_type: str = "parquet"
-    """sentence_transformers: `parquet` or `jsonl`."""
-
-    ids: bool = False
-    """sentence_transformers: also write the papers' ids, by which rows are read back quickly. Its trainer uses every
-    column as a text, so remove them before training."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "leave_out", tuple(self.leave_out))
-        choose(self.columns, COLUMNS, "--columns")
-        choose(self.file_type, FILE_TYPES, "--file-type")
-        for name, share in (("--val", self.val), ("--test", self.test)):
-            if not 0 <= share < 1:
-                raise UserError(f"{name} is {share}; it must be a share of the queries from 0 to less than 1")
-        if self.val + self.test >= 1:
-            raise UserError(f"--val {self.val} and --test {self.test} leave nothing to train on; make them smaller")
-        if not 0 <= self.negatives <= 1000:
-            raise UserError(f"--negatives is {self.negatives}; it must be 1 to 1000, or 0 for what most rows have")
-
 
 # Reading: records to samples.
 

@@ -6,7 +6,7 @@ const DARK = ["#4fa3e0", "#ff7f32", "#2cc79a", "#e79ac4", "#f5b83d", "#9adcff", 
   "#8f8ff0", "#7fdccb", "#9fdc5a", "#ff9aa2", "#4f9aa8", "#cbb8f5", "#b5525f", "#e5d04a", "#7f8cff", "#e3a6f5"];
 const YEARS_LIGHT = ["#b9c9d6", "#8fb5c4", "#5f9db0", "#33839a", "#13677f", "#084a60"];
 const YEARS_DARK = ["#3b5060", "#3f6d80", "#4a8ca0", "#62aac0", "#8acbdc", "#c4ecf5"];
-export const GRAY = ["#a39c90", "#6d675e"];
+const GRAY = ["#a39c90", "#6d675e"];
 
 // {of: (n,) group of each point, groups: [{name, size, color: [light, dark]}]}
 export function groupBy(points, kind) {

@@ -3,12 +3,11 @@
 import {get, post} from "./api.js";
 import {segments} from "./controls.js";
 import {h, put, announce} from "./dom.js";
+import {PaperMap, unpack} from "./map.js";
 import {groupBy, knowsFields} from "./map_groups.js";
-import {Stage} from "./map_stage.js";
-import {readPoints} from "./map_points.js";
 import {changed, go, link, note} from "./route.js";
 import {empty, fillFrom} from "./states.js";
-import {counted, number, secondsLeft} from "./words.js";
+import {clip, counted, number, secondsLeft, titleOf} from "./words.js";
 
 const AGAIN = 2000, HIGHLIGHTED = 100;
 let kept = {state: null, index: "", points: null};
@@ -26,6 +25,14 @@ function working(answer, route, place, signal) {
     h("progress", {max: total || 1, value: total ? done : null, "aria-label": "The map is being computed"}));
 }
 
+function readPoints(answer) {
+  const xy = unpack(answer.xy, Uint16Array);
+  return {
+    xy, n: xy.length / 2, row: unpack(answer.row, Int32Array), year: unpack(answer.year, Int16Array), titles: new Map(),
+    field: unpack(answer.field), fields: answer.fields ?? [], cluster: unpack(answer.cluster), clusters: answer.clusters ?? [],
+  };
+}
+
 function view(answer, route, place, signal) {
   if (kept.state !== answer.state || kept.index !== (route.index ?? "")) kept = {state: answer.state, index: route.index ?? "", points: readPoints(answer)};
   const {points} = kept;
@@ -33,55 +40,81 @@ function view(answer, route, place, signal) {
   const kinds = [points.fields.length > 1 && ["field", "Field"], points.clusters.length && ["cluster", "Topic"], ["year", "Year"]].filter(Boolean);
   const usual = kinds[0][0] === "field" && !knowsFields(points) ? kinds[1][0] : kinds[0][0];
   const kind = kinds.some(([one]) => one === route.color) ? route.color : usual;
-  const state = {route, grouping: groupBy(points, kind), hidden: hiddenOf(route)};
-  const open = (paper) => go(link({paper: paper.id, index: route.index}));
-  const stage = new Stage(points, {open, moved: (view) => { state.route = {...state.route, ...view}; note(link(state.route)); }});
+  const {of, groups} = groupBy(points, kind), found = h("div", {}), state = {route};
+  const moved = (change) => { state.route = {...state.route, ...change}; note(link(state.route)); };
+  const parts = {canvas: canvas(), tip: h("div", {id: "tip", role: "status"})};
+  const tool = (text, label, act) => h("button", {type: "button", "aria-label": label, title: label, on: {click: act}}, text);
+  parts.stage = h("div", {id: "stage"}, parts.canvas, parts.tip, h("div", {id: "map-tools"},
+    tool("+", "Zoom in", () => map.zoom(1.6)), tool("−", "Zoom out", () => map.zoom(1 / 1.6)), tool("All", "Show all", () => map.home())));
+  const map = new PaperMap({xy: points.xy, of, clusters: points.clusters}, parts, {
+    begin: () => begin(map, points, route),
+    describe: teller(points, (i) => groups[of[i]]?.name),
+    moved: ({u, v, zoom}) => moved({at: `${u},${v},${zoom}`, focus: ""}),
+    open: async (i) => { const {id} = await paperOf(points, i); if (id) go(link({paper: id, index: route.index})); },
+  });
   const recolor = (color) => go(changed(state.route, {color, hide: ""}), {replace: true});
-  stage.look.grouping = state.grouping;
-  stage.look.shown = state.grouping.groups.map((_, at) => !state.hidden.has(at));
-  const found = h("div", {});
-  queueMicrotask(() => { stage.start(route, signal); if (route.q) findOnMap(route, points, stage, found, signal); });
-  return h("div", {class: "map"}, stage.element, h("div", {class: "map-side"},
+  const side = h("div", {class: "map-side"},
     h("p", {class: "muted small"}, `${counted(points.n, "paper")}. Points that are close together are similar papers.`),
-    segments("color", "Color by", kinds, kind, recolor), legend(state, stage), found));
+    segments("color", "Color by", kinds, kind, recolor),
+    legend(map, groups, route, (shown) => moved({hide: [...shown.keys()].filter((at) => !shown[at]).join(",")})), found);
+  queueMicrotask(() => { map.start(signal); if (route.q) findOnMap(route, points, map, found, signal); });
+  return h("div", {class: "map"}, parts.stage, side);
 }
 
-const hiddenOf = (route) => new Set((route.hide ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number));
+const canvas = () => h("canvas", {id: "plot", tabindex: "0", role: "application", "aria-roledescription": "map",
+  "aria-label": "Map of the papers. Arrow keys move, plus and minus zoom, Enter opens the paper in the center."});
+
+// where the address says: "at=u,v,zoom", or a paper's row
+function begin(map, points, route) {
+  const [u, v, zoom] = (route.at ?? "").split(",").map(Number), focus = points.row.indexOf(Number(route.focus ?? -1));
+  if (zoom > 0 && Number.isFinite(u) && Number.isFinite(v)) map.look(u, v, zoom);
+  else if (focus >= 0) map.goTo(focus, 4);
+}
+
+// ---- titles, which are requested when the pointer rests on a point
+function teller(points, groupOf) {
+  let asking = 0;
+  return (i, tell) => {
+    const say = (paper) => tell(clip(titleOf(paper), 160), [points.year[i] > 0 && points.year[i], groupOf(i)].filter(Boolean).join(" · "));
+    const known = points.titles.get(points.row[i]);
+    clearTimeout(asking);
+    if (known) { say(known); return; }
+    tell("…");
+    asking = setTimeout(() => paperOf(points, i).then(say), 60);
+  };
+}
+
+async function paperOf({row: rows, titles}, i) {
+  const row = rows[i];
+  if (!titles.has(row)) {
+    try {
+      const told = (await get("map/titles", {rows: row})).titles?.[row];
+      if (told) titles.set(row, typeof told === "string" ? {id: "", title: told} : told);
+    } catch (error) { return {id: "", title: error.what ?? "no answer"}; }
+  }
+  return titles.get(row) ?? {id: "", title: "no longer in the library"};
+}
 
 // ---- legend
-function legend(state, stage) {
-  const {groups} = state.grouping, {look} = stage;
-  const apply = () => {
-    look.shown = groups.map((_, at) => !state.hidden.has(at));
-    state.route = {...state.route, hide: [...state.hidden].join(",")};
-    note(link(state.route));
-    stage.later();
-  };
-  const boxes = groups.map((group, at) => h("input", {type: "checkbox", checked: !state.hidden.has(at), on: {change: (event) => {
-    if (event.target.checked) state.hidden.delete(at); else state.hidden.add(at);
-    apply();
-  }}}));
-  const light = (at) => () => { look.lit = at >= 0 && look.shown[at] && groups.length > 1 ? at : -1; stage.later(); };
-  const every = (on) => () => {
-    state.hidden = new Set(on ? [] : groups.keys());
-    boxes.forEach((box) => { box.checked = on; });
-    apply();
-  };
-  const entries = groups.map((group, at) => h("li", {}, h("label", {on: {pointerenter: light(at), pointerleave: light(-1)}},
-    boxes[at], h("i", {vars: {"--dot": `light-dark(${group.color[0]},${group.color[1]})`}}), h("span", {}, group.name), h("small", {}, number(group.size)))));
-  return h("fieldset", {class: "legend"}, h("legend", {class: "hidden"}, "Groups on the map"), h("ul", {}, entries),
-    h("div", {class: "tools"}, h("button", {type: "button", on: {click: every(true)}}, "All"), h("button", {type: "button", on: {click: every(false)}}, "None")));
+function legend(map, groups, route, changed) {
+  const hidden = new Set((route.hide ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number));
+  const [all, none] = ["All", "None"].map((text) => h("button", {type: "button"}, text));
+  const labels = groups.map((group, at) => h("label", {}, h("input", {type: "checkbox", checked: !hidden.has(at)}),
+    h("i", {vars: {"--dot": `light-dark(${group.color[0]},${group.color[1]})`}}), h("span", {}, group.name), h("small", {}, number(group.size))));
+  map.bindLegend(labels, all, none, changed);
+  return h("fieldset", {class: "legend"}, h("legend", {class: "hidden"}, "Groups on the map"), h("ul", {}, labels.map((label) => h("li", {}, label))),
+    h("div", {class: "tools"}, all, none));
 }
 
 // ---- the hits of a query, as highlighted points
-async function findOnMap(route, points, stage, place, signal) {
+async function findOnMap(route, points, map, place, signal) {
   try {
     const {hits} = await post("search", {text: route.q, count: HIGHLIGHTED, ...(route.index ? {index: route.index} : {})}, signal);
     const rows = new Set(hits.map((one) => one.row)), found = new Uint8Array(points.n);
     let count = 0;
     for (let i = 0; i < points.n; i++) if (rows.has(points.row[i])) { found[i] = 1; count++; }
-    stage.look.found = found;
-    stage.later();
+    map.found = found;
+    map.refresh();
     announce(`${counted(count, "paper")} highlighted on the map`);
     put(place, h("p", {class: "note"}, `${counted(count, "paper")} nearest to the query are highlighted. `, h("a", {href: changed(route, {q: ""})}, "Show all")));
   } catch (error) { if (error.name !== "AbortError") put(place, h("p", {class: "note"}, error.what ?? String(error))); }

@@ -1,12 +1,12 @@
-"""Papers of a new segment: selected from a corpus or older segments, and written as columns without vectors.
+"""Papers of an index's next generation: selected from a corpus and the last one, and written as columns without vectors.
 
-    chosen = SelectedPapers.of([(corpus_records(corpus), np.arange(len(corpus)))])            all papers of a corpus, by id
-    chosen = SelectedPapers.of([(segment_records(a), rows_a), (segment_records(b), rows_b)])  two segments become one
+    chosen = SelectedPapers.of([(corpus_records(corpus), np.arange(len(corpus)))])                 all papers of a corpus
+    chosen = SelectedPapers.of([(corpus_records(corpus), rows), (index_records(index), others)])   papers are added
     write_papers(folder, chosen)                                 texts, years, ids, references, words
     hash_records(records)                                        to be compared with the hashes of an index
 
 A text key is a hash of title and abstract, a record key one of all columns, references and counts of intents. Selecting
-copies nothing. Does not write vectors (`segment_vectors.py`).
+copies nothing. Does not write vectors (`index_vectors.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from citeweave.corpus.corpus import Corpus, IdIndex
 from citeweave.corpus.paper import NameCollector, OutsideName, OutsideNames, TakeNames
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
 from citeweave.search.citing_sentences import corpus_mentions
-from citeweave.search.segment import INTENT_BITS, Segment
+from citeweave.search.index_columns import INTENT_BITS, IndexColumns
 from citeweave.search.words import searchable_text, write_words
 
 TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
@@ -35,7 +35,7 @@ BLOCK = 65_536
 
 @dataclass(frozen=True, slots=True)
 class PaperRecords:
-    """Records of papers, of a corpus or an older segment, as columns from which the papers of a new segment are written."""
+    """Records of papers, of a corpus or an index, as columns from which those of an index are written."""
 
     texts: Mapping[str, TextColumn]
     years: NDArray[np.int16]
@@ -52,32 +52,32 @@ class PaperRecords:
         return len(self.years)
 
 
-def segment_records(segment: Segment) -> PaperRecords:
-    """Return the papers of an older segment, deleted ones included, as records for a new segment."""
-    texts = {
-        "id": segment.ids,
-        "title": segment.titles,
-        "abstract": segment.abstracts,
-        "venue": segment.venues,
-        "authors": segment.authors,
-        "fields": segment.fields,
-        "ids": segment.other_ids,
-        "extra": segment.extras,
-    }
+def index_records(index: IndexColumns) -> PaperRecords:
+    """Return the papers of an index's older generation as records for the next one."""
+    columns = (
+        index.ids,
+        index.titles,
+        index.abstracts,
+        index.venues,
+        index.authors,
+        index.fields,
+        index.other_ids,
+        index.extras,
+    )
     return PaperRecords(
-        texts,
-        segment.years,
-        segment.flags,
-        segment.reference_offsets,
-        segment.reference_keys,
-        segment.cited_as,
-        segment.id_index,
-        segment.outside_names,
+        dict(zip(TEXTS, columns, strict=True)),
+        index.years,
+        index.flags,
+        index.reference_offsets,
+        index.reference_keys,
+        index.cited_as,
+        index.id_index,
+        index.outside_names,
     )
 
 
 def corpus_records(corpus: Corpus, overlay: IntentOverlay | None = None) -> PaperRecords:
-    """Return the papers of a corpus as records for a new segment; the overlay's intents replace the corpus's own."""
+    """Return the papers of a corpus as records for an index; the overlay's intents replace the corpus's own."""
     columns = (
         corpus.ids,
         corpus.titles,
@@ -123,7 +123,7 @@ def _count_intents(corpus: Corpus, overlay: IntentOverlay | None) -> NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class SelectedPapers:
-    """Papers of one or several sources (corpus, segments) in the order of their ids: what a new segment will hold."""
+    """Papers of one or several sources (corpus, index) in the order of their ids: what the next generation will hold."""
 
     records: tuple[PaperRecords, ...]
     source: NDArray[np.int32]
@@ -134,7 +134,7 @@ class SelectedPapers:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[PaperRecords, NDArray[Any]]]) -> SelectedPapers:
-        """Select rows of some records as the papers of a new segment and sort them by id."""
+        """Select rows of some records as the papers of an index and sort them by id."""
         names: list[str] = []
         for records, rows in parts:
             names += records.texts["id"].take(rows)
@@ -149,14 +149,14 @@ class SelectedPapers:
         return len(self.row)
 
     def places(self, source: int) -> NDArray[np.int64]:
-        """Return the row in the new segment of every row of a source, -1 where it is not selected."""
+        """Return the row in the new index of every row of a source, -1 where it is not selected."""
         places = np.full(len(self.records[source]), -1, np.int64)
         own = np.flatnonzero(self.source == source)
         places[self.row[own]] = own
         return places
 
     def numbers(self, columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Gather a numeric column, or rows of a matrix, of a new segment's papers in order, from one array per source."""
+        """Gather a numeric column, or rows of a matrix, of the selected papers in order, from one array per source."""
         gathered = np.empty((len(self), *columns[0].shape[1:]), columns[0].dtype)
         for at, column in enumerate(columns):
             own = np.flatnonzero(self.source == at)
@@ -164,7 +164,7 @@ class SelectedPapers:
         return gathered
 
     def texts(self, name: str) -> Iterator[tuple[NDArray[np.int64], bytes]]:
-        """Yield lengths and bytes of a text column of a new segment's papers, block by block."""
+        """Yield lengths and bytes of a text column of the selected papers, block by block."""
         for start in range(0, len(self), BLOCK):
             block = slice(start, start + BLOCK)
             source, row = self.source[block], self.row[block]
@@ -186,7 +186,7 @@ class SelectedPapers:
     def ragged(
         self, offsets: Sequence[NDArray[np.int64]], values: Sequence[NDArray[Any]]
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Gather a column of lists of a new segment's papers in their order, from offsets and values per source."""
+        """Gather a column of lists of the selected papers in their order, from offsets and values per source."""
         counts = self.numbers([np.diff(each) for each in offsets]) if len(self) else np.zeros(0, np.int64)
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)  # (papers + 1,)
         gathered = np.empty((int(bounds[-1]), *values[0].shape[1:]), values[0].dtype)
@@ -197,7 +197,7 @@ class SelectedPapers:
 
 
 def spread(starts: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the places of a segment's papers' lists, concatenated, that begin at `starts` and have `counts` members.
+    """Return the places of papers' lists, concatenated, that begin at `starts` and have `counts` members.
 
     >>> spread(np.array([10, 40]), np.array([3, 2])).tolist()
     [10, 11, 12, 40, 41]
@@ -219,7 +219,7 @@ class RecordKeys(NamedTuple):
 
 
 def write_papers(folder: Path, chosen: SelectedPapers) -> RecordKeys:
-    """Write the columns, ids, references and words of papers into the folder of a new segment."""
+    """Write the columns, ids, references and words of papers into the folder of a new index."""
     papers = folder / "papers"
     for name in TEXTS:
         writer = TextWriter(papers, name)
@@ -248,7 +248,7 @@ def write_papers(folder: Path, chosen: SelectedPapers) -> RecordKeys:
 
 
 def hash_records(records: PaperRecords) -> RecordKeys:
-    """Hash the text (title and abstract) and the complete record of every paper that a segment may hold."""
+    """Hash the text (title and abstract) and the complete record of every paper that an index may hold."""
     text = mix_keys(records.texts["title"].keys(), records.texts["abstract"].keys())
     record = mix_keys(text, np.asarray(records.years).astype(np.uint64))
     record = mix_keys(record, np.asarray(records.flags).astype(np.uint64))
@@ -281,7 +281,7 @@ def _write_references(folder: Path, chosen: SelectedPapers) -> tuple[np.ndarray[
 
 
 def _write_outside_names(folder: Path, chosen: SelectedPapers, references: Keys, index: IdIndex) -> None:
-    """Write the names of cited papers that the segment lacks, from the sources or from papers left out of it."""
+    """Write the names of cited papers that the index lacks, from the sources or from papers left out of it."""
     names = NameCollector(references[index.rows_of(references) < 0])
     for records in chosen.records:
         if records.outside_names is not None:
