@@ -71,7 +71,8 @@ def spans(starts: NDArray[Any], lengths: NDArray[Any]) -> Longs:
     [10, 11, 20, 21, 22]
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+    places: Longs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+    return places
 
 
 @dataclass(frozen=True, slots=True)
