@@ -5,7 +5,6 @@ import json
 import pytest
 
 from citeweave.corpus.paper import Citation, Paper
-from citeweave.corpus.readers import crossref as reader
 
 
 def test_a_work_is_read_with_every_kind_of_reference(read_all):
@@ -24,7 +23,7 @@ def test_a_work_is_read_with_every_kind_of_reference(read_all):
         {"key": "6", "DOI": "10.1000/six", "volume-title": "Book", "year": "1950"},
         None,
     ]
-    found = read_all(reader, [{"status": "ok", "message-type": "work", "message": work}])
+    found = read_all("crossref", [{"status": "ok", "message-type": "work", "message": work}])
     front = ("The E. coli work", "H2O. End.", 2020, "Journal", ("Ada Lovelace", "The Consortium"))
     own, extra = "doi:10.1000/own", {"type": "journal-article", "subtitle": "A tale"}
     by_title = "title:a title that is long enough|1998"
@@ -52,12 +51,12 @@ def test_a_work_is_read_with_every_kind_of_reference(read_all):
     ],
 )
 def test_abstracts_lose_their_tags_and_headings(read_all, raw, text):
-    assert read_all(reader, [{"DOI": "10.1000/a", "title": "T", "abstract": raw}]).papers[0].abstract == text
+    assert read_all("crossref", [{"DOI": "10.1000/a", "title": "T", "abstract": raw}]).papers[0].abstract == text
 
 
 def test_lists_dumps_and_lines_are_read(read_all):
     api = {"status": "ok", "message": {"items": [{"DOI": "10.1000/a", "title": ["A"]}, 3]}}
     dump = {"items": [{"DOI": "10.1000/b", "title": ["B"]}, {"DOI": "10.1000/c", "title": []}]}
-    found = read_all(reader, [api, dump, {"DOI": "10.1000/d", "title": "D"}])
+    found = read_all("crossref", [api, dump, {"DOI": "10.1000/d", "title": "D"}])
     assert found.papers == [Paper(f"doi:10.1000/{name}", name.upper()) for name in "abd"]
     assert found.rejected("papers") == {"no DOI": 1, "no title and no abstract": 1}

@@ -3,7 +3,6 @@
 import json
 
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.readers import csl_json as reader
 
 
 def test_entries_are_read_or_counted(read_all):
@@ -18,7 +17,7 @@ def test_entries_are_read_or_counted(read_all):
         {"title": "No id but a DOI", "DOI": "10.1000/x"}, {"id": "https://doi.org/10.1000/y", "title": "An address"},
         {"id": "s", "title": "Short", "DOI": "10/fqd6hj"},
         {"title": "Nothing"}, {"id": "empty"}, "text"]""")
-    found = read_all(reader, json.dumps(entries, indent=1))
+    found = read_all("csl_json", json.dumps(entries, indent=1))
     authors, ids = ("Ada Lovelace", "John von Neumann", "The Society"), ("doi:10.1000/notes", "pmid:77", "pmcid:9")
     extra = {"type": "article-journal", "url": "https://doi.org/10.1000/Notes", "keywords": ["engines", "notes"]}
     front = ("Notes on an engine", "", 1843, "Memoirs", authors, (), ids)
@@ -38,4 +37,4 @@ def test_entries_are_read_or_counted(read_all):
 def test_entries_may_be_wrapped_or_single(read_all):
     entry = {"id": "a", "type": "book", "title": "T"}
     for content in ({"items": [entry]}, entry, [entry]):
-        assert [p.id for p in read_all(reader, json.dumps(content, indent=1)).papers] == ["a"]
+        assert [p.id for p in read_all("csl_json", json.dumps(content, indent=1)).papers] == ["a"]

@@ -33,17 +33,16 @@ from citeweave.corpus.plain_text import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
+from citeweave.corpus.readers.full_text import accepted
+from citeweave.corpus.readers.json_records import first_plain, first_text, read_json_objects, starts_as_json, value_at
 
 _HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")
 _DATES = ("issued", "published", "published-print", "published-online", "published-other", "posted")
-_TITLES_OF_REFERENCE = ("article-title", "volume-title", "series-title")
 
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file holds works of Crossref."""
-    is_work = b'"is-referenced-by-count"' in head.data or b'"references-count"' in head.data
-    return starts_as_json(head) and b'"DOI"' in head.data and (is_work or b'"message-type"' in head.data)
+    return starts_as_json(head, "DOI", "is-referenced-by-count|references-count|message-type")
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
@@ -57,48 +56,40 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
-    own = doi_id(work.get("DOI"))
+    own, references = doi_id(work.get("DOI")), list_of(work.get("reference"))
     if not own:
         tally.reject("papers", "no DOI")
-        tally.reject("citations", "citing paper rejected", len(list_of(work.get("reference"))))
+        tally.reject("citations", "citing paper rejected", len(references))
         return
     paper = _paper(own, work)
-    if paper.title or paper.abstract:
+    if accepted(paper, tally):
         yield paper
-    else:
-        tally.reject("papers", "no title and no abstract")
-    for reference in list_of(work.get("reference")):
+    for reference in references:
         yield from _read_reference(own, dict_of(reference), tally)
 
 
 def _paper(own: str, work: dict[str, object]) -> Paper:
-    deposited, indexed = dict_of(work.get("deposited")), dict_of(work.get("indexed"))
     return Paper(
         own,
-        _first(work.get("title")),
+        first_plain(work.get("title")),
         _abstract(work.get("abstract")),
-        next((year for year in (year_of_date(work.get(name)) for name in _DATES) if year), None),
-        _first(work.get("container-title")) or _first(work.get("group-title")),
+        next(filter(None, (year_of_date(work.get(name)) for name in _DATES)), None),
+        first_text(work, "container-title", "group-title", clean=first_plain),
         names_of([person_name(author) for author in list_of(work.get("author"))]),
         names_of(work.get("subject")),
         citation_count=count_of(work.get("is-referenced-by-count")),
-        updated=day_of(deposited.get("date-time")) or day_of(indexed.get("date-time")),
+        updated=day_of(value_at(work, "deposited.date-time")) or day_of(value_at(work, "indexed.date-time")),
         extra=filled(
             {
                 "type": clean_text(work.get("type")),
                 "subtype": clean_text(work.get("subtype")),
-                "subtitle": _first(work.get("subtitle")),
+                "subtitle": first_plain(work.get("subtitle")),
                 "language": clean_text(work.get("language")),
                 "publisher": clean_text(work.get("publisher")),
                 "reference_count": count_of(work.get("references-count")),
             }
         ),
     )
-
-
-def _first(value: object) -> str:
-    """Return the first text of a list, or the text itself: content negotiation gives plain texts."""
-    return next((text for text in map(strip_markup, value if isinstance(value, list) else [value]) if text), "")
 
 
 def _abstract(value: object) -> str:
@@ -118,7 +109,7 @@ def _abstract(value: object) -> str:
 
 
 def _read_reference(citing: str, reference: dict[str, object], tally: Tally) -> Iterator[Record]:
-    title = next((t for t in (strip_markup(reference.get(name)) for name in _TITLES_OF_REFERENCE) if t), "")
+    title = first_text(reference, "article-title", "volume-title", "series-title", clean=strip_markup)
     year = year_of(reference.get("year"))
     cited = doi_id(reference.get("DOI"))
     if not cited and (cited := only_doi_in(reference.get("unstructured"))):

@@ -13,23 +13,16 @@ Does not read citations, which the format does not have, nor CSL styles, nor Cro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, title_key
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    dict_of,
-    filled,
-    list_of,
-    names_of,
-    person_name,
-    strip_markup,
-    year_of_date,
-)
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
+from citeweave.corpus.plain_text import clean_text, dict_of, list_of, names_of, person_name, strip_markup, year_of_date
+from citeweave.corpus.readers.full_text import accepted
+from citeweave.corpus.readers.json_records import extra_of, first_plain, first_text, read_json_objects, starts_as_json
 
 _CSL_TYPE = re.compile(
     rb'"type"\s*:\s*"(?:article(?:-journal|-magazine|-newspaper)?|bill|book|broadcast|chapter|dataset|document|'
@@ -38,16 +31,25 @@ _CSL_TYPE = re.compile(
     rb'post(?:-weblog)?|regulation|report|review(?:-book)?|software|song|speech|standard|thesis|treaty|webpage)"'
 )
 _OTHER_FORMATS = (b'"is-referenced-by-count"', b'"message-type"', b"openalex.org/W", b'"paperId"', b'"bib_entries"')
+_SPELLINGS: dict[str, Callable[[object], str | None]] = {
+    "doi": doi_id,
+    "arxiv": arxiv_id,
+    "pmid": partial(number_id, "pmid"),
+    "pmcid": pmc_id,
+    "pmc": pmc_id,
+    **{kind: partial(text_id, kind) for kind in ("url", "isbn", "wikidata")},
+}
+"""How to spell the ids that name their kind."""
 _ID_IN_NOTE = re.compile(r"^\s*(standard_id|doi|pmid|pmcid|arxiv)\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_EXTRA = {"type": "type", "genre": "genre", "language": "language", "publisher": "publisher", "url": "URL"}
 _SHORT_DOI = re.compile(r"10/[a-z0-9]+", re.IGNORECASE)
 
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file is a CSL JSON bibliography."""
-    if not starts_as_json(head) or any(mark in head.data for mark in _OTHER_FORMATS):
-        return False
-    has_entry = any(key in head.data for key in (b'"issued"', b'"container-title"', b'"author"'))
-    return has_entry and b'"id"' in head.data and _CSL_TYPE.search(head.data) is not None
+    has_entry = starts_as_json(head, "id", "issued|container-title|author")
+    is_other = any(mark in head.data for mark in _OTHER_FORMATS)
+    return has_entry and not is_other and _CSL_TYPE.search(head.data) is not None
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
@@ -56,7 +58,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
         items = record.get("items")  # Better CSL JSON and some servers wrap the list
         for entry in items if isinstance(items, list) and "type" not in record else [record]:
             paper = _paper(dict_of(entry), tally)
-            if paper:
+            if accepted(paper, tally):
                 yield paper
 
 
@@ -68,19 +70,20 @@ def _paper(entry: dict[str, object], tally: Tally) -> Paper | None:
     named = clean_text(str(key) if type(key) is int else key)[:500]
     own = _parse_identifier(named)
     best = own or named or next(iter(others), None) or title_key(title, year)
-    if not best or not (title or abstract):
-        tally.reject("papers", "no title and no abstract" if best else "no id")
+    if not best:
         return None
+    keywords = entry.get("keyword")
+    keywords = names_of(keywords.split(",") if isinstance(keywords, str) else keywords)
     return Paper(
         best,
         title,
         abstract,
         year,
-        _text(entry.get("container-title")) or _text(entry.get("event-title")),
+        first_text(entry, "container-title", "event-title", clean=first_plain),
         names_of([person_name(author) for author in list_of(entry.get("author"))]),
         names_of(entry.get("categories")),
         tuple(other for other in others if other != best),
-        extra=_extra(entry),
+        extra=extra_of(entry, _EXTRA) | ({"keywords": list(keywords)} if keywords else {}),
         local_id=bool(named) and not own,
     )
 
@@ -94,17 +97,8 @@ def _parse_identifier(text: str) -> str | None:
     ('url:https://example.org/a', None, None)
     """
     kind, colon, value = text.partition(":")
-    match kind.lower() if colon else "":
-        case "doi":
-            return doi_id(value)
-        case "arxiv":
-            return arxiv_id(value)
-        case "pmid":
-            return number_id("pmid", value)
-        case "pmcid" | "pmc":
-            return pmc_id(value)
-        case "url" | "isbn" | "wikidata":
-            return text_id(kind.lower(), value)
+    if colon and (spell := _SPELLINGS.get(kind.lower())):
+        return spell(value)
     if text.startswith(("10.", "https://doi.org/", "http://doi.org/", "https://dx.doi.org/", "http://dx.doi.org/")):
         return doi_id(text)
     return None
@@ -121,22 +115,3 @@ def _other_ids(entry: dict[str, object], tally: Tally) -> tuple[str, ...]:
     # a web address in a note is not an id of the paper
     known = [i for i in ids if i and not i.startswith("url:")]
     return distinct([doi, arxiv_id(address), number_id("pmid", entry.get("PMID")), pmc_id(entry.get("PMCID")), *known])
-
-
-def _text(value: object) -> str:
-    """Return a text, or the first of a list of texts."""
-    return next(iter(names_of([strip_markup(v) for v in (value if isinstance(value, list) else [value])])), "")
-
-
-def _extra(entry: dict[str, object]) -> dict[str, object]:
-    keywords = entry.get("keyword")
-    return filled(
-        {
-            "type": clean_text(entry.get("type")),
-            "genre": clean_text(entry.get("genre")),
-            "language": clean_text(entry.get("language")),
-            "publisher": clean_text(entry.get("publisher")),
-            "url": clean_text(entry.get("URL")),
-            "keywords": list(names_of(keywords.split(",") if isinstance(keywords, str) else keywords)),
-        }
-    )

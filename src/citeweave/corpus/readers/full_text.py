@@ -1,5 +1,6 @@
-"""References and citing sentences of full text: what the full-text readers (JATS, GROBID, S2ORC, PubMed) share.
+"""Papers, references and citing sentences as records: what the readers share when they keep or reject them.
 
+    accepted(paper, tally)                              False for a paper without a text, which is counted
     Reference("b3", ids=("doi:10.1/x",), title="A theory of everything", year=1999)
     Paragraph("Others disagree [3].", markers=[Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import Source
@@ -86,6 +88,24 @@ class _OpenParagraph:
         return Paragraph(_move_punctuation_after_markers(text, self.markers), self.section, self.markers)
 
 
+def accepted(paper: Paper | None, tally: Tally, citations: int = 0) -> TypeGuard[Paper]:
+    """Return whether a paper has an id (else it is None) and a text; if not, reject it and the citations it lists."""
+    if paper is not None and (paper.title or paper.abstract):
+        return True
+    tally.reject("papers", "no id" if paper is None else "no title and no abstract")
+    tally.reject("citations", "citing paper rejected", citations)
+    return False
+
+
+def cite_ids(citing: str, ids: Iterable[str | None], tally: Tally) -> Iterator[Citation]:
+    """Yield a citation for every id in a reference list, also for repeated ones; None is a reference without an id."""
+    for cited in ids:
+        if cited:
+            yield Citation(citing, cited)
+        else:
+            tally.reject("citations", "reference without a usable id")
+
+
 def cite_references(citing: str, references: Iterable[Reference], tally: Tally) -> Iterator[Paper | Citation]:
     """Yield a citation for every reference that can be identified, and a stub for every one with a title."""
     seen: set[str] = set()
@@ -157,9 +177,16 @@ def extract_contexts(
         if not ids:
             tally.note("in-text citation without a reference")
             marks.append(CitationMark(start, end, None))
-    for sentence in citing_sentences(paragraph.text, marks):
+    yield from mark_contexts(citing, paragraph.text, marks, paragraph.section, tally)
+
+
+def mark_contexts(
+    citing: str, text: str, marks: Iterable[CitationMark], section: str, tally: Tally
+) -> Iterator[Context]:
+    """Yield one context for every sentence of a passage with citation marks, if it is known what one of them cites."""
+    for sentence in citing_sentences(text, marks):
         if sentence.cited:
-            yield Context(citing, sentence.text, sentence.cited, paragraph.section)
+            yield Context(citing, sentence.text, sentence.cited, section)
         else:
             tally.reject("contexts", "no cited paper")
 

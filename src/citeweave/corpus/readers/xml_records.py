@@ -198,6 +198,11 @@ def element_text(element: Element | None, skip: Collection[str] = ()) -> str:
     return running.text
 
 
+def text_at(element: Element, path: str, skip: Collection[str] = ()) -> str:
+    """Return the text of the first XML element at a path below an element, without markup; "" where there is none."""
+    return element_text(element.find(path), skip)
+
+
 def element_texts(elements: Iterator[Element] | list[Element]) -> tuple[str, ...]:
     """Return the plain texts of XML elements, empty and repeated ones left out."""
     return tuple(dict.fromkeys(text for text in map(element_text, elements) if text))
