@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from itertools import chain
+from typing import NamedTuple, TypeGuard
 from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark, citing_sentences
 from citeweave.corpus.identity import text_id, title_key
-from citeweave.corpus.paper import Citation, Context, Paper
+from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.readers.xml_records import RunningText, element_text, walk_elements
 
 
@@ -132,13 +133,12 @@ def cite_references(citing: str, references: Iterable[Reference], tally: Tally) 
         yield Citation(citing, cited, strength=float(max(1, reference.mentions)))
 
 
-def read_paragraphs(
-    part: Element, *, section: str, heading: str, is_marker: Callable[[Element], bool], skip: Collection[str]
-) -> Iterator[Paragraph]:
+def read_paragraphs(part: Element, layout: PaperLayout) -> Iterator[Paragraph]:
     """Yield the paragraphs (`p`) of a part of a paper, with their section title and in-text citations.
 
     A paragraph inside a paragraph (a list, a caption) is one of its own and interrupts no sentence.
     """
+    section, heading, is_marker, skip = layout
     titles = [""]
     opened: list[_OpenParagraph] = []
     for entering, element in walk_elements(part, skip):
@@ -161,22 +161,60 @@ def read_paragraphs(
             opened[-1].running.leave(element)
 
 
-def extract_contexts(
-    citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]], tally: Tally
+class PaperLayout(NamedTuple):
+    """Where an XML format of full text has its sections and in-text citations."""
+
+    section: str
+    heading: str
+    """Tags of a section and of its title."""
+
+    is_marker: Callable[[Element], bool]
+    skip: Collection[str]
+    """Tags of parts that are no text."""
+
+
+def read_full_text(
+    paper: Paper,
+    references: Sequence[Reference],
+    parts: Iterable[Element],
+    layout: PaperLayout,
+    find_cited: Callable[[Paragraph], Iterable[list[Reference]]],
+    tally: Tally,
+) -> Iterator[Record]:
+    """Yield an XML paper, its citations and the contexts in its parts; `find_cited` yields the references of every marker."""
+    if not accepted(paper, tally, len(references)):
+        return
+    yield paper
+    # contexts come first to be counted: the number of mentions is the strength of a citation
+    contexts: list[Context] = []
+    for part in parts:
+        outside = sum(map(layout.is_marker, part.iter()))
+        for paragraph in read_paragraphs(part, layout):
+            outside -= len(paragraph.markers)
+            cited = list(find_cited(paragraph))
+            for reference in chain.from_iterable(cited):
+                reference.mentions += 1
+            contexts += _paragraph_contexts(paper.id, paragraph, cited, tally)
+        tally.note("in-text citation outside a paragraph", outside)
+    yield from cite_references(paper.id, references, tally)
+    yield from contexts
+
+
+def _paragraph_contexts(
+    citing: str, paragraph: Paragraph, cited: Sequence[Sequence[Reference]], tally: Tally
 ) -> Iterator[Context]:
-    """Yield one context for every sentence of a full text with markers; `cited` holds the ids behind each marker."""
+    """Yield one context for every sentence of a paragraph with markers; `cited` has the references of each marker."""
     if paragraph.markers and not paragraph.text:
         tally.reject("contexts", "no text")
         return
     marks: list[CitationMark] = []
-    for marker, ids in zip(paragraph.markers, cited, strict=True):
+    for marker, references in zip(paragraph.markers, cited, strict=True):
         # a link without text still has a position: it borrows one character, as empty marks are ignored
         end = min(max(marker.end, marker.start + 1), len(paragraph.text))
         start = min(marker.start, max(0, end - 1))
-        marks.extend(CitationMark(start, end, cited_id) for cited_id in ids)
-        if not ids:
-            tally.note("in-text citation without a reference")
-            marks.append(CitationMark(start, end, None))
+        ids = [reference.id for reference in references if reference.id]
+        marks.extend(CitationMark(start, end, cited_id) for cited_id in ids or [None])
+        tally.note("in-text citation without a reference", int(not ids))
     yield from mark_contexts(citing, paragraph.text, marks, paragraph.section, tally)
 
 
