@@ -170,7 +170,7 @@ def scanned(block: bytes) -> tuple[Read, int]:
     found, starts, ends = s2ag.scan_citations(block)
     tally = Tally()
     taken = [block[start:end] for start, end, read in zip(starts, ends, found.read, strict=True) if read]
-    assert in_order(spelled_out(s2ag._blocks(found, found.read, tally), tally)) == ordinary(taken)
+    assert in_order(spelled_out(s2ag._blocks(found, tally), tally)) == ordinary(taken)
     return ordinary(taken), len(taken)
 
 

@@ -10,7 +10,7 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
-from citeweave.corpus.synthetic import literature, narration, vocabulary
+from citeweave.corpus.synthetic import literature, narration
 from citeweave.corpus.synthetic.literature import ASPECTS, Facet, LiteratureBlock, make_block, wordings
 
 OPTIONS = SyntheticOptions(papers=1500, seed=3)
@@ -184,6 +184,6 @@ def test_wrong_options_are_refused(wrong):
 
 
 def test_every_field_has_the_same_number_of_areas():
-    assert len({len(heads) for heads in vocabulary.FIELDS.values()}) == 1
-    assert len(vocabulary.FAMILIES) % len(narration.FIELDS) == len(vocabulary.FACTORS) % len(narration.FIELDS) == 0
+    assert len({len(heads.splitlines()) for heads in narration.PHRASES["fields"].values()}) == 1
+    assert not any(len(narration.HEADS[facet]) % len(narration.FIELDS) for facet in ASPECTS)
     assert all(len(ways) == narration.WAYS for ways in narration.REASONS.values())

@@ -32,7 +32,6 @@ ALLOWED = {
     ("cli/__init__.py", "import by a name"): "modules of COMMANDS, a table in that file",
     ("corpus/ingest.py", "pickles in our own pipes"): "processes that it starts itself",
     ("corpus/readers/__init__.py", "import by a name"): "one of FORMATS, checked by choose()",
-    ("corpus/readers/__init__.py", "part by a name"): "the same",
     ("corpus/synthetic/synthesize.py", "pickles in our own pipes"): "processes that it starts itself",
     ("core/executor.py", "import by a name"): "functions of citeweave only; what names them is checked",
     ("core/executor.py", "part by a name"): "the same",
