@@ -12,30 +12,13 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.paper import StagedRecord
 
 FORMATS = (
-    "s2ag",
-    "s2orc",
-    "s2orc_2020",
-    "unarxive",
-    "openalex",
-    "s2_graph_api",
-    "crossref",
-    "arxiv",
-    "pubmed",
-    "jats",
-    "grobid_tei",
-    "acl_anthology",
-    "bibtex",
-    "ris",
-    "csl_json",
-    "specter",
-    "scirepeval",
-    "edges",
-    "plain",
+    *("s2ag", "s2orc", "s2orc_2020", "unarxive", "openalex", "s2_graph_api", "crossref", "arxiv", "pubmed", "jats"),
+    *("grobid_tei", "acl_anthology", "bibtex", "ris", "csl_json", "specter", "scirepeval", "edges", "plain"),
 )
 """Every format, in the order in which they are tried: the more specific first."""
 
-_SECOND_FORMATS = {"s2orc_2020": "s2orc", "unarxive": "arxiv", "scirepeval": "specter"}
-"""Formats in the file of another one of the same source, where their functions end in their name: `read_unarxive`."""
+_SECOND_FORMATS = {"s2orc_2020": "s2orc", "unarxive": "arxiv", "csl_json": "crossref", "scirepeval": "specter"}
+"""Formats in the file of another one of the same source or make, where their functions end in their name: `read_unarxive`."""
 
 
 class Reader(NamedTuple):
