@@ -52,8 +52,8 @@ def test_the_cut_into_blocks_does_not_matter(complete, size):
     options = OPTIONS if size > 1 else SyntheticOptions(papers=150)
     expected = columns(complete) if size > 1 else columns(make_block(options, 0, 150))
     joined: dict[str, list[object]] = {name: [] for name in expected}
-    for part in reversed(list(literature.make_blocks(options, size))):  # the order does not matter either
-        for name, column in columns(part).items():
+    for start in reversed(range(0, options.papers, size)):  # the order does not matter either
+        for name, column in columns(make_block(options, start, min(start + size, options.papers))).items():
             joined[name] = column + joined[name]
     assert joined == expected
 

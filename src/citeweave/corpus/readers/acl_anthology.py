@@ -17,10 +17,10 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct, doi_id, text_id
+from citeweave.corpus.identity import text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, filled, names_of, year_of
-from citeweave.corpus.readers.full_text import accepted
+from citeweave.corpus.readers.full_text import accepted, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
@@ -83,7 +83,7 @@ def _paper(paper_id: str, element: Element, volume: Element) -> Paper:
         year=year_of(text_at(element, "year")) or year_of(text_at(meta, "year")),
         venue=text_at(meta, "journal-title") or text_at(meta, "booktitle"),
         authors=names_of([joined_texts(author, "first", "last") for author in element.findall("author")]),
-        ids=distinct([doi_id(text_at(element, "doi"))]),
+        ids=spell_ids(doi=text_at(element, "doi")),
         updated=_updated(element, volume),
         extra=_extra(element, meta),
     )

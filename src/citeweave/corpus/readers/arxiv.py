@@ -27,19 +27,10 @@ from xml.etree.ElementTree import Element
 from citeweave.core.inputs import FileHead, Source, read_json_lines
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
-from citeweave.corpus.identity import (
-    arxiv_id,
-    distinct,
-    doi_id,
-    number_id,
-    only_arxiv_in,
-    only_doi_in,
-    openalex_id,
-    pmc_id,
-)
+from citeweave.corpus.identity import arxiv_id, only_arxiv_in, only_doi_in
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.corpus.plain_text import clean_text, count_of, day_of, dict_of, list_of, names_of, year_of
-from citeweave.corpus.readers.full_text import accepted, mark_contexts
+from citeweave.corpus.readers.full_text import accepted, mark_contexts, spell_ids
 from citeweave.corpus.readers.json_records import extra_of, first_text, read_json_objects, starts_as_json, value_at
 from citeweave.corpus.readers.openalex import last_part
 from citeweave.corpus.readers.xml_records import element_texts, root_name, text_at, xml_records
@@ -84,7 +75,7 @@ def _from_atom(entry: Element) -> Paper | None:
         year=year_of(text_at(entry, "published")),
         authors=element_texts(entry.findall("author/name")),
         fields=categories,
-        ids=distinct([doi_id(text_at(entry, "doi"))]),
+        ids=spell_ids(doi=text_at(entry, "doi")),
         updated=day_of(text_at(entry, "updated")),
         extra=_extra(abstract, comments, journal_ref=text_at(entry, "journal_ref")),
     )
@@ -109,7 +100,7 @@ def _from_snapshot(record: dict[str, object]) -> Paper | None:
         year=_first_year(record),
         authors=_authors(record),
         fields=names_of(clean_text(record.get("categories")).split()),
-        ids=distinct([doi_id(record.get("doi"))]),
+        ids=spell_ids(doi=record.get("doi")),
         updated=day_of(record.get("update_date")),
         extra=_extra(
             abstract,
@@ -195,7 +186,7 @@ def _paper(own: str, record: dict[str, object], metadata: dict[str, object]) -> 
         clean_text(metadata.get("journal-ref")),
         _names(metadata),
         disciplines + categories,
-        distinct([doi_id(metadata.get("doi"))]),
+        spell_ids(doi=metadata.get("doi")),
         count_of(metadata.get("cited_by_count")),
         day_of(metadata.get("update_date")),
         ({"categories": list(categories)} if categories else {}) | extra_of(metadata, _TEXT_EXTRA),
@@ -263,14 +254,12 @@ def _replace_markers(raw: str, entries: dict[str, str | None]) -> tuple[str, lis
 
 def _cited_id(entry: dict[str, object], tally: Tally) -> str | None:
     ids = dict_of(entry.get("ids"))
-    resolved = distinct(
-        [
-            arxiv_id(ids.get("arxiv_id")),
-            doi_id(ids.get("doi")),
-            openalex_id(ids.get("open_alex_id")),
-            number_id("pmid", last_part(ids.get("pubmed_id"))),
-            pmc_id(ids.get("pmc_id")),
-        ]
+    resolved = spell_ids(
+        arxiv=ids.get("arxiv_id"),
+        doi=ids.get("doi"),
+        openalex=ids.get("open_alex_id"),
+        pmid=last_part(ids.get("pubmed_id")),
+        pmcid=ids.get("pmc_id"),
     )
     if resolved:
         return resolved[0]

@@ -20,21 +20,11 @@ it stands there. The format has no citations; CSL styles are not read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import (
-    arxiv_id,
-    distinct,
-    doi_id,
-    number_id,
-    only_doi_in,
-    pmc_id,
-    text_id,
-    title_key,
-)
+from citeweave.corpus.identity import distinct, doi_id, only_doi_in, title_key
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.corpus.plain_text import (
     clean_text,
@@ -49,7 +39,7 @@ from citeweave.corpus.plain_text import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.readers.full_text import accepted
+from citeweave.corpus.readers.full_text import SPELLINGS, accepted, spell_ids
 from citeweave.corpus.readers.json_records import (
     extra_of,
     first_plain,
@@ -156,15 +146,8 @@ _CSL_TYPE = re.compile(
     rb'post(?:-weblog)?|regulation|report|review(?:-book)?|software|song|speech|standard|thesis|treaty|webpage)"'
 )
 _OTHER_FORMATS = (b'"is-referenced-by-count"', b'"message-type"', b"openalex.org/W", b'"paperId"', b'"bib_entries"')
-_SPELLINGS: dict[str, Callable[[object], str | None]] = {
-    "doi": doi_id,
-    "arxiv": arxiv_id,
-    "pmid": partial(number_id, "pmid"),
-    "pmcid": pmc_id,
-    "pmc": pmc_id,
-    **{kind: partial(text_id, kind) for kind in ("url", "isbn", "wikidata")},
-}
-"""How to spell the ids that name their kind."""
+_KINDS = {"pmc": "pmcid", **{kind: kind for kind in ("doi", "arxiv", "pmid", "pmcid", "url", "isbn", "wikidata")}}
+"""What an id may name as its kind -> its kind."""
 _ID_IN_NOTE = re.compile(r"^\s*(standard_id|doi|pmid|pmcid|arxiv)\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _CSL_EXTRA = {"type": "type", "genre": "genre", "language": "language", "publisher": "publisher", "url": "URL"}
 _SHORT_DOI = re.compile(r"10/[a-z0-9]+", re.IGNORECASE)
@@ -222,8 +205,8 @@ def _parse_identifier(text: str) -> str | None:
     ('url:https://example.org/a', None, None)
     """
     kind, colon, value = text.partition(":")
-    if colon and (spell := _SPELLINGS.get(kind.lower())):
-        return spell(value)
+    if colon and kind.lower() in _KINDS:
+        return SPELLINGS[_KINDS[kind.lower()]](value)
     if text.startswith(("10.", "https://doi.org/", "http://doi.org/", "https://dx.doi.org/", "http://dx.doi.org/")):
         return doi_id(text)
     return None
@@ -239,4 +222,4 @@ def _other_ids(entry: dict[str, object], tally: Tally) -> tuple[str, ...]:
     ids = [_parse_identifier(value if kind == "standard_id" else f"{kind}:{value}") for kind, value in in_note]
     # a web address in a note is not an id of the paper
     known = [i for i in ids if i and not i.startswith("url:")]
-    return distinct([doi, arxiv_id(address), number_id("pmid", entry.get("PMID")), pmc_id(entry.get("PMCID")), *known])
+    return distinct([doi, *spell_ids(arxiv=address, pmid=entry.get("PMID"), pmcid=entry.get("PMCID")), *known])

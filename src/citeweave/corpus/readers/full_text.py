@@ -2,7 +2,7 @@
 
     accepted(paper, tally)                              False for a paper without a text, which is counted
     Reference("b3", ids=("doi:10.1/x",), title="A theory of everything", year=1999)
-    Paragraph("Others disagree [3].", markers=[Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
+    Paragraph("Intro", "Others disagree [3].", [Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
 
 Does not parse any format: the readers know what a reference and an in-text citation look like.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeGuard
 from xml.etree.ElementTree import Element
@@ -18,7 +19,17 @@ from xml.etree.ElementTree import Element
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark, citing_sentences
-from citeweave.corpus.identity import text_id, title_key
+from citeweave.corpus.identity import (
+    arxiv_id,
+    distinct,
+    doi_id,
+    number_id,
+    openalex_id,
+    pmc_id,
+    sha_id,
+    text_id,
+    title_key,
+)
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.readers.xml_records import RunningText, element_text, walk_elements
 
@@ -55,20 +66,12 @@ class Marker:
 
 @dataclass(slots=True)
 class Paragraph:
-    """A paragraph of full text with its section title and in-text citations."""
-
-    text: str
-    section: str = ""
-    markers: list[Marker] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _OpenParagraph:
-    """A paragraph that is still being read."""
+    """A paragraph of full text with its section title and in-text citations; it has a text once it is closed."""
 
     section: str
-    running: RunningText = field(default_factory=RunningText)
+    text: str = ""
     markers: list[Marker] = field(default_factory=list)
+    running: RunningText = field(default_factory=RunningText)
     pending: list[Marker] = field(default_factory=list)
 
     def begin(self, element: Element) -> None:
@@ -81,12 +84,34 @@ class _OpenParagraph:
         if self.pending and self.pending[-1].element is element:
             self.pending.pop().end = self.running.length
 
-    def closed(self) -> Paragraph:
-        """Return the complete paragraph."""
+    def close(self) -> Paragraph:
+        """Set the text of the complete paragraph, and return it."""
         text = self.running.text
         for marker in self.markers:
             marker.start, marker.end = min(marker.start, len(text)), min(marker.end, len(text))
-        return Paragraph(_move_punctuation_after_markers(text, self.markers), self.section, self.markers)
+        self.text = _move_punctuation_after_markers(text, self.markers)
+        return self
+
+
+SPELLINGS: dict[str, Callable[[object], str | None]] = {
+    "doi": doi_id,
+    "arxiv": arxiv_id,
+    "pmcid": pmc_id,
+    "openalex": openalex_id,
+    "s2sha": sha_id,
+    **{kind: partial(number_id, kind) for kind in ("pmid", "mag", "s2")},
+    **{kind: partial(text_id, kind) for kind in ("acl", "md5", "wos", "url", "isbn", "wikidata")},
+}
+"""Kind of an id -> how to spell it with its prefix; None for a value that is no such id."""
+
+
+def spell_ids(**values: object) -> tuple[str, ...]:
+    """Return the ids of a paper in their canonical spelling, from raw values by kind, in this order and without repeats.
+
+    >>> spell_ids(doi="https://doi.org/10.1000/X", pmid="12", arxiv=None)
+    ('doi:10.1000/x', 'pmid:12')
+    """
+    return distinct([SPELLINGS[kind](value) for kind, value in values.items()])
 
 
 def accepted(paper: Paper | None, tally: Tally, citations: int = 0) -> TypeGuard[Paper]:
@@ -127,7 +152,7 @@ def cite_references(citing: str, references: Iterable[Reference], tally: Tally) 
                 year=reference.year,
                 venue=reference.venue,
                 authors=reference.authors,
-                ids=tuple(i for i in reference.ids if i != cited),
+                ids=reference.ids[1:],
                 stub=True,
             )
         yield Citation(citing, cited, strength=float(max(1, reference.mentions)))
@@ -140,7 +165,7 @@ def read_paragraphs(part: Element, layout: PaperLayout) -> Iterator[Paragraph]:
     """
     section, heading, is_marker, skip = layout
     titles = [""]
-    opened: list[_OpenParagraph] = []
+    opened: list[Paragraph] = []
     for entering, element in walk_elements(part, skip):
         if element.tag == section and entering:
             titles.append(element_text(element.find(heading), {section, "p"}) or titles[-1])
@@ -148,14 +173,14 @@ def read_paragraphs(part: Element, layout: PaperLayout) -> Iterator[Paragraph]:
             titles.pop()
         if entering:
             if element.tag == "p":
-                opened.append(_OpenParagraph(titles[-1]))
+                opened.append(Paragraph(titles[-1]))
             if opened and is_marker(element):
                 opened[-1].begin(element)
             if opened:
                 opened[-1].running.enter(element)
             continue
         if opened and element.tag == "p":
-            yield opened.pop().closed()
+            yield opened.pop().close()
         if opened:
             opened[-1].end(element)
             opened[-1].running.leave(element)

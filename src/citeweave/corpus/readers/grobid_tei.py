@@ -17,10 +17,9 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import filled, names_of, year_of
-from citeweave.corpus.readers.full_text import PaperLayout, Paragraph, Reference, file_id, read_full_text
+from citeweave.corpus.readers.full_text import PaperLayout, Paragraph, Reference, file_id, read_full_text, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
@@ -52,9 +51,8 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 def _paper(tei: Element, local_id: str) -> Paper:
     entry = find_or_empty(tei, "teiHeader/fileDesc/sourceDesc/biblStruct")
     hashes = [idno for idno in outermost_elements(entry, "idno") if idno.get("type") == "MD5"]
-    md5 = text_id("md5", element_text(hashes[0])) if hashes else None
     # a hash of the PDF identifies this paper for certain, but no other source knows it: it comes last
-    ids = distinct([*_ids(entry), md5])
+    ids = _ids(entry) + spell_ids(md5=element_text(hashes[0]) if hashes else None)
     extra = {
         "keywords": list(_keywords(tei)),
         "language": find_or_empty(tei, "text").get("lang"),
@@ -117,14 +115,8 @@ def _ids(entry: Element) -> tuple[str, ...]:
     """Return the ids of a `biblStruct`, strongest first."""
     by_kind = texts_by_kind(outermost_elements(entry, "idno"), "type")
     arxiv = by_kind.get("arxiv", "").partition("[")[0].strip()
-    return distinct(
-        [
-            doi_id(by_kind.get("doi")),
-            arxiv_id(arxiv),
-            number_id("pmid", by_kind.get("pmid")),
-            pmc_id(by_kind.get("pmcid") or by_kind.get("pmc")),
-        ]
-    )
+    pmcid = by_kind.get("pmcid") or by_kind.get("pmc")
+    return spell_ids(doi=by_kind.get("doi"), arxiv=arxiv, pmid=by_kind.get("pmid"), pmcid=pmcid)
 
 
 def _find_cited(by_key: dict[str, Reference], paragraph: Paragraph) -> Iterator[list[Reference]]:

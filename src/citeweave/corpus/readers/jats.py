@@ -20,10 +20,18 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id
+from citeweave.corpus.identity import distinct
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, filled, fold, names_of, year_of
-from citeweave.corpus.readers.full_text import Marker, PaperLayout, Paragraph, Reference, file_id, read_full_text
+from citeweave.corpus.readers.full_text import (
+    Marker,
+    PaperLayout,
+    Paragraph,
+    Reference,
+    file_id,
+    read_full_text,
+    spell_ids,
+)
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
@@ -153,14 +161,8 @@ def _subjects(meta: Element) -> tuple[str, ...]:
 def _ids(elements: list[Element]) -> tuple[str, ...]:
     """Return the ids of `article-id` or `pub-id` elements, strongest first."""
     by_kind = texts_by_kind(elements, "pub-id-type")
-    return distinct(
-        [
-            doi_id(by_kind.get("doi")),
-            number_id("pmid", by_kind.get("pmid")),
-            pmc_id(by_kind.get("pmcid") or by_kind.get("pmc")),
-            arxiv_id(by_kind.get("arxiv")),
-        ]
-    )
+    pmcid = by_kind.get("pmcid") or by_kind.get("pmc")
+    return spell_ids(doi=by_kind.get("doi"), pmid=by_kind.get("pmid"), pmcid=pmcid, arxiv=by_kind.get("arxiv"))
 
 
 def _references(ref: Element) -> list[Reference]:
@@ -192,7 +194,9 @@ def _reference(key: str, citation: Element) -> Reference:
     names = [name for group in groups for name in group if name.tag in _NAMES] + citation.findall("name")
     return Reference(
         key=key,
-        ids=distinct([*_ids(citation.findall("pub-id")), doi_id(loose), arxiv_id(arxiv.group(1)) if arxiv else None]),
+        ids=distinct(
+            [*_ids(citation.findall("pub-id")), *spell_ids(doi=loose, arxiv=arxiv.group(1) if arxiv else None)]
+        ),
         title=title.rstrip("."),
         year=year_of(text_at(citation, "year")),
         venue=source,

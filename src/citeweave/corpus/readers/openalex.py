@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, openalex_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import count_of, day_of, dict_of, list_of, names_of, number_of, strip_markup, year_of
-from citeweave.corpus.readers.full_text import accepted, cite_ids
+from citeweave.corpus.readers.full_text import accepted, cite_ids, spell_ids
 from citeweave.corpus.readers.json_records import (
     extra_of,
     first_text,
@@ -93,16 +93,9 @@ def _paper(own: str, work: dict[str, object], tally: Tally) -> Paper:
 
 def _other_ids(work: dict[str, object]) -> tuple[str, ...]:
     ids = dict_of(work.get("ids"))
-    return distinct(
-        [
-            doi_id(work.get("doi")) or doi_id(ids.get("doi")),
-            _arxiv_of_locations(work),
-            number_id("pmid", last_part(ids.get("pmid"))),
-            pmc_id(last_part(ids.get("pmcid"))),
-            number_id("mag", ids.get("mag")),
-            openalex_id(ids.get("openalex")),
-        ]
-    )
+    best = [doi_id(work.get("doi")) or doi_id(ids.get("doi")), _arxiv_of_locations(work)]
+    pmid, pmcid = last_part(ids.get("pmid")), last_part(ids.get("pmcid"))
+    return distinct([*best, *spell_ids(pmid=pmid, pmcid=pmcid, mag=ids.get("mag"), openalex=ids.get("openalex"))])
 
 
 def last_part(address: object) -> object:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source, read_json_lines
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id, sha_id
+from citeweave.corpus.identity import arxiv_id, distinct
 from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
 from citeweave.corpus.plain_text import clean_text, count_of, day_of, filled, list_of, names_of, year_of
 from citeweave.corpus.readers.edge_tables import (
@@ -31,7 +31,7 @@ from citeweave.corpus.readers.edge_tables import (
     read_edge_table,
     strip_comments,
 )
-from citeweave.corpus.readers.full_text import accepted
+from citeweave.corpus.readers.full_text import accepted, spell_ids
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
 _YEAR_KEYS = ("year", "date", "published", "publication_date")
@@ -229,19 +229,16 @@ def _id_text(value: object) -> str:
 def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
     """Return ids of the same paper elsewhere, from the keys that usually hold them."""
     listed = [_id_text(one) for key in ("ids", "other_ids") for one in list_of(record.get(key))]
-    own = record.get("id") or record.get("paper_id")
-    return distinct(
-        [
-            doi_id(record.get("doi")),
-            arxiv_id(record.get("arxiv")) or arxiv_id(record.get("arxiv_id")),
-            number_id("pmid", record.get("pmid")),
-            pmc_id(record.get("pmcid")),
-            openalex_id(record.get("openalex")),
-            number_id("s2", record.get("corpus_id") or record.get("corpusid")),
-            sha_id(own),
-            *listed,
-        ]
+    known = spell_ids(
+        doi=record.get("doi"),
+        arxiv=record.get("arxiv") if arxiv_id(record.get("arxiv")) else record.get("arxiv_id"),
+        pmid=record.get("pmid"),
+        pmcid=record.get("pmcid"),
+        openalex=record.get("openalex"),
+        s2=record.get("corpus_id") or record.get("corpusid"),
+        s2sha=record.get("id") or record.get("paper_id"),
     )
+    return distinct([*known, *listed])
 
 
 def _authors(value: object) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
-from citeweave.corpus.readers.full_text import Reference, accepted, cite_references
+from citeweave.corpus.readers.full_text import Reference, accepted, cite_references, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
@@ -137,13 +137,8 @@ def _mesh(citation: Element) -> tuple[str, ...]:
 def _article_ids(elements: Iterable[Element]) -> tuple[str, ...]:
     """Return the ids of a paper, PubMed's own first: every paper there has one, and it is verified, unlike many DOIs."""
     by_kind = texts_by_kind(elements, "IdType")
-    return distinct(
-        [
-            number_id("pmid", by_kind.get("pubmed")),
-            doi_id(by_kind.get("doi")),
-            pmc_id(by_kind.get("pmc") or by_kind.get("pmcid")),
-        ]
-    )
+    pmcid = by_kind.get("pmc") or by_kind.get("pmcid")
+    return spell_ids(pmid=by_kind.get("pubmed"), doi=by_kind.get("doi"), pmcid=pmcid)
 
 
 def _electronic_dois(article: Element) -> list[str | None]:
@@ -157,7 +152,7 @@ def _references(element: Element, tally: Tally) -> Iterator[Reference]:
         yield Reference("", _article_ids(reference.findall("ArticleIdList/ArticleId")))
     for link in element.findall("MedlineCitation/CommentsCorrectionsList/CommentsCorrections"):
         if link.get("RefType") == "Cites":
-            yield Reference("", distinct([number_id("pmid", text_at(link, "PMID"))]))
+            yield Reference("", spell_ids(pmid=text_at(link, "PMID")))
         else:
             tally.note("link that is not a citation (comment, erratum, retraction)")
 

@@ -22,10 +22,10 @@ from itertools import chain
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, with_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, with_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, count_of, filled, names_of, strip_markup, year_of
-from citeweave.corpus.readers.full_text import accepted, cite_ids
+from citeweave.corpus.readers.full_text import accepted, cite_ids, spell_ids
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _RIS_LINE = re.compile(r"\s{0,3}([A-Z][A-Z0-9])(?:\s{2}|(?<=TY)\s|(?<=ER)\s)-\s?(.*)")
@@ -158,7 +158,7 @@ def _wos_paper(record: _TagLines, tally: Tally) -> Iterator[Record]:
         venue=_first(joined, "SO"),
         authors=_people(joined.get("AF") or joined.get("AU") or []),
         fields=names_of(_first(joined, "WC", "SC").split(";")),
-        ids=distinct([doi_id(_first(joined, "DI")), number_id("pmid", _first(joined, "PM")), text_id("wos", number)]),
+        ids=spell_ids(doi=_first(joined, "DI"), pmid=_first(joined, "PM"), wos=number),
         citation_count=count_of(_first(joined, "TC")),
         extra=_extra(joined, "DT", keywords),
         local_id=True,

@@ -32,20 +32,10 @@ from itertools import pairwise
 from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
-from citeweave.corpus.identity import (
-    arxiv_id,
-    distinct,
-    doi_id,
-    number_id,
-    only_arxiv_in,
-    only_doi_in,
-    pmc_id,
-    semantic_scholar_ids,
-    text_id,
-)
+from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.plain_text import day_of, dict_of, list_of, names_of, strip_markup, year_of
-from citeweave.corpus.readers.full_text import Reference, accepted, cite_ids, cite_references, mark_contexts
+from citeweave.corpus.readers.full_text import Reference, accepted, cite_ids, cite_references, mark_contexts, spell_ids
 from citeweave.corpus.readers.json_records import extra_of, first_text, read_json_objects, starts_as_json, value_at
 
 # a line is often longer than the head of a file, so only the beginning of the record can be checked
@@ -311,14 +301,14 @@ def read_s2orc_2020(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterator[Record]:
-    ids = [
-        doi_id(record.get("doi")),
-        arxiv_id(record.get("arxiv_id")),
-        number_id("pmid", record.get("pubmed_id")),
-        pmc_id(record.get("pmc_id")),
-        text_id("acl", record.get("acl_id")),
-        number_id("mag", record.get("mag_id")),
-    ]
+    kinds = {
+        "doi": "doi",
+        "arxiv": "arxiv_id",
+        "pmid": "pubmed_id",
+        "pmcid": "pmc_id",
+        "acl": "acl_id",
+        "mag": "mag_id",
+    }
     inbound = list_of(record.get("inbound_citations"))
     paper = Paper(
         own,
@@ -328,7 +318,7 @@ def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterato
         first_text(record, "venue", "journal"),
         _authors(record),
         names_of(record.get("mag_field_of_study")),
-        distinct(ids),
+        spell_ids(**{kind: record.get(key) for kind, key in kinds.items()}),
         extra={"inbound_citations": len(inbound)} if inbound else {},
     )
     if accepted(paper, tally):
@@ -359,9 +349,8 @@ def _read_parse(own: str, record: dict[str, object], tally: Tally) -> Iterator[R
 
 
 def _reference(key: str, entry: dict[str, object]) -> Reference:
-    cited = distinct([number_id("s2", entry.get("link"))])
     title, venue = first_text(entry, "title"), first_text(entry, "venue")
-    return Reference(key, cited, title, year_of(entry.get("year")), venue, _authors(entry))
+    return Reference(key, spell_ids(s2=entry.get("link")), title, year_of(entry.get("year")), venue, _authors(entry))
 
 
 def _read_passage(

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct, number_id, sha_id
+from citeweave.corpus.identity import distinct, sha_id
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.corpus.plain_text import (
     clean_text,
@@ -40,7 +40,7 @@ from citeweave.corpus.plain_text import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.readers.full_text import accepted
+from citeweave.corpus.readers.full_text import accepted, spell_ids
 from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json, value_at
 
 _PAPER_KEYS = ("paper_id", "title", "abstract")
@@ -166,17 +166,10 @@ def _row_papers(values: list[object], tally: Tally) -> Iterator[Paper]:
 
 
 def _row_ids(record: dict[str, object]) -> tuple[str, ...]:
-    doc = record.get("doc_id")
-    return distinct(
-        [
-            number_id("s2", record.get("corpus_id")),
-            sha_id(record.get("sha")),
-            # the evaluation sets name papers by hash or by corpus id in one field
-            sha_id(doc) or number_id("s2", doc),
-            sha_id(record.get("paper_id")),
-            number_id("mag", record.get("mag_id")),
-        ]
-    )
+    own = spell_ids(s2=record.get("corpus_id"), s2sha=record.get("sha"))
+    # the evaluation sets name papers by hash or by corpus id in one field
+    doc = spell_ids(s2sha=record.get("doc_id"), s2=record.get("doc_id"))[:1]
+    return distinct([*own, *doc, *spell_ids(s2sha=record.get("paper_id"), mag=record.get("mag_id"))])
 
 
 def _row_paper(record: dict[str, object]) -> Paper | None:

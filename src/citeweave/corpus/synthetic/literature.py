@@ -21,7 +21,6 @@ imitate any real paper.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -98,12 +97,6 @@ class LiteratureBlock:
     citations: SyntheticCitations
     contexts: SyntheticContexts
     truth: BlockTruth
-
-
-def make_blocks(options: SyntheticOptions, size: int = 10_000) -> Iterator[LiteratureBlock]:
-    """Yield the complete synthetic literature, `size` papers at a time."""
-    for start in range(0, options.papers, size):
-        yield make_block(options, start, min(start + size, options.papers))
 
 
 def describe_literature(options: SyntheticOptions) -> dict[str, object]:
