@@ -20,7 +20,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, filled, names_of, year_of
-from citeweave.corpus.readers.full_text import accepted, spell_ids
+from citeweave.corpus.readers.paper_records import accepted, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,

@@ -39,7 +39,6 @@ from citeweave.corpus.plain_text import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.readers.full_text import SPELLINGS, accepted, spell_ids
 from citeweave.corpus.readers.json_records import (
     extra_of,
     first_plain,
@@ -48,6 +47,7 @@ from citeweave.corpus.readers.json_records import (
     starts_as_json,
     value_at,
 )
+from citeweave.corpus.readers.paper_records import SPELLINGS, accepted, spell_ids
 
 _HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")
 _DATES = ("issued", "published", "published-print", "published-online", "published-other", "posted")

@@ -279,7 +279,10 @@ def _strength(cell: str, tally: Tally) -> float:
 
 # Compiled scan of tables whose ids are numbers.
 
-Bytes, Longs, Floats, Mask = NDArray[np.uint8], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 _MAX_UNUSED_CELL = 1000
 _NEWLINE, _RETURN, _POINT, _ZERO = 10, 13, 46, 48
 

@@ -98,7 +98,7 @@ class TextIds:
 def _read_ids(column: pa.Array, name: str, prefix: str, path: Path) -> NumberIds | TextIds:
     """Return the ids of a Parquet column; `prefix` goes before numbers, also before those written as texts."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    present = _present(column)
+    present: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):
         numbers = column.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
         valid = numbers < 2**63 if numbers.dtype == np.uint64 else numbers >= 0
@@ -182,13 +182,6 @@ def _read_flags(column: pa.Array, name: str, path: Path) -> Mask:
         raise _wrong_type(column, name, path, "it must be true or false; convert it or rename it")
     flags: Mask = column.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
     return flags
-
-
-def _present(column: pa.Array) -> Mask:
-    if column.null_count == 0:
-        return np.ones(len(column), np.bool_)
-    present: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return present
 
 
 # Reading tables.

@@ -19,7 +19,7 @@ from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import filled, names_of, year_of
-from citeweave.corpus.readers.full_text import PaperLayout, Paragraph, Reference, file_id, read_full_text, spell_ids
+from citeweave.corpus.readers.paper_records import PaperLayout, Paragraph, Reference, file_id, read_full_text, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
@@ -53,7 +53,7 @@ def _paper(tei: Element, local_id: str) -> Paper:
     hashes = [idno for idno in outermost_elements(entry, "idno") if idno.get("type") == "MD5"]
     # a hash of the PDF identifies this paper for certain, but no other source knows it: it comes last
     ids = _ids(entry) + spell_ids(md5=element_text(hashes[0]) if hashes else None)
-    extra = {
+    extra: dict[str, object] = {
         "keywords": list(_keywords(tei)),
         "language": find_or_empty(tei, "text").get("lang"),
         "grobid_version": find_or_empty(tei, "teiHeader/encodingDesc/appInfo/application").get("version"),

@@ -23,7 +23,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, filled, fold, names_of, year_of
-from citeweave.corpus.readers.full_text import (
+from citeweave.corpus.readers.paper_records import (
     Marker,
     PaperLayout,
     Paragraph,
@@ -89,7 +89,7 @@ def _paper(article: Element, local_id: str) -> Paper:
     ids = _ids(meta.findall("article-id"))
     title = text_at(meta, "title-group/article-title", _IN_TITLES)
     subtitle = text_at(meta, "title-group/subtitle", _IN_TITLES)
-    extra = {
+    extra: dict[str, object] = {
         "keywords": list(element_texts(meta.findall("kwd-group/kwd"))),
         "article_type": article.get("article-type"),
         "language": article.get("lang"),

@@ -31,7 +31,7 @@ from citeweave.corpus.readers.edge_tables import (
     read_edge_table,
     strip_comments,
 )
-from citeweave.corpus.readers.full_text import accepted, spell_ids
+from citeweave.corpus.readers.paper_records import accepted, spell_ids
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
 _YEAR_KEYS = ("year", "date", "published", "publication_date")

@@ -23,7 +23,7 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
-from citeweave.corpus.readers.full_text import Reference, accepted, cite_references, spell_ids
+from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,

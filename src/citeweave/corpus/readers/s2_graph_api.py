@@ -26,8 +26,8 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, semantic_scholar_ids, sha_id, title_key
 from citeweave.corpus.paper import Citation, Context, Intent, Paper, Record, parse_intents
 from citeweave.corpus.plain_text import clean_text, count_of, dict_of, filled, list_of, names_of, strip_markup, year_of
-from citeweave.corpus.readers.full_text import accepted
 from citeweave.corpus.readers.json_records import extra_of, first_text, names_at, read_json_values, starts_as_json
+from citeweave.corpus.readers.paper_records import accepted
 
 _SHA_IN_NAME = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _ENVELOPE_LISTS = ("data", "recommendedPapers")
@@ -160,7 +160,7 @@ def _paper(record: dict[str, object], is_cited: bool) -> Paper | None:
     if not ids:
         return None
     cited_by, is_open = count_of(record.get("citationCount")), record.get("isOpenAccess")
-    known = {
+    known: dict[str, object] = {
         "open_access": is_open if isinstance(is_open, bool) else None,
         "influential_citations": count_of(record.get("influentialCitationCount")),
         "reference_count": count_of(record.get("referenceCount")),

@@ -39,7 +39,6 @@ from citeweave.corpus.paper import (
     parse_intents,
 )
 from citeweave.corpus.plain_text import clean_text, count_of, day_of, names_of, year_of
-from citeweave.corpus.readers.full_text import accepted
 from citeweave.corpus.readers.json_records import (
     BACKSLASH,
     CLOSE,
@@ -59,6 +58,7 @@ from citeweave.corpus.readers.json_records import (
     value_at,
     word_at,
 )
+from citeweave.corpus.readers.paper_records import accepted
 
 NO_ID = -1
 _READ = np.uint8(1)

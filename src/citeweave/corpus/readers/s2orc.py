@@ -35,8 +35,15 @@ from citeweave.corpus.citation_marks import CitationMark
 from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.plain_text import day_of, dict_of, list_of, names_of, strip_markup, year_of
-from citeweave.corpus.readers.full_text import Reference, accepted, cite_ids, cite_references, mark_contexts, spell_ids
 from citeweave.corpus.readers.json_records import extra_of, first_text, read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.paper_records import (
+    Reference,
+    accepted,
+    cite_ids,
+    cite_references,
+    mark_contexts,
+    spell_ids,
+)
 
 # a line is often longer than the head of a file, so only the beginning of the record can be checked
 _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')

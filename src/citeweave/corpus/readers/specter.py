@@ -40,8 +40,8 @@ from citeweave.corpus.plain_text import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.readers.full_text import accepted, spell_ids
 from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.paper_records import accepted, spell_ids
 
 _PAPER_KEYS = ("paper_id", "title", "abstract")
 _METADATA = re.compile(

@@ -30,7 +30,7 @@ class Facet(enum.IntEnum):
     FINDING = 3
 
 
-PHRASES = tomllib.loads(read_input(Path(__file__).with_name("phrases.toml")).decode())
+PHRASES: dict[str, dict[str, str]] = tomllib.loads(read_input(Path(__file__).with_name("phrases.toml")).decode())
 
 
 def _parts(lines: str) -> tuple[tuple[str, ...], ...]:

@@ -238,8 +238,10 @@ def _paragraph_contexts(
         end = min(max(marker.end, marker.start + 1), len(paragraph.text))
         start = min(marker.start, max(0, end - 1))
         ids = [reference.id for reference in references if reference.id]
-        marks.extend(CitationMark(start, end, cited_id) for cited_id in ids or [None])
         tally.note("in-text citation without a reference", int(not ids))
+        marks.extend(CitationMark(start, end, cited_id) for cited_id in ids)
+        if not ids:
+            marks.append(CitationMark(start, end, None))
     yield from mark_contexts(citing, paragraph.text, marks, paragraph.section, tally)
 
 
