@@ -19,6 +19,8 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import chain
 from typing import BinaryIO, TextIO
 
 import numba
@@ -263,9 +265,11 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
 def starts_as_json(head: FileHead, *keys: str) -> bool:
     """Return whether a file begins like a JSON object or list and has these keys; "a|b" is one of two keys.
 
-    >>> head = FileHead("x.json", b'[{"DOI": "10.1/x", "title": []}]')
+    >>> head = FileHead("x.json", b' [{"DOI": "10.1/x", "title": []}]')
     >>> starts_as_json(head), starts_as_json(head, "DOI", "author|title"), starts_as_json(head, "author")
     (True, True, False)
+    >>> starts_as_json(FileHead("x.bib", b"@article{a,"))
+    False
     """
     if head.data.lstrip()[:1] not in (b"{", b"["):
         return False
@@ -302,15 +306,23 @@ def value_at(value: object, path: str) -> object:
     >>> value_at(record, "journal.name"), value_at(record, "authors[].name"), value_at(record, "authors.name")
     ('Mind', ['A. Turing', None], None)
     """
-    keys, _, inner = path.partition("[].")
-    for key in keys.split("."):
+    keys, inner = _steps(path)
+    for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return [value_at(item, inner) for item in list_of(value)] if inner else value
 
 
+@cache
+def _steps(path: str) -> tuple[list[str], str]:
+    """Return the keys of a path up to its first list, and the path inside the items of that list."""
+    keys, _, inner = path.partition("[].")
+    return keys.split("."), inner
+
+
 def names_at(record: object, *paths: str) -> tuple[str, ...]:
     """Return the names in the lists at these paths of a JSON object, without empty ones and repeats."""
-    return names_of([name for path in paths for name in names_of(value_at(record, path))])
+    names = [names_of(value_at(record, path)) for path in paths]
+    return names[0] if len(names) == 1 else tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 def first_text(record: object, *paths: str, clean: Callable[[object], str] = clean_text) -> str:
