@@ -351,7 +351,7 @@ def _read_parse(own: str, record: dict[str, object], tally: Tally) -> Iterator[R
     for passage in map(dict_of, [*passages, *list_of(record.get("body_text"))]):
         yield from _read_passage(own, passage, ids, mentions, tally)
     for reference in references:
-        reference.mentions = mentions[reference.id]
+        reference.mentions = mentions[ids[reference.key]]
         yield from cite_references(own, [reference], tally)  # one by one: repeated ones stay
 
 
