@@ -11,7 +11,8 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.synthetic import literature, narration
-from citeweave.corpus.synthetic.literature import ASPECTS, Facet, LiteratureBlock, make_block, wordings
+from citeweave.corpus.synthetic.literature import ASPECTS, LiteratureBlock, make_block, wordings
+from citeweave.corpus.synthetic.narration import Facet
 
 OPTIONS = SyntheticOptions(papers=1500, seed=3)
 

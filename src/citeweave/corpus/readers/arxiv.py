@@ -55,7 +55,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield the papers of an arXiv Atom feed or snapshot."""
     if source.start(1024).lstrip().startswith(b"<"):
         entries = xml_records(source, roots={"feed", "entry"}, records={"entry"}, what="an arXiv Atom feed")
-        papers = (_from_atom(entry) for entry in entries if not _is_error(entry, tally))
+        papers: Iterator[Paper | None] = (_from_atom(entry) for entry in entries if not _is_error(entry, tally))
     else:
         papers = map(_from_snapshot, read_json_lines(source, tally, "papers"))
     yield from (paper for paper in papers if accepted(paper, tally))
