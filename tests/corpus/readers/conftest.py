@@ -11,6 +11,7 @@ import pytest
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, Context, Paper
+from citeweave.corpus.readers import reader_of
 
 
 @dataclass
@@ -40,9 +41,9 @@ class ReadRecords:
 
 @pytest.fixture
 def read_all(tmp_path):
-    """Run a reader over a path, over text or bytes, or over a list of JSON records, one per line."""
+    """Run the reader of a format over a path, over text or bytes, or over a list of JSON records, one per line."""
 
-    def read(reader, content, name="file"):
+    def read(format, content, name="file"):
         path = content if isinstance(content, Path) else tmp_path / name
         if isinstance(content, list):
             content = "\n".join(map(json.dumps, content))
@@ -50,7 +51,7 @@ def read_all(tmp_path):
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         result = ReadRecords()
         lists: dict[type, list[Any]] = {Paper: result.papers, Citation: result.citations, Context: result.contexts}
-        for record in reader.read(Source(path), result.tally):
+        for record in reader_of(format).read(Source(path), result.tally):
             lists[type(record)].append(record)
         return result
 

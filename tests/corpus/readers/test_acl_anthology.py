@@ -3,7 +3,6 @@
 import pytest
 
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.readers import acl_anthology
 
 COLLECTION = r"""<?xml version='1.0' encoding='UTF-8'?>
 <collection id="2024.demo"><volume id="long" ingest-date="2024-05-01" type="proceedings"><meta>
@@ -18,7 +17,7 @@ COLLECTION = r"""<?xml version='1.0' encoding='UTF-8'?>
 
 
 def test_a_collection_is_read(read_all):
-    found = read_all(acl_anthology, COLLECTION)
+    found = read_all("acl_anthology", COLLECTION)
     venue, venues, ids = "Proceedings of Demo", {"venues": ["demo", "ws"]}, ("doi:10.18653/v1/2024.demo-long.7",)
     front = ("Parsing English in O(n)", "We parse.", 2024, venue, ("Ada Lee", "Madonna"), ())
     extra = {**venues, "bibkey": "lee-2024", "awards": ["Best Paper"]}
@@ -40,5 +39,5 @@ def test_a_collection_is_read(read_all):
 def test_ids_of_both_schemes_are_built(read_all, name, expected):
     collection, volume, paper = name.split()
     inner = f'<volume id="{volume}"><paper id="{paper}"><title>T</title></paper></volume>'
-    papers = read_all(acl_anthology, f'<collection id="{collection}">{inner}</collection>').papers
+    papers = read_all("acl_anthology", f'<collection id="{collection}">{inner}</collection>').papers
     assert [p.id for p in papers] == ([f"acl:{expected}"] if expected else [])

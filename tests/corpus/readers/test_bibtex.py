@@ -3,12 +3,11 @@
 import pytest
 
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.readers import bibtex
 
 
 def test_every_field_of_an_entry_is_read(read_all):
     found = read_all(
-        bibtex,
+        "bibtex",
         r"""% Encoding: UTF-8
         @String(jml = "Journal of Made Letters")
         @Article{berg2019,
@@ -49,7 +48,7 @@ def test_every_field_of_an_entry_is_read(read_all):
     ],
 )
 def test_ids_are_found_in_other_fields(read_all, fields, ids):
-    assert read_all(bibtex, f"@misc{{a, title={{A}}, {fields}}}").papers[0].ids == ids
+    assert read_all("bibtex", f"@misc{{a, title={{A}}, {fields}}}").papers[0].ids == ids
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,7 @@ def test_ids_are_found_in_other_fields(read_all, fields, ids):
     ],
 )
 def test_entries_are_read_as_people_write_them(read_all, entries, expected, rejected, notes):
-    found = read_all(bibtex, entries)
+    found = read_all("bibtex", entries)
     papers = " ".join(f"{paper.id}|{paper.title}|{paper.year}|{paper.venue}" for paper in found.papers)
     assert papers.split() == expected.split()
     assert (found.rejected("papers"), found.notes) == (rejected, notes)
@@ -120,10 +119,10 @@ def test_entries_are_read_as_people_write_them(read_all, entries, expected, reje
 def test_first_names_come_first(read_all):
     names = r"van der Berg, Jan and King, Jr., Martin L. AND {Agency, Space} and \'Etienne  Roux and {{A and B}}"
     authors = ("Jan van der Berg", "Martin L. King Jr.", "Agency, Space", "Étienne Roux", "A and B")
-    assert read_all(bibtex, "@misc{a, title={T}, author={" + names + "}}").papers[0].authors == authors
+    assert read_all("bibtex", "@misc{a, title={T}, author={" + names + "}}").papers[0].authors == authors
 
 
 def test_macros_of_macros_do_not_fill_the_memory(read_all):
     doubling = "".join(f"@string{{m{i + 1} = m{i} # m{i}}}\n" for i in range(60))
-    found = read_all(bibtex, f"@string{{m0 = {{ab}}}}\n{doubling}@misc{{k, title = {' # '.join(['m60'] * 1000)}}}")
+    found = read_all("bibtex", f"@string{{m0 = {{ab}}}}\n{doubling}@misc{{k, title = {' # '.join(['m60'] * 1000)}}}")
     assert 0 < len(found.papers[0].title) <= 10_000

@@ -3,7 +3,6 @@
 import pytest
 
 from citeweave.corpus.paper import Citation, Context, Paper
-from citeweave.corpus.readers import grobid_tei
 
 HEADER = """<?xml version="1.0" encoding="UTF-8"?>
 <TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc>
@@ -33,7 +32,7 @@ FIRST = "title:a theory of all graphs|1960"
 
 
 def test_a_full_text_is_read(read_all):
-    found = read_all(grobid_tei, HEADER.replace("{ids}", "") + TEXT, "a paper.grobid.tei.xml")
+    found = read_all("grobid_tei", HEADER.replace("{ids}", "") + TEXT, "a paper.grobid.tei.xml")
     own, trees = "grobid:a_paper", "doi:10.1000/trees"
     extra = {"keywords": ["graphs"], "language": "en", "grobid_version": "0.8.0"}
     assert found.full == [
@@ -60,12 +59,12 @@ def test_a_full_text_is_read(read_all):
     ],
 )
 def test_ids_of_the_header_name_the_paper(read_all, ids, paper_id, others):
-    (paper,) = read_all(grobid_tei, HEADER.replace("{ids}", ids) + "<text/></TEI>").papers
+    (paper,) = read_all("grobid_tei", HEADER.replace("{ids}", ids) + "<text/></TEI>").papers
     assert (paper.id, paper.ids, paper.local_id) == (paper_id, others, False)
 
 
 def test_an_empty_header_takes_its_references_with_it(read_all):
-    found = read_all(grobid_tei, '<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader/>' + TEXT)
+    found = read_all("grobid_tei", '<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader/>' + TEXT)
     assert found.papers == found.citations == found.contexts == []
     assert found.rejected("papers") == {"no title and no abstract": 1}
     assert found.rejected("citations") == {"citing paper rejected": 3}

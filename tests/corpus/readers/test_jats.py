@@ -3,7 +3,6 @@
 import pytest
 
 from citeweave.corpus.paper import Citation, Context, Paper
-from citeweave.corpus.readers import jats
 
 FRONT = """<article xmlns:xlink="http://www.w3.org/1999/xlink" article-type="research-article"><front><journal-meta>
 <journal-title-group><journal-title>Cells Today</journal-title></journal-title-group></journal-meta><article-meta>
@@ -53,7 +52,7 @@ THIRD, SIX = "title:a paper without any id at all|2003", ("doi:10.1000/six-a", "
 
 
 def test_the_paper_its_references_and_its_citing_sentences_are_read(read_all):
-    found = read_all(jats, FRONT + BODY + REFERENCES + LETTER + "</article>")
+    found = read_all("jats", FRONT + BODY + REFERENCES + LETTER + "</article>")
     authors, extra = ("Jane Doe", "The Group"), {"keywords": ["cell"], "article_type": "research-article"}
     front = ("On cells: a view", "Aim: To see. Results: Seen.", 2010, "Cells Today", authors, ("Biology",))
     assert found.full == [Paper(CITING, *front, ("pmcid:7",), updated=20110100, extra=extra)]
@@ -87,12 +86,12 @@ def test_the_paper_its_references_and_its_citing_sentences_are_read(read_all):
 )
 def test_markers_of_every_form_name_their_references(read_all, marker, cited):
     text = f"{FRONT}<body><p>It is known {marker} today.</p></body>{REFERENCES}</article>"
-    assert [context.cited for context in read_all(jats, text).contexts] == [cited]
+    assert [context.cited for context in read_all("jats", text).contexts] == [cited]
 
 
 def test_a_set_of_papers_without_ids_takes_the_file_name(read_all):
     title = "<title-group><article-title>T</article-title></title-group>"
     article = f"<article><front><article-meta>{title}</article-meta></front></article>"
-    found = read_all(jats, f"<pmc-articleset>{article}{article}<article/></pmc-articleset>", "my set.xml")
+    found = read_all("jats", f"<pmc-articleset>{article}{article}<article/></pmc-articleset>", "my set.xml")
     assert [(p.id, p.local_id) for p in found.papers] == [("jats:my_set", True), ("jats:my_set#2", True)]
     assert found.rejected("papers") == {"no title and no abstract": 1}

@@ -3,7 +3,7 @@
 import pytest
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import FileHead, Source
+from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.readers import json_records
 
@@ -50,8 +50,3 @@ def test_a_document_on_one_line_may_be_longer_than_any_record(tmp_path, monkeypa
 def test_only_objects_are_yielded(tmp_path):
     found = values(tmp_path, '[{"id": 1}, null, 3]', json_records.read_json_objects)
     assert found == (TWO[:1], {"not a JSON object": 2})
-
-
-def test_the_start_of_a_file_tells_whether_it_is_json():
-    assert json_records.starts_as_json(FileHead("a", b" \n[1]"))
-    assert not json_records.starts_as_json(FileHead("a", b"@article{a,"))

@@ -21,7 +21,7 @@ def test_a_work_is_read(read_all):
         "updated_date": "2024-02-03T01:02:03.000", "is_retracted": true, "type": "article",
         "referenced_works": ["https://openalex.org/W1", "nothing", "W2"]}""")
     pages = [{"landing_page_url": f"https://arxiv.org/abs/2101.0000{n}"} for n in (1, 2)]  # are two papers
-    found = read_all(reader, [work, {"id": "W1", "title": "T", "locations": pages}])
+    found = read_all("openalex", [work, {"id": "W1", "title": "T", "locations": pages}])
     front = ("On things", "We study small things.", 2021, "Journal", ("Ada Lovelace",), ("Mathematics", "Rings"))
     ids = ("doi:10.1000/abc", "arxiv:2101.00001", "pmid:99", "mag:12")
     extra = {"type": "article", "is_retracted": True}
@@ -36,14 +36,14 @@ IMPOSSIBLE += [{"truth": [True]}, {"w" * 20_000: list(range(100))}, {"w": [0] * 
 
 @pytest.mark.parametrize("index", IMPOSSIBLE)
 def test_an_impossible_abstract_is_left_out(read_all, index):
-    found = read_all(reader, [{"id": "W1", "title": "Kept", "abstract_inverted_index": index}])
+    found = read_all("openalex", [{"id": "W1", "title": "Kept", "abstract_inverted_index": index}])
     assert found.papers == [Paper("openalex:W1", "Kept")]
     assert found.notes == {"abstract left out: impossible word positions": 1}
 
 
 def test_the_highest_position_is_fine_and_a_bomb_takes_no_memory(read_all):
     index = {"first": [0], "last": [reader.MAX_POSITION]}
-    found = read_all(reader, [{"id": "W1", "abstract_inverted_index": index}])
+    found = read_all("openalex", [{"id": "W1", "abstract_inverted_index": index}])
     assert found.papers[0].abstract == "first last" and found.notes == {}
     # one word of a megabyte at a hundred thousand positions would be 100 GB of text
     bomb = {"x" * 2**20: list(range(100_000)), "y": [10**9]}
@@ -56,6 +56,6 @@ def test_the_highest_position_is_fine_and_a_bomb_takes_no_memory(read_all):
 
 def test_envelopes_are_opened_and_what_is_no_work_is_counted(read_all):
     page = {"meta": {"count": 2}, "results": [{"id": "W1", "title": "T"}, None, {"id": "https://openalex.org/A5"}]}
-    found = read_all(reader, [page, {"id": "W2", "title": None}, [1]])
+    found = read_all("openalex", [page, {"id": "W2", "title": None}, [1]])
     assert [p.id for p in found.papers] == ["openalex:W1"]
     assert found.rejected("papers") == {"no OpenAlex work id": 2, "no title and no abstract": 1, "not a JSON object": 1}

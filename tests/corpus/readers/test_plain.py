@@ -5,12 +5,12 @@ import pytest
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
-from citeweave.corpus.readers import guess_format, plain
+from citeweave.corpus.readers import guess_format
 
 
 def test_json_lines_of_papers_are_read(read_all):
     found = read_all(
-        plain,
+        "plain",
         '{"id": 7, "title": " A  title ", "abstract": null, "year": "2018-02-01", "authors": [{"name": "Ada One"}, '
         '"Ben Two"], "field": "cs.CL", "subjects": ["cs.CL", "stat"], "doi": "https://doi.org/10.1000/X", '
         '"references": ["b", 8.0, null], "accepted": true}\n'
@@ -42,7 +42,7 @@ def test_json_lines_of_papers_are_read(read_all):
     ],
 )
 def test_citations_that_are_not_kept_are_counted(read_all, lines, pairs, rejected):
-    found = read_all(plain, lines, "file.jsonl" if lines.startswith("{") else "file.tsv")
+    found = read_all("plain", lines, "file.jsonl" if lines.startswith("{") else "file.tsv")
     assert found.citations == [Citation(*pair) for pair in pairs] and found.rejected("citations") == rejected
 
 
@@ -58,14 +58,14 @@ def test_citations_that_are_not_kept_are_counted(read_all, lines, pairs, rejecte
     ],
 )
 def test_tables_of_citations_are_recognized_and_read(tmp_path, read_all, text, expected):
-    found = read_all(plain, text, "citations.tsv")
+    found = read_all("plain", text, "citations.tsv")
     assert guess_format(Source(tmp_path / "citations.tsv")) == "plain"
     assert [(c.citing, c.cited, c.strength) for c in found.citations] == expected
 
 
 def test_contexts_are_read(read_all):
     found = read_all(
-        plain,
+        "plain",
         '{"citing": "a", "text": "As in [1].", "cited": ["b", "b", "c"], "in_set": ["b"], "section": "Intro", '
         '"intent": "method", "split": "dev"}\n'
         '{"citing": null, "text": "Alone.", "cited": []}\n{"citing": "a", "text": "", "cited": ["b"]}\n',
@@ -79,16 +79,16 @@ def test_contexts_are_read(read_all):
 
 def test_csv_cells_may_hold_quotes_line_breaks_and_latin_1(read_all):
     text = 'ID,Title,Abstract,Year\r\n1,"Cats, dogs","Two\nlines",2001.0\r\n2,"Say ""hi""",,\r\n,,,\r\n3,,,\r\n'
-    found = read_all(plain, text, "papers.csv")
+    found = read_all("plain", text, "papers.csv")
     assert found.papers == [Paper("1", "Cats, dogs", "Two lines", 2001), Paper("2", 'Say "hi"')]
     assert found.rejected("papers") == {"no title and no abstract": 1}
-    found = read_all(plain, "id,title\n1,Über Sätze\n".encode("latin-1"), "p.csv")
+    found = read_all("plain", "id,title\n1,Über Sätze\n".encode("latin-1"), "p.csv")
     assert found.papers[0].title == "Über Sätze" and found.notes == {"line is not UTF-8, read as Latin-1": 1}
 
 
 def test_other_tables_are_refused(tmp_path, read_all):
     with pytest.raises(InputError, match=r"weather\.csv is not a table of papers or citations"):
-        read_all(plain, "day,rain\nMonday the first,3\n", "weather.csv")
+        read_all("plain", "day,rain\nMonday the first,3\n", "weather.csv")
     assert guess_format(Source(tmp_path / "weather.csv")) is None
 
 
@@ -104,7 +104,7 @@ def test_other_tables_are_refused(tmp_path, read_all):
     ],
 )
 def test_a_quote_that_is_never_closed_costs_its_own_row_only(rows, ids, rejected, read_all):
-    found = read_all(plain, "id,title\n" + rows, "papers.csv")
+    found = read_all("plain", "id,title\n" + rows, "papers.csv")
     assert [paper.id for paper in found.papers] == ids and sum(found.rejected("papers").values()) == rejected
-    found = read_all(plain, "citing,cited\n" + rows, "citations.csv")
+    found = read_all("plain", "citing,cited\n" + rows, "citations.csv")
     assert [one.citing for one in found.citations] == ids and sum(found.rejected("citations").values()) == rejected

@@ -1,7 +1,6 @@
 """PubMed XML and MEDLINE text: hand-made records for the traps, real ones for the truth."""
 
 from citeweave.corpus.paper import Citation, Paper
-from citeweave.corpus.readers import pubmed
 
 ARTICLE = """<?xml version="1.0"?>
 <!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle//EN" "https://dtd.nlm.nih.gov/none.dtd">
@@ -39,7 +38,7 @@ ARTICLE = """<?xml version="1.0"?>
 
 
 def test_a_paper_with_every_trap_is_read(read_all):
-    found = read_all(pubmed, ARTICLE)
+    found = read_all("pubmed", ARTICLE)
     front = ("Growth of E. coli at 103 m.", "AIM: To find x=2. Found < 3.", 1998, "Annals of Examples")
     authors, fields, ids = ("Jane A Doe", "The Study Group"), ("Iron", "Humans"), ("pmcid:42", "doi:10.1234/abc")
     extra = {"publication_types": ["Retracted Publication"], "languages": ["eng"], "retracted": True}
@@ -54,7 +53,7 @@ def test_a_paper_with_every_trap_is_read(read_all):
 
 def test_medline_text_joins_lines_and_ends_records_at_the_next_pmid(read_all):
     found = read_all(
-        pubmed,
+        "pubmed",
         b"\r\nPMID- 12\r\nDP  - 2002 Sep\r\nTI  - A brief\r\n      overview: PT  - is no tag.\r\nAB  - One - two.\r\n"
         b"      Three.\r\nFAU - Doe, Jane\r\nAU  - Doe J\r\nCN  - Group\r\nLR  - 20041117\r\nMH  - Humans\r\n"
         b"MH  - Iron/*analysis\r\nAID - x1 [pii]\r\nAID - 10.1000/Z [doi]\r\nPMC - PMC3\r\nJT  - Caf\xe9 journal\r\n"

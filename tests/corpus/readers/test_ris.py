@@ -4,12 +4,11 @@ import pytest
 
 from citeweave.core.errors import InputError
 from citeweave.corpus.paper import Citation, Paper
-from citeweave.corpus.readers import ris
 
 
 def test_every_tag_of_a_record_is_read(read_all):
     found = read_all(
-        ris,
+        "ris",
         "\ufeffTY  - JOUR\r\nID  - rec 1\r\nTI  - On ice &amp; <i>water</i>\r\nAU  - Berg, Jörn\r\nAU  - Berg, Jörn\r\n"
         "AU  - King, Martin L., Jr.\r\nAB  - Ice melts.\r\nWe show why.\r\nPY  - 2019/05/01/\r\nJF  - Made Letters\r\n"
         "T2  - Made Lett.\r\nDO  - http://dx.doi.org/10.1000/ICE\r\nDO  - 10.1000/ice\r\nKW  - ice\r\nKW  - *water\r\n"
@@ -26,7 +25,7 @@ def test_every_tag_of_a_record_is_read(read_all):
 
 def test_dialects_are_read(read_all):
     found = read_all(
-        ris,
+        "ris",
         "1.\nTY  - JOUR\nT1  - Old tags\nA1  - Liu R.\nY1  - 2014//\nN2  - Abstract.\nAN  - 99; 5\nER  -\n"
         "NL  - stray tag\nLink to the full text\n\n\rTY  - CONF\rTI  - Stray returns\rUR  - https://doi.org/10.1000/b\r"
         "DA  - 2001/02\rER  -\r"
@@ -44,14 +43,14 @@ def test_dialects_are_read(read_all):
 
 
 def test_a_record_without_title_and_abstract_is_rejected(read_all):
-    found = read_all(ris, "TY  - J\nAU  - A\nER  -\nTY  - J\nAB  - Only this.\nER  -\nTY  - J\nTI  - \nER  -\n")
+    found = read_all("ris", "TY  - J\nAU  - A\nER  -\nTY  - J\nAB  - Only this.\nER  -\nTY  - J\nTI  - \nER  -\n")
     assert [(p.title, p.abstract) for p in found.papers] == [("", "Only this.")]
     assert found.rejected("papers") == {"no title and no abstract": 2}
 
 
 def test_web_of_science_is_read_with_its_references(read_all):
     found = read_all(
-        ris,
+        "ris",
         "FN Clarivate Analytics Web of Science\nVR 1.0\nPT J\nAU Berg, J\n   Hall, A\nAF Berg, Jorn\n   Hall, Ada\n"
         "TI On ice\n   and water\nSO MADE LETT\nDE ice; sea\n   level\nID WATER\nAB Ice melts.\nPY 2004\nTC 23\n"
         "DI 10.1000/ICE\nPM 15170338\nUT WOS:000221807500019\nWC Physics; Chemistry\nDT Article\n"
@@ -73,4 +72,4 @@ def test_web_of_science_is_read_with_its_references(read_all):
 
 def test_another_format_is_refused(read_all):
     with pytest.raises(InputError, match=r"made\.ris holds no RIS record"):
-        read_all(ris, "PMID- 123\nTI  - A MEDLINE record\n", "made.ris")
+        read_all("ris", "PMID- 123\nTI  - A MEDLINE record\n", "made.ris")

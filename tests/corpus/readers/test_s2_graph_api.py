@@ -24,7 +24,7 @@ def test_a_paper_is_read_with_the_references_and_citations_inside(read_all):
         None,
     ]
     citing = {"paperId": C, "title": "Citing", "abstract": None, "isInfluential": True, "intent": ["result"]}
-    found = read_all(reader, [{"paperId": A, **record, "references": references, "citations": [citing]}])
+    found = read_all("s2_graph_api", [{"paperId": A, **record, "references": references, "citations": [citing]}])
     venue, authors, fields = "Journal of Studies", ("Ada Lovelace",), ("Physics", "History")
     ids, extra = ("s2:7", "doi:10.1000/own"), {"tldr": "Short.", "open_access": False}
     by_title = "title:a reference known by its title only|1999"
@@ -54,7 +54,7 @@ PAGE = json.loads(
 
 @pytest.mark.parametrize("name", ["response.json", f"{A}_{B}.json"])
 def test_a_page_of_references_cannot_know_the_citing_paper(read_all, name):
-    found = read_all(reader, [PAGE], name)
+    found = read_all("s2_graph_api", [PAGE], name)
     assert found.papers == [Paper(f"s2sha:{B}", "Cited", stub=True)] and found.citations == []
     assert found.rejected("papers") == {"no title and no abstract": 1}
     assert found.rejected("citations") == {reader.NO_CITING: 2}
@@ -63,7 +63,7 @@ def test_a_page_of_references_cannot_know_the_citing_paper(read_all, name):
 
 @pytest.mark.parametrize("page", [({"paperId": A, **PAGE}, "response.json"), (PAGE, f"{A.upper()}.references.json")])
 def test_the_citing_paper_comes_from_the_envelope_or_the_file_name(read_all, page):
-    found = read_all(reader, [page[0]], page[1])
+    found = read_all("s2_graph_api", [page[0]], page[1])
     assert found.citations == [
         Citation(f"s2sha:{A}", f"s2sha:{B}", Intent.METHOD, 2.0, True),
         Citation(f"s2sha:{A}", f"s2sha:{C}", Intent.BACKGROUND),
@@ -79,7 +79,7 @@ def test_each_context_has_its_own_intents(read_all):
     ends = {"citingPaper": {"paperId": A, "title": "Citing"}, "citedPaper": {"paperId": B, "title": "Cited"}}
     intents = [{"context": "First.", "intents": ["background"]}, {"context": "Second.", "intents": None}]
     entry = {"contexts": ["First.", "Second."], "intents": [], "contextsWithIntent": intents, **ends}
-    found = read_all(reader, [entry])
+    found = read_all("s2_graph_api", [entry])
     assert found.citations == [Citation(f"s2sha:{A}", f"s2sha:{B}", Intent.BACKGROUND, 2.0)]
     assert [c.intents for c in found.contexts] == [Intent.BACKGROUND, Intent.UNKNOWN]
 
@@ -87,7 +87,7 @@ def test_each_context_has_its_own_intents(read_all):
 def test_responses_one_per_line_may_hold_errors_and_nulls(read_all):
     batch = [None, {"paperId": B, "title": "Of a batch"}]
     lines = [{"data": [{"paperId": A, "title": "Found"}, None, 5]}, {"error": "Paper with id x not found"}, batch]
-    found = read_all(reader, "\n".join(map(json.dumps, lines)) + "\n{broken\n")
+    found = read_all("s2_graph_api", "\n".join(map(json.dumps, lines)) + "\n{broken\n")
     assert [p.title for p in found.papers] == ["Found", "Of a batch"]
     counts = {"not a JSON object": 1, "error response of the API": 1, "not valid JSON": 1}
     assert found.rejected("papers") == {"id not found at the source": 2, **counts}

@@ -32,7 +32,7 @@ CITATIONS = r"""{"citationid": 1, "citingcorpusid": 101, "citedcorpusid": 202, "
 
 def test_papers_are_read_and_bad_ones_counted(read_all):
     bad = [{"corpusid": None, "title": "T"}, {"corpusid": 2, "title": None}, [1]]
-    found = read_all(s2ag, "\n".join(map(json.dumps, [PAPER, *bad])) + "\n{broken\n")
+    found = read_all("s2ag", "\n".join(map(json.dumps, [PAPER, *bad])) + "\n{broken\n")
     ids, fields, extra = ("doi:10.1000/abc", "arxiv:1806.00001", "mag:29"), ("Chemistry",), {"types": ("Review",)}
     own, title, venue = "s2:108228682", "On sorting things", "Journal of Sorting"
     assert found.papers == [Paper(own, title, "", 2018, venue, ("Ada One",), fields, ids, 7, 20220126, extra)]
@@ -48,7 +48,7 @@ def test_abstracts_ids_and_tldrs_are_records_of_the_same_paper(read_all):
         ({"corpusid": 1, "sha": sha, "primary": True}, Paper("s2:1", ids=(f"s2sha:{sha}",), stub=True)),
         ({"corpusid": 1, "model": "m", "text": "Sorting."}, Paper("s2:1", extra={"tldr": "Sorting."}, stub=True)),
     ):
-        assert read_all(s2ag, [record]).papers == [paper]
+        assert read_all("s2ag", [record]).papers == [paper]
 
 
 Read = tuple[list[Citation], list[Context], dict[str, dict[str, int]]]
@@ -170,7 +170,7 @@ def scanned(block: bytes) -> tuple[Read, int]:
     found, starts, ends = s2ag.scan_citations(block)
     tally = Tally()
     taken = [block[start:end] for start, end, read in zip(starts, ends, found.read, strict=True) if read]
-    assert in_order(spelled_out(s2ag._blocks(found, found.read, tally), tally)) == ordinary(taken)
+    assert in_order(spelled_out(s2ag._blocks(found, tally), tally)) == ordinary(taken)
     return ordinary(taken), len(taken)
 
 

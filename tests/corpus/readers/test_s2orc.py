@@ -1,4 +1,4 @@
-"""Semantic Scholar's bulk full texts, both versions."""
+"""S2ORC: both versions of Semantic Scholar's bulk full texts, and the metadata and parsed PDFs of 20200705v1."""
 
 import json
 
@@ -71,7 +71,7 @@ def second_version() -> dict[str, object]:
 
 
 def test_the_first_version_is_read(read_all):
-    found = read_all(s2orc, [first_version()])
+    found = read_all("s2orc", [first_version()])
     threads, knots = "title:threads of every color known|2001", "title:a book on all known knots|1988"
     ids, extra = ("doi:10.1000/w", "pmid:12"), {"license": "CCBY"}
     authors, abstract = ("Ada Lovelace",), "We weave. It holds [1]."
@@ -93,7 +93,7 @@ def test_the_first_version_is_read(read_all):
 
 
 def test_the_second_version_is_read(read_all):
-    found = read_all(s2orc, [second_version()])
+    found = read_all("s2orc", [second_version()])
     assert found.papers == [
         Paper("s2:6", "On looms", ids=("arxiv:2302.07618",), extra={"license": "CC-BY"}),
         Paper("doi:10.1000/looms", "Looms", stub=True),
@@ -111,7 +111,7 @@ def test_a_short_record_is_not_taken_for_metadata(tmp_path, record):
 
 def test_what_is_no_paper_is_counted(read_all):
     empty = {"corpusid": 7, "content": {"text": None, "annotations": {"title": "[{", "bibentry": 3}}}
-    found = read_all(s2orc, [empty, {"content": {}}, [3], first_version(corpusid="8")])
+    found = read_all("s2orc", [empty, {"content": {}}, [3], first_version(corpusid="8")])
     assert [paper.id for paper in found.full] == ["s2:8"]
     assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1, "not a JSON object": 1}
     assert found.notes == {"annotations that are not valid JSON": 1}
@@ -122,7 +122,7 @@ def test_overlapping_annotations_take_no_quadratic_time(read_all):
     marks = json.dumps([{"start": i, "end": len(text), "attributes": {"id": f"b{i}"}} for i in range(len(text) - 1)])
     names = ("bibentry", "bibtitle", "bibref", "paragraph", "author", "authorlastname", "sectionheader")
     record = {"corpusid": 1, "content": {"text": text, "annotations": dict.fromkeys(names, marks)}}
-    assert read_all(s2orc, [record]).rejected("citations") == {"reference without a usable id": len(text) - 1}
+    assert read_all("s2orc", [record]).rejected("citations") == {"reference without a usable id": len(text) - 1}
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -137,3 +137,49 @@ def test_annotations_of_any_shape_are_read_or_counted(tmp_path, value):
     (tmp_path / "any.jsonl").write_text(json.dumps(record))
     for one in s2orc.read(Source(tmp_path / "any.jsonl"), Tally()):
         assert isinstance(one, Paper | Citation | Context)
+
+
+def test_metadata_is_read(read_all):
+    record = json.loads("""{"paper_id": "77", "title": "T", "authors": [{"first": "Ada", "middle": ["K.", "L."],
+        "last": "Lovelace", "suffix": ""}, null], "abstract": null, "year": 2016, "arxiv_id": "1501.07418",
+        "acl_id": "N18-1", "pmc_id": "12", "pubmed_id": "34", "doi": "10.1000/X", "venue": null, "journal": "Journal",
+        "mag_id": "56", "mag_field_of_study": ["Medicine"], "outbound_citations": ["1", 2, null],
+        "inbound_citations": ["3"]}""")
+    found = read_all("s2orc_2020", [record, {"paper_id": "78", "title": None}, {"paper_id": "x", "title": "T"}])
+    ids = ("doi:10.1000/x", "arxiv:1501.07418", "pmid:34", "pmcid:12", "acl:N18-1", "mag:56")
+    front = ("T", "", 2016, "Journal", ("Ada K. L. Lovelace",), ("Medicine",))
+    assert found.papers == [Paper("s2:77", *front, ids, extra={"inbound_citations": 1})]
+    assert found.citations == [Citation("s2:77", "s2:1"), Citation("s2:77", "s2:2")]
+    assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
+    assert found.rejected("citations") == {"reference without a usable id": 1}
+
+
+def test_a_parse_is_read_with_its_citing_sentences(read_all):
+    text = "It heals. 1 Others [2] failed, as 1 did. [3] is lost."
+    marks = [(10, 11, "BIBREF0"), (19, 22, "BIBREF1"), (34, 35, "BIBREF0"), (41, 44, "BIBREF2"), (50, 500, "BIBREF0")]
+    spans = [{"start": start, "end": end, "text": text[start:end], "ref_id": ref} for start, end, ref in marks]
+    linked = {"title": "Linked", "authors": [{"first": "A", "middle": [], "last": "B"}], "year": 2012, "link": "9"}
+    entries = {
+        "BIBREF0": linked,
+        "BIBREF1": {"title": "Known by title and year", "authors": [], "year": 1999, "venue": "V", "link": None},
+        "BIBREF2": {"title": "Available", "authors": [], "year": "", "link": None},
+    }
+    body = [{"section": "Intro", "text": text, "cite_spans": spans}]
+    abstract = [{"text": "First part."}, {"text": "Second part."}]
+    record = {"paper_id": "5", "_pdf_hash": "h", "abstract": abstract, "body_text": body, "bib_entries": entries}
+    found = read_all("s2orc_2020", [record, {"paper_id": "6", "_pdf_hash": "h", "abstract": [], "bib_entries": {}}])
+    assert found.rejected("papers") == {"no title and no abstract": 1}
+    by_title = "title:known by title and year|1999"
+    assert found.papers == [
+        Paper("s2:5", abstract="First part. Second part."),
+        Paper("s2:9", "Linked", year=2012, authors=("A B",), stub=True),
+        Paper(by_title, "Known by title and year", year=1999, venue="V", stub=True),
+    ]
+    assert found.contexts == [
+        Context("s2:5", "It heals. 1", ("s2:9",), "Intro"),
+        Context("s2:5", "Others [2] failed, as 1 did.", (by_title, "s2:9"), "Intro"),
+    ]
+    assert found.rejected("contexts") == {"no cited paper": 1}
+    assert found.citations == [Citation("s2:5", "s2:9", strength=2.0), Citation("s2:5", by_title)]
+    assert found.rejected("citations") == {"reference without a usable id": 1}
+    assert found.notes == {"citation mark outside its paragraph": 1}

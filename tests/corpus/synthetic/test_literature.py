@@ -10,8 +10,9 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
-from citeweave.corpus.synthetic import literature, narration, vocabulary
-from citeweave.corpus.synthetic.literature import ASPECTS, Facet, LiteratureBlock, make_block, wordings
+from citeweave.corpus.synthetic import literature, narration
+from citeweave.corpus.synthetic.literature import ASPECTS, LiteratureBlock, make_block, wordings
+from citeweave.corpus.synthetic.narration import Facet
 
 OPTIONS = SyntheticOptions(papers=1500, seed=3)
 
@@ -52,8 +53,8 @@ def test_the_cut_into_blocks_does_not_matter(complete, size):
     options = OPTIONS if size > 1 else SyntheticOptions(papers=150)
     expected = columns(complete) if size > 1 else columns(make_block(options, 0, 150))
     joined: dict[str, list[object]] = {name: [] for name in expected}
-    for part in reversed(list(literature.make_blocks(options, size))):  # the order does not matter either
-        for name, column in columns(part).items():
+    for start in reversed(range(0, options.papers, size)):  # the order does not matter either
+        for name, column in columns(make_block(options, start, min(start + size, options.papers))).items():
             joined[name] = column + joined[name]
     assert joined == expected
 
@@ -184,6 +185,6 @@ def test_wrong_options_are_refused(wrong):
 
 
 def test_every_field_has_the_same_number_of_areas():
-    assert len({len(heads) for heads in vocabulary.FIELDS.values()}) == 1
-    assert len(vocabulary.FAMILIES) % len(narration.FIELDS) == len(vocabulary.FACTORS) % len(narration.FIELDS) == 0
+    assert len({len(heads.splitlines()) for heads in narration.PHRASES["fields"].values()}) == 1
+    assert not any(len(narration.HEADS[facet]) % len(narration.FIELDS) for facet in ASPECTS)
     assert all(len(ways) == narration.WAYS for ways in narration.REASONS.values())

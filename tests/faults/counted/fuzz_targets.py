@@ -119,7 +119,7 @@ def readers() -> Iterator[Target]:
             reader.recognizes(source.head())
             list(reader.read(source, progress.Tally()))
 
-        yield Target(f"reader {format}", files, of_file("input", read), literals(reader))
+        yield Target(f"reader {format}", files, of_file("input", read), literals(inspect.getmodule(reader.read)))
     every = tuple(path.read_bytes() for path in sorted(seeds.iterdir()))
     yield Target("format guessing", every, of_file("input", lambda path: guess_format(inputs.Source(path))))
     packed = (gzip.compress, bz2.compress, lzma.compress, zstandard.compress)

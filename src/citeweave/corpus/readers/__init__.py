@@ -1,10 +1,10 @@
-"""Readers of paper sources, one file per format, each with `recognizes(head)` and `read(source, tally)`."""
+"""Readers of paper sources, one file per source, each with `recognizes(head)` and `read(source, tally)`."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from citeweave.core.errors import InputError, choose
 from citeweave.core.inputs import FileHead, Source
@@ -12,44 +12,31 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.paper import StagedRecord
 
 FORMATS = (
-    "s2ag",
-    "s2orc",
-    "s2orc_2020",
-    "unarxive",
-    "openalex",
-    "s2_graph_api",
-    "crossref",
-    "arxiv",
-    "pubmed",
-    "jats",
-    "grobid_tei",
-    "acl_anthology",
-    "bibtex",
-    "ris",
-    "csl_json",
-    "specter",
-    "scirepeval",
-    "edges",
-    "plain",
+    *("s2ag", "s2orc", "s2orc_2020", "unarxive", "openalex", "s2_graph_api", "crossref", "arxiv", "pubmed", "jats"),
+    *("grobid_tei", "acl_anthology", "bibtex", "ris", "csl_json", "specter", "scirepeval", "edges", "plain"),
 )
 """Every format, in the order in which they are tried: the more specific first."""
 
+_SECOND_FORMATS = {"s2orc_2020": "s2orc", "unarxive": "arxiv", "csl_json": "crossref", "scirepeval": "specter"}
+"""Formats in the file of another one of the same source or make, where their functions end in their name: `read_unarxive`."""
 
-class Reader(Protocol):
-    """What every reader module offers: recognizing its format, and reading a file of it."""
 
-    def recognizes(self, head: FileHead) -> bool:
-        """Return whether a file has this format, judged by its name and beginning."""
-        ...
+class Reader(NamedTuple):
+    """The two functions of a format."""
 
-    def read(self, source: Source, tally: Tally) -> Iterator[StagedRecord]:
-        """Yield the records of a file; what is rejected or repaired is counted in `tally`."""
-        ...
+    recognizes: Callable[[FileHead], bool]
+    """Returns whether a file has this format, judged by its name and beginning."""
+
+    read: Callable[[Source, Tally], Iterator[StagedRecord]]
+    """Yields the records of a file; what is rejected or repaired is counted in the tally."""
 
 
 def reader_of(name: str) -> Reader:
-    """Return the reader module of a format."""
-    return cast(Reader, importlib.import_module(f"{__name__}.{choose(name, FORMATS, '--format')}"))
+    """Return the reader of a format."""
+    file = _SECOND_FORMATS.get(choose(name, FORMATS, "--format"), name)
+    module = importlib.import_module(f"{__name__}.{file}")
+    ending = "" if file == name else f"_{name}"
+    return Reader(getattr(module, f"recognizes{ending}"), getattr(module, f"read{ending}"))
 
 
 def guess_format(source: Source) -> str | None:

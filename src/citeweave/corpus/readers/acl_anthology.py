@@ -17,10 +17,19 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct, doi_id, text_id
+from citeweave.corpus.identity import text_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.plain_text import day_of, year_of
-from citeweave.corpus.readers.xml_records import element_text, element_texts, root_name, xml_records
+from citeweave.corpus.plain_text import day_of, filled, names_of, year_of
+from citeweave.corpus.readers.paper_records import accepted, spell_ids
+from citeweave.corpus.readers.xml_records import (
+    element_text,
+    element_texts,
+    find_or_empty,
+    joined_texts,
+    root_name,
+    text_at,
+    xml_records,
+)
 
 _OLD_COLLECTION = re.compile(r"[A-Z]\d{2}")
 _NUMBER = re.compile(r"\d{1,6}")
@@ -43,15 +52,10 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
         for volume in collection.findall("volume"):
             tally.reject("papers", "front matter, no paper", len(volume.findall("frontmatter")))
             for element in volume.findall("paper"):
-                paper_id = _anthology_id(collection.get("id", ""), volume.get("id", ""), element.get("id", ""))
-                if paper_id is None:
-                    tally.reject("papers", "no id")
-                    continue
-                paper = _paper(paper_id, element, volume)
-                if paper.title or paper.abstract:
+                paper_id = _anthology_id(*(level.get("id", "") for level in (collection, volume, element)))
+                paper = _paper(paper_id, element, volume) if paper_id else None
+                if accepted(paper, tally):
                     yield paper
-                else:
-                    tally.reject("papers", "no title and no abstract")
 
 
 def _anthology_id(collection: str, volume: str, paper: str) -> str | None:
@@ -71,24 +75,18 @@ def _anthology_id(collection: str, volume: str, paper: str) -> str | None:
 
 
 def _paper(paper_id: str, element: Element, volume: Element) -> Paper:
-    meta = volume.find("meta")
-    meta = Element("none") if meta is None else meta
+    meta = find_or_empty(volume, "meta")
     return Paper(
         id=paper_id,
-        title=element_text(element.find("title")),
-        abstract=element_text(element.find("abstract")),
-        year=year_of(element_text(element.find("year"))) or year_of(element_text(meta.find("year"))),
-        venue=element_text(meta.find("journal-title")) or element_text(meta.find("booktitle")),
-        authors=tuple(dict.fromkeys(name for name in map(_name, element.findall("author")) if name)),
-        ids=distinct([doi_id(element_text(element.find("doi")))]),
+        title=text_at(element, "title"),
+        abstract=text_at(element, "abstract"),
+        year=year_of(text_at(element, "year")) or year_of(text_at(meta, "year")),
+        venue=text_at(meta, "journal-title") or text_at(meta, "booktitle"),
+        authors=names_of([joined_texts(author, "first", "last") for author in element.findall("author")]),
+        ids=spell_ids(doi=text_at(element, "doi")),
         updated=_updated(element, volume),
         extra=_extra(element, meta),
     )
-
-
-def _name(author: Element) -> str:
-    parts = (element_text(author.find(tag)) for tag in ("first", "last"))
-    return " ".join(part for part in parts if part)
 
 
 def _updated(element: Element, volume: Element) -> int:
@@ -100,8 +98,8 @@ def _updated(element: Element, volume: Element) -> int:
 def _extra(element: Element, meta: Element) -> dict[str, object]:
     extra: dict[str, object] = {
         "venues": list(element_texts(meta.findall("venue"))),
-        "bibkey": element_text(element.find("bibkey")),
-        "language": element_text(element.find("language")),
+        "bibkey": text_at(element, "bibkey"),
+        "language": text_at(element, "language"),
         "awards": list(element_texts(element.findall("award"))),
     }
     for flag in ("retracted", "removed"):
@@ -109,4 +107,4 @@ def _extra(element: Element, meta: Element) -> dict[str, object]:
         if notice is not None:
             extra[flag] = True
             extra[f"{flag}_reason"] = element_text(notice)
-    return {name: value for name, value in extra.items() if value}
+    return filled(extra)

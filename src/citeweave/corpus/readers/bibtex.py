@@ -30,15 +30,7 @@ from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, only_arxiv_in, pmc_id, text_id, with_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    day_of,
-    filled,
-    latex_to_text,
-    names_of,
-    strip_markup,
-    year_of,
-)
+from citeweave.corpus.plain_text import clean_text, day_of, filled, latex_to_text, names_of, strip_markup, year_of
 
 MAX_MACRO = 500
 """Longest expansion of a macro, and `20 * MAX_MACRO` of a field: nested macros must not fill the memory."""
@@ -168,12 +160,8 @@ def _parse_value(text: str, at: int, limit: int, macros: dict[str, str]) -> tupl
     parts: list[str] = []
     room = 20 * MAX_MACRO
     while at < limit:
-        if text[at] == "{":
-            end = _closing_brace(text, at + 1, limit)
-            parts.append(text[at + 1 : end])
-            at = end + 1
-        elif text[at] == '"':
-            end = _closing_quote(text, at + 1, limit)
+        if text[at] in '{"':
+            end = (_closing_brace if text[at] == "{" else _closing_quote)(text, at + 1, limit)
             parts.append(text[at + 1 : end])
             at = end + 1
         elif bare := _BARE.match(text, at, limit):
@@ -242,9 +230,8 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
         if not title:
             tally.reject("papers", "no title")
             continue
-        if not entry.key:
-            tally.note("entry without key")
-        yield with_id(_paper(entry, title, entry.key, parents), "bibtex")
+        tally.note("entry without key", int(not entry.key))
+        yield with_id(_paper(entry, title, parents), "bibtex")
 
 
 def _parents(text: str) -> dict[str, dict[str, str]]:
@@ -260,20 +247,19 @@ def _parents(text: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _paper(entry: BibtexEntry, title: str, name: str, parents: dict[str, dict[str, str]]) -> Paper:
+def _paper(entry: BibtexEntry, title: str, parents: dict[str, dict[str, str]]) -> Paper:
     values = entry.fields
     parent = parents.get(values.get("crossref", "").strip().lower(), {})
     year = year_of(values.get("year")) or year_of(values.get("date")) or year_of(parent.get("year"))
     venue = _first(values, "journal", "journaltitle", "booktitle") or _first(parent, "booktitle")
-    keywords = re.split(r"[,;]", _plain(values.get("keywords", "")))
-    extra = {
+    extra: dict[str, object] = {
         "type": entry.kind,
-        "keywords": list(names_of(keywords)),
+        "keywords": list(names_of(re.split(r"[,;]", _plain(values.get("keywords", ""))))),
         "language": _first(values, "language", "langid"),
         "bibtex": {"type": entry.kind, "key": entry.key, "fields": values},  # as written, for exports
     }
     return Paper(
-        id=name,
+        id=entry.key,
         title=title,
         abstract=_plain(values.get("abstract", "")),
         year=year,
@@ -281,7 +267,7 @@ def _paper(entry: BibtexEntry, title: str, name: str, parents: dict[str, dict[st
         authors=_people(values.get("author") or values.get("editor", "")),
         ids=_ids(values),
         updated=day_of(values.get("date-modified")) or day_of(values.get("timestamp")),
-        extra=filled(dict(extra)),
+        extra=filled(extra),
         local_id=True,
     )
 
@@ -319,12 +305,9 @@ def _person(name: str) -> str:
     name = name.strip()
     if name.startswith("{") and name.endswith("}") and "," in name and name.count("{") == 1:
         return _plain(name)  # {Agency, Department of}: an institution
-    parts = [part.strip() for part in _plain(name).split(",")]
-    if len(parts) == 2:
-        parts = [parts[1], parts[0]]
-    elif len(parts) > 2:
-        parts = [parts[2], parts[0], parts[1]]
-    return " ".join(filter(None, parts))
+    family, *others = [part.strip() for part in _plain(name).split(",")]
+    suffix = others[:1] if len(others) > 1 else []
+    return " ".join(filter(None, [*others[len(suffix) :][:1], family, *suffix]))
 
 
 def _ids(values: dict[str, str]) -> tuple[str, ...]:
@@ -334,16 +317,14 @@ def _ids(values: dict[str, str]) -> tuple[str, ...]:
     eprint, url = plain.get("eprint", ""), plain.get("url", "")
     links = [url, plain.get("ee", ""), *(plain[name] for name in plain if name.startswith("bdsk-url"))]
     acl = _ACL_URL.search(url)
-    other_text = (
-        f"{plain.get('journal', '')} {plain.get('note', '')} {plain.get('howpublished', '')} {plain.get('volume', '')}"
-    )
+    other_text = " ".join(plain.get(name, "") for name in ("journal", "note", "howpublished", "volume"))
     arxiv = [eprint if kind in ("arxiv", "") else "", plain.get("arxiv", ""), plain.get("arxivid", ""), *links]
+    linked = (doi_id(link) for link in links if "doi.org/" in link)
+    in_text = only_arxiv_in(other_text) if "arxiv" in other_text.lower() else None
     return distinct(
         [
-            doi_id(plain.get("doi"))
-            or next(filter(None, (doi_id(link) for link in links if "doi.org/" in link)), None),
-            next(filter(None, map(arxiv_id, arxiv)), None)
-            or (only_arxiv_in(other_text) if "arxiv" in other_text.lower() else None),
+            doi_id(plain.get("doi")) or next(filter(None, linked), None),
+            next(filter(None, map(arxiv_id, arxiv)), in_text),
             number_id("pmid", plain.get("pmid")) or (number_id("pmid", eprint) if kind == "pubmed" else None),
             pmc_id(plain.get("pmcid") or plain.get("pmc")),
             text_id("acl", acl.group(1)) if acl else None,

@@ -140,7 +140,7 @@ CITATION_HEADS = (
 STRENGTHS = ("strength", "weight", "count", "mentions")
 INTENTS = ("intents", "intent")
 _KIND = "citations"
-_BETWEEN_INTENTS = re.compile(r"[|;,]")
+BETWEEN_INTENTS = re.compile(r"[|;,]")
 _UTF_8_MARK = b"\xef\xbb\xbf"
 _HEADER_LINES = 50
 
@@ -242,8 +242,12 @@ def _read_rows(lines: Iterable[bytes], columns: EdgeColumns, delimiter: bytes, t
             continue
         if columns.prefix:
             citing, cited = (columns.prefix + id if id.isdecimal() else id for id in (citing, cited))
-        parsed_intents = parse_intents(_BETWEEN_INTENTS.split(intents)) if intents else parse_intents(None)
-        yield Citation(citing, cited, parsed_intents, _strength(strength, tally))
+        yield Citation(
+            citing,
+            cited,
+            parse_intents(BETWEEN_INTENTS.split(intents) if intents else None),
+            _strength(strength, tally),
+        )
 
 
 def decode_rows(lines: Iterable[bytes], delimiter: bytes, tally: Tally, kind: str) -> Iterator[list[str]]:
@@ -276,6 +280,9 @@ def _strength(cell: str, tally: Tally) -> float:
 # Compiled scan of tables whose ids are numbers.
 
 Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 _MAX_UNUSED_CELL = 1000
 _NEWLINE, _RETURN, _POINT, _ZERO = 10, 13, 46, 48
 
@@ -299,13 +306,13 @@ class EdgeColumns:
 class ScannedEdges:
     """The citations in one block of lines of an edge table; arrays over lines."""
 
-    read: NDArray[np.bool_]
+    read: Mask
     """False for lines left to the ordinary reader."""
-    citing: NDArray[np.int64]
-    cited: NDArray[np.int64]
-    strength: NDArray[np.float64]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    citing: Longs
+    cited: Longs
+    strength: Floats
+    starts: Longs
+    ends: Longs
 
 
 def scan_edges(block: bytes, columns: EdgeColumns, delimiter: bytes) -> ScannedEdges:
@@ -364,14 +371,7 @@ def _is_harmless(data: Bytes, start: int, end: int) -> bool:
 
 @numba.njit(cache=True, nogil=True)
 def _read_cell(
-    data: Bytes,
-    start: int,
-    end: int,
-    column: int,
-    places: NDArray[np.int64],
-    line: int,
-    numbers: NDArray[np.int64],
-    strength: NDArray[np.float64],
+    data: Bytes, start: int, end: int, column: int, places: Longs, line: int, numbers: Longs, strength: Floats
 ) -> bool:
     """Read one cell of a line; return False where the line must be left to the ordinary reader."""
     if column == places[0] or column == places[1]:
@@ -388,13 +388,7 @@ def _read_cell(
 
 @numba.njit(cache=True, nogil=True)
 def _scan(
-    data: Bytes,
-    places: NDArray[np.int64],
-    delimiter: int,
-    read: NDArray[np.bool_],
-    numbers: NDArray[np.int64],
-    strength: NDArray[np.float64],
-    spans: NDArray[np.int64],
+    data: Bytes, places: Longs, delimiter: int, read: Mask, numbers: Longs, strength: Floats, spans: Longs
 ) -> None:
     at, size = 0, len(data)
     last = max(places[0], places[1])

@@ -15,8 +15,7 @@ piece, so it may be larger than memory.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,10 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.paper import CitationBlock, NumberedCitations, NumberedPapers, Paper, StagedRecord, parse_intents
 from citeweave.corpus.plain_text import clean_text, year_of
 from citeweave.corpus.readers import plain
-from citeweave.corpus.readers.edge_tables import CITATION_HEADS, INTENTS, STRENGTHS, id_prefix
+from citeweave.corpus.readers.edge_tables import BETWEEN_INTENTS, CITATION_HEADS, INTENTS, STRENGTHS, id_prefix
 
 Mask = NDArray[np.bool_]
 
-_BETWEEN_INTENTS = re.compile(r"[|;,]")
 _EXACT = 2.0**53
 """Integers above it are not all distinct as floating-point numbers."""
 
@@ -100,7 +98,7 @@ class TextIds:
 def _read_ids(column: pa.Array, name: str, prefix: str, path: Path) -> NumberIds | TextIds:
     """Return the ids of a Parquet column; `prefix` goes before numbers, also before those written as texts."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    present = _present(column)
+    present: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):
         numbers = column.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
         valid = numbers < 2**63 if numbers.dtype == np.uint64 else numbers >= 0
@@ -113,7 +111,11 @@ def _read_ids(column: pa.Array, name: str, prefix: str, path: Path) -> NumberIds
         return NumberIds(prefix, np.where(present & valid, values, 0).astype(np.int64), present, valid)
     if _is_text(kind) or pa.types.is_null(kind):
         return _prefixed(_clean(column.cast(pa.large_string()).fill_null("")), prefix)
-    raise InputError(f"{path}: column {name!r} is of type {column.type}; ids are whole numbers or texts; convert it")
+    raise _wrong_type(column, name, path, "ids are whole numbers or texts; convert it")
+
+
+def _wrong_type(column: pa.Array, name: str, path: Path, rule: str) -> InputError:
+    return InputError(f"{path}: column {name!r} is of type {column.type}; {rule}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -149,9 +151,7 @@ def _read_strengths(column: pa.Array, name: str, path: Path) -> NDArray[np.float
     """Return the strengths of citations; 1 where there is none, or none that makes sense."""
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
-        raise InputError(
-            f"{path}: column {name!r} is of type {column.type}; strengths are numbers; convert it or rename it"
-        )
+        raise _wrong_type(column, name, path, "strengths are numbers; convert it or rename it")
     values = column.cast(pa.float64(), safe=False).fill_null(1.0).to_numpy(zero_copy_only=False)
     return np.where((values >= 0) & (values < 1e9), values, 1.0).astype(np.float32)
 
@@ -169,30 +169,19 @@ def _read_intents(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
     if pa.types.is_dictionary(kind) or _is_text(kind):
         encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
         words = [str(word or "") for word in encoded.dictionary.to_pylist()]
-        bits = np.array([int(parse_intents(_BETWEEN_INTENTS.split(word))) for word in words] + [0], np.uint8)
+        bits = np.array([int(parse_intents(BETWEEN_INTENTS.split(word))) for word in words] + [0], np.uint8)
         intents: NDArray[np.uint8] = bits[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
         return intents
-    raise InputError(
-        f"{path}: column {name!r} is of type {kind}; intents are words or lists of words; convert it or rename it"
-    )
+    raise _wrong_type(column, name, path, "intents are words or lists of words; convert it or rename it")
 
 
 def _read_flags(column: pa.Array, name: str, path: Path) -> Mask:
     """Return flags from booleans or numbers; False for 0 and where there is no value."""
     kind = column.type
     if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise InputError(
-            f"{path}: column {name!r} is of type {column.type}; it must be true or false; convert it or rename it"
-        )
+        raise _wrong_type(column, name, path, "it must be true or false; convert it or rename it")
     flags: Mask = column.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
     return flags
-
-
-def _present(column: pa.Array) -> Mask:
-    if column.null_count == 0:
-        return np.ones(len(column), np.bool_)
-    present: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return present
 
 
 # Reading tables.
@@ -205,7 +194,12 @@ _BUFFER = 1 << 22
 _IDS = ("id", "paper_id", "corpusid", "corpus_id")
 _PAPER_COLUMNS = ("title", "abstract", "references", "outbound_citations")
 """A table of papers with one of these holds more than ids and years."""
-_INFLUENTIAL = ("influential", "isinfluential")
+_ATTRIBUTES: dict[str, tuple[tuple[str, ...], Callable[[pa.Array, str, Path], NDArray[Any]]]] = {
+    "intents": (INTENTS, _read_intents),
+    "strength": (STRENGTHS, _read_strengths),
+    "influential": (("influential", "isinfluential"), _read_flags),
+}
+"""Attributes of citations: names of their columns, and how they are read."""
 
 
 def recognizes(head: FileHead) -> bool:
@@ -284,43 +278,28 @@ def _batches(
 def _read_citations(
     source: Source, file: pq.ParquetFile, names: dict[str, str], ends: tuple[str, str], tally: Tally
 ) -> Iterator[StagedRecord]:
-    strength, intents, influential = (
-        next((name for name in group if name in names), None) for group in (STRENGTHS, INTENTS, _INFLUENTIAL)
-    )
-    wanted = [*ends, *(name for name in (strength, intents, influential) if name is not None)]
-    for columns in _batches(source, file, names, wanted):
+    known = {key: [name for name in group if name in names] for key, (group, _) in _ATTRIBUTES.items()}
+    named = {key: found[0] for key, found in known.items() if found}
+    for columns in _batches(source, file, names, [*ends, *named.values()]):
         citing, cited = (_read_ids(columns[name], name, id_prefix(name), source.path) for name in ends)
         tally.reject("citations", "no citing paper", int((~citing.present).sum()))
         tally.reject("citations", "no cited paper", int((citing.present & ~cited.present).sum()))
         both = citing.present & cited.present
         good = both & citing.valid & cited.valid
         tally.reject("citations", "id is not a non-negative integer", int((both & ~good).sum()))
-        attributes: dict[str, NDArray[Any] | None] = {"intents": None, "strength": None, "influential": None}
-        if strength is not None:
-            attributes["strength"] = _read_strengths(columns[strength], strength, source.path)[good]
-        if intents is not None:
-            attributes["intents"] = _read_intents(columns[intents], intents, source.path)[good]
-        if influential is not None:
-            attributes["influential"] = _read_flags(columns[influential], influential, source.path)[good]
+        attributes = {key: _ATTRIBUTES[key][1](columns[name], name, source.path)[good] for key, name in named.items()}
         if good.any():
             yield _block(citing.where(good), cited.where(good), attributes)
 
 
 def _block(
-    citing: NumberIds | TextIds, cited: NumberIds | TextIds, attributes: dict[str, NDArray[Any] | None]
+    citing: NumberIds | TextIds, cited: NumberIds | TextIds, attributes: dict[str, NDArray[Any]]
 ) -> NumberedCitations | CitationBlock:
     if isinstance(citing, NumberIds) and isinstance(cited, NumberIds) and citing.prefix == cited.prefix:
         return NumberedCitations(citing.prefix, citing.numbers, cited.numbers, **attributes)
-    size = len(citing)
-    intents, strength, influential = attributes["intents"], attributes["strength"], attributes["influential"]
-    return CitationBlock(
-        citing.keys(),
-        cited.keys(),
-        np.zeros(size, np.uint8) if intents is None else intents,
-        np.ones(size, np.float32) if strength is None else strength,
-        np.zeros(size, np.bool_) if influential is None else influential,
-        lambda: (citing.texts(), cited.texts()),
-    )
+    unknown = {"intents": np.uint8(0), "strength": np.float32(1), "influential": np.False_}
+    complete = {key: np.full(len(citing), value) for key, value in unknown.items()} | attributes
+    return CitationBlock(citing.keys(), cited.keys(), **complete, ids=lambda: (citing.texts(), cited.texts()))
 
 
 def _read_papers(

@@ -15,28 +15,32 @@ Reads one `article` per file, or many in a `pmc-articleset`. Does not read sub-a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id
-from citeweave.corpus.paper import Context, Paper, Record
-from citeweave.corpus.plain_text import day_of, fold, year_of
-from citeweave.corpus.readers.full_text import (
+from citeweave.corpus.identity import distinct
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.plain_text import day_of, filled, fold, names_of, year_of
+from citeweave.corpus.readers.paper_records import (
     Marker,
+    PaperLayout,
     Paragraph,
     Reference,
-    cite_references,
-    extract_contexts,
     file_id,
-    read_paragraphs,
+    read_full_text,
+    spell_ids,
 )
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
+    find_or_empty,
+    joined_texts,
     outermost_elements,
     root_name,
+    text_at,
+    texts_by_kind,
     xml_records,
 )
 
@@ -45,26 +49,12 @@ _SECONDARY_ABSTRACTS = frozenset(
     ["graphical", "teaser", "toc", "executive-summary", "plain-language-summary", "editor", "key-points"]
 )
 _UNPUBLISHED_DATES = frozenset(["pmc-release", "nihms-submitted", "received", "accepted", "retracted", "corrected"])
-_PAPER_TYPES = frozenset(
-    [
-        "research article",
-        "research articles",
-        "article",
-        "articles",
-        "original article",
-        "review",
-        "review article",
-        "editorial",
-        "letter",
-        "research paper",
-        "original research",
-        "case report",
-        "commentary",
-        "correspondence",
-        "short report",
-    ]
-)
-_SKIPPED = frozenset(["ref-list", "sub-article", "response", "table", "front-stub"])
+_PAPER_TYPES = {
+    *("research article", "research articles", "article", "articles", "original article", "review", "review article"),
+    *("editorial", "letter", "research paper", "original research", "case report", "commentary", "correspondence"),
+    "short report",
+}
+_NAMES = ("name", "string-name", "collab")
 _IN_TITLES = frozenset(["xref", "fn"])
 _DOI_LINE = re.compile(r"\s*DOI:\s*https?://\S+$")
 _ARXIV = re.compile(r"arxiv:\s?((?:[a-z.-]{2,20}/)?\d[\d.]{5,10}\d)", re.IGNORECASE)
@@ -86,43 +76,35 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     articles = xml_records(source, roots={"article", "pmc-articleset"}, records={"article"}, what="a JATS paper")
     for number, article in enumerate(articles):
         _simplify_formulas(article)
-        left_out = len(article.findall("sub-article")) + len(article.findall("response"))
-        if left_out:
-            tally.note("sub-article left out", left_out)
-        references = [reference for ref in _listed(article) for reference in _references(ref)]
+        tally.note("sub-article left out", len([part for part in article if part.tag in ("sub-article", "response")]))
+        listed = outermost_elements(find_or_empty(article, "back"), "ref")
+        references = [reference for ref in listed for reference in _references(ref)]
         paper = _paper(article, file_id("jats", source, number))
-        if not paper.title and not paper.abstract:
-            tally.reject("papers", "no title and no abstract")
-            tally.reject("citations", "citing paper rejected", len(references))
-            continue
-        yield paper
-        # contexts come first to be counted: the number of mentions is the strength of a citation
-        contexts = list(_contexts(article, paper.id, references, tally))
-        yield from cite_references(paper.id, references, tally)
-        yield from contexts
+        parts = [part for part in article if part.tag in ("body", "back", "floats-group")]
+        yield from read_full_text(paper, references, parts, _LAYOUT, _CitedReferences(references), tally)
 
 
 def _paper(article: Element, local_id: str) -> Paper:
-    front = article.find("front")
-    meta = article.find("front/article-meta")
-    front, meta = (Element("none") if part is None else part for part in (front, meta))
+    meta = find_or_empty(article, "front/article-meta")
     ids = _ids(meta.findall("article-id"))
-    title = element_text(meta.find("title-group/article-title"), _IN_TITLES)
-    subtitle = element_text(meta.find("title-group/subtitle"), _IN_TITLES)
-    extra: dict[str, object] = {"keywords": list(element_texts(meta.findall("kwd-group/kwd")))}
-    extra["article_type"] = article.get("article-type", "")
-    extra["language"] = article.get("lang", "")
+    title = text_at(meta, "title-group/article-title", _IN_TITLES)
+    subtitle = text_at(meta, "title-group/subtitle", _IN_TITLES)
+    extra: dict[str, object] = {
+        "keywords": list(element_texts(meta.findall("kwd-group/kwd"))),
+        "article_type": article.get("article-type"),
+        "language": article.get("lang"),
+    }
     return Paper(
         id=ids[0] if ids else local_id,
         title=f"{title}: {subtitle}" if title and subtitle else title,
         abstract=_abstract(meta),
         year=_year(meta),
-        venue=element_text(next(front.iter("journal-title"), None)),
+        venue=element_text(next(find_or_empty(article, "front").iter("journal-title"), None)),
         authors=_authors(meta),
         fields=_subjects(meta),
         ids=ids[1:],
         updated=_updated(meta),
-        extra={name: value for name, value in extra.items() if value},
+        extra=filled(extra),
         local_id=not ids,
     )
 
@@ -133,7 +115,7 @@ def _abstract(meta: Element) -> str:
     for abstract in candidates + meta.findall("trans-abstract"):
         pieces = []
         for part in abstract:
-            label = element_text(part.find("title")).rstrip(":.")
+            label = text_at(part, "title").rstrip(":.")
             text = element_text(part, {"title", "object-id"}) if part.tag not in ("title", "object-id", "label") else ""
             pieces.append(f"{label}: {text}" if label and text else text)
         # eLife closes every abstract with a paragraph that only repeats the DOI
@@ -146,28 +128,25 @@ def _authors(meta: Element) -> tuple[str, ...]:
     names = []
     for contributor in meta.findall("contrib-group/contrib"):
         if contributor.get("contrib-type", "author") == "author":
-            name = next((e for e in contributor.iter() if e.tag in ("name", "string-name", "collab")), None)
-            names.append(_name(name))
-    return tuple(dict.fromkeys(name for name in names if name))
+            names.append(_name(next((e for e in contributor.iter() if e.tag in _NAMES), None)))
+    return names_of(names)
 
 
 def _name(name: Element | None) -> str:
     if name is None or name.find("surname") is None:
         return element_text(name, {"contrib-group"})
-    parts = (element_text(name.find(tag)) for tag in ("given-names", "surname", "suffix"))
-    return " ".join(part for part in parts if part)
+    return joined_texts(name, "given-names", "surname", "suffix")
 
 
 def _year(meta: Element) -> int | None:
     """Return the earliest year of publication; the arrival in an archive is not a publication."""
     dates = [d for d in meta.findall("pub-date") if not {d.get("pub-type"), d.get("date-type")} & _UNPUBLISHED_DATES]
-    years = [year for date in dates if (year := year_of(element_text(date.find("year"))))]
-    return min(years, default=None)
+    return min(filter(None, (year_of(text_at(date, "year")) for date in dates)), default=None)
 
 
 def _updated(meta: Element) -> int:
     dates = [*meta.findall("pub-date"), *meta.findall("history/date")]
-    days = ("-".join(element_text(date.find(part)) for part in ("year", "month", "day")) for date in dates)
+    days = ("-".join(text_at(date, part) for part in ("year", "month", "day")) for date in dates)
     return max(map(day_of, days), default=0)
 
 
@@ -181,22 +160,9 @@ def _subjects(meta: Element) -> tuple[str, ...]:
 
 def _ids(elements: list[Element]) -> tuple[str, ...]:
     """Return the ids of `article-id` or `pub-id` elements, strongest first."""
-    by_kind: dict[str, str] = {}
-    for element in elements:
-        by_kind.setdefault(element.get("pub-id-type", "").lower(), element_text(element))
-    return distinct(
-        [
-            doi_id(by_kind.get("doi")),
-            number_id("pmid", by_kind.get("pmid")),
-            pmc_id(by_kind.get("pmcid") or by_kind.get("pmc")),
-            arxiv_id(by_kind.get("arxiv")),
-        ]
-    )
-
-
-def _listed(article: Element) -> Iterator[Element]:
-    back = article.find("back")
-    return iter(()) if back is None else outermost_elements(back, "ref")
+    by_kind = texts_by_kind(elements, "pub-id-type")
+    pmcid = by_kind.get("pmcid") or by_kind.get("pmc")
+    return spell_ids(doi=by_kind.get("doi"), pmid=by_kind.get("pmid"), pmcid=pmcid, arxiv=by_kind.get("arxiv"))
 
 
 def _references(ref: Element) -> list[Reference]:
@@ -219,70 +185,62 @@ def _reference(key: str, citation: Element) -> Reference:
         loose += " " + element_text(citation)
     arxiv = _ARXIV.search(loose)
     titles = ("article-title", "chapter-title", "data-title", "trans-title")
-    title = next((text for tag in titles if (text := element_text(citation.find(tag), _IN_TITLES))), "")
-    source = element_text(citation.find("source"))
+    title = next((text for tag in titles if (text := text_at(citation, tag, _IN_TITLES))), "")
+    source = text_at(citation, "source")
     kind = citation.get("publication-type") or citation.get("citation-type") or ""
     if not title and kind in ("book", "thesis", "report", "preprint", "confproc"):
         title, source = source, ""
     groups = [g for g in citation.findall("person-group") if g.get("person-group-type", "author") == "author"]
-    names = [name for group in groups for name in group if name.tag in ("name", "string-name", "collab")]
+    names = [name for group in groups for name in group if name.tag in _NAMES] + citation.findall("name")
     return Reference(
         key=key,
-        ids=distinct([*_ids(citation.findall("pub-id")), doi_id(loose), arxiv_id(arxiv.group(1)) if arxiv else None]),
+        ids=distinct(
+            [*_ids(citation.findall("pub-id")), *spell_ids(doi=loose, arxiv=arxiv.group(1) if arxiv else None)]
+        ),
         title=title.rstrip("."),
-        year=year_of(element_text(citation.find("year"))),
+        year=year_of(text_at(citation, "year")),
         venue=source,
-        authors=tuple(dict.fromkeys(name for name in map(_name, names + citation.findall("name")) if name)),
+        authors=names_of(list(map(_name, names))),
     )
 
 
-def _contexts(article: Element, citing: str, references: list[Reference], tally: Tally) -> Iterator[Context]:
-    order = list(dict.fromkeys(reference.key for reference in references if reference.key))
-    by_key: dict[str, list[Reference]] = {key: [] for key in order}
-    for reference in references:
-        if reference.key:
-            by_key[reference.key].append(reference)
-    positions = {key: position for position, key in enumerate(order)}
-    links = inside = 0
-    for part in [e for e in article if e.tag in ("body", "back", "floats-group")]:
-        links += sum(map(_is_marker, part.iter()))
-        for paragraph in read_paragraphs(part, section="sec", heading="title", is_marker=_is_marker, skip=_SKIPPED):
-            inside += len(paragraph.markers)
-            cited: list[list[str]] = []
-            for keys in _keys_behind(paragraph, order, positions):
-                behind = [reference for key in keys for reference in by_key[key]]
-                for reference in behind:
-                    reference.mentions += 1
-                cited.append([reference.id for reference in behind if reference.id])
-            yield from extract_contexts(citing, paragraph, cited, tally)
-    if links > inside:
-        tally.note("in-text citation outside a paragraph", links - inside)
+class _CitedReferences:
+    """The references of an article by key, and which of them the markers of a paragraph mean."""
+
+    def __init__(self, references: list[Reference]) -> None:
+        by_key: dict[str, list[Reference]] = {}
+        for reference in references:
+            if reference.key:
+                by_key.setdefault(reference.key, []).append(reference)
+        self._listed = list(by_key.values())
+        self._places = {key: place for place, key in enumerate(by_key)}
+
+    def __call__(self, paragraph: Paragraph) -> Iterator[list[Reference]]:
+        """Yield what each marker means; in "[7-12]" only 7 and 12 are linked, and the dash means those between."""
+        before: tuple[Marker, int] | None = None
+        for marker in paragraph.markers:
+            label = paragraph.text[marker.start : marker.end]
+            places = [self._places[key] for key in marker.element.get("rid", "").split() if key in self._places]
+            numbered = len(places) == 1 and _NUMBER.fullmatch(label)
+            inner = _NUMBER_RANGE.fullmatch(label)
+            cited: Sequence[int] = places
+            if len(places) == 1 and inner:
+                cited = _from_to(places[0], places[0] + int(inner.group(2)) - int(inner.group(1))) or places
+            elif numbered and before and _DASH.fullmatch(paragraph.text[before[0].end : marker.start]):
+                cited = _from_to(before[1] + 1, places[0]) or places
+            before = (marker, places[0]) if numbered else None
+            yield [reference for place in cited if place < len(self._listed) for reference in self._listed[place]]
+
+
+def _from_to(first: int, last: int) -> range:
+    return range(first, last + 1) if 0 <= last - first < _MAX_RANGE else range(0)
 
 
 def _is_marker(element: Element) -> bool:
     return element.tag == "xref" and element.get("ref-type") == "bibr"
 
 
-def _keys_behind(paragraph: Paragraph, order: list[str], positions: dict[str, int]) -> Iterator[list[str]]:
-    """Yield the references each marker means; in "[7-12]" only 7 and 12 are linked, and the dash means those between."""
-    before: tuple[Marker, str] | None = None
-    for marker in paragraph.markers:
-        label = paragraph.text[marker.start : marker.end]
-        keys = [key for key in marker.element.get("rid", "").split() if key in positions]
-        alone = keys[0] if len(keys) == 1 else ""
-        numbered = bool(alone and _NUMBER.fullmatch(label))
-        inner = _NUMBER_RANGE.fullmatch(label)
-        if alone and inner:
-            last = positions[alone] + int(inner.group(2)) - int(inner.group(1))
-            keys = _from_to(order, positions[alone], last) or keys
-        elif numbered and before and _DASH.fullmatch(paragraph.text[before[0].end : marker.start]):
-            keys = _from_to(order, positions[before[1]] + 1, positions[alone]) or keys
-        before = (marker, alone) if numbered else None
-        yield keys
-
-
-def _from_to(order: list[str], first: int, last: int) -> list[str]:
-    return order[first : last + 1] if 0 <= last - first < _MAX_RANGE else []
+_LAYOUT = PaperLayout("sec", "title", _is_marker, {"ref-list", "sub-article", "response", "table", "front-stub"})
 
 
 def _simplify_formulas(article: Element) -> None:

@@ -18,7 +18,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import chain
 from typing import BinaryIO, TextIO
 
 import numba
@@ -26,18 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import (
-    MAX_LINE,
-    BadRecordError,
-    FileHead,
-    Source,
-    parse_json,
-)
+from citeweave.core.inputs import MAX_LINE, BadRecordError, FileHead, Source, parse_json
 from citeweave.core.progress import Tally
+from citeweave.corpus.plain_text import clean_text, filled, list_of, names_of, strip_markup
 
 Bytes = NDArray[np.uint8]
 
 QUOTE, OPEN, CLOSE, COMMA, COLON, BACKSLASH = 34, 91, 93, 44, 58, 92
+_ESCAPES = ((110, 10), (116, 9), (114, 13), (98, 8), (102, 12), (QUOTE, QUOTE), (BACKSLASH, BACKSLASH), (47, 47))
 _EACH, _UPPER = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _PLAIN = np.zeros(256, np.bool_)
 """Bytes that are copied unchanged: printable ASCII without blank, quote and backslash."""
@@ -113,17 +111,7 @@ def _is_space(point: int) -> bool:
     """Return whether a code point is white space to Python's regular expressions."""
     if point < 128:
         return point == 32 or 9 <= point <= 13
-    return (
-        point == 0x85
-        or point == 0xA0
-        or point == 0x1680
-        or 0x2000 <= point <= 0x200A
-        or point == 0x2028
-        or point == 0x2029
-        or point == 0x202F
-        or point == 0x205F
-        or point == 0x3000
-    )
+    return point in (0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000) or 0x2000 <= point <= 0x200A
 
 
 @numba.njit(cache=True, nogil=True)
@@ -157,16 +145,7 @@ def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
             if 0xDC00 <= low <= 0xDFFF:
                 return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), at + 12
         return (high, at + 6) if high >= 0 and not 0xD800 <= high <= 0xDFFF else (0, -1)
-    for code, point in (
-        (110, 10),
-        (116, 9),
-        (114, 13),
-        (98, 8),
-        (102, 12),
-        (QUOTE, QUOTE),
-        (BACKSLASH, BACKSLASH),
-        (47, 47),
-    ):
+    for code, point in _ESCAPES:
         if kind == code:
             return point, at + 2
     return 0, -1
@@ -216,11 +195,8 @@ def _needs_no_cleaning(word: np.uint64) -> bool:
 
     The usual trick for eight bytes at a time: (x - 1) & ~x has the upper bit of a byte set if x is zero there.
     """
-    quote, backslash, delete = (
-        word ^ _EACH * np.uint64(QUOTE),
-        word ^ _EACH * np.uint64(BACKSLASH),
-        word ^ _EACH * np.uint64(127),
-    )
+    quote, backslash = word ^ _EACH * np.uint64(QUOTE), word ^ _EACH * np.uint64(BACKSLASH)
+    delete = word ^ _EACH * np.uint64(127)
     odd = (quote - _EACH) & ~quote | (backslash - _EACH) & ~backslash | (delete - _EACH) & ~delete
     odd |= (word - _EACH * np.uint64(32)) & ~word | word  # below 32, above 127
     blank = word ^ _EACH * np.uint64(32)
@@ -286,9 +262,18 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
 # Records of a JSON file.
 
 
-def starts_as_json(head: FileHead) -> bool:
-    """Return whether a file begins like a JSON object or list."""
-    return head.data.lstrip()[:1] in (b"{", b"[")
+def starts_as_json(head: FileHead, *keys: str) -> bool:
+    """Return whether a file begins like a JSON object or list and has these keys; "a|b" is one of two keys.
+
+    >>> head = FileHead("x.json", b' [{"DOI": "10.1/x", "title": []}]')
+    >>> starts_as_json(head), starts_as_json(head, "DOI", "author|title"), starts_as_json(head, "author")
+    (True, True, False)
+    >>> starts_as_json(FileHead("x.bib", b"@article{a,"))
+    False
+    """
+    if head.data.lstrip()[:1] not in (b"{", b"["):
+        return False
+    return all(any(b'"%b"' % key.encode() in head.data for key in choice.split("|")) for choice in keys)
 
 
 def read_json_values(source: Source, tally: Tally, kind: str) -> Iterator[object]:
@@ -312,6 +297,58 @@ def read_json_objects(source: Source, tally: Tally, kind: str) -> Iterator[dict[
             yield value
         else:
             tally.reject(kind, "not a JSON object")
+
+
+def value_at(value: object, path: str) -> object:
+    """Return what stands at a path in a JSON value, None where nothing does; `a[].b` lists the `b` of every item of `a`.
+
+    >>> record = {"journal": {"name": "Mind"}, "authors": [{"name": "A. Turing"}, 7]}
+    >>> value_at(record, "journal.name"), value_at(record, "authors[].name"), value_at(record, "authors.name")
+    ('Mind', ['A. Turing', None], None)
+    """
+    keys, inner = _steps(path)
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return [value_at(item, inner) for item in list_of(value)] if inner else value
+
+
+@cache
+def _steps(path: str) -> tuple[list[str], str]:
+    """Return the keys of a path up to its first list, and the path inside the items of that list."""
+    keys, _, inner = path.partition("[].")
+    return keys.split("."), inner
+
+
+def names_at(record: object, *paths: str) -> tuple[str, ...]:
+    """Return the names in the lists at these paths of a JSON object, without empty ones and repeats."""
+    names = [names_of(value_at(record, path)) for path in paths]
+    return names[0] if len(names) == 1 else tuple(dict.fromkeys(chain.from_iterable(names)))
+
+
+def first_text(record: object, *paths: str, clean: Callable[[object], str] = clean_text) -> str:
+    """Return the text at the first of these paths of a JSON object where there is one, "" where there is none."""
+    return next((text for path in paths if (text := clean(value_at(record, path)))), "")
+
+
+def first_plain(value: object) -> str:
+    """Return the first text of a JSON list, or the text itself, without markup: Crossref and CSL have titles of both kinds."""
+    return next(filter(None, map(strip_markup, value if isinstance(value, list) else [value])), "")
+
+
+def extra_of(record: object, paths: dict[str, str]) -> dict[str, object]:
+    """Return the `extra` of a paper by the paths of its texts, and of its lists of names, which end in `[]` or hold it.
+
+    >>> extra_of({"type": "book", "tags": ["a", None], "lang": ""}, {"kind": "type", "tags": "tags[]", "lang": "lang"})
+    {'kind': 'book', 'tags': ['a']}
+    """
+    return filled(
+        {
+            name: list(names_at(record, path.removesuffix("[]")))
+            if "[]" in path
+            else clean_text(value_at(record, path))
+            for name, path in paths.items()
+        }
+    )
 
 
 def _items(value: object) -> Iterator[object]:

@@ -16,21 +16,18 @@ from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
-from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    count_of,
-    day_of,
-    dict_of,
-    filled,
-    list_of,
-    names_of,
-    number_of,
-    strip_markup,
-    year_of,
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, openalex_id
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.plain_text import count_of, day_of, dict_of, list_of, names_of, number_of, strip_markup, year_of
+from citeweave.corpus.readers.json_records import (
+    extra_of,
+    first_text,
+    names_at,
+    read_json_objects,
+    starts_as_json,
+    value_at,
 )
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
+from citeweave.corpus.readers.paper_records import accepted, cite_ids, spell_ids
 
 MAX_POSITION = 100_000
 """Highest position of a word in an abstract; the longest real ones have some ten thousand words."""
@@ -38,86 +35,77 @@ MAX_POSITION = 100_000
 MAX_ABSTRACT = 1_000_000
 """Longest abstract, in characters: one long word at many positions is as dangerous as a high position."""
 
+_EXTRA = {
+    "type": "type",
+    "language": "language",
+    "date": "publication_date",
+    "domain": "primary_topic.domain.display_name",
+    "subfield": "primary_topic.subfield.display_name",
+    "keywords": "keywords[].display_name",
+    "mesh": "mesh[].descriptor_name",
+    "open_access": "open_access.oa_status",
+}
+
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file holds works of OpenAlex."""
-    is_work = b'"publication_year"' in head.data or b'"referenced_works"' in head.data
-    return starts_as_json(head) and is_work and b"openalex.org/W" in head.data
+    return starts_as_json(head, "publication_year|referenced_works") and b"openalex.org/W" in head.data
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield the papers and citations of OpenAlex works."""
     for record in read_json_objects(source, tally, "papers"):
         results = record.get("results")
-        if not isinstance(results, list):
-            yield from _read_work(record, tally)
-            continue
-        for work in results:
+        for work in results if isinstance(results, list) else [record]:
             yield from _read_work(dict_of(work), tally)
 
 
 def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
-    own = openalex_id(work.get("id")) or openalex_id(dict_of(work.get("ids")).get("openalex"))
+    references = list_of(work.get("referenced_works"))
+    own = openalex_id(work.get("id")) or openalex_id(value_at(work, "ids.openalex"))
     if not own:
         tally.reject("papers", "no OpenAlex work id")
-        tally.reject("citations", "citing paper rejected", len(list_of(work.get("referenced_works"))))
+        tally.reject("citations", "citing paper rejected", len(references))
         return
     paper = _paper(own, work, tally)
-    if paper.title or paper.abstract:
+    if accepted(paper, tally):
         yield paper
-    else:
-        tally.reject("papers", "no title and no abstract")
-    for reference in list_of(work.get("referenced_works")):
-        cited = openalex_id(reference)
-        if cited:
-            yield Citation(own, cited)
-        else:
-            tally.reject("citations", "reference without a usable id")
+    yield from cite_ids(own, map(openalex_id, references), tally)
 
 
 def _paper(own: str, work: dict[str, object], tally: Tally) -> Paper:
-    source = dict_of(_main_location(work).get("source")) or dict_of(work.get("host_venue"))
-    authors = [dict_of(dict_of(item).get("author")).get("display_name") for item in list_of(work.get("authorships"))]
+    source = dict_of(value_at(work, "primary_location.source")) or dict_of(work.get("host_venue"))
+    flags = {name: True for name in ("is_retracted", "is_paratext") if work.get(name) is True}
     return Paper(
         own,
-        strip_markup(work.get("title")) or strip_markup(work.get("display_name")),
+        first_text(work, "title", "display_name", clean=strip_markup),
         _abstract(work, tally),
         year_of(work.get("publication_year")) or year_of(work.get("publication_date")),
-        clean_text(source.get("display_name")),
-        names_of(authors),
+        first_text(source, "display_name"),
+        names_at(work, "authorships[].author.display_name"),
         _fields(work),
         tuple(i for i in _other_ids(work) if i != own),
         count_of(work.get("cited_by_count")),
         day_of(work.get("updated_date")),
-        _extra(work),
+        extra_of(work, _EXTRA) | flags,
     )
-
-
-def _main_location(work: dict[str, object]) -> dict[str, object]:
-    return dict_of(work.get("primary_location"))
 
 
 def _other_ids(work: dict[str, object]) -> tuple[str, ...]:
     ids = dict_of(work.get("ids"))
-    candidates = [
-        doi_id(work.get("doi")) or doi_id(ids.get("doi")),
-        _arxiv_of_locations(work),
-        number_id("pmid", _last_part(ids.get("pmid"))),
-        pmc_id(_last_part(ids.get("pmcid"))),
-        number_id("mag", ids.get("mag")),
-        openalex_id(ids.get("openalex")),
-    ]
-    return distinct(candidates)
+    best = [doi_id(work.get("doi")) or doi_id(ids.get("doi")), _arxiv_of_locations(work)]
+    pmid, pmcid = last_part(ids.get("pmid")), last_part(ids.get("pmcid"))
+    return distinct([*best, *spell_ids(pmid=pmid, pmcid=pmcid, mag=ids.get("mag"), openalex=ids.get("openalex"))])
 
 
-def _last_part(address: object) -> object:
+def last_part(address: object) -> object:
     """Return the last part of an address, `https://pubmed.ncbi.nlm.nih.gov/29456894` -> `29456894`; other values unchanged."""
     return address.rstrip("/").rsplit("/", 1)[-1] if isinstance(address, str) else address
 
 
 def _arxiv_of_locations(work: dict[str, object]) -> str | None:
     """Return the arXiv id of a work from its locations; a work with two of them is several papers and gets none."""
-    pages = [dict_of(location).get("landing_page_url") for location in list_of(work.get("locations"))]
+    pages = list_of(value_at(work, "locations[].landing_page_url"))
     arxiv_ids = {arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page} - {None}
     return arxiv_ids.pop() if len(arxiv_ids) == 1 else None
 
@@ -156,28 +144,7 @@ def _words_in_order(index: dict[str, object]) -> list[str] | None:
 
 def _fields(work: dict[str, object]) -> tuple[str, ...]:
     """Return the broad fields of the topics, then the topics; works from before 2024 have concepts instead."""
-    topics = [dict_of(topic) for topic in (work.get("primary_topic"), *list_of(work.get("topics")))]
-    broad = [dict_of(topic.get("field")).get("display_name") for topic in topics]
-    names = names_of([*broad, *(topic.get("display_name") for topic in topics)])
+    topics = {"topics": [work.get("primary_topic"), *list_of(work.get("topics"))]}
+    names = names_at(topics, "topics[].field.display_name", "topics[].display_name")
     concepts = [dict_of(concept) for concept in list_of(work.get("concepts"))]
     return names or names_of([c.get("display_name") for c in concepts if number_of(c.get("score")) != 0])
-
-
-def _extra(work: dict[str, object]) -> dict[str, object]:
-    topic = dict_of(work.get("primary_topic"))
-    flags = {name: work.get(name) for name in ("is_retracted", "is_paratext")}
-    named = {level: clean_text(dict_of(topic.get(level)).get("display_name")) for level in ("domain", "subfield")}
-    keywords = [dict_of(keyword).get("display_name") for keyword in list_of(work.get("keywords"))]
-    mesh = [dict_of(heading).get("descriptor_name") for heading in list_of(work.get("mesh"))]
-    return filled(
-        {
-            "type": clean_text(work.get("type")),
-            "language": clean_text(work.get("language")),
-            "date": clean_text(work.get("publication_date")),
-            **named,
-            "keywords": list(names_of(keywords)),
-            "mesh": list(names_of(mesh)),
-            "open_access": clean_text(dict_of(work.get("open_access")).get("oa_status")),
-            **{name: True for name, flag in flags.items() if flag is True},
-        }
-    )

@@ -20,15 +20,9 @@ from dataclasses import replace
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source, read_json_lines
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id, sha_id
+from citeweave.corpus.identity import arxiv_id, distinct
 from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
-from citeweave.corpus.plain_text import (
-    clean_text,
-    count_of,
-    day_of,
-    names_of,
-    year_of,
-)
+from citeweave.corpus.plain_text import clean_text, count_of, day_of, filled, list_of, names_of, year_of
 from citeweave.corpus.readers.edge_tables import (
     CITATION_HEADS,
     decode_rows,
@@ -37,15 +31,13 @@ from citeweave.corpus.readers.edge_tables import (
     read_edge_table,
     strip_comments,
 )
+from citeweave.corpus.readers.paper_records import accepted, spell_ids
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
-_TITLE_KEYS = ("title",)
-_ABSTRACT_KEYS = ("abstract", "text")
 _YEAR_KEYS = ("year", "date", "published", "publication_date")
-_VENUE_KEYS = ("venue", "journal")
 _FIELD_KEYS = ("field", "fields", "subjects", "categories")
 _REFERENCE_KEYS = ("references", "outbound_citations", "cited")
-_KNOWN = {*_ID_KEYS, *_TITLE_KEYS, "abstract", "text", "authors", "year", "venue", *_REFERENCE_KEYS}
+_KNOWN = {*_ID_KEYS, "title", "abstract", "text", "authors", "year", "venue", *_REFERENCE_KEYS}
 _BARE_COLUMNS = {*_ID_KEYS, "year"}
 """A table without other columns holds papers that are known only by their ids."""
 
@@ -102,12 +94,10 @@ def _table_kind(head: FileHead) -> str | None:
     complete = lines[:-1] if len(head.data) >= 65536 or len(lines) > 1 else lines
     rows = [line.rstrip(b"\r").split(_delimiter(head)) for line in complete if line.strip()]
     columns = {len(row) for row in rows}
-    looks_like_ids = columns <= {2, 3, 4, 5}
     short = all(len(cell.strip()) <= 1000 and b" " not in cell.strip() for row in rows for cell in row[:2])
-    filled = sum(all(cell.strip() for cell in row[:2]) for row in rows) * 3 >= len(rows)
-    return (
-        "citations" if rows and (named or (looks_like_ids and short and filled and _delimiter(head) == b"\t")) else None
-    )
+    is_filled = sum(all(cell.strip() for cell in row[:2]) for row in rows) * 3 >= len(rows)
+    looks_like_ids = columns <= {2, 3, 4, 5} and short and is_filled and _delimiter(head) == b"\t"
+    return "citations" if rows and (named or looks_like_ids) else None
 
 
 def _uncommented(head: FileHead) -> FileHead:
@@ -126,42 +116,37 @@ def _header(head: FileHead) -> list[str]:
 def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: bool = False) -> Iterator[Record]:
     """Yield papers from records by their usual keys; those of a `bare` table need no title."""
     for record in records:
-        id = _first_id(record)
-        if not id:
-            tally.reject("papers", "no id")
-            _reject_citations_of(record, tally)
-            continue
-        title, abstract = clean_text(_first(record, _TITLE_KEYS)), clean_text(_first(record, _ABSTRACT_KEYS))
-        if not (title or abstract or bare):
-            tally.reject("papers", "no title and no abstract")
-            _reject_citations_of(record, tally)
-            continue
-        yield Paper(
-            id=id,
-            title=title,
-            abstract=abstract,
-            year=next((year for key in _YEAR_KEYS if (year := year_of(_number(record.get(key))))), None),
-            venue=clean_text(_first(record, _VENUE_KEYS)),
-            authors=_authors(record.get("authors")),
-            fields=tuple(dict.fromkeys(name for key in _FIELD_KEYS for name in names_of(record.get(key)))),
-            ids=tuple(other for other in _other_ids(record) if other != id),
-            citation_count=count_of(record.get("citation_count")),
-            updated=day_of(record.get("updated")),
-            extra={key: value for key, value in record.items() if key not in _KNOWN and _is_filled(value)},
-        )
-        yield from _citations_of(id, record, tally)
+        paper, references = _paper(record), _references(record)
+        if (bare and paper is not None) or accepted(paper, tally, len(references)):
+            yield paper
+            yield from _citations_of(paper.id, references, tally)
 
 
-def _citations_of(id: str, record: dict[str, object], tally: Tally) -> Iterator[Citation]:
-    for cited in _references(record):
+def _paper(record: dict[str, object]) -> Paper | None:
+    id = next((text for key in _ID_KEYS if (text := _id_text(record.get(key)))), "")
+    if not id:
+        return None
+    return Paper(
+        id=id,
+        title=_first(record, "title"),
+        abstract=_first(record, "abstract", "text"),
+        year=next((year for key in _YEAR_KEYS if (year := year_of(_number(record.get(key))))), None),
+        venue=_first(record, "venue", "journal"),
+        authors=_authors(record.get("authors")),
+        fields=names_of([name for key in _FIELD_KEYS for name in names_of(record.get(key))]),
+        ids=tuple(other for other in _other_ids(record) if other != id),
+        citation_count=count_of(record.get("citation_count")),
+        updated=day_of(record.get("updated")),
+        extra=filled({key: value for key, value in record.items() if key not in _KNOWN}),
+    )
+
+
+def _citations_of(id: str, references: list[object], tally: Tally) -> Iterator[Citation]:
+    for cited in references:
         if text := "" if cited is _NO_LIST else _id_text(cited):
             yield Citation(id, text)
         else:
             tally.reject("citations", "references are no list" if cited is _NO_LIST else "no cited paper")
-
-
-def _reject_citations_of(record: dict[str, object], tally: Tally) -> None:
-    tally.reject("citations", "citing paper rejected", len(_references(record)))
 
 
 def _references(record: dict[str, object]) -> list[object]:
@@ -169,7 +154,7 @@ def _references(record: dict[str, object]) -> list[object]:
     references: list[object] = []
     for key in _REFERENCE_KEYS:
         value = record.get(key)
-        references += value if isinstance(value, list) else [_NO_LIST] * _is_filled(value)
+        references += value if isinstance(value, list) else [_NO_LIST for _ in filled({key: value})]
     return references
 
 
@@ -179,7 +164,7 @@ def _read_references(source: Source, tally: Tally) -> Iterator[Record]:
         cited = record.get("cited")
         listed = cited if isinstance(cited, list) else [cited]  # a single id needs no list
         if citing := _id_text(record.get("citing")):
-            yield from _citations_of(citing, {"cited": listed}, tally)
+            yield from _citations_of(citing, listed, tally)
         else:
             tally.reject("citations", "no citing paper", len(listed))
 
@@ -190,15 +175,14 @@ def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
         if not text:
             tally.reject("contexts", "no text")
             continue
-        cited = tuple(dict.fromkeys(id for one in _as_list(record.get("cited")) if (id := _id_text(one))))
         known = {"citing", "text", "cited", "section", "intents", "in_set", "in_set_abstract"}
         yield Context(
             citing=_id_text(record.get("citing")),
             text=text,
-            cited=cited,
+            cited=distinct([_id_text(one) for one in list_of(record.get("cited"))]),
             section=clean_text(record.get("section")),
             intents=parse_intents(record.get("intents") or record.get("intent")),
-            extra={key: value for key, value in record.items() if key not in known and _is_filled(value)},
+            extra=filled({key: value for key, value in record.items() if key not in known}),
         )
 
 
@@ -228,12 +212,9 @@ def _read_citations(source: Source, head: FileHead, tally: Tally) -> Iterator[St
     yield from read_edge_table(source, columns, delimiter, tally)
 
 
-def _first(record: dict[str, object], keys: tuple[str, ...]) -> object:
-    return next((record[key] for key in keys if isinstance(record.get(key), str) and record[key]), None)
-
-
-def _first_id(record: dict[str, object]) -> str:
-    return next((text for key in _ID_KEYS if (text := _id_text(record.get(key)))), "")
+def _first(record: dict[str, object], *keys: str) -> str:
+    """Return the first of these texts that is not empty, even where it is blank."""
+    return clean_text(next((value for key in keys if isinstance(value := record.get(key), str) and value), ""))
 
 
 def _id_text(value: object) -> str:
@@ -247,36 +228,25 @@ def _id_text(value: object) -> str:
 
 def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
     """Return ids of the same paper elsewhere, from the keys that usually hold them."""
-    listed = [_id_text(one) or None for key in ("ids", "other_ids") for one in _as_list(record.get(key))]
-    own = record.get("id") or record.get("paper_id")
-    return distinct(
-        [
-            doi_id(record.get("doi")),
-            arxiv_id(record.get("arxiv")) or arxiv_id(record.get("arxiv_id")),
-            number_id("pmid", record.get("pmid")),
-            pmc_id(record.get("pmcid")),
-            openalex_id(record.get("openalex")),
-            number_id("s2", record.get("corpus_id") or record.get("corpusid")),
-            sha_id(own),
-            *listed,
-        ]
+    listed = [_id_text(one) for key in ("ids", "other_ids") for one in list_of(record.get(key))]
+    known = spell_ids(
+        doi=record.get("doi"),
+        arxiv=record.get("arxiv") if arxiv_id(record.get("arxiv")) else record.get("arxiv_id"),
+        pmid=record.get("pmid"),
+        pmcid=record.get("pmcid"),
+        openalex=record.get("openalex"),
+        s2=record.get("corpus_id") or record.get("corpusid"),
+        s2sha=record.get("id") or record.get("paper_id"),
     )
+    return distinct([*known, *listed])
 
 
 def _authors(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return names_of(value.split(";"))
-    return names_of([one.get("name") if isinstance(one, dict) else one for one in _as_list(value)])
+    return names_of([one.get("name") if isinstance(one, dict) else one for one in list_of(value)])
 
 
 def _number(value: object) -> object:
     """Return a year without the `.0` that a CSV of numbers adds: `"2018.0"`."""
     return value.removesuffix(".0") if isinstance(value, str) else value
-
-
-def _as_list(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def _is_filled(value: object) -> bool:
-    return value is not None and value != "" and value != [] and value != {}

@@ -23,12 +23,16 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
-from citeweave.corpus.readers.full_text import Reference, cite_references
+from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references, spell_ids
 from citeweave.corpus.readers.xml_records import (
     element_text,
     element_texts,
+    find_or_empty,
+    joined_texts,
     outermost_elements,
     root_name,
+    text_at,
+    texts_by_kind,
     xml_records,
 )
 
@@ -53,12 +57,9 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     else:
         pairs = ((_medline_paper(tags), []) for tags in _medline_records(source, tally))
     for paper, references in pairs:
-        if paper is not None and (paper.title or paper.abstract):
+        if accepted(paper, tally, len(references)):
             yield paper
             yield from cite_references(paper.id, references, tally)
-        else:
-            tally.reject("papers", "no id" if paper is None else "no title and no abstract")
-            tally.reject("citations", "citing paper rejected", len(references))
 
 
 def _from_xml(source: Source, tally: Tally) -> Iterator[tuple[Paper | None, list[Reference]]]:
@@ -71,35 +72,33 @@ def _from_xml(source: Source, tally: Tally) -> Iterator[tuple[Paper | None, list
 
 def _paper(element: Element) -> Paper | None:
     book = element.find("BookDocument")
-    citation = _or_empty(element.find("MedlineCitation") if book is None else book)
-    paper_id = number_id("pmid", element_text(citation.find("PMID")))
+    citation = find_or_empty(element, "MedlineCitation") if book is None else book
+    paper_id = number_id("pmid", text_at(citation, "PMID"))
     if paper_id is None:
         return None
-    article = _or_empty(citation.find("Article")) if book is None else citation
-    book_title, collection = (element_text(citation.find(f"Book/{tag}")) for tag in ("BookTitle", "CollectionTitle"))
-    title = _title(element_text(article.find("ArticleTitle"))) or element_text(article.find("VernacularTitle"))
+    article = find_or_empty(citation, "Article") if book is None else citation
+    book_title, collection = text_at(citation, "Book/BookTitle"), text_at(citation, "Book/CollectionTitle")
+    title = _title(text_at(article, "ArticleTitle")) or text_at(article, "VernacularTitle")
     ids = _article_ids([*citation.findall("ArticleIdList/ArticleId"), *element.findall("*/ArticleIdList/ArticleId")])
     authors = article.find("AuthorList")
+    authors = find_or_empty(citation, "Book/AuthorList") if authors is None else authors
+    revised = citation.find("DateRevised")
     return Paper(
         id=paper_id,
         title=title or book_title,
         abstract=_abstract(article),
         year=_year(article),
-        venue=element_text(article.find("Journal/Title")) or (book_title if title else collection),
-        authors=_authors(_or_empty(authors if authors is not None else citation.find("Book/AuthorList"))),
+        venue=text_at(article, "Journal/Title") or (book_title if title else collection),
+        authors=names_of(list(map(_author, authors.findall("Author")))),
         fields=_mesh(citation),
         ids=tuple(i for i in distinct([*ids, *_electronic_dois(article)]) if i != paper_id),
-        updated=_day(citation.find("DateRevised")),
+        updated=0 if revised is None else day_of("-".join(text_at(revised, part) for part in ("Year", "Month", "Day"))),
         extra=_extra(
             keywords=element_texts(citation.findall("KeywordList/Keyword")),
             publication_types=element_texts(outermost_elements(article, "PublicationType")),
             languages=element_texts(article.findall("Language")),
         ),
     )
-
-
-def _or_empty(element: Element | None) -> Element:
-    return Element("none") if element is None else element
 
 
 def _title(text: str) -> str:
@@ -117,23 +116,15 @@ def _abstract(article: Element) -> str:
 
 def _year(article: Element) -> int | None:
     for path in ("Journal/JournalIssue/PubDate", "ContributionDate", "Book/PubDate", "ArticleDate"):
-        date = _or_empty(article.find(path))
+        date = find_or_empty(article, path)
         # "1998 Dec-1999 Jan" stands in MedlineDate, which then replaces Year
-        if year := year_of(element_text(date.find("Year"))) or year_of(element_text(date.find("MedlineDate"))):
+        if year := year_of(text_at(date, "Year")) or year_of(text_at(date, "MedlineDate")):
             return year
     return None
 
 
-def _day(date: Element | None) -> int:
-    return 0 if date is None else day_of("-".join(element_text(date.find(part)) for part in ("Year", "Month", "Day")))
-
-
-def _authors(author_list: Element) -> tuple[str, ...]:
-    names = []
-    for author in author_list.findall("Author"):
-        parts = (element_text(author.find(tag)) for tag in ("ForeName", "LastName", "Suffix"))
-        names.append(" ".join(part for part in parts if part) or element_text(author.find("CollectiveName")))
-    return names_of(names)
+def _author(author: Element) -> str:
+    return joined_texts(author, "ForeName", "LastName", "Suffix") or text_at(author, "CollectiveName")
 
 
 def _mesh(citation: Element) -> tuple[str, ...]:
@@ -145,16 +136,9 @@ def _mesh(citation: Element) -> tuple[str, ...]:
 
 def _article_ids(elements: Iterable[Element]) -> tuple[str, ...]:
     """Return the ids of a paper, PubMed's own first: every paper there has one, and it is verified, unlike many DOIs."""
-    by_kind: dict[str, str] = {}
-    for element in elements:
-        by_kind.setdefault(element.get("IdType", "").lower(), element_text(element))
-    return distinct(
-        [
-            number_id("pmid", by_kind.get("pubmed")),
-            doi_id(by_kind.get("doi")),
-            pmc_id(by_kind.get("pmc") or by_kind.get("pmcid")),
-        ]
-    )
+    by_kind = texts_by_kind(elements, "IdType")
+    pmcid = by_kind.get("pmc") or by_kind.get("pmcid")
+    return spell_ids(pmid=by_kind.get("pubmed"), doi=by_kind.get("doi"), pmcid=pmcid)
 
 
 def _electronic_dois(article: Element) -> list[str | None]:
@@ -168,7 +152,7 @@ def _references(element: Element, tally: Tally) -> Iterator[Reference]:
         yield Reference("", _article_ids(reference.findall("ArticleIdList/ArticleId")))
     for link in element.findall("MedlineCitation/CommentsCorrectionsList/CommentsCorrections"):
         if link.get("RefType") == "Cites":
-            yield Reference("", distinct([number_id("pmid", element_text(link.find("PMID")))]))
+            yield Reference("", spell_ids(pmid=text_at(link, "PMID")))
         else:
             tally.note("link that is not a citation (comment, erratum, retraction)")
 

@@ -17,20 +17,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, with_id
-from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    count_of,
-    filled,
-    names_of,
-    strip_markup,
-    year_of,
-)
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, with_id
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.plain_text import clean_text, count_of, filled, names_of, strip_markup, year_of
+from citeweave.corpus.readers.paper_records import accepted, cite_ids, spell_ids
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _RIS_LINE = re.compile(r"\s{0,3}([A-Z][A-Z0-9])(?:\s{2}|(?<=TY)\s|(?<=ER)\s)-\s?(.*)")
@@ -44,6 +39,8 @@ _PMID = re.compile(r"PMID:?\s*(\d{1,9})")
 _WOS_LISTS = ("AU", "AF", "CR", "BA", "BE", "C1")
 
 _TagValues = dict[str, list[str]]
+_TagLines = dict[str, list[list[str]]]
+"""The lines of every value of every tag."""
 
 
 def recognizes(head: FileHead) -> bool:
@@ -59,11 +56,11 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     text = _LINE_END.sub("\n", source.text(tally))
     lines = text.split("\n")
     if _RIS_START.search(text):
-        for tags in _ris_records(lines, tally):
-            yield from _ris_paper(tags, tally)
+        for record in _read_records(_ris_lines(lines), "TY", ("ER",), ("ER",), tally):
+            yield from _ris_paper(record, tally)
     elif _WOS_START.search(text):
-        for tags in _wos_records(lines, tally):
-            yield from _wos_paper(tags, tally)
+        for record in _read_records(_wos_lines(lines), "PT", ("ER", "EF"), ("FN", "VR", "ER", "EF"), tally):
+            yield from _wos_paper(record, tally)
     elif text.strip():
         raise InputError(f"{source.path} holds no RIS record (no line 'TY  - JOUR', 'PT J'); is it another format?")
 
@@ -71,60 +68,44 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 # From lines to records.
 
 
-def _ris_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
-    tags: _TagValues = {}
-    values: list[str] | None = None
+def _ris_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield tag and text of every line of RIS; a line that continues a value has no tag."""
     for line in lines:
-        match = _RIS_LINE.match(line)
-        if not match:
-            if values is not None and line.strip():
-                values.append(line.replace("\0", ""))
-            continue
-        tag, value = match[1], match[2].replace("\0", "")
-        if tag in ("TY", "ER"):
-            if tags:
-                yield _joined(tags)
-                if tag != "ER":
-                    tally.note("record without ER")
-            tags, values = {}, None
-        if tag == "TY" or tags:
-            # a line that continues a value is appended to it; "\0" separates values
-            values = tags.setdefault(tag, [])
-            values.extend(["\0", value])
-        elif tag != "ER":
-            tally.note("tag outside a record left out")
-    if tags:
-        tally.note("record without ER")
-        yield _joined(tags)
+        if match := _RIS_LINE.match(line):
+            yield match[1], match[2]
+        elif line.strip():
+            yield "", line
 
 
-def _joined(tags: _TagValues) -> _TagValues:
-    joined = {tag: " ".join(pieces).split("\0") for tag, pieces in tags.items()}
-    return {tag: [value.strip() for value in values if value.strip()] for tag, values in joined.items()}
-
-
-def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
-    tags: _TagValues = {}
-    values: list[str] | None = None
+def _wos_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield tag and text of every line of Web of Science; a line that continues a value has no tag."""
     for line in lines:
         if line.startswith("  "):
-            if values is not None:
-                values.append(line.strip())
+            yield "", line.strip()
+        elif match := _WOS_LINE.match(line.lstrip("\ufeff")):
+            yield match[1], (match[2] or "").strip()
+
+
+def _read_records(
+    lines: Iterator[tuple[str, str]], start: str, ends: tuple[str, ...], outside: tuple[str, ...], tally: Tally
+) -> Iterator[_TagLines]:
+    """Yield the records of tagged lines, from the tag `start` to one of `ends`; the tags `outside` may stand between them."""
+    tags: _TagLines = {}
+    value: list[str] | None = None
+    for tag, text in lines:
+        if not tag:
+            if value is not None:
+                value.append(text)
             continue
-        match = _WOS_LINE.match(line.lstrip("\ufeff"))
-        if not match:
-            continue
-        tag, value = match[1], (match[2] or "").strip()
-        if tag in ("PT", "ER", "EF"):
+        if tag == start or tag in ends:
             if tags:
                 yield tags
-                if tag != "ER":
-                    tally.note("record without ER")
-            tags, values = {}, None
-        if tag == "PT" or tags:
-            values = tags.setdefault(tag, [])
-            values.append(value)
-        elif tag not in ("FN", "VR", "ER", "EF"):
+                tally.note("record without ER", int(tag != "ER"))
+            tags, value = {}, None
+        if tag == start or tags:
+            value = [text]
+            tags.setdefault(tag, []).append(value)
+        elif tag not in outside:
             tally.note("tag outside a record left out")
     if tags:
         tally.note("record without ER")
@@ -134,19 +115,17 @@ def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
 # From records to papers.
 
 
-def _ris_paper(tags: _TagValues, tally: Tally) -> Iterator[Paper]:
-    title, abstract = _first(tags, "TI", "T1", "CT", "BT"), _first(tags, "AB", "N2")
-    if not title and not abstract:
-        tally.reject("papers", "no title and no abstract")
-        return
+def _ris_paper(record: _TagLines, tally: Tally) -> Iterator[Paper]:
+    values = {tag: (" ".join(lines).replace("\0", "").strip() for lines in values) for tag, values in record.items()}
+    tags = {tag: list(filter(None, texts)) for tag, texts in values.items()}
     notes = " ".join(tags.get("N1", []))
     cited_by = _CITED_BY.search(notes)
     name = clean_text(" ".join(tags.get("ID") or tags.get("AN") or []))[:200]
     years = [year_of(value) for tag in ("PY", "Y1", "DA") for value in tags.get(tag, [])]
     paper = Paper(
         id=name,
-        title=title,
-        abstract=abstract,
+        title=_first(tags, "TI", "T1", "CT", "BT"),
+        abstract=_first(tags, "AB", "N2"),
         year=next(filter(None, years), None),
         venue=_first(tags, "JF", "T2", "JO", "BT", "JA", "J2"),
         authors=_people(tags.get("AU") or tags.get("A1") or []),
@@ -155,7 +134,8 @@ def _ris_paper(tags: _TagValues, tally: Tally) -> Iterator[Paper]:
         extra=_extra(tags, "TY", tags.get("KW", [])),
         local_id=True,
     )
-    yield _named(paper, tally)
+    if accepted(paper, tally):
+        yield _named(paper, tally)
 
 
 def _named(paper: Paper, tally: Tally) -> Paper:
@@ -164,38 +144,31 @@ def _named(paper: Paper, tally: Tally) -> Paper:
     return with_id(paper, "ris")
 
 
-def _wos_paper(tags: _TagValues, tally: Tally) -> Iterator[Record]:
-    joined = {tag: values if tag in _WOS_LISTS else [" ".join(values)] for tag, values in tags.items()}
-    title, abstract = _first(joined, "TI"), _first(joined, "AB")
+def _wos_paper(record: _TagLines, tally: Tally) -> Iterator[Record]:
+    lines = {tag: list(chain.from_iterable(values)) for tag, values in record.items()}
+    joined = {tag: texts if tag in _WOS_LISTS else [" ".join(texts)] for tag, texts in lines.items()}
     references = joined.get("CR", [])
-    if not title and not abstract:
-        tally.reject("papers", "no title and no abstract")
-        tally.reject("citations", "citing paper rejected", len(references))
-        return
     keywords = ";".join([_first(joined, "DE"), _first(joined, "ID")]).split(";")
     number = _first(joined, "UT").rpartition(":")[2]
     paper = Paper(
         id=_first(joined, "UT"),
-        title=title,
-        abstract=abstract,
+        title=_first(joined, "TI"),
+        abstract=_first(joined, "AB"),
         year=year_of(_first(joined, "PY")),
         venue=_first(joined, "SO"),
         authors=_people(joined.get("AF") or joined.get("AU") or []),
         fields=names_of(_first(joined, "WC", "SC").split(";")),
-        ids=distinct([doi_id(_first(joined, "DI")), number_id("pmid", _first(joined, "PM")), text_id("wos", number)]),
+        ids=spell_ids(doi=_first(joined, "DI"), pmid=_first(joined, "PM"), wos=number),
         citation_count=count_of(_first(joined, "TC")),
         extra=_extra(joined, "DT", keywords),
         local_id=True,
     )
+    if not accepted(paper, tally, len(references)):
+        return
     paper = _named(paper, tally)
     yield paper
     citing = paper.id if not paper.local_id else next(iter(paper.ids), paper.id)
-    for reference in references:
-        cited = _cited(reference)
-        if cited:
-            yield Citation(citing, cited)
-        else:
-            tally.reject("citations", "reference without a usable id")
+    yield from cite_ids(citing, map(_cited, references), tally)
 
 
 def _cited(reference: str) -> str | None:
@@ -214,9 +187,8 @@ def _ris_ids(tags: _TagValues, notes: str) -> tuple[str, ...]:
     links = [link for tag in ("UR", "L2", "L1", "LK", "M3") for link in tags.get(tag, [])]
     dois = [doi_id(value) for value in tags.get("DO", [])]
     if not any(dois):
-        dois = [
-            next(filter(None, (doi_id(link) for link in links if "doi.org/" in link or link.startswith("10."))), None)
-        ]
+        linked = (doi_id(link) for link in links if "doi.org/" in link or link.startswith("10."))
+        dois = [next(filter(None, linked), None)]
     pmid = _PMID.search(notes)
     in_pubmed = "pubmed" in " ".join(tags.get("DB", []) + tags.get("DP", [])).lower()
     return distinct(

@@ -19,26 +19,24 @@ Does not read `embedding` vectors, `citationStyles` or authors' statistics, nor 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, semantic_scholar_ids, sha_id, title_key
 from citeweave.corpus.paper import Citation, Context, Intent, Paper, Record, parse_intents
-from citeweave.corpus.plain_text import (
-    clean_text,
-    count_of,
-    dict_of,
-    filled,
-    list_of,
-    names_of,
-    strip_markup,
-    year_of,
-)
-from citeweave.corpus.readers.json_records import read_json_values, starts_as_json
+from citeweave.corpus.plain_text import clean_text, count_of, dict_of, filled, list_of, names_of, strip_markup, year_of
+from citeweave.corpus.readers.json_records import extra_of, first_text, names_at, read_json_values, starts_as_json
+from citeweave.corpus.readers.paper_records import accepted
 
 _SHA_IN_NAME = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _ENVELOPE_LISTS = ("data", "recommendedPapers")
+_EXTRA = {
+    "types": "publicationTypes[]",
+    "date": "publicationDate",
+    "tldr": "tldr.text",
+    "topics": "topics[].topic",
+}
 
 NO_CITING = "the file does not name the citing paper"
 NO_CITED = "the file does not name the cited paper"
@@ -46,21 +44,16 @@ NO_CITED = "the file does not name the cited paper"
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file holds responses of the Semantic Scholar Graph API."""
-    return starts_as_json(head) and b'"paperId"' in head.data
+    return starts_as_json(head, "paperId")
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield papers, citations and contexts of Semantic Scholar Graph API responses."""
     for value in read_json_values(source, tally, "papers"):
-        if not isinstance(value, dict):
-            tally.reject("papers", "id not found at the source" if value is None else "not a JSON object")
-            continue
-        entries = next((value[key] for key in _ENVELOPE_LISTS if isinstance(value.get(key), list)), None)
-        if entries is None:
-            yield from _read_entry(value, _owner({}, source.name), tally)
-            continue
-        owner = _owner(value, source.name)
-        for entry in list_of(entries):
+        response = dict_of(value)
+        lists = [response[key] for key in _ENVELOPE_LISTS if isinstance(response.get(key), list)]
+        owner = _owner(response if lists else {}, source.name)
+        for entry in list_of(lists[0]) if lists else [value]:
             if isinstance(entry, dict):
                 yield from _read_entry(entry, owner, tally)
             else:
@@ -83,20 +76,22 @@ def _read_entry(entry: dict[str, object], owner: str | None, tally: Tally) -> It
 
 
 def _read_paper(record: dict[str, object], tally: Tally) -> Iterator[Record]:
-    paper = _paper(record, tally)
-    if paper:
-        yield paper
-    own = paper.id if paper else next(iter(_ids(record)), None)
-    for reference in list_of(record.get("references")):
-        cited = _paper(dict_of(reference), tally, is_cited=True)
-        if cited:
-            yield cited
-        yield from _link(dict_of(reference), own, cited.id if cited else _any_id(reference), tally)
-    for citation in list_of(record.get("citations")):
-        citing = _paper(dict_of(citation), tally)
-        if citing:
-            yield citing
-        yield from _link(dict_of(citation), citing.id if citing else _any_id(citation), own, tally)
+    own = yield from _read_end(record, tally)
+    for reference in map(dict_of, list_of(record.get("references"))):
+        cited = yield from _read_end(reference, tally, is_cited=True)
+        yield from _link(reference, own, cited, tally)
+    for citation in map(dict_of, list_of(record.get("citations"))):
+        citing = yield from _read_end(citation, tally)
+        yield from _link(citation, citing, own, tally)
+
+
+def _read_end(record: dict[str, object], tally: Tally, is_cited: bool = False) -> Generator[Record, None, str | None]:
+    """Yield the paper of one end of a citation and return its id; one that does not become a record can still be cited."""
+    paper = _paper(record, is_cited)
+    if not accepted(paper, tally):
+        return next(iter(_ids(record)), None)
+    yield paper
+    return paper.id
 
 
 def _read_link(entry: dict[str, object], owner: str | None, tally: Tally) -> Iterator[Record]:
@@ -106,11 +101,7 @@ def _read_link(entry: dict[str, object], owner: str | None, tally: Tally) -> Ite
         if end not in entry:
             ends[end] = owner
             continue
-        record = dict_of(entry[end])
-        paper = _paper(record, tally, is_cited=end == "citedPaper")
-        if paper:
-            yield paper
-        ends[end] = paper.id if paper else _any_id(record)
+        ends[end] = yield from _read_end(dict_of(entry[end]), tally, is_cited=end == "citedPaper")
         if not ends[end]:
             _reject_link(entry, "reference without a usable id" if end == "citedPaper" else "no citing paper", tally)
             return
@@ -162,55 +153,28 @@ def _ids(record: dict[str, object]) -> tuple[str, ...]:
     return distinct([*own, *others, doi_id(record.get("doi")), arxiv_id(record.get("arxivId"))])
 
 
-def _any_id(record: object) -> str | None:
-    """Return an id for a paper that did not become a record: it can still be cited."""
-    return next(iter(_ids(dict_of(record))), None)
-
-
-def _paper(record: dict[str, object], tally: Tally, is_cited: bool = False) -> Paper | None:
+def _paper(record: dict[str, object], is_cited: bool) -> Paper | None:
     title, abstract = strip_markup(record.get("title")), strip_markup(record.get("abstract"))
     year = year_of(record.get("year")) or year_of(record.get("publicationDate"))
     ids = _ids(record) or distinct([title_key(title, year)])
-    if not ids or not (title or abstract):
-        tally.reject("papers", "no title and no abstract" if ids else "no id")
+    if not ids:
         return None
-    cited_by = count_of(record.get("citationCount"))
+    cited_by, is_open = count_of(record.get("citationCount")), record.get("isOpenAccess")
+    known: dict[str, object] = {
+        "open_access": is_open if isinstance(is_open, bool) else None,
+        "influential_citations": count_of(record.get("influentialCitationCount")),
+        "reference_count": count_of(record.get("referenceCount")),
+    }
     return Paper(
         ids[0],
         title,
         abstract,
         year,
-        _venue(record),
-        names_of([dict_of(author).get("name") for author in list_of(record.get("authors"))]),
-        _fields(record),
+        first_text(record, "venue", "journal.name", "publicationVenue.name"),
+        names_at(record, "authors[].name"),
+        names_of([*list_of(record.get("fieldsOfStudy")), *names_at(record, "s2FieldsOfStudy[].category")]),
         ids[1:],
         citation_count=count_of(record.get("numCitedBy")) if cited_by is None else cited_by,
-        extra=_extra(record),
+        extra=extra_of(record, _EXTRA) | filled(known),
         stub=is_cited and not abstract,
-    )
-
-
-def _venue(record: dict[str, object]) -> str:
-    """Return the venue, or the journal where `venue` is empty."""
-    journal = clean_text(dict_of(record.get("journal")).get("name"))
-    return clean_text(record.get("venue")) or journal or clean_text(dict_of(record.get("publicationVenue")).get("name"))
-
-
-def _fields(record: dict[str, object]) -> tuple[str, ...]:
-    categories = [dict_of(field).get("category") for field in list_of(record.get("s2FieldsOfStudy"))]
-    return names_of([*list_of(record.get("fieldsOfStudy")), *categories])
-
-
-def _extra(record: dict[str, object]) -> dict[str, object]:
-    is_open = record.get("isOpenAccess")
-    return filled(
-        {
-            "types": list(names_of(record.get("publicationTypes"))),
-            "date": clean_text(record.get("publicationDate")),
-            "tldr": clean_text(dict_of(record.get("tldr")).get("text")),
-            "topics": list(names_of([dict_of(topic).get("topic") for topic in list_of(record.get("topics"))])),
-            "open_access": is_open if isinstance(is_open, bool) else None,
-            "influential_citations": count_of(record.get("influentialCitationCount")),
-            "reference_count": count_of(record.get("referenceCount")),
-        }
     )

@@ -25,13 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.hash_keys import hash_numbers
-from citeweave.core.inputs import (
-    BadRecordError,
-    FileHead,
-    Source,
-    parse_json_object,
-    read_json_lines,
-)
+from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json_object, read_json_lines
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
 from citeweave.corpus.paper import (
@@ -44,13 +38,7 @@ from citeweave.corpus.paper import (
     StagedRecord,
     parse_intents,
 )
-from citeweave.corpus.plain_text import (
-    clean_text,
-    count_of,
-    day_of,
-    names_of,
-    year_of,
-)
+from citeweave.corpus.plain_text import clean_text, count_of, day_of, names_of, year_of
 from citeweave.corpus.readers.json_records import (
     BACKSLASH,
     CLOSE,
@@ -60,13 +48,17 @@ from citeweave.corpus.readers.json_records import (
     QUOTE,
     Bytes,
     clean_string,
+    first_text,
     line_end,
     literal,
+    names_at,
     skip_blanks,
     skip_value,
     string_end,
+    value_at,
     word_at,
 )
+from citeweave.corpus.readers.paper_records import accepted
 
 NO_ID = -1
 _READ = np.uint8(1)
@@ -75,9 +67,7 @@ _KEYS = [b'--------"', b'citingcorpusid"', b'citedcorpusid"', b'isinfluential"',
 _KEY_HEADS = np.array([int.from_bytes(key[:8], "little") for key in _KEYS], np.uint64)
 _KEY_TAILS = np.array([int.from_bytes(key[-8:], "little") for key in _KEYS], np.uint64)
 _KEY_SIZES = np.array([len(key) for key in _KEYS], np.int64)
-_BACKGROUND, _METHODOLOGY, _RESULT = (
-    np.frombuffer(word, np.uint8) for word in (b"background", b"methodology", b"result")
-)
+_INTENT_WORDS = tuple(np.frombuffer(word, np.uint8) for word in (b"background", b"methodology", b"result"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +130,10 @@ def _intent_bit(data: Bytes, start: int, end: int) -> int:
     """Return the bit of one of the three intents of Semantic Scholar, 0 for an empty word, -1 for any other."""
     if end == start:
         return 0
-    if _is_word(data, start, end, _BACKGROUND):
-        return 1
-    if _is_word(data, start, end, _METHODOLOGY):
-        return 2
-    return 4 if _is_word(data, start, end, _RESULT) else -1
+    for code in range(3):
+        if _is_word(data, start, end, _INTENT_WORDS[code]):
+            return 1 << code
+    return -1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -303,7 +292,7 @@ def recognizes(head: FileHead) -> bool:
     """Return whether a file is a Semantic Scholar bulk dataset of papers, abstracts, citations, ids or TLDRs."""
     record = head.record or {}
     is_full_text = "body" in record or "content" in record
-    is_known = "corpusid" in record and bool(_KINDS_BY_KEY.keys() & record.keys()) and not is_full_text
+    is_known = "corpusid" in record and any(key in record for key in _KEYS_OF_PAPERS) and not is_full_text
     return _is_citation(record) or is_known
 
 
@@ -314,15 +303,12 @@ def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
         return
     for record in read_json_lines(source, tally, "papers"):
         paper = _paper(record)
-        if paper is None:
-            tally.reject("papers", "no id")
-        elif not (paper.title or paper.abstract or paper.stub):
-            tally.reject("papers", "no title and no abstract")
-        else:
+        if (paper is not None and paper.stub) or accepted(paper, tally):
             yield paper
 
 
-_KINDS_BY_KEY = {"title": "papers", "abstract": "abstracts", "sha": "paper-ids", "text": "tldrs"}
+_KEYS_OF_PAPERS = ("title", "abstract", "sha", "text")
+"""Of papers, abstracts, paper ids and TLDRs."""
 
 
 def _is_citation(record: dict[str, object]) -> bool:
@@ -337,27 +323,20 @@ def _paper(record: dict[str, object]) -> Paper | None:
         return Paper(id, ids=distinct([sha_id(record["sha"])]), stub=True)
     if "text" in record and "title" not in record:
         return Paper(id, extra={"tldr": clean_text(record["text"])}, stub=True)
-    access = record.get("openaccessinfo")
-    external = record.get("externalids") or (access.get("externalids") if isinstance(access, dict) else None)
-    journal = record.get("journal")
-    journal_name = journal.get("name") if isinstance(journal, dict) else ""
+    external = record.get("externalids") or value_at(record, "openaccessinfo.externalids")
     return Paper(
         id=id,
         title=clean_text(record.get("title")),
         abstract=clean_text(record.get("abstract")),
         year=year_of(record.get("year")) or year_of(record.get("publicationdate")),
-        venue=clean_text(record.get("venue")) or clean_text(journal_name),
-        authors=names_of(_values(record.get("authors"), "name")),
-        fields=names_of(_values(record.get("s2fieldsofstudy"), "category")),
+        venue=first_text(record, "venue", "journal.name"),
+        authors=names_at(record, "authors[].name"),
+        fields=names_at(record, "s2fieldsofstudy[].category"),
         ids=tuple(other for other in semantic_scholar_ids(external) if other != id),
         citation_count=count_of(record.get("citationcount")),
         updated=day_of(record.get("updated")),
         extra={"types": types} if (types := names_of(record.get("publicationtypes"))) else {},
     )
-
-
-def _values(entries: object, key: str) -> list[object]:
-    return [entry.get(key) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def _read_citations(source: Source, tally: Tally) -> Iterator[StagedRecord]:
@@ -368,7 +347,7 @@ def _read_citations(source: Source, tally: Tally) -> Iterator[StagedRecord]:
                 yield from _read_line(line.strip(), tally)
             continue
         scanned, starts, ends = scan_citations(block)
-        yield from _blocks(scanned, scanned.read, tally)
+        yield from _blocks(scanned, tally)
         for number in np.flatnonzero(~scanned.read).tolist():
             yield from _read_line(block[starts[number] : ends[number]].strip(), tally)
 
@@ -380,9 +359,9 @@ def _is_utf8(block: bytes) -> bool:
         return False
 
 
-def _blocks(scanned: ScannedCitations, read: NDArray[np.bool_], tally: Tally) -> Iterator[StagedRecord]:
+def _blocks(scanned: ScannedCitations, tally: Tally) -> Iterator[StagedRecord]:
     """Yield the citations and contexts of the lines that compiled code read."""
-    citing, cited = scanned.citing, scanned.cited
+    read, citing, cited = scanned.read, scanned.citing, scanned.cited
     good = read & (citing != NO_ID) & (cited != NO_ID)
     _reject_citations(tally, int((read & (citing == NO_ID)).sum()), int((read & (citing != NO_ID) & ~good).sum()))
     lines = np.flatnonzero(good)
@@ -395,13 +374,11 @@ def _blocks(scanned: ScannedCitations, read: NDArray[np.bool_], tally: Tally) ->
             scanned.influential[lines],
             lambda: (_ids(citing[lines]), _ids(cited[lines])),
         )
-    yield from _context_blocks(scanned, read, good, tally)
+    yield from _context_blocks(scanned, good, tally)
 
 
-def _context_blocks(
-    scanned: ScannedCitations, read: NDArray[np.bool_], good: NDArray[np.bool_], tally: Tally
-) -> Iterator[ContextBlock]:
-    line, length = scanned.context_line, scanned.context_length
+def _context_blocks(scanned: ScannedCitations, good: NDArray[np.bool_], tally: Tally) -> Iterator[ContextBlock]:
+    read, line, length = scanned.read, scanned.context_line, scanned.context_length
     chosen = good[line] & (length > 0)
     tally.reject("contexts", "citation without both papers", int((read[line] & ~good[line]).sum()))
     tally.reject("contexts", "no text", int((good[line] & (length == 0)).sum()))

@@ -1,4 +1,4 @@
-"""S2ORC full texts of Semantic Scholar's bulk datasets `s2orc` and `s2orc_v2`, as JSON lines.
+"""S2ORC full texts: Semantic Scholar's bulk datasets `s2orc` and `s2orc_v2`, and the release 20200705v1.
 
     s2orc     {"corpusid": 1, "externalids": {"doi": "10.1/x"}, "content": {"source": {...}, "text": "T A. See [1].",
                "annotations": {"title": "[{\\"start\\":0,\\"end\\":1}]", "bibentry": null, ...}}, "updated": "..."}
@@ -6,8 +6,18 @@
                {"bib_ref": "[{\\"start\\":4,\\"end\\":7,\\"attributes\\":{\\"ref_id\\":\\"b0\\"}}]", ...}},
                "bibliography": {"text": "...", "annotations": {"bib_entry": "[...]", ...}}}
 
-Every list of annotations is a JSON string inside the JSON, or null; the second version writes its names with
-underscores. Does not read tables, figures and formulas, nor S2ORC's release of 2020 (see `s2orc_2020.py`).
+Every list of annotations is a JSON string inside the JSON, or null; the second version writes its names with underscores.
+The release of 2020 has lines of `metadata` and of `pdf_parses`:
+
+    {"paper_id": "77499681", "title": "T", "abstract": null, "year": 2016, "doi": "10.1/x", "mag_id": "24",
+     "mag_field_of_study": ["Medicine"], "outbound_citations": ["71492442"], "inbound_citations": []}
+    {"paper_id": "18980380", "_pdf_hash": "...", "abstract": [{"text": "A"}], "body_text": [{"section": "Intro",
+     "text": "As in [1].", "cite_spans": [{"start": 6, "end": 9, "ref_id": "BIBREF0"}]}],
+     "bib_entries": {"BIBREF0": {"title": "U", "year": 2012, "link": "7229756"}}}
+
+`paper_id` and `link` are Semantic Scholar's corpus ids. A parse has no title: its paper holds the abstract alone and joins
+the one of the metadata. `inbound_citations` only repeat what other papers list as outbound; they are not read, their number
+goes to `extra`. Tables, figures and formulas are not read in any release.
 """
 
 from __future__ import annotations
@@ -21,20 +31,19 @@ from itertools import pairwise
 
 from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json
 from citeweave.core.progress import Tally
-from citeweave.corpus.citation_marks import CitationMark, citing_sentences
+from citeweave.corpus.citation_marks import CitationMark
 from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    day_of,
-    dict_of,
-    filled,
-    list_of,
-    names_of,
-    strip_markup,
+from citeweave.corpus.plain_text import day_of, dict_of, list_of, names_of, strip_markup, year_of
+from citeweave.corpus.readers.json_records import extra_of, first_text, read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.paper_records import (
+    Reference,
+    accepted,
+    cite_ids,
+    cite_references,
+    mark_contexts,
+    spell_ids,
 )
-from citeweave.corpus.readers.full_text import Reference, cite_references
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 # a line is often longer than the head of a file, so only the beginning of the record can be checked
 _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')
@@ -75,7 +84,7 @@ class _Part:
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file holds S2ORC full texts."""
-    return starts_as_json(head) and b'"corpusid"' in head.data and bool(_FULL_TEXT.search(head.data))
+    return starts_as_json(head, "corpusid") and bool(_FULL_TEXT.search(head.data))
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
@@ -94,10 +103,8 @@ def _read_record(own: str, record: dict[str, object], tally: Tally) -> Iterator[
     else:
         body, bibliography = _part(record.get("body"), tally), _part(record.get("bibliography"), tally)
     paper = _paper(own, record, body)
-    if paper.title or paper.abstract:
+    if accepted(paper, tally):
         yield paper
-    else:
-        tally.reject("papers", "no title and no abstract")
     references = _references(bibliography)
     marks = _marks(body, references)
     mentions = Counter(mark.cited for mark in marks if mark.cited)
@@ -110,10 +117,8 @@ def _read_record(own: str, record: dict[str, object], tally: Tally) -> Iterator[
 
 
 def _part(value: object, tally: Tally) -> _Part:
-    part = dict_of(value)
-    text = part.get("text")
+    text, groups = value_at(value, "text"), dict_of(value_at(value, "annotations"))
     text = text if isinstance(text, str) else ""
-    groups = dict_of(part.get("annotations"))
     annotations = {name.replace("_", ""): _spans(group, len(text), tally) for name, group in groups.items()}
     return _Part(text, annotations)
 
@@ -126,8 +131,7 @@ def _spans(group: object, length: int, tally: Tally) -> list[_Span]:
             tally.note("annotations that are not valid JSON")
             return []
     spans = []
-    for value in list_of(group):
-        annotation = dict_of(value)
+    for annotation in map(dict_of, list_of(group)):
         start, end = annotation.get("start"), annotation.get("end")
         if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
             tally.note("annotation outside its text")
@@ -151,9 +155,7 @@ def _group(outer: list[_Span], inner: list[_Span]) -> list[list[_Span]]:
 
 
 def _paper(own: str, record: dict[str, object], body: _Part) -> Paper:
-    access = dict_of(record.get("openaccessinfo")) or dict_of(
-        dict_of(dict_of(record.get("content")).get("source")).get("oainfo")
-    )
+    access = dict_of(record.get("openaccessinfo")) or value_at(record, "content.source.oainfo")
     return Paper(
         own,
         (strip_markup(record.get("title")) or body.first("title")).rstrip(_FOOTNOTE_MARKS),
@@ -162,12 +164,12 @@ def _paper(own: str, record: dict[str, object], body: _Part) -> Paper:
         authors=_names(_people(body, "author")),
         ids=_other_ids(own, record),
         updated=day_of(record.get("updated")),
-        extra=filled({key: clean_text(access.get(key)) for key in ("license", "status")}),
+        extra=extra_of(access, {"license": "license", "status": "status"}),
     )
 
 
 def _other_ids(own: str, record: dict[str, object]) -> tuple[str, ...]:
-    external = dict_of(record.get("externalids")) or dict_of(dict_of(record.get("openaccessinfo")).get("externalids"))
+    external = dict_of(record.get("externalids")) or dict_of(value_at(record, "openaccessinfo.externalids"))
     named = {_EXTERNAL_IDS[key.lower()]: value for key, value in external.items() if key.lower() in _EXTERNAL_IDS}
     return tuple(id for id in semantic_scholar_ids(named) if id != own)
 
@@ -197,9 +199,8 @@ def _references(part: _Part) -> list[Reference]:
     references = []
     for number, (entry, title, venue, authors) in enumerate(zip(entries, titles, venues, people, strict=True)):
         text = part.text[entry.start : entry.end]
-        matched = number_id("s2", entry.attributes.get("matched_paper_id"))
         # a match may be wrong: the ids in the text are not tied to it
-        known = [matched or doi_id(entry.attributes.get("doi")) or only_doi_in(text) or only_arxiv_in(text)]
+        known = [_matched(entry) or doi_id(entry.attributes.get("doi")) or only_doi_in(text) or only_arxiv_in(text)]
         if not title and venue and venue[0].start == entry.start:
             title, venue = venue[:1], venue[1:]  # the title of a book is marked as a venue
         reference = Reference(_key(entry.attributes.get("id")) or f"#{number}", distinct(known))
@@ -231,11 +232,13 @@ def _marks(body: _Part, references: list[Reference]) -> list[CitationMark]:
     ids = {reference.key: reference.id for reference in references}
     marks = []
     for span in body.spans("bibref"):
-        cited = ids.get(_key(span.attributes.get("ref_id")))
-        marks.append(
-            CitationMark(span.start, span.end, cited or number_id("s2", span.attributes.get("matched_paper_id")))
-        )
+        cited = ids.get(_key(span.attributes.get("ref_id"))) or _matched(span)
+        marks.append(CitationMark(span.start, span.end, cited))
     return marks
+
+
+def _matched(span: _Span) -> str | None:
+    return number_id("s2", span.attributes.get("matched_paper_id"))
 
 
 def _contexts(own: str, body: _Part, marks: list[CitationMark], tally: Tally) -> Iterator[Context]:
@@ -252,11 +255,7 @@ def _contexts(own: str, body: _Part, marks: list[CitationMark], tally: Tally) ->
                 continue
             header = bisect_right(starts, passage.start) - 1
             section = body.read(headers[header]) if is_titled and header >= 0 else ""
-            for sentence in citing_sentences(body.text[passage.start : passage.end], marks_inside):
-                if sentence.cited:
-                    yield Context(own, sentence.text, sentence.cited, section)
-                else:
-                    tally.reject("contexts", "no cited paper")
+            yield from mark_contexts(own, body.text[passage.start : passage.end], marks_inside, section, tally)
     if remaining:
         tally.note("citation mark outside any line", len(remaining))
 
@@ -284,3 +283,96 @@ def _lines_of(text: str, marks: list[CitationMark]) -> list[_Span]:
     ends = [match.start() for match in re.finditer("\n", text)] + [len(text)]
     held = sorted({bisect_left(ends, mark.start) for mark in marks})
     return [_Span(ends[at - 1] + 1 if at else 0, ends[at]) for at in held]
+
+
+# The release of 2020.
+
+
+def recognizes_s2orc_2020(head: FileHead) -> bool:
+    """Return whether a file is metadata or a PDF parse of S2ORC 2020."""
+    # unarXive has parses of the same make, which also name their LaTeX source
+    is_parse = starts_as_json(head, "paper_id", "_pdf_hash") and not starts_as_json(head, "_source_hash")
+    return is_parse or starts_as_json(head, "paper_id", "outbound_citations")
+
+
+def read_s2orc_2020(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield papers, citations and contexts of S2ORC 2020."""
+    for record in read_json_objects(source, tally, "papers"):
+        own = number_id("s2", record.get("paper_id"))
+        if not own:
+            tally.reject("papers", "no id")
+        elif "body_text" in record or "bib_entries" in record:
+            yield from _read_parse(own, record, tally)
+        else:
+            yield from _read_metadata(own, record, tally)
+
+
+def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterator[Record]:
+    kinds = {
+        "doi": "doi",
+        "arxiv": "arxiv_id",
+        "pmid": "pubmed_id",
+        "pmcid": "pmc_id",
+        "acl": "acl_id",
+        "mag": "mag_id",
+    }
+    inbound = list_of(record.get("inbound_citations"))
+    paper = Paper(
+        own,
+        strip_markup(record.get("title")),
+        strip_markup(record.get("abstract")),
+        year_of(record.get("year")),
+        first_text(record, "venue", "journal"),
+        _authors(record),
+        names_of(record.get("mag_field_of_study")),
+        spell_ids(**{kind: record.get(key) for kind, key in kinds.items()}),
+        extra={"inbound_citations": len(inbound)} if inbound else {},
+    )
+    if accepted(paper, tally):
+        yield paper
+    outbound = (number_id("s2", reference) for reference in list_of(record.get("outbound_citations")))
+    yield from cite_ids(own, outbound, tally)
+
+
+def _authors(record: dict[str, object]) -> tuple[str, ...]:
+    people = map(dict_of, list_of(record.get("authors")))
+    parts = [(first_text(one, "first"), *names_of(one.get("middle")), first_text(one, "last")) for one in people]
+    return names_of([" ".join(names) for names in parts])
+
+
+def _read_parse(own: str, record: dict[str, object], tally: Tally) -> Iterator[Record]:
+    passages = list_of(record.get("abstract"))
+    paper = Paper(own, abstract=" ".join(filter(None, (first_text(passage, "text") for passage in passages))))
+    if accepted(paper, tally):
+        yield paper
+    references = [_reference(key, dict_of(entry)) for key, entry in dict_of(record.get("bib_entries")).items()]
+    ids = {reference.key: reference.id for reference in references}
+    mentions: Counter[str | None] = Counter()
+    for passage in map(dict_of, [*passages, *list_of(record.get("body_text"))]):
+        yield from _read_passage(own, passage, ids, mentions, tally)
+    for reference in references:
+        reference.mentions = mentions[ids[reference.key]]
+        yield from cite_references(own, [reference], tally)  # one by one: repeated ones stay
+
+
+def _reference(key: str, entry: dict[str, object]) -> Reference:
+    title, venue = first_text(entry, "title"), first_text(entry, "venue")
+    return Reference(key, spell_ids(s2=entry.get("link")), title, year_of(entry.get("year")), venue, _authors(entry))
+
+
+def _read_passage(
+    own: str, passage: dict[str, object], ids: dict[str, str | None], mentions: Counter[str | None], tally: Tally
+) -> Iterator[Context]:
+    """Yield the contexts of one paragraph, and count how often each paper is mentioned."""
+    text = passage.get("text")
+    if not isinstance(text, str):
+        return
+    marks = []
+    for span in map(dict_of, list_of(passage.get("cite_spans"))):
+        start, end, key = span.get("start"), span.get("end"), span.get("ref_id")
+        if type(start) is int and type(end) is int and 0 <= start < end <= len(text):
+            marks.append(CitationMark(start, end, ids.get(key) if isinstance(key, str) else None))
+        else:
+            tally.note("citation mark outside its paragraph")
+    mentions.update(mark.cited for mark in marks)
+    yield from mark_contexts(own, text, marks, first_text(passage, "section"), tally)

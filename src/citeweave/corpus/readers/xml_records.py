@@ -12,14 +12,14 @@ Names lose their prefix: `tei:title` is `title`, `xml:id` is `id`; namespaces ar
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from html.entities import name2codepoint
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
-from citeweave.corpus.plain_text import clean_text
+from citeweave.corpus.plain_text import clean_text, names_of
 
 MAX_RECORD = 64 * 2**20
 """Largest record, in bytes of XML; a file with a larger one is refused: its tree would fill the memory."""
@@ -45,28 +45,10 @@ _REFERENCE = re.compile(r"&([^&;#]+);")
 
 _ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
 _PROLOGUE = {b"<?": b"?>", b"<!": b">"}
-_BLOCKS = frozenset(
-    [
-        "p",
-        "title",
-        "sec",
-        "div",
-        "head",
-        "label",
-        "list",
-        "list-item",
-        "def-list",
-        "def-item",
-        "break",
-        "br",
-        "tr",
-        "td",
-        "th",
-        "disp-formula",
-        "disp-quote",
-        "ab",
-    ]
-)
+_BLOCKS = {
+    *("p", "title", "sec", "div", "head", "label", "list", "list-item", "def-list", "def-item", "break", "br"),
+    *("tr", "td", "th", "disp-formula", "disp-quote", "ab"),
+}
 
 
 def root_name(head: FileHead) -> str:
@@ -198,9 +180,33 @@ def element_text(element: Element | None, skip: Collection[str] = ()) -> str:
     return running.text
 
 
-def element_texts(elements: Iterator[Element] | list[Element]) -> tuple[str, ...]:
+def text_at(element: Element, path: str, skip: Collection[str] = ()) -> str:
+    """Return the text of the first XML element at a path below an element, without markup; "" where there is none."""
+    return element_text(element.find(path), skip)
+
+
+def joined_texts(element: Element, *paths: str, separator: str = " ") -> str:
+    """Return the texts of the first XML elements at some paths, such as the parts of a name, in one line."""
+    return separator.join(text for path in paths if (text := text_at(element, path)))
+
+
+def find_or_empty(element: Element, path: str) -> Element:
+    """Return the first XML element at a path, an empty one where there is none."""
+    found = element.find(path)
+    return Element("none") if found is None else found
+
+
+def texts_by_kind(elements: Iterable[Element], attribute: str) -> dict[str, str]:
+    """Return the texts of XML elements that hold ids, by the kind of id that an attribute names; the first of each kind."""
+    by_kind: dict[str, str] = {}
+    for element in elements:
+        by_kind.setdefault(element.get(attribute, "").lower(), element_text(element))
+    return by_kind
+
+
+def element_texts(elements: Iterable[Element]) -> tuple[str, ...]:
     """Return the plain texts of XML elements, empty and repeated ones left out."""
-    return tuple(dict.fromkeys(text for text in map(element_text, elements) if text))
+    return names_of(list(map(element_text, elements)))
 
 
 class _RecordParser:

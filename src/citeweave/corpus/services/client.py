@@ -44,6 +44,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json, new_file
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.core.randomness import stream
+from citeweave.corpus.plain_text import dict_of
 from citeweave.corpus.services.service import (
     ResponseCache,
     Service,
@@ -208,8 +209,7 @@ class Client:
         self.service, self.options, self.reporter = service, options or HttpOptions(), reporter
         self._pause, self._pace = pause, _shared_pace(service.base, clock)
         days = self.options.keep_days
-        max_age = None if days is None else days * 24 * 3600
-        self._cache = None if cache is None else ResponseCache(cache, max_age)
+        self._cache = None if cache is None else ResponseCache(cache, None if days is None else days * 24 * 3600)
         self.requests = 0
         """Number of requests sent; cached responses do not count."""
 
@@ -226,11 +226,8 @@ class Client:
         `WrongRequestError`.
         """
         key = request.as_json(self.service.base)
-        if (
-            self._cache is not None
-            and (cached := self._cache.load(key))
-            and (cached.status != 200 or is_valid(cached.value))
-        ):
+        cached = self._cache.load(key) if self._cache is not None else None
+        if cached and (cached.status != 200 or is_valid(cached.value)):
             return cached
         with self._pace.turn:
             status, body = self._send_with_retries(request, hash_json(key), is_valid)
@@ -305,21 +302,17 @@ class Client:
             value = json.loads(body)
         except (ValueError, RecursionError):
             return ""
-        text = (value.get("message") or value.get("error")) if isinstance(value, dict) else ""
-        line = (
-            " ".join("".join(character if character.isprintable() else " " for character in text[:2000]).split())
-            if isinstance(text, str)
-            else ""
-        )
+        text = dict_of(value).get("message") or dict_of(value).get("error")
+        text = text[:2000] if isinstance(text, str) else ""
+        line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
         return f": {self.service.hide(line)[:200]!r}" if line else ""
 
     def _send(self, request: ServiceRequest) -> tuple[int, dict[str, str], bytes]:
         """Send one request and follow its redirects on the same host."""
         key = {self.service.key_parameter: self.service.key} if self.service.key_parameter and self.service.key else {}
         address = f"{self.service.base}{request.path}"
-        query = urlencode(
-            {**request.parameters, **key}, quote_via=quote, errors="replace"
-        )  # a cursor may hold anything
+        # a cursor may hold anything
+        query = urlencode({**request.parameters, **key}, quote_via=quote, errors="replace")
         address = f"{address}?{query}" if query else address
         data = None if request.body is None else json.dumps(request.body).encode()
         for _ in range(_MAX_REDIRECTS + 1):
@@ -400,6 +393,7 @@ def _now() -> datetime:
 # Writing records to JSONL files.
 
 _Item = TypeVar("_Item")
+Records = Iterator[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +435,16 @@ def drop_repeats(records: Iterable[_Item], name_of: Callable[[_Item], str]) -> I
         if name not in seen:
             seen.update([name] if name else [])
             yield record
+
+
+def fetch_in_halves(fetch: Callable[[list[str]], Records], names: list[str]) -> Records:
+    """Yield the records of a list of names; a list that the service rejects is fetched in halves, as one bad name spoils it."""
+    try:
+        yield from fetch(names)
+    except WrongRequestError:
+        if len(names) > 1:
+            for half in (names[: len(names) // 2], names[len(names) // 2 :]):
+                yield from fetch_in_halves(fetch, half)
 
 
 def split_batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
-from citeweave.corpus.plain_text import (
-    dict_of,
-    fold,
-    list_of,
-    strip_markup,
-    year_of,
-)
-from citeweave.corpus.services.client import Client, WrongRequestError, split_batches
-from citeweave.corpus.services.service import IsValid, Page, ServiceRequest, read_all_pages
+from citeweave.corpus.plain_text import dict_of, fold, list_of, strip_markup, year_of
+from citeweave.corpus.readers.json_records import first_text, value_at
+from citeweave.corpus.readers.openalex import last_part
+from citeweave.corpus.services.client import Client, fetch_in_halves, split_batches
+from citeweave.corpus.services.service import IsValid, Page, ServiceRequest, parse_page, read_all_pages
 
 PAGE = 100
 """Works per page, and ids in one list; the service accepts no more."""
@@ -63,8 +60,9 @@ class OpenAlex:
                 spelling = f"10.48550/arxiv.{value}" if kind == "arxiv" else value
                 values_by_filter.setdefault(_FILTERS[kind], []).append(spelling)
         for kind, values in values_by_filter.items():
+            fetch = partial(self._list, kind)
             for part in split_batches(values, PAGE // 2):  # long DOIs must fit into one URL
-                yield from self._list(kind, part)
+                yield from fetch_in_halves(fetch, part)
 
     def by_title(self, title: str) -> list[dict[str, Any]]:
         """Return a few works whose titles have the words of this one."""
@@ -88,18 +86,14 @@ class OpenAlex:
     def ids_of(self, record: dict[str, Any]) -> tuple[str, ...]:
         """Return every id of a work that the OpenAlex API returned."""
         ids = dict_of(record.get("ids"))
-        pages = [dict_of(one).get("landing_page_url") for one in list_of(record.get("locations"))]
+        pages = list_of(value_at(record, "locations[].landing_page_url"))
         of_arxiv = [arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page]
         known = [openalex_id(record.get("id")), doi_id(record.get("doi")), doi_id(ids.get("doi")), *of_arxiv]
-        known += [
-            number_id("pmid", _last(ids.get("pmid"))),
-            pmc_id(_last(ids.get("pmcid"))),
-            number_id("mag", ids.get("mag")),
-        ]
-        return distinct(known)
+        pubmed = [number_id("pmid", last_part(ids.get("pmid"))), pmc_id(last_part(ids.get("pmcid")))]
+        return distinct([*known, *pubmed, number_id("mag", ids.get("mag"))])
 
     def title_of(self, record: dict[str, Any]) -> str:
-        return strip_markup(record.get("title")) or strip_markup(record.get("display_name"))
+        return first_text(record, "title", "display_name", clean=strip_markup)
 
     def year_of(self, record: dict[str, Any]) -> int | None:
         return year_of(record.get("publication_year"))
@@ -120,13 +114,8 @@ class OpenAlex:
         return adapted
 
     def _list(self, kind: str, values: list[str]) -> Iterator[dict[str, Any]]:
-        """Yield works by their ids; a list that OpenAlex rejects is fetched in halves, as one bad id spoils it."""
-        try:
-            yield from self._pages({"filter": f"{kind}:{'|'.join(values)}"})
-        except WrongRequestError:
-            if len(values) > 1:
-                yield from self._list(kind, values[: len(values) // 2])
-                yield from self._list(kind, values[len(values) // 2 :])
+        """Yield works by their ids."""
+        return self._pages({"filter": f"{kind}:{'|'.join(values)}"})
 
     def _pages(self, query: dict[str, str], size: int = PAGE) -> Iterator[dict[str, Any]]:
         """Yield all works of a list, each once."""
@@ -140,21 +129,9 @@ class OpenAlex:
 
 def _page(value: Any) -> Page | None:
     """Parse a page of OpenAlex works, None where the response is not one."""
-    works, meta = dict_of(value).get("results"), dict_of(dict_of(value).get("meta"))
-    if not isinstance(works, list):
-        return None
-    cursor, count = meta.get("next_cursor"), meta.get("count")
-    return Page(
-        [(_name_of(work), work) for work in works if isinstance(work, dict)],
-        cursor if isinstance(cursor, str) else "",
-        count if isinstance(count, int) else None,
-    )
+    cursor, count = value_at(value, "meta.next_cursor"), value_at(value, "meta.count")
+    return parse_page(value_at(value, "results"), cursor, count, _name_of)
 
 
 def _name_of(work: dict[str, Any]) -> str:
     return openalex_id(work.get("id")) or ""
-
-
-def _last(address: object) -> object:
-    """Return the last part of an address: `https://pubmed.ncbi.nlm.nih.gov/29456894` -> `29456894`."""
-    return address.rstrip("/").rsplit("/", 1)[-1] if isinstance(address, str) else address

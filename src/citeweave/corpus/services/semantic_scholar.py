@@ -13,13 +13,14 @@ references (ids, titles and years). Does not fetch authors, PDFs or vectors. The
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
 from citeweave.corpus.plain_text import dict_of, list_of, strip_markup, year_of
-from citeweave.corpus.services.client import Client, WrongRequestError, drop_repeats, split_batches
-from citeweave.corpus.services.service import IsValid, Page, ServiceRequest, read_all_pages
+from citeweave.corpus.readers.json_records import value_at
+from citeweave.corpus.services.client import Client, drop_repeats, fetch_in_halves, split_batches
+from citeweave.corpus.services.service import IsValid, Page, ServiceRequest, parse_page, read_all_pages
 
 BATCH = 100
 """Papers per request with their references: 500 are allowed, but at most 10 MB."""
@@ -33,17 +34,11 @@ _PAPER = (
 )
 _REFERENCES = ",references.paperId,references.corpusId,references.externalIds,references.title,references.year"
 _CITING = "contexts,intents,isInfluential,paperId,corpusId,externalIds,title,abstract,year,venue,authors,citationCount"
-_KINDS = {
-    "doi": "DOI:",
-    "arxiv": "ARXIV:",
-    "pmid": "PMID:",
-    "pmcid": "PMCID:",
-    "acl": "ACL:",
-    "mag": "MAG:",
-    "s2": "CorpusId:",
-    "s2sha": "",
-}
-"""Kind of an id -> how the service spells it."""
+_KINDS = {"doi": "DOI", "arxiv": "ArXiv", "pmid": "PubMed", "pmcid": "PubMedCentral", "acl": "ACL", "mag": "MAG"}
+"""Kind of an id -> its name in `externalIds`."""
+
+_PREFIXES = {kind: f"{kind.upper()}:" for kind in _KINDS} | {"s2": "CorpusId:", "s2sha": ""}
+"""Kind of an id -> what the service puts before it."""
 
 
 class SemanticScholar:
@@ -64,17 +59,18 @@ class SemanticScholar:
 
     def by_ids(self, ids: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield the papers with these ids; ids that Semantic Scholar does not know are skipped."""
-        pairs = [(_KINDS.get(kind), value) for kind, _, value in (id.partition(":") for id in ids)]
-        for part in split_batches([f"{lead}{value}" for lead, value in pairs if lead is not None], BATCH):
+        parts = (id.partition(":") for id in ids)
+        names = [f"{_PREFIXES[kind]}{value}" for kind, _, value in parts if kind in _PREFIXES]
+        for part in split_batches(names, BATCH):
             yield from self._batch(part)
 
     def by_title(self, title: str) -> list[dict[str, Any]]:
         """Return the paper that Semantic Scholar matches to this title, with its references."""
         parameters = {"query": " ".join(title.split())[:300], "fields": _PAPER}
         response = self.client.fetch(ServiceRequest("/paper/search/match", parameters), _has_data)
-        matched = list_of(dict_of(response.value).get("data")) if response.status == 200 else []
-        names = [one["paperId"] for one in matched if isinstance(one, dict) and sha_id(one.get("paperId"))]
-        return list(self._batch(names[:1])) if names else []
+        matched = list_of(value_at(response.value, "data[].paperId")) if response.status == 200 else []
+        names = [str(name) for name in matched if sha_id(name)]
+        return list(self._batch(names[:1]))
 
     def citing(self, ids: Iterable[str], limit: int) -> Iterator[dict[str, Any]]:
         """Yield at most `limit` citations of these papers, each with the id of the cited paper as the reader wants it."""
@@ -86,7 +82,7 @@ class SemanticScholar:
             size = min(share, limit, PAGE)
             parameters = {"fields": _CITING, "limit": str(size)}
             response = self.client.fetch(ServiceRequest(f"/paper/{owner}/citations", parameters), _has_data)
-            listed = (entry for entry in list_of(dict_of(response.value).get("data")) if isinstance(entry, dict))
+            listed = (entry for entry in list_of(value_at(response.value, "data")) if isinstance(entry, dict))
             entries = list(drop_repeats(listed, lambda entry: _name_of(dict_of(entry.get("citingPaper")))))[:size]
             limit -= len(entries)
             yield from ({"paperId": owner, "data": [entry]} for entry in entries)
@@ -104,7 +100,7 @@ class SemanticScholar:
 
     def references_of(self, record: dict[str, Any]) -> list[str]:
         """Return the ids of the papers that a Semantic Scholar paper cites."""
-        return list(distinct([sha_id(dict_of(one).get("paperId")) for one in list_of(record.get("references"))]))
+        return list(distinct(list(map(sha_id, list_of(value_at(record, "references[].paperId"))))))
 
     def adapt_record(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
         """Return Semantic Scholar's record with what the import needs to join it with the paper of this id and year."""
@@ -112,62 +108,36 @@ class SemanticScholar:
         if year is not None:
             adapted["year"] = year
         kind, _, value = id.partition(":")
-        name = {
-            "doi": "DOI",
-            "arxiv": "ArXiv",
-            "pmid": "PubMed",
-            "pmcid": "PubMedCentral",
-            "acl": "ACL",
-            "mag": "MAG",
-        }.get(kind)
+        name = _KINDS.get(kind)
         if name and id not in self.ids_of(record):
             adapted["externalIds"] = {**dict_of(record.get("externalIds")), name: value}
         return adapted
 
     def _search_pages(self, query: str) -> Iterator[dict[str, Any]]:
         def fetch(token: str, is_valid: IsValid) -> Any:
-            parameters = {
-                "query": query,
-                "fields": _PAPER,
-                "sort": "citationCount:desc",
-                **({"token": token} if token else {}),
-            }
-            return self.client.fetch(
-                ServiceRequest("/paper/search/bulk", parameters), is_valid, allow_missing=False
-            ).value
+            parameters = {"query": query, "fields": _PAPER, "sort": "citationCount:desc"}
+            request = ServiceRequest("/paper/search/bulk", parameters | ({"token": token} if token else {}))
+            return self.client.fetch(request, is_valid, allow_missing=False).value
 
         return read_all_pages(fetch, _page, "")
 
-    def _batch(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def _batch(self, names: list[str]) -> Iterator[dict[str, Any]]:
         """Yield papers with references; a list whose response would be too large is fetched in halves."""
-        if not names:
-            return
-        try:
-            request = ServiceRequest("/paper/batch", {"fields": _PAPER + _REFERENCES}, {"ids": list(names)})
-            response = self.client.fetch(request, lambda value: isinstance(value, list), allow_missing=False)
-        except WrongRequestError:
-            if len(names) == 1:
-                return  # an id that the service does not accept
-            for half in (names[: len(names) // 2], names[len(names) // 2 :]):
-                yield from self._batch(half)
-            return
+        return fetch_in_halves(self._fetch_batch, names) if names else iter(())
+
+    def _fetch_batch(self, names: list[str]) -> Iterator[dict[str, Any]]:
+        request = ServiceRequest("/paper/batch", {"fields": _PAPER + _REFERENCES}, {"ids": names})
+        response = self.client.fetch(request, lambda value: isinstance(value, list), allow_missing=False)
         yield from (paper for paper in list_of(response.value) if isinstance(paper, dict) and paper.get("paperId"))
 
 
 def _has_data(value: Any) -> bool:
-    return isinstance(dict_of(value).get("data"), list)
+    return isinstance(value_at(value, "data"), list)
 
 
 def _page(value: Any) -> Page | None:
     """Parse a page of a Semantic Scholar search, None where the response is not one."""
-    if not _has_data(value):
-        return None
-    papers, token, total = value["data"], value.get("token"), value.get("total")
-    return Page(
-        [(_name_of(paper), paper) for paper in papers if isinstance(paper, dict)],
-        token if isinstance(token, str) else "",
-        total if isinstance(total, int) else None,
-    )
+    return parse_page(value_at(value, "data"), value_at(value, "token"), value_at(value, "total"), _name_of)
 
 
 def _name_of(paper: dict[str, Any]) -> str:

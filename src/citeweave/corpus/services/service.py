@@ -180,10 +180,8 @@ def read_refusal(headers: Mapping[str, str], now: datetime, max_wait: float) -> 
     lowered = {name.lower(): value for name, value in headers.items()}
     wait = retry_after(lowered.get("retry-after", ""), now)
     if _is_budget_used_up(lowered):
-        reset = _number(lowered.get("x-ratelimit-reset"))
-        usable = reset is not None and 0 < reset <= 2 * _DAY
-        renewed = reset if usable and reset is not None else _seconds_to_midnight(now)
-        return Refusal(renewed, budget_used_up=True)
+        reset = _number(lowered.get("x-ratelimit-reset")) or 0.0
+        return Refusal(reset if 0 < reset <= 2 * _DAY else _seconds_to_midnight(now), budget_used_up=True)
     return Refusal(wait, budget_used_up=wait is not None and wait > max_wait)
 
 
@@ -285,9 +283,8 @@ class ResponseCache:
             header = unseal_payload(json.loads(head))
             if header.get("sha256") != _hash(body):
                 return None
-            if header["request"] != request or (
-                self._max_age is not None and time.time() - header["at"] > self._max_age
-            ):
+            is_old = self._max_age is not None and time.time() - header["at"] > self._max_age
+            if is_old or header["request"] != request:
                 return None
             return ServiceResponse(int(header["status"]), json.loads(body))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -351,6 +348,14 @@ def read_all_pages(
         if not brings_new or not page.next_cursor or (page.total is not None and len(seen) >= page.total):
             return
         cursor = page.next_cursor
+
+
+def parse_page(records: object, cursor: object, total: object, name_of: Callable[[Record], str]) -> Page | None:
+    """Return the page of a list from the parts of a response, None where it has no list of records."""
+    if not isinstance(records, list):
+        return None
+    named = [(name_of(record), record) for record in records if isinstance(record, dict)]
+    return Page(named, cursor if isinstance(cursor, str) else "", total if isinstance(total, int) else None)
 
 
 def _is_valid_page(page: Page | None, followed: set[str], seen: set[str]) -> bool:

@@ -21,27 +21,16 @@ imitate any real paper.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.ragged import number_within
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic import narration
 from citeweave.corpus.synthetic.narration import Facet
-
-__all__ = [
-    "ASPECTS",
-    "Facet",
-    "LiteratureBlock",
-    "SyntheticOptions",
-    "describe_literature",
-    "make_block",
-    "make_blocks",
-    "wordings",
-]
 
 
 @dataclass(frozen=True)
@@ -110,12 +99,6 @@ class LiteratureBlock:
     truth: BlockTruth
 
 
-def make_blocks(options: SyntheticOptions, size: int = 10_000) -> Iterator[LiteratureBlock]:
-    """Yield the complete synthetic literature, `size` papers at a time."""
-    for start in range(0, options.papers, size):
-        yield make_block(options, start, min(start + size, options.papers))
-
-
 def describe_literature(options: SyntheticOptions) -> dict[str, object]:
     """Return what the manifest of a synthetic corpus records: that it is synthetic, its options, its concepts."""
     return {
@@ -133,6 +116,11 @@ def wordings(options: SyntheticOptions, facet: Facet, code: int) -> list[str]:
     return list(dict.fromkeys(narration.word_concept(facet, parts, voice) for voice in narration.VOICES))
 
 
+def paper_id(options: SyntheticOptions, row: int) -> str:
+    """Return the id of a synthetic paper, of the same length for all papers of a literature."""
+    return f"syn:{row:0{max(6, len(str(options.papers - 1)))}d}"
+
+
 def make_block(options: SyntheticOptions, start: int, stop: int) -> LiteratureBlock:
     """Make the synthetic papers of rows `start` to `stop`, with citations, contexts and ground truth.
 
@@ -146,12 +134,11 @@ def make_block(options: SyntheticOptions, start: int, stop: int) -> LiteratureBl
     assignment = assign_concepts(options)
     field, codes = assignment.field[start:stop], {facet: assignment.code[facet][start:stop] for facet in ASPECTS}
     titles, abstracts, facets = _texts(options, rows, field, codes)
-    width = max(6, len(str(options.papers - 1)))
     span = options.last_year - options.first_year + 1
     venues = _draw_integers(options, "venue", rows, len(narration.VENUES[0])).tolist()
     areas = concept_parts(options, Facet.PROBLEM, codes[Facet.PROBLEM])[:, 0].tolist()
     papers = SyntheticPapers(
-        ids=[f"syn:{row:0{width}d}" for row in range(start, stop)],
+        ids=[paper_id(options, row) for row in range(start, stop)],
         titles=titles,
         abstracts=abstracts,
         years=(options.first_year + np.sqrt(rows / options.papers) * span).astype(np.int64),
@@ -181,17 +168,8 @@ def _texts(
     bare = (_draw_uniform(options, "bare", rows) < options.bare).tolist()
     titles, abstracts, facets = [], [], []
     for at, (problem, method, finding, x, y, z) in enumerate(zip(*own_concepts, *other_concepts, strict=True)):
-        phrases = {
-            "P": problem,
-            "M": method,
-            "R": finding,
-            "S": finding,
-            "x": x,
-            "y": y,
-            "z": z,
-            "F": field_names[at],
-            "C": field_names[at],
-        }
+        named = (problem, method, finding, finding, x, y, z, field_names[at], field_names[at])
+        phrases = dict(zip("PMRSxyzFC", named, strict=True))
         titles.append(narration.word_title(openings[at], phrases))
         abstracts.append("" if bare[at] else narration.word_abstract(patterns[at], picks[at], phrases))
         facets.append(() if bare[at] else narration.PATTERN_FACETS[patterns[at]])
@@ -224,9 +202,8 @@ def _authors(options: SyntheticOptions, rows: Ints, problems: NDArray[np.int32])
 
 
 _INTENTS = np.array([[way.intents for way in narration.REASONS[facet]] for facet in Facet], dtype=np.uint8)
-_SHARED_INTENTS = np.bitwise_and.reduce(
-    _INTENTS, axis=1
-)  # (facets,) intents that all sentences of a reason have in common
+_SHARED_INTENTS = np.bitwise_and.reduce(_INTENTS, axis=1)
+"""(facets,): intents that all sentences of a reason have in common."""
 
 
 def _citations(mentions: SyntheticMentions, ways: Ints) -> SyntheticCitations:
@@ -258,13 +235,10 @@ def _contexts(options: SyntheticOptions, mentions: SyntheticMentions, ways: Ints
     words = _reason_words(options, citing, reason, mentions.column[firsts])
     cited = mentions.cited.tolist()
     groups = [tuple(cited[begin:end]) for begin, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
-    templates = [
-        narration.REASONS[Facet(facet)][number] for facet, number in zip(reason.tolist(), way.tolist(), strict=True)
-    ]
-    texts = [
-        template.text.format(word, narration.MARKS[len(group)])
-        for template, word, group in zip(templates, words, groups, strict=True)
-    ]
+    chosen_ways = zip(reason.tolist(), way.tolist(), strict=True)
+    templates = [narration.REASONS[Facet(facet)][number] for facet, number in chosen_ways]
+    filled = zip(templates, words, groups, strict=True)
+    texts = [template.text.format(word, narration.MARKS[len(group)]) for template, word, group in filled]
     return SyntheticContexts(citing, texts, groups, [template.section for template in templates], _INTENTS[reason, way])
 
 
@@ -361,13 +335,11 @@ def concept_parts(options: SyntheticOptions, facet: Facet, codes: NDArray[np.int
     local, head = np.divmod(local, used_heads)
     local, wrap = np.divmod(local, used_wraps)
     variant, frame = np.divmod(local, used_frames)
-    turn = [
-        _draw_integers(options, f"{facet.name} turn", field, count, column)
-        for column, count in enumerate((wraps, frames))
-    ]
+    wrap = wrap + _draw_integers(options, f"{facet.name} turn", field, wraps, 0)
+    frame = frame + _draw_integers(options, f"{facet.name} turn", field, frames, 1)
     head = (head + _draw_integers(options, f"{facet.name} heads", field, heads)) % heads
     head = field * heads + head if facet is Facet.PROBLEM else field + len(narration.FIELDS) * head
-    return np.stack([head, (wrap + turn[0]) % wraps, (frame + turn[1]) % frames, variant], axis=1)
+    return np.stack([head, wrap % wraps, frame % frames, variant], axis=1)
 
 
 @dataclass(frozen=True)
@@ -387,13 +359,11 @@ def draw_mentions(options: SyntheticOptions, start: int, stop: int) -> Synthetic
     """Draw what the synthetic papers of rows `start` to `stop` cite, and why."""
     rows = np.arange(start, stop)
     # a shifted exponential: mean 1, never below 0.4, a long tail; DRAWN_PER_CITATION makes up for repeats and missing papers
-    lengths = 0.4 - 0.6 * np.log1p(-_draw_uniform(options, "references", rows))
-    lengths = np.minimum(lengths, 6) * options.references * DRAWN_PER_CITATION + _draw_uniform(
-        options, "rounding", rows
-    )
+    lengths = np.minimum(0.4 - 0.6 * np.log1p(-_draw_uniform(options, "references", rows)), 6)
+    lengths = lengths * options.references * DRAWN_PER_CITATION + _draw_uniform(options, "rounding", rows)
     counts = lengths.astype(np.int64)
     citing = np.repeat(rows, counts)
-    columns = np.arange(len(citing)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = number_within(counts)
     reason = _draw_reasons(options, citing, columns)
     cited = _draw_cited(options, citing, columns, reason)
     exists = cited >= 0

@@ -31,7 +31,7 @@ from citeweave.corpus.merge import MergeOptions
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
-from citeweave.corpus.synthetic.literature import LiteratureBlock, describe_literature, make_block
+from citeweave.corpus.synthetic.literature import LiteratureBlock, describe_literature, make_block, paper_id
 
 PAPERS_PER_PART = 20_000
 _TRUTH = {
@@ -122,64 +122,37 @@ def _run(options: SyntheticOptions, todo: list[tuple[int, Path]], workers: int) 
 
 def _stage_part(options: SyntheticOptions, start: int, folder: Path) -> None:
     literature = make_block(options, start, min(start + PAPERS_PER_PART, options.papers))
-    ids = _Ids(options)
     part = PartWriter(folder, keep_ids=False)
     part.add(_papers(literature))
-    part.add(_citations(literature, ids))
-    part.add(_contexts(literature, ids))
+    part.add(_citations(literature, options))
+    part.add(_contexts(literature, options))
     _stage_truth(folder / "truth", literature)
     part.finish({"name": f"papers {literature.start} to {literature.stop - 1}", "format": "synthetic"})
 
 
-class _Ids:
-    """The id of any row of a synthetic corpus, as `make_block` writes it."""
-
-    def __init__(self, options: SyntheticOptions) -> None:
-        self._width = max(6, len(str(options.papers - 1)))
-
-    def text(self, row: int) -> str:
-        return f"syn:{row:0{self._width}d}"
-
-    def keys(self, rows: NDArray[Any]) -> Keys:
-        distinct, place = np.unique(rows, return_inverse=True)
-        return hash_texts([self.text(row) for row in distinct.tolist()])[place]
-
-
 def _papers(part: LiteratureBlock) -> Iterator[Paper]:
-    papers = part.papers
-    columns = zip(
-        papers.ids,
-        papers.titles,
-        papers.abstracts,
-        papers.years.tolist(),
-        papers.venues,
-        papers.authors,
-        papers.fields,
-        strict=True,
-    )
-    for id, title, abstract, year, venue, authors, fields in columns:
-        yield Paper(id, title, abstract, year, venue, authors, fields)
+    one = part.papers
+    return map(Paper, one.ids, one.titles, one.abstracts, one.years.tolist(), one.venues, one.authors, one.fields)
 
 
-def _citations(part: LiteratureBlock, ids: _Ids) -> Iterator[CitationBlock]:
+def _citations(part: LiteratureBlock, options: SyntheticOptions) -> Iterator[CitationBlock]:
     citations = part.citations
     influential = np.zeros(len(citations.citing), np.bool_)
-    citing, cited = ids.keys(citations.citing), ids.keys(citations.cited)
+    citing, cited = _keys(citations.citing, options), _keys(citations.cited, options)
     yield CitationBlock(citing, cited, citations.intents, citations.strength, influential, lambda: ([], []))
 
 
-def _contexts(part: LiteratureBlock, ids: _Ids) -> Iterator[Context]:
-    contexts = part.contexts
-    columns = zip(
-        contexts.citing.tolist(),
-        contexts.texts,
-        contexts.cited,
-        contexts.sections,
-        contexts.intents.tolist(),
-        strict=True,
-    )
-    for citing, text, cited, section, intents in columns:
-        yield Context(ids.text(citing), text, tuple(map(ids.text, cited)), section, Intent(intents))
+def _keys(rows: NDArray[Any], options: SyntheticOptions) -> Keys:
+    distinct, place = np.unique(rows, return_inverse=True)
+    return hash_texts([paper_id(options, row) for row in distinct.tolist()])[place]
+
+
+def _contexts(part: LiteratureBlock, options: SyntheticOptions) -> Iterator[Context]:
+    one = part.contexts
+    columns = (one.citing.tolist(), one.texts, one.cited, one.sections, one.intents.tolist())
+    for citing, text, cited, section, intents in zip(*columns, strict=True):
+        cited_ids = tuple(paper_id(options, row) for row in cited)
+        yield Context(paper_id(options, citing), text, cited_ids, section, Intent(intents))
 
 
 def _stage_truth(folder: Path, part: LiteratureBlock) -> None:
@@ -197,9 +170,7 @@ def _stage_truth(folder: Path, part: LiteratureBlock) -> None:
 def _write_truth(folder: Path, parts: list[StagedFile]) -> None:
     for name, kind in _TRUTH.items():
         counted = name == "facet_count"
-        writer = NumberWriter(
-            folder / ("facet_offsets.npy" if counted else f"{name}.npy"), np.int64 if counted else kind
-        )
+        writer = NumberWriter(folder / ("facet_offsets.npy" if counted else f"{name}.npy"), kind)
         end = 0
         if counted:
             writer.append([0])

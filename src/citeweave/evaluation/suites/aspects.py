@@ -28,7 +28,8 @@ from citeweave.core.errors import EmptyResultError
 from citeweave.core.options import Range, check
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import ASPECTS, Facet
+from citeweave.corpus.synthetic.literature import ASPECTS
+from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import PlantedTruth, open_truth
 from citeweave.corpus.text import sentence_texts
 from citeweave.evaluation.suites.aspire import REPORTED_NAMES

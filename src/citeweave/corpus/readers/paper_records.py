@@ -1,7 +1,8 @@
-"""References and citing sentences of full text: what the full-text readers (JATS, GROBID, S2ORC, PubMed) share.
+"""Papers, references and citing sentences as records: what the readers share when they keep or reject them.
 
+    accepted(paper, tally)                              False for a paper without a text, which is counted
     Reference("b3", ids=("doi:10.1/x",), title="A theory of everything", year=1999)
-    Paragraph("Others disagree [3].", markers=[Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
+    Paragraph("Intro", "Others disagree [3].", [Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
 
 Does not parse any format: the readers know what a reference and an in-text citation look like.
 """
@@ -10,13 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import NamedTuple, TypeGuard
 from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark, citing_sentences
-from citeweave.corpus.identity import text_id, title_key
-from citeweave.corpus.paper import Citation, Context, Paper
+from citeweave.corpus.identity import (
+    arxiv_id,
+    distinct,
+    doi_id,
+    number_id,
+    openalex_id,
+    pmc_id,
+    sha_id,
+    text_id,
+    title_key,
+)
+from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.readers.xml_records import RunningText, element_text, walk_elements
 
 
@@ -52,20 +66,12 @@ class Marker:
 
 @dataclass(slots=True)
 class Paragraph:
-    """A paragraph of full text with its section title and in-text citations."""
-
-    text: str
-    section: str = ""
-    markers: list[Marker] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _OpenParagraph:
-    """A paragraph that is still being read."""
+    """A paragraph of full text with its section title and in-text citations; it has a text once it is closed."""
 
     section: str
-    running: RunningText = field(default_factory=RunningText)
+    text: str = ""
     markers: list[Marker] = field(default_factory=list)
+    running: RunningText = field(default_factory=RunningText)
     pending: list[Marker] = field(default_factory=list)
 
     def begin(self, element: Element) -> None:
@@ -78,12 +84,52 @@ class _OpenParagraph:
         if self.pending and self.pending[-1].element is element:
             self.pending.pop().end = self.running.length
 
-    def closed(self) -> Paragraph:
-        """Return the complete paragraph."""
+    def close(self) -> Paragraph:
+        """Set the text of the complete paragraph, and return it."""
         text = self.running.text
         for marker in self.markers:
             marker.start, marker.end = min(marker.start, len(text)), min(marker.end, len(text))
-        return Paragraph(_move_punctuation_after_markers(text, self.markers), self.section, self.markers)
+        self.text = _move_punctuation_after_markers(text, self.markers)
+        return self
+
+
+SPELLINGS: dict[str, Callable[[object], str | None]] = {
+    "doi": doi_id,
+    "arxiv": arxiv_id,
+    "pmcid": pmc_id,
+    "openalex": openalex_id,
+    "s2sha": sha_id,
+    **{kind: partial(number_id, kind) for kind in ("pmid", "mag", "s2")},
+    **{kind: partial(text_id, kind) for kind in ("acl", "md5", "wos", "url", "isbn", "wikidata")},
+}
+"""Kind of an id -> how to spell it with its prefix; None for a value that is no such id."""
+
+
+def spell_ids(**values: object) -> tuple[str, ...]:
+    """Return the ids of a paper in their canonical spelling, from raw values by kind, in this order and without repeats.
+
+    >>> spell_ids(doi="https://doi.org/10.1000/X", pmid="12", arxiv=None)
+    ('doi:10.1000/x', 'pmid:12')
+    """
+    return distinct([SPELLINGS[kind](value) for kind, value in values.items()])
+
+
+def accepted(paper: Paper | None, tally: Tally, citations: int = 0) -> TypeGuard[Paper]:
+    """Return whether a paper has an id (else it is None) and a text; if not, reject it and the citations it lists."""
+    if paper is not None and (paper.title or paper.abstract):
+        return True
+    tally.reject("papers", "no id" if paper is None else "no title and no abstract")
+    tally.reject("citations", "citing paper rejected", citations)
+    return False
+
+
+def cite_ids(citing: str, ids: Iterable[str | None], tally: Tally) -> Iterator[Citation]:
+    """Yield a citation for every id in a reference list, also for repeated ones; None is a reference without an id."""
+    for cited in ids:
+        if cited:
+            yield Citation(citing, cited)
+        else:
+            tally.reject("citations", "reference without a usable id")
 
 
 def cite_references(citing: str, references: Iterable[Reference], tally: Tally) -> Iterator[Paper | Citation]:
@@ -106,21 +152,20 @@ def cite_references(citing: str, references: Iterable[Reference], tally: Tally) 
                 year=reference.year,
                 venue=reference.venue,
                 authors=reference.authors,
-                ids=tuple(i for i in reference.ids if i != cited),
+                ids=reference.ids[1:],
                 stub=True,
             )
         yield Citation(citing, cited, strength=float(max(1, reference.mentions)))
 
 
-def read_paragraphs(
-    part: Element, *, section: str, heading: str, is_marker: Callable[[Element], bool], skip: Collection[str]
-) -> Iterator[Paragraph]:
+def read_paragraphs(part: Element, layout: PaperLayout) -> Iterator[Paragraph]:
     """Yield the paragraphs (`p`) of a part of a paper, with their section title and in-text citations.
 
     A paragraph inside a paragraph (a list, a caption) is one of its own and interrupts no sentence.
     """
+    section, heading, is_marker, skip = layout
     titles = [""]
-    opened: list[_OpenParagraph] = []
+    opened: list[Paragraph] = []
     for entering, element in walk_elements(part, skip):
         if element.tag == section and entering:
             titles.append(element_text(element.find(heading), {section, "p"}) or titles[-1])
@@ -128,38 +173,85 @@ def read_paragraphs(
             titles.pop()
         if entering:
             if element.tag == "p":
-                opened.append(_OpenParagraph(titles[-1]))
+                opened.append(Paragraph(titles[-1]))
             if opened and is_marker(element):
                 opened[-1].begin(element)
             if opened:
                 opened[-1].running.enter(element)
             continue
         if opened and element.tag == "p":
-            yield opened.pop().closed()
+            yield opened.pop().close()
         if opened:
             opened[-1].end(element)
             opened[-1].running.leave(element)
 
 
-def extract_contexts(
-    citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]], tally: Tally
+class PaperLayout(NamedTuple):
+    """Where an XML format of full text has its sections and in-text citations."""
+
+    section: str
+    heading: str
+    """Tags of a section and of its title."""
+
+    is_marker: Callable[[Element], bool]
+    skip: Collection[str]
+    """Tags of parts that are no text."""
+
+
+def read_full_text(
+    paper: Paper,
+    references: Sequence[Reference],
+    parts: Iterable[Element],
+    layout: PaperLayout,
+    find_cited: Callable[[Paragraph], Iterable[list[Reference]]],
+    tally: Tally,
+) -> Iterator[Record]:
+    """Yield an XML paper, its citations and the contexts in its parts; `find_cited` yields the references of every marker."""
+    if not accepted(paper, tally, len(references)):
+        return
+    yield paper
+    # contexts come first to be counted: the number of mentions is the strength of a citation
+    contexts: list[Context] = []
+    for part in parts:
+        outside = sum(map(layout.is_marker, part.iter()))
+        for paragraph in read_paragraphs(part, layout):
+            outside -= len(paragraph.markers)
+            cited = list(find_cited(paragraph))
+            for reference in chain.from_iterable(cited):
+                reference.mentions += 1
+            contexts += _paragraph_contexts(paper.id, paragraph, cited, tally)
+        tally.note("in-text citation outside a paragraph", outside)
+    yield from cite_references(paper.id, references, tally)
+    yield from contexts
+
+
+def _paragraph_contexts(
+    citing: str, paragraph: Paragraph, cited: Sequence[Sequence[Reference]], tally: Tally
 ) -> Iterator[Context]:
-    """Yield one context for every sentence of a full text with markers; `cited` holds the ids behind each marker."""
+    """Yield one context for every sentence of a paragraph with markers; `cited` has the references of each marker."""
     if paragraph.markers and not paragraph.text:
         tally.reject("contexts", "no text")
         return
     marks: list[CitationMark] = []
-    for marker, ids in zip(paragraph.markers, cited, strict=True):
+    for marker, references in zip(paragraph.markers, cited, strict=True):
         # a link without text still has a position: it borrows one character, as empty marks are ignored
         end = min(max(marker.end, marker.start + 1), len(paragraph.text))
         start = min(marker.start, max(0, end - 1))
+        ids = [reference.id for reference in references if reference.id]
+        tally.note("in-text citation without a reference", int(not ids))
         marks.extend(CitationMark(start, end, cited_id) for cited_id in ids)
         if not ids:
-            tally.note("in-text citation without a reference")
             marks.append(CitationMark(start, end, None))
-    for sentence in citing_sentences(paragraph.text, marks):
+    yield from mark_contexts(citing, paragraph.text, marks, paragraph.section, tally)
+
+
+def mark_contexts(
+    citing: str, text: str, marks: Iterable[CitationMark], section: str, tally: Tally
+) -> Iterator[Context]:
+    """Yield one context for every sentence of a passage with citation marks, if it is known what one of them cites."""
+    for sentence in citing_sentences(text, marks):
         if sentence.cited:
-            yield Context(citing, sentence.text, sentence.cited, paragraph.section)
+            yield Context(citing, sentence.text, sentence.cited, section)
         else:
             tally.reject("contexts", "no cited paper")
 
