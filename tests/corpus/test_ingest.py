@@ -2,8 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from citeweave.core.publish import work_folder
 from citeweave.corpus import ingest, input_files
 
 from .conftest import refused
-
-Write = Callable[..., Path]
 
 
 def test_a_data_folder_becomes_a_corpus_and_every_record_is_accounted_for(library, tmp_path):

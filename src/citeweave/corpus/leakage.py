@@ -36,13 +36,12 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import MANIFEST
-from citeweave.core.columns import TextColumn
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
 from citeweave.core.options import Range, check
@@ -126,15 +125,13 @@ class BenchmarkLeakage:
         rows, place = np.unique(self.corpus_rows, return_inverse=True)
         held = np.zeros(len(rows), np.uint8)
         np.bitwise_or.at(held, place, self.evidence)
-        weaker = 2 * np.array([kind.value for kind in KINDS])  # held < weaker: nothing stronger than the kind
         return {
             "papers": self.papers,
             "papers_found": len(np.unique(self.benchmark_rows)),
             "corpus_papers": len(rows),
             "strongest": {
-                _evidence_name(kind): int(((held & kind.value > 0) & (held < limit)).sum())
-                for kind, limit in zip(KINDS, weaker, strict=True)
-            },
+                _evidence_name(kind): int(((held & kind.value > 0) & (held < 2 * kind.value)).sum()) for kind in KINDS
+            },  # below twice its value nothing is stronger than the kind
             "evidence": {_evidence_name(kind): int((held & kind.value > 0).sum()) for kind in KINDS},
             "generic_titles": self.generic_titles,
         }
@@ -194,6 +191,10 @@ YEARS_APART = 2
 BLOCK = 4096
 
 
+Ids = str | tuple[str, ...]
+"""Ids of a paper: a tuple, or a text with one per line, as a corpus stores them."""
+
+
 class PaperTable(Protocol):
     """Columns of papers for the leakage audit, one entry per paper; may be lazy: only `len`, `[i]` and iteration are used."""
 
@@ -206,7 +207,7 @@ class PaperTable(Protocol):
     @property
     def years(self) -> NDArray[np.int32]: ...  # 0 = unknown
     @property
-    def other_ids(self) -> Sequence[tuple[str, ...]]: ...
+    def other_ids(self) -> Sequence[Ids]: ...
 
 
 @dataclass(slots=True)
@@ -217,7 +218,7 @@ class ListedPapers:
     titles: Sequence[str] = ()
     abstracts: Sequence[str] = ()
     years: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    other_ids: Sequence[tuple[str, ...]] = ()
+    other_ids: Sequence[Ids] = ()
 
     def __post_init__(self) -> None:
         number = len(self.ids)
@@ -278,11 +279,14 @@ def _check_lengths(name: str, table: PaperTable) -> None:
             raise UserError(f"{name} has {lengths}; every column must have one entry per paper, empty where unknown")
 
 
+_PAIR_KINDS = (np.int64, np.int64, np.uint8, np.float32)
+
+
 class _PairList:
     """Pairs of corpus and benchmark papers with their evidence, collected rule by rule."""
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[NDArray[np.int64], NDArray[np.int64], int, NDArray[np.float32]]] = []
+        self._pieces: list[tuple[NDArray[Any], ...]] = [tuple(np.zeros(0, kind) for kind in _PAIR_KINDS)]
 
     def add(
         self,
@@ -291,20 +295,16 @@ class _PairList:
         evidence: LeakageEvidence,
         similarity: NDArray[np.float32] | None = None,
     ) -> None:
-        if similarity is None:
-            similarity = np.full(len(corpus_rows), np.nan, np.float32)
-        pair = np.asarray(corpus_rows, np.int64), np.asarray(benchmark_rows, np.int64)
-        self.pieces.append((*pair, evidence.value, similarity))
+        kinds = np.full(len(corpus_rows), evidence.value, np.uint8)
+        similarity = np.full(len(corpus_rows), np.nan, np.float32) if similarity is None else similarity
+        self._pieces.append((np.asarray(corpus_rows), np.asarray(benchmark_rows), kinds, similarity))
 
     def merge(self, papers: int, generic: int) -> BenchmarkLeakage:
         """Merge the collected pairs of leaked and benchmark papers into one entry per pair, with all its evidence."""
-        rows = np.concatenate([np.zeros(0, np.int64), *(piece[0] for piece in self.pieces)])
-        others = np.concatenate([np.zeros(0, np.int64), *(piece[1] for piece in self.pieces)])
-        kinds = np.repeat([piece[2] for piece in self.pieces], [len(piece[0]) for piece in self.pieces])
-        values = np.concatenate([np.zeros(0, np.float32), *(piece[3] for piece in self.pieces)])
+        rows, others, kinds, values = map(np.concatenate, zip(*self._pieces, strict=True))
         pairs, place = np.unique(rows * max(papers, 1) + others, return_inverse=True)
         evidence = np.zeros(len(pairs), np.uint8)
-        np.bitwise_or.at(evidence, place, kinds.astype(np.uint8))
+        np.bitwise_or.at(evidence, place, kinds)
         similarity = np.full(len(pairs), np.nan, np.float32)
         np.fmax.at(similarity, place, values)
         return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, generic)
@@ -343,7 +343,7 @@ class _BenchmarkKeys:
 _KEY_KINDS = {"=": LeakageEvidence.ID, "~": LeakageEvidence.OTHER_ID, "t": LeakageEvidence.TITLE}
 
 
-def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool) -> list[str]:
+def _keys_of(own: str, others: Ids, title: str, *, same_id_space: bool) -> list[str]:
     """Return the keys by which a paper is recognized in a benchmark; the first character is the kind.
 
     >>> _keys_of("s2:7", ("doi:10.1000/X",), "Deep Parsing", same_id_space=False)
@@ -352,7 +352,7 @@ def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool
     []
     """
     keys = [f"={own}"] if own and (same_id_space or ":" in own) else []
-    for name in dict.fromkeys((own, *others)):
+    for name in dict.fromkeys((own, *(lines(others) if isinstance(others, str) else others))):
         if ":" in name:
             keys.append(f"~{(doi_id(name) or name) if name.startswith('doi:') else name}")
     folded = fold(title)
@@ -443,24 +443,7 @@ class CorpusPapers:
         self.titles: Sequence[str] = corpus.titles
         self.abstracts: Sequence[str] = corpus.abstracts
         self.years: NDArray[np.int32] = corpus.years.astype(np.int32)
-        self.other_ids: Sequence[tuple[str, ...]] = _LineColumn(corpus.other_ids)
-
-
-class _LineColumn(Sequence[tuple[str, ...]]):
-    """A text column of ids, one per line, split on access."""
-
-    def __init__(self, column: TextColumn) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return (lines(text) for text in self._column)
-
-    def __getitem__(self, row):  # type: ignore[no-untyped-def]
-        value = self._column[row]
-        return lines(value) if isinstance(value, str) else [lines(text) for text in value]
+        self.other_ids: Sequence[Ids] = corpus.other_ids
 
 
 def load_paper_table(path: Path) -> PaperTable:
