@@ -48,6 +48,7 @@ from citeweave.core.files import (
     LockedError,
     check_links,
     check_names,
+    file_state,
     hash_as_written,
     hash_file,
     hash_json,
@@ -288,8 +289,7 @@ def _check_file(folder: Path, name: str, entry: dict[str, Any], *, content: bool
         raise ArtifactError(f"{path} is missing or has another size than its manifest says; make {folder} again")
     if not content:
         return
-    state = path.stat()
-    state_key = (str(path.absolute()), state.st_ino, state.st_mtime_ns, state.st_size, entry.get("sha256"))
+    state_key = (str(path.absolute()), *file_state(path), entry.get("sha256"))
     if state_key in _verified_files and not again:
         return
     if hash_file(path) != entry.get("sha256"):

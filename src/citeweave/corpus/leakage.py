@@ -258,18 +258,14 @@ def audit_leakage(
     options = options or LeakageOptions()
     for name, table in {"the corpus": corpus, **benchmarks}.items():
         _check_lengths(name, table)
-    keys = {name: _BenchmarkKeys(table, options) for name, table in benchmarks.items()}
-    pairs = {name: _PairList() for name in benchmarks}
-    _look_up_keys(corpus, list(keys.values()), options)
-    for name in benchmarks:
-        keys[name].add_pairs(corpus.years, pairs[name])
+    audits = {name: _BenchmarkPairs(table, options) for name, table in benchmarks.items()}
+    _look_up_keys(corpus, list(audits.values()), options)
+    for audit in audits.values():
+        audit.add_seen(corpus.years)
     if options.near_duplicates:
         for group in _passes(benchmarks, options.papers_per_pass):
-            _look_up_texts(
-                corpus, [_BenchmarkShingles(benchmarks[name], rows, pairs[name]) for name, rows in group], options
-            )
-    leaked = {name: pairs[name].merge(len(table.ids), keys[name].generic) for name, table in benchmarks.items()}
-    return LeakageReport(len(corpus.ids), leaked, asdict(options))
+            _look_up_texts(corpus, [_BenchmarkShingles(audits[name], rows) for name, rows in group], options)
+    return LeakageReport(len(corpus.ids), {name: audit.merge() for name, audit in audits.items()}, asdict(options))
 
 
 def _check_lengths(name: str, table: PaperTable) -> None:
@@ -279,65 +275,59 @@ def _check_lengths(name: str, table: PaperTable) -> None:
             raise UserError(f"{name} has {lengths}; every column must have one entry per paper, empty where unknown")
 
 
-_PAIR_KINDS = (np.int64, np.int64, np.uint8, np.float32)
+class _BenchmarkPairs:
+    """Pairs of corpus papers and papers of one benchmark with their evidence, collected rule by rule."""
 
-
-class _PairList:
-    """Pairs of corpus and benchmark papers with their evidence, collected rule by rule."""
-
-    def __init__(self) -> None:
-        self._pieces: list[tuple[NDArray[Any], ...]] = [tuple(np.zeros(0, kind) for kind in _PAIR_KINDS)]
+    def __init__(self, table: PaperTable, options: LeakageOptions) -> None:
+        self.table = table
+        self.known: dict[str, list[int]] = {}  # key of an id or a title -> benchmark rows
+        self.seen: dict[str, list[int]] = {}  # key -> corpus rows
+        self._generic = 0
+        kinds = (np.int64, np.int64, np.uint8, np.float32)  # corpus row, benchmark row, evidence, similarity
+        self._pieces: list[tuple[NDArray[Any], ...]] = [tuple(np.zeros(0, kind) for kind in kinds)]
+        columns = zip(table.ids, table.other_ids, table.titles, strict=True)
+        for row, (own, others, title) in enumerate(columns):
+            for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
+                self.known.setdefault(key, []).append(row)
 
     def add(
         self,
-        corpus_rows: Sequence[int] | NDArray[np.int64],
-        benchmark_rows: Sequence[int] | NDArray[np.int64],
+        corpus_rows: NDArray[np.int64],
+        benchmark_rows: NDArray[np.int64],
         evidence: LeakageEvidence,
         similarity: NDArray[np.float32] | None = None,
     ) -> None:
+        """Add pairs of corpus and benchmark papers by one rule."""
         kinds = np.full(len(corpus_rows), evidence.value, np.uint8)
         similarity = np.full(len(corpus_rows), np.nan, np.float32) if similarity is None else similarity
-        self._pieces.append((np.asarray(corpus_rows), np.asarray(benchmark_rows), kinds, similarity))
+        self._pieces.append((corpus_rows, benchmark_rows, kinds, similarity))
 
-    def merge(self, papers: int, generic: int) -> BenchmarkLeakage:
+    def add_seen(self, corpus_years: NDArray[np.int32]) -> None:
+        """Add the pairs of corpus and benchmark papers that share an id or a title."""
+        for key, rows in self.seen.items():
+            known, kind = self.known[key], _KEY_KINDS[key[0]]
+            if len(rows) > GENERIC or len(known) > GENERIC:
+                if kind is LeakageEvidence.TITLE:
+                    self._generic += 1
+                    continue
+                known = known[:1]  # the id counts, but not all its pairs are listed
+            corpus_rows, benchmark_rows = np.repeat(rows, len(known)), np.tile(known, len(rows))
+            if kind is LeakageEvidence.TITLE and _is_short(key[1:]):
+                years, others = corpus_years[corpus_rows], self.table.years[benchmark_rows]
+                close = (years > 0) & (others > 0) & (abs(years - others) <= YEARS_APART)
+                corpus_rows, benchmark_rows = corpus_rows[close], benchmark_rows[close]
+            self.add(corpus_rows, benchmark_rows, kind)
+
+    def merge(self) -> BenchmarkLeakage:
         """Merge the collected pairs of leaked and benchmark papers into one entry per pair, with all its evidence."""
+        papers = len(self.table.ids)
         rows, others, kinds, values = map(np.concatenate, zip(*self._pieces, strict=True))
         pairs, place = np.unique(rows * max(papers, 1) + others, return_inverse=True)
         evidence = np.zeros(len(pairs), np.uint8)
         np.bitwise_or.at(evidence, place, kinds)
         similarity = np.full(len(pairs), np.nan, np.float32)
         np.fmax.at(similarity, place, values)
-        return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, generic)
-
-
-class _BenchmarkKeys:
-    """The ids and titles of one benchmark as keys, and the corpus rows that have the same keys."""
-
-    def __init__(self, table: PaperTable, options: LeakageOptions) -> None:
-        self.years = table.years
-        self.known: dict[str, list[int]] = {}  # key -> benchmark rows
-        self.seen: dict[str, list[int]] = {}  # key -> corpus rows
-        self.generic = 0
-        columns = zip(table.ids, table.other_ids, table.titles, strict=True)
-        for row, (own, others, title) in enumerate(columns):
-            for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
-                self.known.setdefault(key, []).append(row)
-
-    def add_pairs(self, corpus_years: NDArray[np.int32], pairs: _PairList) -> None:
-        """Add the pairs of corpus and benchmark papers that share an id or a title."""
-        for key, rows in self.seen.items():
-            known, kind = self.known[key], _KEY_KINDS[key[0]]
-            if len(rows) > GENERIC or len(known) > GENERIC:
-                if kind is LeakageEvidence.TITLE:
-                    self.generic += 1
-                    continue
-                known = known[:1]  # the id counts, but not all its pairs are listed
-            corpus_rows, benchmark_rows = np.repeat(rows, len(known)), np.tile(known, len(rows))
-            if kind is LeakageEvidence.TITLE and _is_short(key[1:]):
-                years, others = corpus_years[corpus_rows], self.years[benchmark_rows]
-                close = (years > 0) & (others > 0) & (abs(years - others) <= YEARS_APART)
-                corpus_rows, benchmark_rows = corpus_rows[close], benchmark_rows[close]
-            pairs.add(corpus_rows, benchmark_rows, kind)
+        return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, self._generic)
 
 
 _KEY_KINDS = {"=": LeakageEvidence.ID, "~": LeakageEvidence.OTHER_ID, "t": LeakageEvidence.TITLE}
@@ -365,7 +355,7 @@ def _is_short(folded: str) -> bool:
     return len(folded) < MINIMUM_TITLE_LETTERS or folded.count(" ") + 1 < MINIMUM_TITLE_WORDS
 
 
-def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_BenchmarkKeys], options: LeakageOptions) -> None:
+def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_BenchmarkPairs], options: LeakageOptions) -> None:
     """Note the corpus rows that share an id or a title with a benchmark (rules 1 to 3)."""
     for row, (own, others, title) in enumerate(zip(corpus.ids, corpus.other_ids, corpus.titles, strict=True)):
         for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
@@ -400,10 +390,9 @@ def _passes(benchmarks: Mapping[str, PaperTable], limit: int) -> Iterator[list[t
 class _BenchmarkShingles:
     """The word shingles of some papers of one benchmark."""
 
-    def __init__(self, table: PaperTable, rows: range, pairs: _PairList) -> None:
-        self.first = rows.start
-        self.pairs = pairs
-        titles, texts = _texts_of(table, rows)
+    def __init__(self, pairs: _BenchmarkPairs, rows: range) -> None:
+        self.first, self.pairs = rows.start, pairs
+        titles, texts = _texts_of(pairs.table, rows)
         self.titles = ShingleIndex.build(shingle_texts(titles, TITLE_WORDS))
         shingles = shingle_texts(texts, TEXT_WORDS)
         self.has_text = np.diff(shingles.bounds) >= TEXT_MINIMUM

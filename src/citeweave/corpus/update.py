@@ -121,13 +121,14 @@ class BasePart:
 
     def _citations(self, name: str) -> NDArray[Any]:
         corpus = self.corpus
-        if name == "cited":
-            columns = self._keys[corpus.cited], corpus.references_outside("key")
-        else:
-            inside = corpus.strengths if name == "strength" else getattr(corpus, name)
-            columns = inside, corpus.references_outside(name)
+        columns: list[NDArray[Any]]
         if name == "citing":
-            columns = self._keys[columns[0]], self._keys[columns[1]]
+            columns = [self._keys[corpus.citing], self._keys[corpus.references_outside("citing")]]
+        elif name == "cited":
+            columns = [self._keys[corpus.cited], corpus.references_outside("key")]
+        else:
+            inside = {"intents": corpus.intents, "strength": corpus.strengths, "influential": corpus.influential}
+            columns = [inside[name], corpus.references_outside(name)]
         return np.concatenate(columns)[self._remaining]
 
     def _contexts(self, name: str) -> NDArray[Any]:
