@@ -25,6 +25,8 @@ from citeweave.corpus.paper import NameCollector
 from citeweave.corpus.staged_parts import NumberedTable, StagedPart
 
 _TEXTS = ("title", "abstract")
+_ATTRIBUTES = {"intents": "intents", "strength": "strengths", "influential": "influential"}
+"""Column of citations -> the corpus's property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,7 @@ class BasePart:
         elif name == "cited":
             columns = [self._keys[corpus.cited], corpus.references_outside("key")]
         else:
-            inside = {"intents": corpus.intents, "strength": corpus.strengths, "influential": corpus.influential}
-            columns = [inside[name], corpus.references_outside(name)]
+            columns = [getattr(corpus, _ATTRIBUTES[name]), corpus.references_outside(name)]
         return np.concatenate(columns)[self._remaining]
 
     def _contexts(self, name: str) -> NDArray[Any]:
