@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from citeweave.core.columns import TableWriter, open_numbers, release
 from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
 from citeweave.core.progress import Tally
-from citeweave.core.ragged import run_offsets
+from citeweave.core.ragged import owners_of, run_offsets, to_offsets
 from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS, IdIndex
 from citeweave.corpus.external_sort import CitationCodes, ExternalSort, code_bits
 from citeweave.corpus.paper import ATTRIBUTES, default_attribute
@@ -307,7 +307,7 @@ def _occurrences(
     records["key"] = mix_keys(by_text, block.text_keys("extra"))
     records["context"], records["intents"] = places, block.numbers("intents")
     # wanted are contexts that name a paper of the corpus, or no paper at all
-    owner = np.repeat(np.arange(len(counts)), counts)
+    owner = owners_of(to_offsets(counts))
     cites_known = np.bincount(owner[cited_rows >= 0], minlength=len(counts)) > 0
     names_none = (citing == 0) & (counts == 0)
     records["wanted"] = (citing_rows >= 0) | cites_known | names_none if has_papers else True
