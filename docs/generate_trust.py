@@ -219,7 +219,7 @@ REMOVALS = (
     (
         "files in that work folder",
         "the process that holds the lock wrote them",
-        "core/columns.py, corpus/paper_columns.py, corpus/external_sort.py, "
+        "core/columns.py, corpus/merge.py, corpus/external_sort.py, "
         "corpus/staged_parts.py, corpus/update.py, encoders/batches.py, encoders/tokens.py, graph/citations.py, "
         "graph/fastrp.py, graph/node_vectors.py, intents/annotate.py, mining/mine.py, search/citing_sentences.py, "
         "search/index_vectors.py, training/checkpoints.py, training/trainer.py",

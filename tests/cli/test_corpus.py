@@ -170,12 +170,12 @@ def test_debug_shows_the_traceback(tmp_path):
 
 
 def test_our_own_faults_exit_1_without_traceback(corpus, cli, monkeypatch):
-    from citeweave.corpus import summary
+    from citeweave.corpus import corpus as module
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr(summary, "summarize", broken)
+    monkeypatch.setattr(module, "summarize", broken)
     code, _, err = cli("info", corpus)
     assert code == 1 and "internal error (ZeroDivisionError: a fault of ours)" in err
 

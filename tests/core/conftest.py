@@ -1,10 +1,14 @@
-"""A small artifact, made in one line."""
+"""A small artifact and a refusal, each in one line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from citeweave.core.artifact import Manifest, new_artifact
+from citeweave.core.errors import UserError
 
 THING = ("thing", 1)
 
@@ -21,3 +25,15 @@ def make(folder: Path, text: str = "hello", *, overwrite: bool = False, **recipe
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def refused(
+    message: str,
+    call: Callable[..., object],
+    *arguments: object,
+    error: type[BaseException] = UserError,
+    **options: object,
+) -> None:
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

@@ -21,7 +21,7 @@ from citeweave.core.artifact import (
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.core.publish import work_folder
 
-from .conftest import THING, make, names
+from .conftest import THING, make, names, refused
 
 
 def test_an_artifact_has_a_manifest(tmp_path):
@@ -38,10 +38,8 @@ def test_an_artifact_has_a_manifest(tmp_path):
         ("corpus", 1, "holds thing, not corpus"),
         ("thing", 2, "version 1; this citeweave reads version 2"),
     ]:
-        with pytest.raises(ArtifactError, match=message):
-            read_manifest(tmp_path / "x", kind, version)
-    with pytest.raises(ArtifactError, match="does not exist"):
-        read_manifest(tmp_path / "nothing", *THING)
+        refused(message, read_manifest, tmp_path / "x", kind, version, error=ArtifactError)
+    refused("does not exist", read_manifest, tmp_path / "nothing", *THING, error=ArtifactError)
 
 
 def test_the_hash_is_of_the_content_alone(tmp_path):
@@ -70,8 +68,7 @@ def test_what_came_meanwhile_is_not_replaced(tmp_path, kind, overwrite):
         if overwrite and kind == "thing":
             writer.finish()
         else:
-            with pytest.raises(UserError, match="x holds"):
-                writer.finish()
+            refused("x holds", writer.finish)
     assert (tmp_path / "x" / "b.txt").exists() != (overwrite and kind == "thing")
 
 
@@ -91,8 +88,7 @@ def test_what_came_before_the_lock_is_not_replaced(tmp_path, monkeypatch, kind):
         return take_lock(path, **options)
 
     monkeypatch.setattr(artifact, "take_lock", late)
-    with pytest.raises(UserError, match="x holds"):
-        make(tmp_path / "x")
+    refused("x holds", make, tmp_path / "x")
     assert (tmp_path / "x" / "b.txt").exists()
 
 
@@ -123,35 +119,29 @@ def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path):
 
 def test_existing_folders_are_not_written_over(tmp_path, monkeypatch):
     make(tmp_path / "x")
-    with pytest.raises(UserError, match="other inputs or options"):
-        make(tmp_path / "x", seed=2)
+    refused("other inputs or options", make, tmp_path / "x", seed=2)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     for overwrite in (False, True):
-        with pytest.raises(UserError, match="not an artifact"):
-            make(tmp_path / "mine", overwrite=overwrite)
+        refused("not an artifact", make, tmp_path / "mine", overwrite=overwrite)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
     (tmp_path / "here").mkdir()
     for folder, overwrite in ((tmp_path / "here", False), (tmp_path / "x", True)):
         monkeypatch.chdir(folder)
-        with pytest.raises(UserError, match=r"\. is the working folder"):
-            make(Path(), seed=3, overwrite=overwrite)
+        refused(r"\. is the working folder", make, Path(), seed=3, overwrite=overwrite)
 
 
 def test_changed_files_of_a_small_artifact_are_found_when_it_is_opened(tmp_path, monkeypatch):
     manifest, path = make(tmp_path / "x"), tmp_path / "x" / "inner" / "a.txt"
     check_files(tmp_path / "x", manifest)
     path.write_text("jello")
-    with pytest.raises(ArtifactError, match="has changed"):
-        check_files(tmp_path / "x", manifest)
+    refused("has changed", check_files, tmp_path / "x", manifest, error=ArtifactError)
     # of a large one the sizes are compared, and the content on request
     monkeypatch.setattr(artifact, "SMALL", -1)
     check_files(tmp_path / "x", manifest)
-    with pytest.raises(ArtifactError, match="has changed"):
-        check_files(tmp_path / "x", manifest, content=True)
+    refused("has changed", check_files, tmp_path / "x", manifest, content=True, error=ArtifactError)
     path.write_text("longer than before")
-    with pytest.raises(ArtifactError, match="another size"):
-        check_files(tmp_path / "x", manifest)
+    refused("another size", check_files, tmp_path / "x", manifest, error=ArtifactError)
 
 
 WRONG_TYPES = {"kind": [], "version": "x", "recipe": 0, "facts": 0, "files": 0, "made": 0}
@@ -160,8 +150,7 @@ WRONG_TYPES = {"kind": [], "version": "x", "recipe": 0, "facts": 0, "files": 0, 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "thing"}', json.dumps(WRONG_TYPES)])
 def test_broken_manifests_are_refused(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(ArtifactError, match="damaged"):
-        read_manifest(tmp_path, *THING)
+    refused("damaged", read_manifest, tmp_path, *THING, error=ArtifactError)
 
 
 def test_a_changed_manifest_is_refused_and_one_without_seal_is_not(tmp_path):
@@ -173,8 +162,7 @@ def test_a_changed_manifest_is_refused_and_one_without_seal_is_not(tmp_path):
     assert read_manifest(tmp_path / "x", *THING).recipe == {"seed": 1}
     for changed in ({**sealed, "recipe": {"seed": 8}}, {**bare, "sea,": sealed["seal"], "recipe": {"seed": 8}}):
         path.write_text(json.dumps(changed))
-        with pytest.raises(ArtifactError, match="manifest.json is damaged: it has changed"):
-            read_manifest(tmp_path / "x", *THING)
+        refused("manifest.json is damaged: it has changed", read_manifest, tmp_path / "x", *THING, error=ArtifactError)
 
 
 def _hold(folder, holding, done):
@@ -190,8 +178,7 @@ def test_two_processes_cannot_write_one_folder(tmp_path):
     other.start()
     try:
         assert holding.wait(600)
-        with pytest.raises(UserError, match="another process"):
-            make(tmp_path / "x")
+        refused("another process", make, tmp_path / "x")
     finally:
         done.set()
         other.join()
@@ -214,8 +201,7 @@ def test_an_artifact_inside_another_counts_by_its_hash(tmp_path):
     (folders[0] / "part" / "inner" / "a.txt").write_text("9")
     with pytest.raises(ArtifactError, match="a.txt is damaged: it has changed"):
         check_files(folders[0], manifests[0], content=True)
-    with pytest.raises(ArtifactError, match="is not the thing that"):
-        check_files(folders[2], manifests[0])
+    refused("is not the thing that", check_files, folders[2], manifests[0], error=ArtifactError)
 
 
 @pytest.mark.parametrize(
@@ -226,11 +212,9 @@ def test_an_index_or_a_library_in_place_of_another_artifact(tmp_path, file, form
     (tmp_path / file).write_text(json.dumps({"format": format}))
     with pytest.raises(ArtifactError, match=f"holds {name}, not samples; give a folder that holds samples"):
         read_manifest(tmp_path, "samples", 1)
-    with pytest.raises(UserError, match=f"holds {name.split()[1]}, which thing must not replace"):
-        make(tmp_path, overwrite=True)
+    refused(f"holds {name.split()[1]}, which thing must not replace", make, tmp_path, overwrite=True)
     (tmp_path / file).write_text(json.dumps({"format": "of somebody else"}))
-    with pytest.raises(ArtifactError, match="is not an artifact of citeweave"):
-        read_manifest(tmp_path, "samples", 1)
+    refused("is not an artifact of citeweave", read_manifest, tmp_path, "samples", 1, error=ArtifactError)
 
 
 # --- disks that fail ---------------------------------------------------------------------------------

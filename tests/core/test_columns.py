@@ -31,6 +31,8 @@ from citeweave.core.errors import ArtifactError
 from citeweave.core.hash_keys import hash_numbers, hash_text, hash_texts
 from citeweave.core.randomness import stream
 
+from .conftest import refused
+
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 DTYPES = st.sampled_from(["<i4", ">i4", "<u8", "|u1", "|i1", "|b1", "<f2", "<f4", ">f8", "<c8"])
 ANY = DTYPES.flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0, max_side=4)))
@@ -69,11 +71,9 @@ def test_numbers_are_plain_npy_files(tmp_path):
     writer.close()
     assert np.load(tmp_path / "year.npy").tolist() == [1999, 2000, 2001]
     assert open_numbers(tmp_path / "year.npy", np.int16).tolist() == [1999, 2000, 2001]
-    with pytest.raises(ArtifactError, match="int32"):
-        open_numbers(tmp_path / "year.npy", np.int32)
+    refused("int32", open_numbers, tmp_path / "year.npy", np.int32, error=ArtifactError)
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object))
-    with pytest.raises(ArtifactError, match="damaged"):
-        open_numbers(tmp_path / "x.npy", np.int32)
+    refused("damaged", open_numbers, tmp_path / "x.npy", np.int32, error=ArtifactError)
 
 
 def test_offsets_that_do_not_fit_are_refused(tmp_path):
@@ -84,8 +84,7 @@ def test_offsets_that_do_not_fit_are_refused(tmp_path):
         write_numbers(tmp_path / "title.offsets.npy", np.array(offsets))
         with pytest.raises(ArtifactError, match="damaged"):
             TextColumn(tmp_path, "title")[1]
-    with pytest.raises(ArtifactError, match="damaged"):
-        TextColumn(tmp_path, "title")
+    refused("damaged", TextColumn, tmp_path, "title", error=ArtifactError)
 
 
 # --- arrays as NumPy writes them ---------------------------------------------------------------------
@@ -162,29 +161,24 @@ def _saved(array):
 )
 def test_what_is_no_array_is_refused(tmp_path, content, message):
     (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(ArtifactError, match=f"a.npy is damaged.*{message}.*make it again"):
-        open_array(tmp_path / "a.npy")
+    refused(f"a.npy is damaged.*{message}.*make it again", open_array, tmp_path / "a.npy", error=ArtifactError)
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):
-    with pytest.raises(ArtifactError, match=r"a.npy is missing.*make it again"):
-        open_array(tmp_path / "a.npy")
+    refused(r"a.npy is missing.*make it again", open_array, tmp_path / "a.npy", error=ArtifactError)
     path = tmp_path / "a.npz"
     np.savez(path, a=np.arange(1000))
     assert read_saved_arrays(path, ["a"])["a"].tolist() == list(range(1000))
-    with pytest.raises(ArtifactError, match="b is missing"):
-        read_saved_arrays(path, ["a", "b"])
+    refused("b is missing", read_saved_arrays, path, ["a", "b"], error=ArtifactError)
     data = path.read_bytes()
     for damaged in (b"", data[:-40], data[:3000] + b"\xff" * 20 + data[3020:]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"a\.npz"):
-            read_arrays(path)
+        refused(r"a\.npz", read_arrays, path, error=ValueError)
         with pytest.raises(ArtifactError, match="is damaged .* remove it and run the same command again"):
             read_saved_arrays(path, ["a"])
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", _saved(np.arange(9))[:-8])
-    with pytest.raises(ValueError, match=r"a\.npy: 192 bytes"):
-        read_arrays(path)
+    refused(r"a\.npy: 192 bytes", read_arrays, path, error=ValueError)
 
 
 # --- hash keys and random streams --------------------------------------------------------------------

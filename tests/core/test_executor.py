@@ -19,6 +19,8 @@ from citeweave.core.executor import (
 )
 from citeweave.core.progress import Reporter
 
+from .conftest import refused
+
 WORKERS = "citeweave.core.executor"
 SQUARES = f"{WORKERS}:squares"
 
@@ -26,14 +28,12 @@ SQUARES = f"{WORKERS}:squares"
 def test_local_executor():
     task = ShardTask(f"{WORKERS}:squares")
     assert list(LocalExecutor().make(task, [2, 0])) == [(2, b"4"), (0, b"0")]
-    with pytest.raises(AssertionError, match="JSON"):
-        ShardTask(f"{WORKERS}:squares", {"numbers": (1, 2)})
+    refused("JSON", ShardTask, f"{WORKERS}:squares", {"numbers": (1, 2)}, error=AssertionError)
 
 
 @pytest.mark.parametrize("maker", ["os:system", WORKERS, f"{WORKERS}:os", f"{WORKERS}:x"])
 def test_only_functions_of_this_package_are_called(maker):
-    with pytest.raises(ValueError, match="is not a function of citeweave"):
-        resolve_maker(maker)
+    refused("is not a function of citeweave", resolve_maker, maker, error=ValueError)
 
 
 def test_a_worker_says_who_it_is_and_makes_shards(tmp_path, monkeypatch):

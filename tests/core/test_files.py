@@ -18,10 +18,8 @@ import pytest
 from citeweave.cli import index
 from citeweave.cli.similar import PaperSentences
 from citeweave.core.artifact import read_manifest
-from citeweave.core.errors import UserError
 from citeweave.core.files import LockedError, hash_file, open_input, read_input, take_lock, write_json
-from citeweave.core.inputs import Source
-from citeweave.core.parquet import open_parquet
+from citeweave.core.inputs import Source, open_parquet
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
@@ -38,7 +36,7 @@ from citeweave.pipeline.recipe import load_recipe
 from citeweave.search.reviewers import read_conflicts, read_people
 from citeweave.vectors.formats import import_vectors
 
-from .conftest import names
+from .conftest import names, refused
 
 SECONDS = 120
 """A guard against waiting forever, not a limit."""
@@ -94,13 +92,11 @@ def corpus(tmp_path_factory):
 def test_a_pipe_that_nobody_writes_to_is_refused(name, corpus, tmp_path, no_waiting):
     pipe = tmp_path / "input.jsonl"
     os.mkfifo(pipe)
-    with pytest.raises(UserError, match="pipe|is no file|does not exist"):
-        READERS[name](pipe, corpus)
+    refused("pipe|is no file|does not exist", READERS[name], pipe, corpus)
 
 
 def test_devices_are_refused_and_folders_are_named_as_such(tmp_path, no_waiting):
-    with pytest.raises(UserError, match="/dev/zero is a pipe or a device"):
-        open_input(Path("/dev/zero"))
+    refused("/dev/zero is a pipe or a device", open_input, Path("/dev/zero"))
     with pytest.raises(IsADirectoryError):
         open_input(tmp_path)
     (tmp_path / "file").write_bytes(b"bytes")
@@ -118,15 +114,13 @@ def test_a_pipe_inside_an_artifact_is_refused(name, tmp_path, no_waiting):
         lambda: Corpus.open(folder),
         lambda: read_input(folder / name),
     ):
-        with pytest.raises(UserError, match="pipe"):
-            read()
+        refused("pipe", read)
 
 
 def test_a_pipe_inside_a_model_is_refused(tmp_path, no_waiting):
     (tmp_path / "config.json").write_text("{}")
     os.mkfifo(tmp_path / "tokenizer.json")
-    with pytest.raises(UserError, match="tokenizer.json is a pipe"):
-        read_model_folder(tmp_path)
+    refused("tokenizer.json is a pipe", read_model_folder, tmp_path)
 
 
 # --- writing -----------------------------------------------------------------------------------------

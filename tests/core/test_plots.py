@@ -12,9 +12,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.core.plots import MAX_BARS, draw_bars, draw_curves, draw_growth, draw_histograms, draw_points
 from citeweave.core.randomness import stream
+
+from .conftest import refused
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -256,8 +257,7 @@ ENDS = "must end in .png or .svg"
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_no_file(tmp_path, draw, message):
-    with pytest.raises(UserError, match=message):
-        draw(tmp_path)
+    refused(message, draw, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -265,8 +265,7 @@ def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("kept")
     for path in (tmp_path / "file/p.svg", tmp_path / "folder.svg"):
         (tmp_path / "folder.svg").mkdir(exist_ok=True)
-        with pytest.raises(UserError, match="p.svg cannot be written|folder.svg cannot be written"):
-            DRAW["bars"](path)
+        refused("p.svg cannot be written|folder.svg cannot be written", DRAW["bars"], path)
     assert (tmp_path / "file").read_text() == "kept"
 
 

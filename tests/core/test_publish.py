@@ -23,7 +23,7 @@ from citeweave.core.publish import (
     work_folder,
 )
 
-from .conftest import THING, make, names
+from .conftest import THING, make, names, refused
 
 
 class Death(BaseException):
@@ -198,18 +198,15 @@ def test_files_beside_an_output_stay(tmp_path):
 def test_what_is_not_citeweaves_is_not_replaced(folder, tmp_path):
     before = content(folder)
     (folder / "inner" / "notes.txt").write_text("precious")
-    with pytest.raises(UserError, match=r"thing cannot be replaced: .*notes.txt was not written by citeweave"):
-        replace(folder)
+    refused(r"thing cannot be replaced: .*notes.txt was not written by citeweave", replace, folder)
     assert content(folder) == {**before, "inner/notes.txt": b"precious"}
     page = tmp_path / "extension"
     page.mkdir()
     (page / "manifest.json").write_text(json.dumps({"name": "a page", "files": ["manifest.json"]}))
-    with pytest.raises(UserError, match=r"manifest.json was not written by citeweave"):
-        replace(page)
+    refused(r"manifest.json was not written by citeweave", replace, page)
     assert (page / "manifest.json").is_file()
     (tmp_path / "corpus").write_text("precious")
-    with pytest.raises(UserError, match="is a file"):
-        check_replaceable(tmp_path / "corpus")
+    refused("is a file", check_replaceable, tmp_path / "corpus")
 
 
 def test_removing_an_artifact_leaves_what_is_not_its_own(folder, tmp_path):
@@ -255,6 +252,5 @@ def test_links_are_followed_or_refused_before_the_work(tmp_path):
     make(tmp_path / "new")
     assert (tmp_path / "new").is_symlink() and (tmp_path / "corpus-of-today" / "manifest.json").is_file()
     (tmp_path / "graph").symlink_to(tmp_path / "not-mounted" / "graph")
-    with pytest.raises(UserError, match=r"graph is a link to .*not-mounted/graph, which cannot be created"):
-        make(tmp_path / "graph")
+    refused(r"graph is a link to .*not-mounted/graph, which cannot be created", make, tmp_path / "graph")
     assert not (tmp_path / "not-mounted").exists()

@@ -11,7 +11,7 @@ import pytest
 from citeweave import Corpus, import_papers, synthesize
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.options import parse_table
-from citeweave.corpus import derive, paraphrases
+from citeweave.corpus import derive, derived_texts
 from citeweave.corpus.derive import derive_corpus, estimate_texts
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.corpus.options import DerivedTexts, SyntheticOptions
@@ -136,7 +136,7 @@ def test_large_sets_are_drawn_by_the_seed(tmp_path, monkeypatch):
     first, made = chosen("a")
     assert len(first) == 7 and len(made.citing) == 14  # to the hub and back
     assert chosen("b", seed=1)[0] != first
-    monkeypatch.setattr(paraphrases, "BLOCK", 5)
+    monkeypatch.setattr(derived_texts, "BLOCK", 5)
     assert chosen("c")[1].hash == made.hash
 
 

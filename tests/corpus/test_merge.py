@@ -1,13 +1,8 @@
 """Which records are one paper, and which of them wins, whatever the order of the inputs."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from citeweave import ImportOptions, import_papers
-
-Write = Callable[..., Path]
 
 
 def test_records_of_one_paper_are_merged_by_the_rule(tmp_path, write):

@@ -11,8 +11,9 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.text import SEPARATOR, TextRecipe, paper_text, sentence_texts, sentences
+
+from .conftest import refused
 
 # --- the recipe ------------------------------------------------------------------------------------
 
@@ -37,8 +38,7 @@ def test_the_hash_is_stable_and_recipes_must_make_sense():
     others = [TextRecipe(parts=("abstract", "title")), TextRecipe(parts=("title",)), TextRecipe(separator=" ")]
     assert len({recipe.hash for recipe in [TextRecipe(), *others]}) == 4
     for parts in ((), ("title", "title"), ("titel",)):
-        with pytest.raises(UserError, match="text recipe part"):
-            TextRecipe(parts=parts)
+        refused("text recipe part", TextRecipe, parts=parts)
 
 
 # --- traps: | marks where a new sentence starts ----------------------------------------------------

@@ -1,18 +1,16 @@
 """Updates: the next generation of a corpus, with papers added, changed and deleted."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from citeweave import ImportOptions, exclude_papers, import_papers, synthesize
-from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.corpus import ingest
 from citeweave.corpus.corpus import Changes
 from citeweave.corpus.options import SyntheticOptions
 
-Write = Callable[..., Path]
+from .conftest import refused
+
 WITH_ABSTRACT = {"id": "b", "title": "Ice on the Moon", "abstract": "Now with abstract.", "year": 2018}
 
 
@@ -88,8 +86,7 @@ def test_deletions_leave_papers_and_their_citations_out(library, tmp_path, write
     corpus = import_papers([new], tmp_path / "next", update=tmp_path / "base", delete=[deleted]).corpus
     assert list(corpus.ids) == ["a", "b", "d"] and corpus.manifest.facts["changes"]["gone"] == 1
     assert corpus.citing.tolist() == [0, 2] and corpus.cited.tolist() == [1, 1]
-    with pytest.raises(UserError, match="--update"):
-        import_papers([new], tmp_path / "other", delete=[deleted])
+    refused("--update", import_papers, [new], tmp_path / "other", delete=[deleted])
 
 
 def test_citations_are_deleted_by_any_id_of_their_papers(library, tmp_path, write):

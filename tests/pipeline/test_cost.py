@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from citeweave import synthesize
 from citeweave.core.errors import UserError
+from citeweave.core.progress import format_duration
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.options import graph_options
 from citeweave.graph.walk_powers import Panels
 from citeweave.pipeline.cost import (
     StageWork,
     as_bytes,
-    as_time,
     parse_count,
     plan_panel,
     sizes_from_corpus,
@@ -169,7 +169,7 @@ def test_estimates_as_text():
     for constant in CONSTANTS.values():
         assert constant.source and constant.unit and dataclasses.astuple(constant)[0] >= 0
     assert [as_bytes(number) for number in (0, 1, 2**20, 1.5 * 2**30, 2**40)] == ["0", "1 MB", "1 MB", "1.5 GB", "1 TB"]
-    times = [as_time(seconds) for seconds in (0, 89, 91, 86_400 * 400)]
+    times = [format_duration(seconds) for seconds in (0, 89, 91, 86_400 * 400)]
     assert times == ["under 1 s", "89 s", "1.52 min", "400.0 days"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.core import parquet
+from citeweave.core import inputs
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.vectors.formats import import_vectors
@@ -113,7 +113,7 @@ def test_many_rows_of_parquet_keep_their_order_and_damage_is_named(tmp_path):
             with pytest.raises(
                 InputError, match="x.parquet is damaged: a column refers to texts that it does not hold"
             ):
-                parquet._expanded_size(column, Path("x.parquet"))
+                inputs._expanded_size(column, Path("x.parquet"))
 
 
 def test_models_and_lengths_are_not_mixed(tmp_path):

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from citeweave.baselines.data import BaselineData, Floats, read_training_texts, seeded_torch, split_fields
 from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
 from citeweave.core.arguments import as_texts
-from citeweave.core.key_lookup import KeyLookup
+from citeweave.core.columns import KeyLookup
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream

@@ -23,8 +23,8 @@ from scipy import sparse
 from citeweave.baselines.data import BaselineData, Floats, read_training_texts
 from citeweave.baselines.word_sums import Sif, SifOptions, fit_sif
 from citeweave.core.arguments import as_texts
+from citeweave.core.columns import KeyLookup
 from citeweave.core.hash_keys import hash_texts
-from citeweave.core.key_lookup import KeyLookup
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph.citations import CitationGraph

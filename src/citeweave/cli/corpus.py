@@ -56,8 +56,8 @@ def import_(args: ImportArguments) -> None:
         return
     if args.model or args.dtype != "float16":
         raise UserError("--model and --dtype are about vectors; add --vectors, or leave them out")
+    from citeweave.corpus.corpus import summarize
     from citeweave.corpus.ingest import import_papers
-    from citeweave.corpus.summary import summarize
 
     reporter = args.reporter
     imported = import_papers(
@@ -128,8 +128,7 @@ def info(args: InfoArguments) -> None:
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
     """
     from citeweave.core.artifact import check_files, kind_of
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.summary import list_merges, summarize
+    from citeweave.corpus.corpus import Corpus, list_merges, summarize
     from citeweave.search.state import is_index
 
     if kind_of(args.corpus) == "intents":
@@ -238,7 +237,7 @@ class SynthesizeArguments(OutputArguments):
 
 def synthesize(args: SynthesizeArguments) -> None:
     """Generate a synthetic corpus with ground truth for problems, methods, findings and citation intents."""
-    from citeweave.corpus.summary import summarize
+    from citeweave.corpus.corpus import summarize
     from citeweave.corpus.synthetic.synthesize import synthesize as write
 
     corpus = write(args.output, args.options, workers=args.workers, memory=args.memory, **args.writing)

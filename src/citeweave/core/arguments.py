@@ -64,7 +64,13 @@ ARGUMENT_TYPES = {
     "Signal": ArgumentType("graph.signals", "Signal", "a Signal or its name"),
     "Query": ArgumentType("search.query", "Query", "a Query or a text"),
 }
-PLAIN: dict[str, tuple[type, str]] = {"str": (str, "a text"), "Path": (Path, "a path"), "int": (int, "a whole number")}
+_WORDS = {
+    "str": "a text",
+    "Path": "a path",
+    "int": "a whole number",
+    "Mapping": "a mapping of names",
+    "Sequence": "a list",
+}
 
 
 def convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,17 +120,14 @@ class Argument:
             }
         if (inner := self._inside("Sequence[")) and isinstance(value, list | tuple):
             return [Argument(self._label, inner, self._namespace).convert(item) for item in value]
-        if not self._fits(value):
+        # an annotation that is not fully known here accepts anything
+        if not any(self._is(value, part) for part in self._parts):
             raise UserError(f"{self._label} is {_show(value)}; it must be {self._expected()}")
         return value
 
     def _inside(self, opening: str) -> str:
         """Return what a sequence or mapping in the annotation holds; empty where the argument is neither."""
         return next((part[len(opening) : -1] for part in self._parts if part.startswith(opening)), "")
-
-    def _fits(self, value: Any) -> bool:
-        """Return whether the value fits the annotation; an annotation that is not fully known here accepts anything."""
-        return any(self._is(value, part) for part in self._parts)
 
     def _is(self, value: Any, part: str) -> bool:
         if part in ARGUMENT_TYPES:
@@ -133,8 +136,8 @@ class Argument:
             return value is None
         if part == "int":
             return _is_integer(value)
-        if part in PLAIN:
-            return isinstance(value, PLAIN[part][0])
+        if part in ("str", "Path"):
+            return isinstance(value, str if part == "str" else Path)
         if part.startswith("Mapping["):
             return isinstance(value, Mapping)
         if part.startswith("Sequence["):
@@ -148,12 +151,8 @@ class Argument:
 
     def _expected(self) -> str:
         """Return in words what the argument must be."""
-        words = [kind.words for kind in self._kinds]
-        words += [
-            PLAIN[part][1] if part in PLAIN else _describe_part(part)
-            for part in self._parts
-            if part not in ARGUMENT_TYPES
-        ]
+        others = [part for part in self._parts if part not in ARGUMENT_TYPES]
+        words = [kind.words for kind in self._kinds] + [_WORDS.get(part.partition("[")[0], part) for part in others]
         return " or ".join(dict.fromkeys(words))
 
 
@@ -194,11 +193,6 @@ def _is_integer(value: Any) -> bool:
         return not isinstance(value, bool) and index(value) is not None
     except TypeError:
         return False
-
-
-def _describe_part(part: str) -> str:
-    names = {"Mapping": "a mapping of names", "Sequence": "a list"}
-    return names.get(part.partition("[")[0], part)
 
 
 def _show(value: object) -> str:

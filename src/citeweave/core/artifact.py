@@ -48,6 +48,7 @@ from citeweave.core.files import (
     LockedError,
     check_links,
     check_names,
+    file_state,
     hash_as_written,
     hash_file,
     hash_json,
@@ -71,21 +72,11 @@ from citeweave.core.publish import (
 from citeweave.version import __version__
 
 _COMMANDS = {
-    "corpus": "import",
-    "graph": "graph",
-    "samples": "mine",
-    "bundle": "bundle",
-    "encoder": "train",
-    "vectors": "embed",
-    "compressed_vectors": "embed",
-    "sentence_vectors": "embed",
-    "index_generation": "index",
-    "paper_map": "index",
-    "report": "evaluate",
-    "intents": "annotate",
-    "intent_classifier": "intents train",
-    "search-benchmark": "benchmark",
-    "treccovid-rf": "benchmark",
+    **{"corpus": "import", "graph": "graph", "samples": "mine", "bundle": "bundle", "encoder": "train"},
+    **dict.fromkeys(("vectors", "compressed_vectors", "sentence_vectors"), "embed"),
+    **dict.fromkeys(("index_generation", "paper_map"), "index"),
+    **{"report": "evaluate", "intents": "annotate", "intent_classifier": "intents train"},
+    **dict.fromkeys(("search-benchmark", "treccovid-rf"), "benchmark"),
 }
 """Kind of an artifact -> the command that writes it, where one does."""
 
@@ -158,12 +149,9 @@ def _read_manifest(folder: Path, kind: str) -> tuple[Manifest, bool]:
         raise ArtifactError(_explain_missing_manifest(folder, kind))
     try:
         data = json.loads(read_input(path))
-        stored_version = data["version"]
-        if type(stored_version) is not int:
-            raise TypeError("a version is an integer")
-        manifest = Manifest(
-            str(data["kind"]), stored_version, data["recipe"], data["facts"], data["files"], data["made"]
-        )
+        manifest = Manifest(**{name: data[name] for name in ("kind", "version", "recipe", "facts", "files", "made")})
+        if type(manifest.version) is not int or type(manifest.kind) is not str:
+            raise TypeError("a version is an integer, a kind is a text")
         names = [str(name) for name in dict(manifest.files)]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{path} is not a manifest of citeweave: it is damaged; make the artifact again") from None
@@ -180,9 +168,8 @@ def _changed_error(folder: Path) -> ArtifactError:
 
 def _is_intact(manifest: Manifest, data: dict[str, Any]) -> bool:
     """Return whether a manifest is the one that was written; the oldest have no seal, and no other key in its place."""
-    if not all(isinstance(table, dict) for table in (manifest.recipe, manifest.facts, manifest.files)):
-        return False
-    if not all(isinstance(entry, dict) for entry in manifest.files.values()):
+    tables = manifest.recipe, manifest.facts, manifest.files
+    if not all(isinstance(table, dict) for table in (*tables, *dict(manifest.files).values())):
         return False
     written = manifest.as_json()
     stored = {"seal": written["seal"], **data}
@@ -200,11 +187,8 @@ def explain_version_mismatch(stored: object, read: int, again: str = "make it ag
     mismatch = f"of format version {str(stored)[:20]}; this citeweave reads version {read}."
     if isinstance(stored, int) and stored > read:
         return f"{mismatch} Update citeweave (pip install --upgrade citeweave), or {again}"
-    release = (
-        f", citeweave {str(provenance['citeweave'])[:20]}"
-        if isinstance(provenance, dict) and "citeweave" in provenance
-        else ""
-    )
+    wrote = provenance.get("citeweave") if isinstance(provenance, dict) else None
+    release = "" if wrote is None else f", citeweave {str(wrote)[:20]}"
     return f"{mismatch} {again[:1].upper()}{again[1:]}, or use the release that wrote it{release}"
 
 
@@ -215,10 +199,10 @@ def kind_of(folder: Path) -> str:
 
 def _kind_without_manifest(folder: Path) -> str:
     """Return "index" or "library" for a folder of ours that has no manifest, or ""."""
-    kinds = (
-        kind for name, (format, kind) in _OTHER_FORMATS.items() if _read_json_key(folder / name, "format") == format
-    )
-    return next(kinds, "")
+    for name, (format, kind) in _OTHER_FORMATS.items():
+        if _read_json_key(folder / name, "format") == format:
+            return kind
+    return ""
 
 
 def _read_json_key(path: Path, key: str) -> str:
@@ -229,15 +213,14 @@ def _read_json_key(path: Path, key: str) -> str:
 
 
 def _explain_missing_manifest(folder: Path, kind: str) -> str:
+    wanted = _kind_with_article(kind)
     if not folder.exists():
-        return f"{folder} does not exist; give a folder that holds {_kind_with_article(kind)}"
+        return f"{folder} does not exist; give a folder that holds {wanted}"
     if work_folder(folder).exists():
         return f"{folder} is unfinished because a run was interrupted; run the same command again to finish it"
     if other := _kind_without_manifest(folder):
-        return f"{folder} holds {_kind_with_article(other)}, not {_kind_with_article(kind)}; give a folder that holds {_kind_with_article(kind)}"
-    return (
-        f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {_kind_with_article(kind)}"
-    )
+        return f"{folder} holds {_kind_with_article(other)}, not {wanted}; give a folder that holds {wanted}"
+    return f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {wanted}"
 
 
 def _kind_with_article(kind: str) -> str:
@@ -306,8 +289,7 @@ def _check_file(folder: Path, name: str, entry: dict[str, Any], *, content: bool
         raise ArtifactError(f"{path} is missing or has another size than its manifest says; make {folder} again")
     if not content:
         return
-    state = path.stat()
-    state_key = (str(path.absolute()), state.st_ino, state.st_mtime_ns, state.st_size, entry.get("sha256"))
+    state_key = (str(path.absolute()), *file_state(path), entry.get("sha256"))
     if state_key in _verified_files and not again:
         return
     if hash_file(path) != entry.get("sha256"):
@@ -357,11 +339,13 @@ def explain_write_error(folder: Path, error: OSError, remedy: str) -> Exception:
 class ArtifactWriter:
     """The work folder of an artifact that is being written, and inside it the folder that will get its name."""
 
-    def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any], *, place: Path) -> None:
+    def __init__(
+        self, folder: Path, kind: str, version: int, recipe: dict[str, Any], *, place: Path, overwrite: bool = False
+    ) -> None:
         self.place, self.folder = place, place / "new"
         self._target, self._kind, self._version, self._recipe = folder, kind, version, recipe
         self.facts: dict[str, Any] = {}
-        self.overwrite = False
+        self.overwrite = overwrite
         """Whether an older artifact of the same kind may be replaced."""
 
     def scratch_folder(self, name: str) -> Path:
@@ -409,8 +393,7 @@ def new_artifact(
     with locked_work_folder(folder) as place:
         if folder.exists():  # another process may have written it before we had the lock
             refuse_existing(folder, kind, overwrite=overwrite)
-        writer = ArtifactWriter(folder, kind, version, recipe, place=place)
-        writer.overwrite = overwrite
+        writer = ArtifactWriter(folder, kind, version, recipe, place=place, overwrite=overwrite)
         writer.clear()
         yield writer
 

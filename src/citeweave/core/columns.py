@@ -30,7 +30,7 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast, overload
 
@@ -67,33 +67,26 @@ class Header(NamedTuple):
         """Return the bytes of the numbers."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    @property
-    def end(self) -> int:
-        """Return the bytes of the complete file."""
-        return self.start + self.size
-
 
 def open_array(path: Path) -> NDArray[Any]:
     """Return the memory-mapped array of an `.npy` file of an artifact."""
     try:
-        array = map_array(path)
-        with open_input(path) as file:
-            if path.stat().st_size != read_header(file).end:
-                raise ValueError("it is longer than its header says")
-        return array
+        return map_array(path, exact=True)
     except FileNotFoundError:
         raise ArtifactError(f"{path} is missing: the artifact is not complete; make it again") from None
     except (ValueError, OSError) as error:
         raise ArtifactError(f"{path} is damaged ({error}); make it again") from None
 
 
-def map_array(path: Path) -> NDArray[Any]:
-    """Return the memory-mapped array of any `.npy` file; ValueError where the file is not one."""
+def map_array(path: Path, *, exact: bool = False) -> NDArray[Any]:
+    """Return the memory-mapped array of any `.npy` file; ValueError where it is not one, or is longer and must be `exact`."""
     with open_input(path) as file:
         header = read_header(file)
         available = path.stat().st_size - header.start
     if available < header.size:
         raise ValueError(f"{available:,} bytes of numbers, its header promises {header.size:,}")
+    if exact and available > header.size:
+        raise ValueError("it is longer than its header says")
     if not header.size:  # an empty range cannot be mapped
         return np.zeros(header.shape, header.dtype)
     return np.asarray(
@@ -179,17 +172,19 @@ BLOCK = 1 << 16
 
 
 class NumberWriter:
-    """Appends numbers to a one-dimensional `.npy` file; the header gets its true length on close."""
+    """Appends numbers to an `.npy` file, whose header gets its true length on close; rows of `width` make a matrix."""
 
-    def __init__(self, path: Path, dtype: DTypeLike) -> None:
+    def __init__(self, path: Path, dtype: DTypeLike, width: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._dtype = np.dtype(dtype)
+        self._dtype, self._row = np.dtype(dtype), () if width is None else (width,)
         self._file = path.open("wb")
-        self._file.write(_header(self._dtype, (0,)))
+        self._file.write(_header(self._dtype, (0, *self._row)))
         self.count = 0
 
     def append(self, values: NDArray[Any] | Sequence[Any]) -> None:
+        """Append numbers, or rows of shape (number, width)."""
         array = np.ascontiguousarray(values, self._dtype)
+        assert array.shape[1:] == self._row, array.shape
         if _is_hole(array):
             self._file.seek(array.nbytes, os.SEEK_CUR)  # a hole reads as zeros and takes no space on the disk
         else:
@@ -197,33 +192,15 @@ class NumberWriter:
         self.count += len(array)
 
     def close(self) -> None:
-        self._file.truncate(_HEADER_SIZE + self.count * self._dtype.itemsize)  # where the last block was a hole
+        shape = (self.count, *self._row)
+        self._file.truncate(_HEADER_SIZE + math.prod(shape) * self._dtype.itemsize)  # where the last block was a hole
         self._file.seek(0)
-        self._file.write(_header(self._dtype, (self.count,)))
+        self._file.write(_header(self._dtype, shape))
         self._file.close()
 
 
-class MatrixWriter:
+class MatrixWriter(NumberWriter):
     """Appends rows of one width to a two-dimensional `.npy` file."""
-
-    def __init__(self, path: Path, dtype: DTypeLike, width: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._dtype, self._width = np.dtype(dtype), width
-        self._file = path.open("wb")
-        self._file.write(_header(self._dtype, (0, width)))
-        self.count = 0
-
-    def append(self, rows: NDArray[Any]) -> None:
-        """Append rows, of shape (number, width)."""
-        array = np.ascontiguousarray(rows, self._dtype)
-        assert array.shape[1:] == (self._width,), array.shape
-        self._file.write(array.data)
-        self.count += len(array)
-
-    def close(self) -> None:
-        self._file.seek(0)
-        self._file.write(_header(self._dtype, (self.count, self._width)))
-        self._file.close()
 
 
 class GrowingColumn:
@@ -280,6 +257,23 @@ class TextWriter:
     def close(self) -> None:
         self._data.close()
         self._offsets.close()
+
+
+class TableWriter(dict[str, Any]):
+    """The writers of several columns of one folder, by name: of texts where the type is `str`, else of numbers."""
+
+    def __init__(self, folder: Path, kinds: Mapping[str, Any]) -> None:
+        for name, kind in kinds.items():
+            self[name] = TextWriter(folder, name) if kind is str else NumberWriter(folder / f"{name}.npy", kind)
+
+    def append(self, **columns: Any) -> None:
+        """Append values to the columns that are named."""
+        for name, values in columns.items():
+            self[name].append(values)
+
+    def close(self) -> None:
+        for writer in self.values():
+            writer.close()
 
 
 class TextColumn(Sequence[str]):
@@ -405,6 +399,40 @@ def release(*columns: NDArray[Any] | TextColumn) -> None:
             buffer.madvise(mmap.MADV_DONTNEED)
 
 
+def find_sorted(wanted: NDArray[Any], keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each wanted key in a sorted column of keys, -1 where it is not there.
+
+    >>> find_sorted(np.array([7, 9], np.uint64), np.array([8, 9], np.uint64)).tolist()
+    [-1, 1]
+    """
+    if not len(keys):
+        return np.full(wanted.shape, -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
+
+
+def find_keys(wanted: NDArray[Any], keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each wanted key in a column of keys, -1 where it is not there.
+
+    >>> find_keys(np.array([7, 9], np.uint64), np.array([9, 8], np.uint64)).tolist()
+    [-1, 0]
+    """
+    return KeyLookup(keys).find(wanted)
+
+
+class KeyLookup:
+    """Looks up the places of keys in a column that is sorted once; of equal keys the first place is found."""
+
+    def __init__(self, keys: NDArray[Any]) -> None:
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def find(self, wanted: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the place of each wanted key, -1 where it is not there."""
+        at = find_sorted(wanted, self._keys)
+        return np.where(at >= 0, self._order[at], -1) if len(self._keys) else at
+
+
 def write_numbers(path: Path, values: NDArray[Any], dtype: DTypeLike | None = None) -> None:
     """Write a complete column of numbers."""
     writer = NumberWriter(path, values.dtype if dtype is None else dtype)
@@ -414,7 +442,7 @@ def write_numbers(path: Path, values: NDArray[Any], dtype: DTypeLike | None = No
 
 def _is_hole(array: NDArray[Any]) -> bool:
     """Return whether a block of integers is large and all zeros, so that a hole in the file can stand for it."""
-    if array.nbytes < _MIN_HOLE or array.dtype.kind not in "iub" or array[0] or array[-1]:
+    if array.nbytes < _MIN_HOLE or array.dtype.kind not in "iub" or array.flat[0] or array.flat[-1]:
         return False
     return not array.any()
 

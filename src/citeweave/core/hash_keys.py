@@ -16,6 +16,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.ragged import to_offsets
+
 Keys = NDArray[np.uint64]
 
 _START = np.uint64(0xCBF29CE484222325)
@@ -86,9 +88,8 @@ def hash_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray
 def hash_texts(texts: list[str]) -> Keys:
     """Return the hash keys of many strings, in order."""
     parts = [text.encode() for text in texts]
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if parts else ends
-    return hash_spans(np.frombuffer(b"".join(parts), np.uint8), starts, ends)
+    offsets = to_offsets([len(part) for part in parts])
+    return hash_spans(np.frombuffer(b"".join(parts), np.uint8), offsets[:-1], offsets[1:])
 
 
 def hash_text(text: str) -> np.uint64:

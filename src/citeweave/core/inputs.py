@@ -1,8 +1,12 @@
-"""Input files, compressed, huge, damaged or hostile: streams, lines, documents, JSON lines.
+"""Input files, compressed, huge, damaged or hostile: streams, lines, documents, JSON lines, Parquet tables.
 
 A `Source` is one input file. Readers ask it for a stream, for lines or for one document; it decompresses (gzip, zstd,
 bzip2, xz, recognized by their first bytes), bounds every size before memory is taken, and turns damage into one clear
 error that names the file.
+
+    with open_parquet(path) as file:
+        for batch in read_parquet_batches(file, path, rows=8192, columns=["id", "title"]):
+            batch.to_pylist()
 """
 
 from __future__ import annotations
@@ -13,18 +17,22 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import orjson
 from isal import igzip, igzip_lib
 
 from citeweave.core.errors import InputError
-from citeweave.core.files import open_input
+from citeweave.core.files import check_regular, open_input
 from citeweave.core.progress import Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 MAX_LINE = 64 * 2**20
 """Longest line of a line-based file, in bytes; a longer one is one rejected record."""
@@ -338,3 +346,66 @@ class _ZstdFile:
         if self._frame.eof:
             self._frame = self._new_frame()
         return content
+
+
+# Parquet tables. A text that a file stores once may be the value of a million rows, so texts are read as dictionaries, and
+# the size of a batch is known before it is expanded. A page of the file is in memory at once, 2 GiB at most. pyarrow, which
+# takes 40 MB of memory, is loaded only here.
+
+MAX_BATCH = 1 << 30
+"""Bytes of a batch; 8,192 rows of a table with full texts have less."""
+
+_MAX_GROUP, _MAX_ROW = 64 << 20, 1 << 20
+"""Bytes of a row group, and of its mean row where the group is larger; no paper needs more."""
+
+
+def open_parquet(path: Path, **options: Any) -> pq.ParquetFile:
+    """Open a Parquet input file with texts as dictionaries; refused if its metadata promise rows that no paper has."""
+    import pyarrow.parquet as pq
+
+    check_regular(path)
+    metadata = pq.read_metadata(path)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)  # not its columns: pyarrow 26 aborts if the histogram of one is damaged
+        if group.total_byte_size > _MAX_GROUP + _MAX_ROW * group.num_rows:
+            raise InputError(
+                f"{path}: {group.num_rows:,} rows of the table take {group.total_byte_size:,} bytes; a row may have "
+                f"{_MAX_ROW:,} bytes on average: leave out the columns that hold more"
+            )
+    columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, **options)
+
+
+def read_parquet_batches(
+    file: pq.ParquetFile, path: Path, *, rows: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield a Parquet table in batches of rows; refused if a batch would be larger than `MAX_BATCH`."""
+    import pyarrow as pa
+
+    for batch in file.iter_batches(batch_size=rows, columns=columns):
+        if (size := sum(_expanded_size(column, path) for column in batch.columns)) > MAX_BATCH:
+            raise InputError(
+                f"{path}: {len(batch):,} rows take {size:,} bytes once expanded; "
+                f"{MAX_BATCH:,} are allowed: split the table, or leave out columns"
+            )
+        plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+        yield pa.RecordBatch.from_arrays(plain, names=batch.schema.names)
+
+
+def _expanded_size(column: pa.Array, path: Path) -> int:
+    """Return the bytes of a column without dictionaries; refused if it refers to texts its dictionary does not hold."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).to_numpy(zero_copy_only=False)
+        used = pc.drop_null(column.indices).to_numpy(zero_copy_only=False)
+        if len(used) and not 0 <= int(used.min()) <= int(used.max()) < len(lengths):  # pyarrow reads beyond its end
+            raise InputError(f"{path} is damaged: a column refers to texts that it does not hold; get the file again")
+        return int(lengths.astype("int64")[used].sum()) if len(used) else 0
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return _expanded_size(column.flatten(), path)
+    if pa.types.is_struct(column.type):
+        return sum(_expanded_size(part, path) for part in column.flatten())
+    return int(column.nbytes)

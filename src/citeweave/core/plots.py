@@ -68,12 +68,8 @@ def draw_curves(
               x_label="rank", y_label="share", log_x=True, marks={"k": 25, "hard negatives": (40, 60)})
     """
     lowest = TINY if log_x else -HUGE
-    across = _numbers(x, "x", lowest=lowest)  # (n,)
-    lines = {name: _numbers(values, f"series {name!r}", (0, 3)) for name, values in series.items()}
+    across, lines = _lines(x, series, (0, 3), lowest)
     places = {name: _numbers(np.ravel(place), f"mark {name!r}", lowest=lowest) for name, place in marks.items()}
-    for name, line in lines.items():
-        if len(line) != len(across):
-            raise UserError(f"series {name!r} holds {len(line):,} values for {len(across):,} of x; give one for each")
     with _chart(path, title, "series", len(series)) as axes:
         axes.set(xscale="log" if log_x else "linear", xlabel=_one_line(x_label, 100), ylabel=_one_line(y_label, 60))
         drawn, ends = [], []
@@ -99,22 +95,14 @@ def draw_growth(
 
         draw_growth("graph.svg", [5e5, 5e6], {"fastrp": [0.5, 6.4]}, title="Cost", x_label="citations", y_label="CPU seconds")
     """
-    across = _numbers(x, "x", lowest=TINY)  # (n,)
-    lines = {name: _numbers(values, f"series {name!r}", lowest=TINY) for name, values in series.items()}
-    for name, line in lines.items():
-        if len(line) != len(across):
-            raise UserError(f"series {name!r} holds {len(line):,} values for {len(across):,} of x; give one for each")
+    across, lines = _lines(x, series, (0,), TINY, TINY)
     with _chart(path, title, "series", len(series), max_count=len(_LOOKS) - 1) as axes:
         axes.set(xscale="log", yscale="log", xlabel=_one_line(x_label, 100), ylabel=_one_line(y_label, 60))
         largest, drawn, ends = across.argmax(), [], []
-        looks: list[dict[str, Any]] = [{"marker": "o", "ms": 3.5, "lw": 1.8, **look} for look in _LOOKS]
+        looks: list[dict[str, Any]] = [{"marker": "o", "ms": 3.5, "lw": 1.8, **look} for look in _LOOKS[: len(lines)]]
+        looks.append({"color": _GRAY, "lw": 0.8, "zorder": 1})
         straight = max(line[largest] for line in lines.values()) * across / across.max()  # (n,)
-        for name, line, look in zip(
-            [*lines, "in proportion"],
-            [*lines.values(), straight],
-            [*looks[: len(lines)], {"color": _GRAY, "lw": 0.8, "zorder": 1}],
-            strict=True,
-        ):
+        for name, line, look in zip([*lines, "in proportion"], [*lines.values(), straight], looks, strict=True):
             drawn += axes.plot(across, line, **look)
             ends.append((name, across.max(), line[largest], look["color"]))
         _write_names(axes, ends, drawn, x=1.012, ha="left", va="center")
@@ -274,6 +262,18 @@ def _one_line(text: object, max_length: int = 40) -> str:
     """Return one line of printable characters; control characters and lone surrogates would break an .svg file."""
     line = "".join(character for character in " ".join(str(text).split()) if character.isprintable())
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+
+
+def _lines(
+    x: ArrayLike, series: Mapping[str, ArrayLike], columns: Sequence[int], lowest_x: float, lowest: float = -HUGE
+) -> tuple[Numbers, dict[str, Numbers]]:
+    """Return x and the values of every series of a chart, which must be one for each x."""
+    across = _numbers(x, "x", lowest=lowest_x)  # (n,)
+    lines = {name: _numbers(values, f"series {name!r}", columns, lowest=lowest) for name, values in series.items()}
+    for name, line in lines.items():
+        if len(line) != len(across):
+            raise UserError(f"series {name!r} holds {len(line):,} values for {len(across):,} of x; give one for each")
+    return across, lines
 
 
 def _numbers(values: ArrayLike, what: str, columns: Sequence[int] = (0,), *, lowest: float = -HUGE) -> Numbers:

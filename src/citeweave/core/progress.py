@@ -99,23 +99,33 @@ def _progress_line(label: str, done: int, total: int | None, unit: str, elapsed:
     """Return one line of progress: amount, share, rate, and time left or elapsed.
 
     >>> _progress_line("reading", 50, 200, "files", 10.0)
-    'reading: 50 of 200 files (25 %), 5/s, 0:30 left'
+    'reading: 50 of 200 files (25 %), 5/s, 30 s left'
     >>> _progress_line("reading", 1500000, None, "records", 3.0)
-    'reading: 1,500,000 records, 500,000/s, 0:03'
+    'reading: 1,500,000 records, 500,000/s, 3 s'
     """
     rate = done / elapsed
     pace = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
     noun = f" {unit}" if unit else ""
     if not total:
-        return f"{label}: {done:,}{noun}, {pace}, {_clock(elapsed)}"
+        return f"{label}: {done:,}{noun}, {pace}, {format_duration(elapsed)}"
     share = f"{label}: {done:,} of {total:,}{noun} ({100 * done / total:.0f} %), {pace}"
-    return f"{share}, {_clock((total - done) / rate)} left" if 0 < done < total else f"{share}, {_clock(elapsed)}"
+    if 0 < done < total:
+        return f"{share}, {format_duration((total - done) / rate)} left"
+    return f"{share}, {format_duration(elapsed)}"
 
 
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def format_duration(seconds: float) -> str:
+    """Format seconds of work, done or estimated, for people.
+
+    >>> format_duration(0.4), format_duration(42), format_duration(400), format_duration(9000), format_duration(400_000)
+    ('under 1 s', '42 s', '6.67 min', '2.5 h', '4.6 days')
+    """
+    if seconds < 1:
+        return "under 1 s"
+    for unit, size, until in (("s", 1, 90), ("min", 60, 5400), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds / size:.0f} {unit}" if unit == "s" else f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
 
 
 # Counting every record.

@@ -55,6 +55,17 @@ def count_owners(owners: NDArray[Any], rows: int) -> Longs:
     return to_offsets(np.bincount(owners, minlength=rows))
 
 
+def run_offsets(values: NDArray[Any]) -> Longs:
+    """Return the offsets of the runs of equal neighbors, shape (runs + 1,).
+
+    >>> run_offsets(np.array([7, 7, 9, 7])).tolist()
+    [0, 2, 3, 4]
+    """
+    starts = np.ones(len(values) + 1, bool)
+    starts[1:-1] = values[1:] != values[:-1]
+    return np.flatnonzero(starts)
+
+
 def number_within(lengths: NDArray[Any]) -> Longs:
     """Return for every value of rows with these lengths its number within its row.
 

@@ -101,8 +101,11 @@ def _author_year_spans(text: str) -> list[Span]:
     for match in _YEAR_ALONE.finditer(text):
         begin = max(0, match.start() - _REACH)
         names = _NAMES_BEFORE.search(text[begin : match.start()])
-        if names and _names_someone(names[0]):
-            spans.append((match.start() - len(_strip_prose(names[0])), match.end()))
+        # prose before the names is no part of the mark: "others and Otto" becomes "Otto"
+        someone = _LOWER_WORDS.sub("", names[0]) if names else ""
+        name = re.match(_NAME, someone)
+        if names and name and _is_name(name[0]) and not _MONTHS.match(names[0]):
+            spans.append((match.start() - len(someone), match.end()))
     return spans
 
 
@@ -141,30 +144,18 @@ def _is_name(word: str) -> bool:
     return not _NOT_NAMES.fullmatch(word) and (first.isupper() or first.lower() == first.upper() or "’" in word)
 
 
-def _names_someone(match: str) -> bool:
-    """Return whether the words before a cited year contain an author name, not just a month."""
-    name = re.match(_NAME, _strip_prose(match))
-    return name is not None and _is_name(name[0]) and not _MONTHS.match(match)
-
-
-def _strip_prose(text: str) -> str:
-    """Drop lower-case words of prose before the author names of a citation mark: "others and Otto" becomes "Otto"."""
-    return _LOWER_WORDS.sub("", text)
-
-
 def _round_number_spans(text: str) -> Iterator[Span]:
     """Yield the spans of citation numbers in round brackets, leaving out equation numbers and enumerations."""
-    matches = [match for match in _ROUND.finditer(text) if not _is_counted(text, match.start())]
+    matches = [
+        match
+        for match in _ROUND.finditer(text)
+        if not _COUNTED.search(text, max(0, match.start() - _REACH), match.start())
+    ]
     numbers = [int(re.sub(r"\D.*", "", match[0].strip("(（ ") or "0", flags=re.DOTALL) or 0) for match in matches]
     if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)):
         return  # "(1) ... (2) ..." is a list
     for match in matches:
         yield match.span()
-
-
-def _is_counted(text: str, at: int) -> bool:
-    """Return whether the number at this position counts something other than a citation, such as an equation."""
-    return _COUNTED.search(text, max(0, at - _REACH), at) is not None
 
 
 # --- citing sentences --------------------------------------------------------------------------------

@@ -16,16 +16,17 @@ A row is an integer and an id is a string. Columns are opened on first use:
     corpus = Corpus.open("corpus/")
     corpus.titles[7], corpus.years[7], corpus.row("doi:10.1/x"), corpus.paper(7)
 
-`IdIndex` maps ids to rows by a sorted, memory-mapped table of id keys, with one or two cache misses per lookup. Does not
-write a corpus: `ingest.py` does.
+`IdIndex` maps ids to rows by a sorted, memory-mapped table of id keys, with one or two cache misses per lookup;
+`summarize` counts what a corpus holds. Does not write a corpus: `ingest.py` does.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -40,7 +41,7 @@ from citeweave.core.columns import TextColumn, offsets_fit, open_numbers, releas
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import file_state
 from citeweave.core.hash_keys import Keys, hash_texts
-from citeweave.corpus.paper import Citation, Context, Intent, OutsideNames, Paper
+from citeweave.corpus.paper import ATTRIBUTES, Citation, Context, Intent, OutsideNames, Paper
 
 # The columns on disk and their types; another layout is another VERSION.
 KIND = "corpus"
@@ -53,22 +54,22 @@ UNKNOWN_COUNT = -1
 LOCAL, STUB = 1, 2
 """Bits of the column `flags`: the id is a name inside one file; the paper is known only as a reference of others."""
 
-CITATION_COLUMNS = {
-    "citing": np.int32,
-    "cited": np.int32,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}
-REFERENCE_COLUMNS = {
-    "citing": np.int32,
-    "key": np.uint64,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}
+CITATION_COLUMNS = {"citing": np.int32, "cited": np.int32, **ATTRIBUTES}
+REFERENCE_COLUMNS = {"citing": np.int32, "key": np.uint64, **ATTRIBUTES}
+CHANGE_COLUMNS = {"change": np.uint8, "previous": np.int32}
 
 _Opened = TypeVar("_Opened")
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+def _texts(name: str) -> cached_property[TextColumn]:
+    """Return a property of a corpus: a text column of its papers, opened on first use."""
+    return cached_property(lambda corpus: corpus._same(f"papers/{name}.", TextColumn(corpus.folder / "papers", name)))
+
+
+def _numbers(name: str, kind: type[_Number]) -> cached_property[NDArray[_Number]]:
+    """Return a property of a corpus: a column of numbers, opened on first use."""
+    return cached_property(lambda corpus: corpus._open_numbers(name, kind))
 
 
 class Corpus:
@@ -102,78 +103,43 @@ class Corpus:
         """Hash of the corpus content, which later stages record as their input."""
         return self.manifest.hash
 
-    @cached_property
-    def ids(self) -> TextColumn:
-        return self._texts("id")
+    ids = _texts("id")
+    titles = _texts("title")
+    abstracts = _texts("abstract")
+    venues = _texts("venue")
+    authors = _texts("authors")
+    """Author names of every paper, one per line."""
 
-    @cached_property
-    def titles(self) -> TextColumn:
-        return self._texts("title")
+    fields = _texts("fields")
+    """Fields of study of every paper, one per line, most important first."""
 
-    @cached_property
-    def abstracts(self) -> TextColumn:
-        return self._texts("abstract")
+    other_ids = _texts("ids")
+    """Further ids of every paper, one per line."""
 
-    @cached_property
-    def venues(self) -> TextColumn:
-        return self._texts("venue")
+    extras = _texts("extra")
+    """Further metadata of every paper from its source, as a JSON object or the empty string."""
 
-    @cached_property
-    def authors(self) -> TextColumn:
-        """Author names of every paper, one per line."""
-        return self._texts("authors")
+    years = _numbers("papers/year", np.int16)
+    """Year of publication of every paper, 0 where unknown."""
 
-    @cached_property
-    def fields(self) -> TextColumn:
-        """Fields of study of every paper, one per line, most important first."""
-        return self._texts("fields")
+    citation_counts = _numbers("papers/citation_count", np.int32)
+    """Citations of every paper in the entire literature as its source reports them, -1 where unknown."""
 
-    @cached_property
-    def other_ids(self) -> TextColumn:
-        """Further ids of every paper, one per line."""
-        return self._texts("ids")
+    updated = _numbers("papers/updated", np.int32)
+    """Day of the last change of every paper at its source, as YYYYMMDD; 0 where unknown."""
 
-    @cached_property
-    def extras(self) -> TextColumn:
-        """Further metadata of every paper from its source, as a JSON object or the empty string."""
-        return self._texts("extra")
+    flags = _numbers("papers/flags", np.uint8)
+    """Bits of every paper: 1 = its id is a name inside one file, 2 = known only as a reference of other papers."""
 
-    @cached_property
-    def years(self) -> NDArray[np.int16]:
-        """Year of publication of every paper, 0 where unknown."""
-        return self._numbers("year")
+    citing = _numbers("citations/citing", np.int32)
+    """Row of the citing paper of every citation, ascending."""
 
-    @cached_property
-    def citation_counts(self) -> NDArray[np.int32]:
-        """Citations of every paper in the entire literature as its source reports them, -1 where unknown."""
-        return self._numbers("citation_count")
+    cited = _numbers("citations/cited", np.int32)
+    intents = _numbers("citations/intents", np.uint8)
+    """Bits of `Intent` of every citation; 0 where unknown."""
 
-    @cached_property
-    def flags(self) -> NDArray[np.uint8]:
-        """Bits of every paper: 1 = its id is a name inside one file, 2 = known only as a reference of other papers."""
-        return self._same("papers/flags.npy", open_numbers(self.folder / "papers" / "flags.npy", np.uint8))
-
-    @cached_property
-    def citing(self) -> NDArray[np.int32]:
-        """Row of the citing paper of every citation, ascending."""
-        return self._citations("citing")
-
-    @cached_property
-    def cited(self) -> NDArray[np.int32]:
-        return self._citations("cited")
-
-    @cached_property
-    def intents(self) -> NDArray[np.uint8]:
-        """Bits of `Intent` of every citation; 0 where unknown."""
-        return self._citations("intents")
-
-    @cached_property
-    def strengths(self) -> NDArray[np.float32]:
-        return self._citations("strength")
-
-    @cached_property
-    def influential(self) -> NDArray[np.bool_]:
-        return self._citations("influential")
+    strengths = _numbers("citations/strength", np.float32)
+    influential = _numbers("citations/influential", np.bool_)
 
     @cached_property
     def contexts(self) -> Contexts:
@@ -193,16 +159,11 @@ class Corpus:
         folder = self.folder / "changes"
         if not folder.is_dir():
             return None
-        change, previous = (
-            open_numbers(folder / "change.npy", np.uint8),
-            open_numbers(folder / "previous.npy", np.int32),
-        )
-        return self._same("changes/", Changes(change, previous))
+        return Changes(*(self._open_numbers(f"changes/{name}", kind) for name, kind in CHANGE_COLUMNS.items()))
 
     def references_outside(self, name: str) -> NDArray[Any]:
         """Return a column of the references to papers outside the corpus: citing (row), key (of the cited id), intents, ..."""
-        file = f"references_outside/{name}.npy"
-        return self._same(file, open_numbers(self.folder / file, REFERENCE_COLUMNS[name]))
+        return self._open_numbers(f"references_outside/{name}", REFERENCE_COLUMNS[name])
 
     @cached_property
     def outside_names(self) -> OutsideNames | None:
@@ -234,7 +195,6 @@ class Corpus:
         row = self.row(row) if isinstance(row, str) else row
         if not 0 <= row < len(self):
             raise UserError(f"row {row} is not in {self.folder}; it has rows 0 to {len(self) - 1}, or give an id")
-        extra = self.extras[row]
         count, flags = int(self.citation_counts[row]), int(self.flags[row])
         return Paper(
             id=self.ids[row],
@@ -246,8 +206,8 @@ class Corpus:
             fields=lines(self.fields[row]),
             ids=lines(self.other_ids[row]),
             citation_count=None if count == UNKNOWN_COUNT else count,
-            updated=int(self._numbers("updated")[row]),
-            extra=self._object(extra),
+            updated=int(self.updated[row]),
+            extra=self._object(self.extras[row]),
             local_id=bool(flags & LOCAL),
             stub=bool(flags & STUB),
         )
@@ -266,14 +226,14 @@ class Corpus:
     def context(self, number: int) -> Context:
         """Return one citing sentence as a record, with the papers' ids; cited papers outside the corpus are left out."""
         table = self.contexts
-        citing, extra = int(table.citing[number]), table.extras[number]
+        citing = int(table.citing[number])
         return Context(
             citing=self._ids_of(np.array([citing]))[0] if citing >= 0 else "",
             text=table.texts[number],
             cited=tuple(self._ids_of(table.cited_rows(number))),
             section=table.sections[number],
             intents=Intent(int(table.intents[number])),
-            extra=self._object(extra),
+            extra=self._object(table.extras[number]),
         )
 
     def check_unchanged(self, start: str = "") -> None:
@@ -319,16 +279,8 @@ class Corpus:
             f"{self.folder} is damaged: {what}; `citeweave info {self.folder} --verify` names the file; make the corpus again"
         )
 
-    def _texts(self, name: str) -> TextColumn:
-        return self._same(f"papers/{name}.", TextColumn(self.folder / "papers", name))
-
-    def _numbers(self, name: str) -> NDArray[Any]:
-        file = f"papers/{name}.npy"
-        return self._same(file, open_numbers(self.folder / file, PAPER_NUMBERS[name]))
-
-    def _citations(self, name: str) -> NDArray[Any]:
-        file = f"citations/{name}.npy"
-        return self._same(file, open_numbers(self.folder / file, CITATION_COLUMNS[name]))
+    def _open_numbers(self, name: str, kind: Any) -> NDArray[Any]:
+        return self._same(f"{name}.npy", open_numbers(self.folder / f"{name}.npy", kind))
 
     def _same(self, start: str, opened: _Opened) -> _Opened:
         """Return an opened column after checking that its files were not replaced since the corpus was opened."""
@@ -400,7 +352,7 @@ NOT_FOUND = -1
 class IdIndex:
     """Maps paper ids to rows: sorted keys of ids, each with the row of its paper.
 
-    Keys are evenly distributed (`core/randomness.py`), so their leading bits say where to look: `starts[b]` is the
+    Keys are evenly distributed (`core/hash_keys.py`), so their leading bits say where to look: `starts[b]` is the
     position of the first key whose leading bits are at least b.
     """
 
@@ -416,14 +368,17 @@ class IdIndex:
         # compiled code uses these numbers unchecked: a damaged table must be refused here
         buckets = len(starts) - 1
         sound = buckets > 1 and buckets & (buckets - 1) == 0 and len(keys) == len(rows)
-        if not sound or starts[0] != 0 or starts[-1] != len(keys) or (np.diff(starts) < 0).any():
+        if not (sound and offsets_fit(starts, buckets, len(keys))):
             raise ArtifactError(f"{folder} is damaged: its tables do not fit together; make the corpus again")
         return cls(keys, rows, starts)
 
     @classmethod
     def of(cls, keys: Keys, rows: Rows) -> IdIndex:
         """Build an id index from sorted, distinct keys and their rows."""
-        return cls(keys, rows, _starts_of(keys))
+        # about four keys per bucket, a power of two of buckets, and the end
+        bits = max(1, min(32, int(np.log2(max(len(keys), 8) / 4))))
+        edges = np.arange(1, 2**bits, dtype=np.uint64) << np.uint64(64 - bits)
+        return cls(keys, rows, np.concatenate([[0], np.searchsorted(keys, edges), [len(keys)]]))
 
     def save(self, folder: Path) -> None:
         write_numbers(folder / "key.npy", self.keys)
@@ -433,20 +388,9 @@ class IdIndex:
     def rows_of(self, keys: Keys) -> Rows:
         """Return the row of every id key, -1 where the index does not have it."""
         out = np.empty(len(keys), np.int32)
-        _look_up(np.ascontiguousarray(keys), self.keys, self.rows, self._starts, _shift(len(self._starts)), out)
+        shift = np.uint64(65 - (len(self._starts) - 1).bit_length())
+        _look_up(np.ascontiguousarray(keys), self.keys, self.rows, self._starts, shift, out)
         return out
-
-
-def _starts_of(keys: Keys) -> NDArray[np.int64]:
-    """Return where each bucket of id keys starts: about four keys per bucket, a power of two of buckets, and the end."""
-    bits = max(1, min(32, int(np.log2(max(len(keys), 8) / 4))))
-    edges = np.arange(1, 2**bits, dtype=np.uint64) << np.uint64(64 - bits)
-    inner = np.searchsorted(keys, edges).astype(np.int64)
-    return np.concatenate([[0], inner, [len(keys)]]).astype(np.int64)
-
-
-def _shift(starts: int) -> np.uint64:
-    return np.uint64(64 - (starts - 1).bit_length() + 1)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -461,3 +405,92 @@ def _look_up(wanted: Keys, keys: Keys, rows: Rows, starts: NDArray[np.int64], sh
                 if keys[at] == key:
                     out[i] = rows[at]
                 break
+
+
+# --- summary for `citeweave info` ----------------------------------------------------------------------
+
+_DEGREE_STEP = 1 << 24
+_DEGREE_LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
+
+
+def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
+    """Summarize a corpus: counts, coverage, years, degrees, rejected records by reason, and some example papers."""
+    facts = corpus.manifest.facts
+    records = facts["records"]
+    rejected: Counter[str] = Counter()
+    for kind in records.values():
+        rejected.update(kind["rejected"])
+    return {
+        "papers": len(corpus),
+        "abstracts": np.count_nonzero(corpus.abstracts.lengths()),
+        "citations": len(corpus.citing),
+        "contexts": len(corpus.contexts),
+        "rejected": dict(rejected.most_common()),
+        "records": records,
+        "notes": facts["notes"],
+        "titles": np.count_nonzero(corpus.titles.lengths()),
+        "with_year": np.count_nonzero(corpus.years > 0),
+        "known_only_as_reference": np.count_nonzero(corpus.flags & STUB),
+        "years": _years(corpus.years),
+        "references_per_paper": _degrees(corpus, corpus.citing),
+        "citations_per_paper": _degrees(corpus, corpus.cited),
+        "citations_with_intent": np.count_nonzero(corpus.intents),
+        "contexts_with_two_or_more_papers": int((np.diff(corpus.contexts.cited_offsets) >= 2).sum()),
+        "references_outside": len(corpus.references_outside("key")),
+        "generation": facts.get("generation", 1),
+        "changes": facts.get("changes"),
+        "deletions_not_found": facts.get("deletions_not_found", 0),
+        "formats": facts.get("formats", {}),
+        "files": facts.get("files", {}),
+        "skipped_files": facts.get("skipped_files", {}),
+        "made_up": bool(facts.get("made_up", False)),
+        "hash": corpus.hash,
+        "samples": [_sample(corpus, row) for row in _spread(len(corpus), samples)],
+    }
+
+
+def list_merges(corpus: Corpus) -> list[dict[str, Any]]:
+    """List every paper that was merged from several records, with the ids of those records and their files."""
+    rows, parts, ids = corpus.merges()
+    names = corpus.manifest.facts["parts"]
+    corpus.check_rows(rows)
+    merged: dict[int, list[dict[str, str]]] = {}
+    for row, part, id in zip(rows.tolist(), parts.tolist(), ids, strict=True):
+        merged.setdefault(row, []).append({"id": id, "file": names[part] if 0 <= part < len(names) else ""})
+    return [{"paper": corpus.ids[row], "records": records} for row, records in sorted(merged.items())]
+
+
+def _years(years: NDArray[np.int16]) -> dict[str, int]:
+    """Return the number of papers of each year."""
+    values, counts = np.unique(years, return_counts=True)
+    return {str(year) if year else "unknown": int(n) for year, n in zip(values.tolist(), counts.tolist(), strict=True)}
+
+
+def _degrees(corpus: Corpus, ends: NDArray[np.int32]) -> dict[str, Any]:
+    """Summarize the number of references or citations per paper: mean, median, largest, and papers above some levels."""
+    if not len(corpus):
+        return {"mean": 0.0, "median": 0, "largest": 0, "papers_with_at_least": {}}
+    degrees = np.zeros(len(corpus), np.int64)
+    for start in range(0, len(ends), _DEGREE_STEP):
+        corpus.check_rows(ends[start : start + _DEGREE_STEP])
+        np.add.at(degrees, ends[start : start + _DEGREE_STEP], 1)
+    release(ends)
+    return {
+        "mean": round(float(degrees.mean()), 3),
+        "median": int(np.median(degrees)),
+        "largest": int(degrees.max()),
+        "papers_with_at_least": {str(n): int((degrees >= n).sum()) for n in _DEGREE_LEVELS if n and n <= degrees.max()},
+    }
+
+
+def _spread(papers: int, samples: int) -> list[int]:
+    """Return rows of example papers, evenly spread over the corpus from the first to the last."""
+    number = max(0, min(samples, papers))
+    return sorted({round(i * (papers - 1) / max(number - 1, 1)) for i in range(number)})
+
+
+def _sample(corpus: Corpus, row: int) -> dict[str, Any]:
+    """Return an example paper as a dictionary of its non-empty fields, with a shortened abstract."""
+    paper = asdict(corpus.paper(row))
+    paper["abstract"] = paper["abstract"][:300]
+    return {key: value for key, value in paper.items() if value not in ("", None, (), {}, [], False, 0)}

@@ -6,7 +6,7 @@
 Everything that works on papers then works on these texts. Derived texts have no title, and texts that must not be
 negatives of each other are related by textless hubs; `mining.text = "either"` keeps hubs out of samples. The kinds:
 
-contexts    citing sentences; those that cite the same papers are paraphrases (`paraphrases.py`)
+contexts    citing sentences; those that cite the same papers are paraphrases (`derived_texts.py`)
 
 cloze       the inverse cloze task: a sentence of an abstract finds the rest of it (Lee et al., ACL 2019, section 4)
 
@@ -30,10 +30,10 @@ titles      papers together with their titles and abstracts as texts of their ow
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,38 +44,26 @@ from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import Keys, hash_texts, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.derived_texts import (
     DerivedRecords,
+    candidate_contexts,
     citation_blocks,
-    count_rejected,
+    context_records,
+    draw_per_group,
+    is_first,
     list_rejected,
+    random_keys,
     repeat_keys,
     word_reason,
 )
 from citeweave.corpus.ingest import build_corpus
-from citeweave.corpus.merge import MergeOptions
-from citeweave.corpus.options import CLOZE, CONTEXTS, PAPERS, TITLES, DerivedTexts
+from citeweave.corpus.options import CLOZE, CONTEXTS, PAPERS, TITLES, DerivedTexts, ImportOptions
 from citeweave.corpus.paper import Context, Intent, Paper, StagedRecord
-from citeweave.corpus.paraphrases import candidate_contexts, context_records
 from citeweave.corpus.staged_parts import PartWriter, StagedFile
 from citeweave.corpus.text import sentences
 
 Numbers = NDArray[np.int64]
-
-KINDS_DERIVED = (CONTEXTS, CLOZE, TITLES)
-
-__all__ = [
-    "CLOZE",
-    "CONTEXTS",
-    "KINDS_DERIVED",
-    "PAPERS",
-    "TITLES",
-    "DerivedTexts",
-    "derive_corpus",
-    "estimate_texts",
-]
 
 
 def derive_corpus(
@@ -101,28 +89,22 @@ def derive_corpus(
         recipe["untold"] = hash_json(sorted(excluded_titles))
     if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            derived = _derived_records(corpus, options, before, excluded_titles, reporter)
+            if options.of == CONTEXTS:
+                derived = context_records(corpus, options, before, reporter)
+            elif options.of == CLOZE:
+                derived = cloze_records(corpus, options, reporter)
+            else:
+                derived = title_records(corpus, options, excluded_titles, reporter)
             part = PartWriter(writer.scratch_folder("texts"), keep_ids=False)
             part.add(derived.records)
             part.finish({"name": f"{options.of} of a corpus", "format": "derived"})
             # hubs are known only by their citations and must stay
             build_corpus(
-                writer, [StagedFile(part.folder)], MergeOptions(same_title="never", outside="keep"), reporter=reporter
+                writer, [StagedFile(part.folder)], ImportOptions(same_title="never", outside="keep"), reporter=reporter
             )
             writer.facts |= {"derived": {"texts": options.of, "of": corpus.hash, **derived.counts}}
             writer.finish()
     return Corpus.open(folder)
-
-
-def _derived_records(
-    corpus: Corpus, options: DerivedTexts, before: Corpus | None, excluded_titles: Sequence[str], reporter: Reporter
-) -> DerivedRecords:
-    """Return the records of the derived corpus for the kind of texts in the options."""
-    if options.of == CONTEXTS:
-        return context_records(corpus, options, before=before, reporter=reporter)
-    if options.of == CLOZE:
-        return cloze_records(corpus, options, reporter=reporter)
-    return title_records(corpus, options, excluded_titles=excluded_titles, reporter=reporter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +123,10 @@ def estimate_texts(corpus: Corpus, options: DerivedTexts) -> ExpectedTexts:
         return ExpectedTexts(len(lengths), float(lengths.mean()) if len(lengths) else 0.0)
     lengths = corpus.abstracts.lengths()
     lengths = lengths[lengths > 0]
-    if options.of == TITLES:
-        return ExpectedTexts(len(corpus) + 2 * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
-    # a sentence and its rest make up one abstract: half of it on average
-    return ExpectedTexts(options.per_paper * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
+    # a sentence and its rest make up one abstract, and so do a title and it, nearly: half of it on average
+    characters = float(lengths.mean()) / 2 if len(lengths) else 0.0
+    anchors = len(corpus) + 2 * len(lengths) if options.of == TITLES else options.per_paper * len(lengths)
+    return ExpectedTexts(anchors, characters)
 
 
 # --- cloze: a sentence and the rest of its abstract ------------------------------------------------
@@ -152,24 +134,18 @@ def estimate_texts(corpus: Corpus, options: DerivedTexts) -> ExpectedTexts:
 _SPAN = np.dtype([("row", "<i8"), ("number", "<i4"), ("start", "<i4"), ("end", "<i4")])
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnSentences:
-    """Sentences from which a cloze corpus is derived, by paper and position in its abstract."""
-
-    spans: NDArray[np.void]
-    """`row` of the paper, `number` of the sentence, its `start` and `end` in characters; shape (sentences,)."""
-
-    rejected: dict[str, int] = field(default_factory=dict)
-
-    def counts(self) -> dict[str, Any]:
-        """Return the number of drawn sentences and of their papers, for the manifest."""
-        papers = len(np.unique(self.spans["row"]))
-        return {"sentences": len(self.spans), "papers": papers, "rejected": self.rejected}
+def cloze_records(corpus: Corpus, options: DerivedTexts, reporter: Reporter) -> DerivedRecords:
+    """Return the records of a cloze corpus: sentences, the rests of their abstracts, hubs for papers, citations."""
+    rejected: Counter[str] = Counter()
+    spans = _draw_sentences(corpus, options, rejected, reporter)
+    counts = {"sentences": len(spans), "papers": len(np.unique(spans["row"])), "rejected": dict(+rejected)}
+    return DerivedRecords(_cloze_records(corpus, spans, options), counts)
 
 
-def _draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DrawnSentences:
+def _draw_sentences(
+    corpus: Corpus, options: DerivedTexts, rejected: Counter[str], reporter: Reporter
+) -> NDArray[np.void]:
     """Draw up to `per_paper` cloze sentences from every abstract that has enough of them."""
-    rejected: dict[str, int] = {}
     rows = _abstract_rows(corpus, rejected)
     drawn, keys = [np.zeros(0, _SPAN)], [np.zeros(0, np.uint64)]
     with reporter.task("reading", len(rows), "abstracts") as advance:
@@ -177,35 +153,29 @@ def _draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter
             block = rows[start : start + BLOCK]
             texts = corpus.abstracts.take(block)
             usable = _usable_sentences(block, texts, options, rejected)
-            spans = _draw_per_paper(usable, options)
-            excess = f"sentence: more than {options.per_paper} of an abstract"
-            count_rejected(rejected, excess, len(usable) - len(spans))
+            chosen = draw_per_group(usable["row"], _span_keys(usable), options.per_paper, options.seed, "sentence")
+            rejected[f"sentence: more than {options.per_paper} of an abstract"] += int((~chosen).sum())
             text_of = dict(zip(block.tolist(), texts, strict=True))
-            drawn.append(spans)
-            keys.append(repeat_keys([text_of[row][a:b] for row, _, a, b in spans.tolist()]))
+            drawn.append(usable[chosen])
+            keys.append(repeat_keys([text_of[row][a:b] for row, _, a, b in drawn[-1].tolist()]))
             advance(len(block))
-    spans, key = np.concatenate(drawn), np.concatenate(keys)
-    first = np.sort(np.unique(key, return_index=True)[1])
-    papers, left = (len(np.unique(rows)) for rows in (spans["row"], spans["row"][first]))
-    count_rejected(rejected, "sentence: repeats another one", len(spans) - len(first))
-    count_rejected(rejected, "abstract: what was drawn of it repeats others", papers - left)
-    if not len(first):
+    spans = np.concatenate(drawn)
+    distinct = spans[is_first(np.concatenate(keys))]
+    papers, left = (len(np.unique(table["row"])) for table in (spans, distinct))
+    rejected["sentence: repeats another one"] += len(spans) - len(distinct)
+    rejected["abstract: what was drawn of it repeats others"] += papers - left
+    if not len(distinct):
         raise EmptyResultError(
             f"no abstract of {corpus.folder} has a sentence and a rest ({list_rejected(rejected)}); import papers with abstracts of at "
             f"least {options.min_sentences} sentences, or lower texts.min_sentences"
         )
-    return DrawnSentences(spans[first], rejected)
-
-
-def cloze_records(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DerivedRecords:
-    """Return the records of a cloze corpus: sentences, the rests of their abstracts, hubs for papers, citations."""
-    drawn = _draw_sentences(corpus, options, reporter=reporter)
-    return DerivedRecords(_cloze_records(corpus, drawn.spans, options), drawn.counts())
+    return distinct
 
 
 def _cloze_records(corpus: Corpus, spans: NDArray[np.void], options: DerivedTexts) -> Iterator[StagedRecord]:
     """Yield every cloze sentence and its rest as papers, with the citations between them and hubs of their papers."""
-    complete = _random_keys(spans, options, "rest") >= np.uint64(min(options.removed * 2.0**64, 2.0**64 - 2048))
+    drawn = random_keys(_span_keys(spans), options.seed, "rest")
+    complete = drawn >= np.uint64(min(options.removed * 2.0**64, 2.0**64 - 2048))
     several = np.zeros(len(corpus), bool)
     several[spans["row"][1:][spans["row"][1:] == spans["row"][:-1]]] = True
     for start in range(0, len(spans), BLOCK):
@@ -228,21 +198,21 @@ def _cloze_records(corpus: Corpus, spans: NDArray[np.void], options: DerivedText
         yield Paper(f"paper:{row}", stub=True)
 
 
-def _abstract_rows(corpus: Corpus, rejected: dict[str, int]) -> Numbers:
+def _abstract_rows(corpus: Corpus, rejected: Counter[str]) -> Numbers:
     """Return the rows of papers with an abstract, each distinct abstract once."""
     filled = np.flatnonzero(corpus.abstracts.lengths() > 0)
     if not len(filled):
         raise EmptyResultError(
             f"{corpus.folder} has no abstracts; import a source that has them, such as S2ORC or PubMed"
         )
-    rows = filled[np.sort(np.unique(corpus.abstracts.keys()[filled], return_index=True)[1])]
-    counts = {"abstract: none": len(corpus) - len(filled), "abstract: repeats another one": len(filled) - len(rows)}
-    rejected |= {reason: number for reason, number in counts.items() if number}
+    rows = filled[is_first(corpus.abstracts.keys()[filled])]
+    rejected["abstract: none"] += len(corpus) - len(filled)
+    rejected["abstract: repeats another one"] += len(filled) - len(rows)
     return rows
 
 
 def _usable_sentences(
-    rows: Numbers, texts: list[str], options: DerivedTexts, rejected: dict[str, int]
+    rows: Numbers, texts: list[str], options: DerivedTexts, rejected: Counter[str]
 ) -> NDArray[np.void]:
     """Return the spans of all sentences of these abstracts that may be drawn for the cloze task, in order."""
     spans: list[tuple[int, int, int, int]] = []
@@ -250,75 +220,58 @@ def _usable_sentences(
     for row, text in zip(rows.tolist(), texts, strict=True):
         places = [(a, b) for a, b in sentences(text) if text[a:b].strip()]
         if len(places) < options.min_sentences:
-            count_rejected(rejected, short, 1)
-            count_rejected(rejected, f"sentence: of an abstract {short.removeprefix('abstract: ')}", len(places))
+            rejected[short] += 1
+            rejected[f"sentence: of an abstract {short.removeprefix('abstract: ')}"] += len(places)
             continue
         reasons = [word_reason(text[a:b], options.min_words, options.max_words) for a, b in places]
-        for reason in filter(None, reasons):
-            count_rejected(rejected, f"sentence: {reason}", 1)
-        count_rejected(rejected, "abstract: no sentence of fitting length", int(all(reasons)))
+        rejected.update(f"sentence: {reason}" for reason in reasons if reason)
+        rejected["abstract: no sentence of fitting length"] += all(reasons)
         spans += [(row, n, a, b) for n, (a, b) in enumerate(places) if not reasons[n]]
     return np.array(spans, _SPAN)
 
 
-def _draw_per_paper(spans: NDArray[np.void], options: DerivedTexts) -> NDArray[np.void]:
-    """Draw at most `per_paper` sentences of every abstract, those with the lowest random keys, keeping their order."""
-    order = np.lexsort([_random_keys(spans, options, "sentence"), spans["row"]])
-    row = spans["row"][order]
-    starts = np.flatnonzero(np.diff(row, prepend=-1))
-    place = np.arange(len(row)) - np.repeat(starts, np.diff(np.append(starts, len(row))))
-    return spans[np.sort(order[place < options.per_paper])]
-
-
-def _random_keys(spans: NDArray[np.void], options: DerivedTexts, purpose: str) -> Keys:
-    """Return a random key for every cloze sentence, independent of the block it is in."""
-    salt = stream(options.seed, "texts", purpose).integers(2**63, dtype=np.uint64)
-    rows, numbers = spans["row"].astype(np.uint64), spans["number"].astype(np.uint64)
-    return mix_keys(mix_keys(rows, numbers), np.full(len(spans), salt))
+def _span_keys(spans: NDArray[np.void]) -> Keys:
+    """Return a key for every cloze sentence, by paper and number."""
+    return mix_keys(spans["row"].astype(np.uint64), spans["number"].astype(np.uint64))
 
 
 # --- titles: a title and its abstract --------------------------------------------------------------
 
 
 def title_records(
-    corpus: Corpus, options: DerivedTexts, *, excluded_titles: Sequence[str] = (), reporter: Reporter = QUIET
+    corpus: Corpus, options: DerivedTexts, excluded_titles: Sequence[str], reporter: Reporter
 ) -> DerivedRecords:
     """Derive the records of a corpus: papers, titles as papers that cite their abstracts, and hubs."""
-    rejected: dict[str, int] = {}
+    rejected: Counter[str] = Counter()
     split = _titled_rows(corpus, options, rejected, reporter)
     excluded = np.isin(split, corpus.rows(list(excluded_titles)))  # (titles,)
-    if excluded.any():
-        split, rejected["title: a question of a suite"] = split[~excluded], int(excluded.sum())
-    counts = {"papers": len(corpus), "titles": len(split), "citations": len(corpus.citing), "rejected": rejected}
+    split, rejected["title: a question of a suite"] = split[~excluded], int(excluded.sum())
+    counts = {"papers": len(corpus), "titles": len(split), "citations": len(corpus.citing), "rejected": dict(+rejected)}
     return DerivedRecords(_title_records(corpus, split), counts)
 
 
-def _titled_rows(corpus: Corpus, options: DerivedTexts, rejected: dict[str, int], reporter: Reporter) -> Numbers:
+def _titled_rows(corpus: Corpus, options: DerivedTexts, rejected: Counter[str], reporter: Reporter) -> Numbers:
     """Return the rows of the papers whose title can be paired with their abstract, ascending."""
     both = np.flatnonzero((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0))
-    usable, keys = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
-    with reporter.task("reading", len(both), "titles") as advance:
-        for start in range(0, len(both), BLOCK):
-            block = both[start : start + BLOCK]
-            titles = corpus.titles.take(block)
-            reasons = [word_reason(title, options.min_words, options.max_words) for title in titles]
-            fits = np.array([not reason for reason in reasons], bool)
-            for reason in filter(None, reasons):
-                count_rejected(rejected, f"title: {reason}", 1)
-            usable.append(block[fits])
-            keys.append(repeat_keys([title.lower() for title, fit in zip(titles, fits, strict=True) if fit]))
-            advance(len(block))
-    rows, key = np.concatenate(usable), np.concatenate(keys)
-    first = np.sort(np.unique(key, return_index=True)[1])
-    count_rejected(rejected, "title: repeats another one", len(rows) - len(first))
-    count_rejected(rejected, "paper: no title or no abstract", len(corpus) - len(both))
     if not len(both):
         raise EmptyResultError(f"{corpus.folder} has no paper with a title and an abstract; import a source with both")
-    if not len(first):
+    fits, keys = np.zeros(len(both), bool), np.zeros(len(both), np.uint64)
+    with reporter.task("reading", len(both), "titles") as advance:
+        for start in range(0, len(both), BLOCK):
+            titles = corpus.titles.take(both[start : start + BLOCK])
+            reasons = [word_reason(title, options.min_words, options.max_words) for title in titles]
+            rejected.update(f"title: {reason}" for reason in reasons if reason)
+            fits[start : start + BLOCK] = [not reason for reason in reasons]
+            keys[start : start + BLOCK] = repeat_keys([title.lower() for title in titles])
+            advance(len(titles))
+    first = is_first(keys[fits])
+    rejected["title: repeats another one"] += int((~first).sum())
+    rejected["paper: no title or no abstract"] += len(corpus) - len(both)
+    if not first.any():
         raise EmptyResultError(
             f"no title of {corpus.folder} can be used ({list_rejected(rejected)}); lower texts.min_words"
         )
-    return rows[first]
+    return both[fits][first]
 
 
 def _title_records(corpus: Corpus, split: Numbers) -> Iterator[StagedRecord]:

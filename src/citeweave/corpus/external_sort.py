@@ -16,7 +16,8 @@ citations and carries neither intents nor strengths; `ExternalSort` carries any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,9 +25,47 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.ragged import count_owners
+
 Records = NDArray[np.void]
 
 _MAX_FILES = 256
+
+
+class _Buckets:
+    """Arrays in memory where there is one bucket, else in one temporary file for each bucket."""
+
+    def __init__(self, folder: Path, name: str, number: int, dtype: np.dtype[Any]) -> None:
+        self.number, self._dtype = number, dtype
+        self._held: list[NDArray[Any]] = []
+        self._files: list[BinaryIO] = []
+        if number > 1:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._paths = [folder / f"{name}-{bucket:03d}.bin" for bucket in range(number)]
+            # most writes are larger than the buffer and bypass it: all of it is written, or an error is raised
+            self._files = [path.open("wb", buffering=1 << 12) for path in self._paths]
+
+    def add(
+        self, values: NDArray[Any], group: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[np.int64]]]
+    ) -> None:
+        """Add values; `group` puts those of one bucket together and returns them with the offsets of the buckets."""
+        if not self._files:
+            self._held.append(values)
+            return
+        grouped, offsets = group(values)
+        for file, (start, end) in zip(self._files, pairwise(offsets.tolist()), strict=True):
+            if end > start:
+                file.write(grouped[start:end].view(np.uint8).data)
+
+    def take(self, bucket: int) -> NDArray[Any]:
+        """Return the values of a bucket and delete its file."""
+        if self._files:
+            self._files[bucket].close()
+            values = np.fromfile(self._paths[bucket], self._dtype)
+            self._paths[bucket].unlink()
+            return values
+        held, self._held = self._held, []
+        return np.concatenate([np.empty(0, self._dtype), *held])
 
 
 class ExternalSort:
@@ -40,51 +79,30 @@ class ExternalSort:
         self._dtype, self._key, self._top = dtype, key, max(top, 1)
         # sorting holds the records, their order and one sorted copy at the same time
         bytes_needed = expected * (2 * dtype.itemsize + 16)
-        self._buckets = min(max(1, -(-bytes_needed // max(memory, 1))), _MAX_FILES)
-        self._held: list[Records] = []
-        self._files: list[BinaryIO] = []
-        if self._buckets > 1:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._paths = [
-                folder / f"{dtype.names[0] if dtype.names else 'x'}-{i:03d}.bin" for i in range(self._buckets)
-            ]
-            self._files = [path.open("wb", buffering=1 << 16) for path in self._paths]
+        self._buckets = _Buckets(folder, key, min(max(1, -(-bytes_needed // max(memory, 1))), _MAX_FILES), dtype)
 
     def add(self, records: Records) -> None:
         """Add records to be sorted, in memory or to the files of their key ranges."""
-        if not self._files:
-            self._held.append(records)
-            return
-        buckets = self._bucket_of(records[self._key])
-        order = np.argsort(buckets, kind="stable")
-        ends = np.cumsum(np.bincount(buckets, minlength=self._buckets))
-        for bucket, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            if end > start:
-                self._files[bucket].write(records[order[start:end]].tobytes())
+        self._buckets.add(records, self._by_bucket)
 
     def blocks(self) -> Iterator[Records]:
         """Yield all records sorted by key, in blocks; each temporary file is deleted once it is read."""
-        if not self._files:
-            held, self._held = self._held, []
-            yield from self._sorted(np.concatenate(held) if held else np.empty(0, self._dtype))
-            return
-        for file, path in zip(self._files, self._paths, strict=True):
-            file.close()
-            records = np.fromfile(path, self._dtype)
-            path.unlink()
-            yield from self._sorted(records)
+        for bucket in range(self._buckets.number):
+            records = self._buckets.take(bucket)
+            if len(records):
+                keys = np.ascontiguousarray(records[self._key], np.uint64)
+                yield self._take(records, stable_order(keys, self._top))
 
-    def _sorted(self, records: Records) -> Iterator[Records]:
-        if len(records):
-            order = stable_order(np.ascontiguousarray(records[self._key], np.uint64), self._top)
-            # as opaque bytes: NumPy would move structured records field by field
-            yield np.take(records.view(f"V{self._dtype.itemsize}"), order).view(self._dtype)
-
-    def _bucket_of(self, keys: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.uint16]:
+    def _by_bucket(self, records: Records) -> tuple[Records, NDArray[np.int64]]:
         # in floating point: 64-bit keys times the number of buckets would overflow; still monotone
-        share = keys.astype(np.float64) / float(self._top)
+        share = records[self._key].astype(np.float64) / float(self._top)
         # as 16-bit numbers, which NumPy sorts in linear time
-        return np.minimum((share * self._buckets).astype(np.uint16), np.uint16(self._buckets - 1))
+        buckets = np.minimum((share * self._buckets.number).astype(np.uint16), np.uint16(self._buckets.number - 1))
+        return self._take(records, np.argsort(buckets, kind="stable")), count_owners(buckets, self._buckets.number)
+
+    def _take(self, records: Records, order: NDArray[np.int64]) -> Records:
+        # as opaque bytes: NumPy would move structured records field by field
+        return np.take(records.view(f"V{self._dtype.itemsize}"), order).view(self._dtype)
 
 
 def stable_order(keys: NDArray[np.uint64], top: int) -> NDArray[np.int64]:
@@ -130,51 +148,39 @@ class CitationCodes:
     """External sort of citations as integer codes, without repeats; `memory` bounds the bytes in memory at a time."""
 
     def __init__(self, folder: Path, *, papers: int, expected: int, memory: int) -> None:
-        self.bits = max(papers - 1, 1).bit_length()
+        self.bits = code_bits(papers)
         self._papers = max(papers, 1)
         # twice as many as an even distribution needs: later papers cite more
         wanted = 1 if expected * _BYTES <= memory else -(-2 * expected * _BYTES // memory)
-        self._buckets = min(wanted, _MAX_CODE_FILES, self._papers)
-        self._width = -(-self._papers // self._buckets)
-        self._held: list[Codes] = []
-        self._files: list[BinaryIO] = []
+        number = min(wanted, _MAX_CODE_FILES, self._papers)
+        self._width = -(-self._papers // number)
+        self._buckets = _Buckets(folder, "codes", number, np.dtype(np.uint64))
         self.repeats = 0
         """Repeated citations that were dropped; final once all blocks were read."""
-        if self._buckets > 1:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._paths = [folder / f"codes-{bucket:03d}.bin" for bucket in range(self._buckets)]
-            # each write is larger than the buffer and bypasses it: all of it is written, or an error is raised
-            self._files = [path.open("wb", buffering=1 << 12) for path in self._paths]
 
     def add(self, codes: Codes) -> None:
         """Add citation codes to be sorted, in memory or to the files of their citing rows."""
-        if not self._files:
-            self._held.append(codes)
-            return
-        ends, out = np.empty(self._buckets + 1, np.int64), np.empty(len(codes), np.uint64)
-        _scatter(codes, self.bits, self._width, ends, out)
-        for bucket, file in enumerate(self._files):
-            if ends[bucket + 1] > ends[bucket]:
-                file.write(out[ends[bucket] : ends[bucket + 1]].data)
+        self._buckets.add(codes, self._by_bucket)
 
     def blocks(self) -> Iterator[Codes]:
         """Yield every distinct citation code once, ascending, in blocks."""
-        for bucket in range(self._buckets):
-            codes = self._take(bucket)
+        for bucket in range(self._buckets.number):
+            codes = self._buckets.take(bucket)
             if len(codes):
                 first = bucket * self._width
                 count = _sort_rows(codes, self.bits, first, min(self._width, self._papers - first))
                 self.repeats += len(codes) - count
                 yield codes[:count]
 
-    def _take(self, bucket: int) -> Codes:
-        if self._files:
-            self._files[bucket].close()
-            codes = np.fromfile(self._paths[bucket], np.uint64)
-            self._paths[bucket].unlink()
-            return codes
-        held, self._held = self._held, []
-        return np.concatenate([np.empty(0, np.uint64), *held])
+    def _by_bucket(self, codes: Codes) -> tuple[Codes, NDArray[np.int64]]:
+        ends, out = np.empty(self._buckets.number + 1, np.int64), np.empty(len(codes), np.uint64)
+        _scatter(codes, self.bits, self._width, ends, out)
+        return out, ends
+
+
+def code_bits(papers: int) -> int:
+    """Return the bits of the cited row in a citation's code, which is the citing row, then the cited row."""
+    return max(papers - 1, 1).bit_length()
 
 
 @numba.njit(cache=True, nogil=True)

@@ -13,7 +13,7 @@ The rule:
    then the one read last. Its fields are used; what it leaves empty is filled from the others in
    that order. Every id of every record still leads to the paper.
 
-Does not merge records: `merge.py` applies the rule, `paper_columns.py` writes the merged columns.
+Does not merge records: `merge.py` applies the rule and writes the merged columns.
 """
 
 from __future__ import annotations

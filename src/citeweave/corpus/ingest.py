@@ -5,11 +5,14 @@ merge     records of the same paper are merged; papers get rows
 link      ids in citations and contexts become rows
 write     columns of papers, citations, contexts, index; one rename publishes the corpus
 
-`build_corpus` does all but the first step. `exclude_papers` writes a corpus without some of its papers.
+`build_corpus` does all but the first step. `exclude_papers` writes a corpus without some of its papers. `stage_outside`
+(`--outside keep`) adds a paper for every id that occurs only in citations: numbered ids first, by number, then all
+others, by their key.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -19,25 +22,43 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact
-from citeweave.core.columns import open_numbers
+from citeweave.core.columns import open_numbers, release
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.executor import process_count
 from citeweave.core.files import hash_json
+from citeweave.core.hash_keys import Keys, hash_numbers
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter, Tally
+from citeweave.core.ragged import run_offsets
 from citeweave.corpus.corpus import KIND, VERSION, Corpus, IdIndex
+from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.input_files import InputFile, InputFiles, find_inputs
 from citeweave.corpus.link import write_citations, write_contexts
-from citeweave.corpus.merge import MergeOptions, RowAssignment, StagedPapers, merge_papers
+from citeweave.corpus.merge import (
+    RowAssignment,
+    StagedPapers,
+    build_index,
+    merge_papers,
+    write_merges,
+    write_papers,
+)
 from citeweave.corpus.options import ImportOptions
-from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, OutsideName
-from citeweave.corpus.paper_columns import build_index, stage_outside, write_merges, write_papers
+from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, NumberedPapers, OutsideName, Paper
 from citeweave.corpus.readers import reader_of
-from citeweave.corpus.staged_parts import PartWriter, StagedFile, StagedPart, is_complete
+from citeweave.corpus.staged_parts import (
+    STEP,
+    NumberedTable,
+    PartWriter,
+    StagedFile,
+    StagedPart,
+    is_complete,
+    numbered_tables,
+)
 from citeweave.corpus.update import BasePart, Deletions, find_deletions, share_unchanged, write_changes
 
 READERS_VERSION = 6
@@ -85,8 +106,8 @@ def import_papers(
         deletions, inputs = to_delete.files, replace(inputs, left_aside=inputs.left_aside + to_delete.left_aside)
     if options.strict:
         inputs.refuse_skipped()
-    inputs = replace(inputs, files=_in_order(_hash_all(inputs.files, reporter)))
-    deletions = _in_order(_hash_all(deletions, reporter))
+    inputs = replace(inputs, files=_hash_all(inputs.files, reporter))
+    deletions = _hash_all(deletions, reporter)
     recipe = _recipe(inputs.files, deletions, options, base)
     if artifact_matches(folder, KIND, VERSION, recipe):
         return ImportResult(Corpus.open(folder), inputs, skipped=True)
@@ -102,22 +123,10 @@ def import_papers(
             if base is not None and deletions:
                 deleted = find_deletions(base, deletion_parts)
                 writer.facts["deletions_not_found"] = deleted.not_found
-            build_corpus(
-                writer,
-                parts,
-                MergeOptions(options.same_title, options.outside, options.memory),
-                base=base,
-                deleted=deleted,
-                reporter=reporter,
-            )
+            build_corpus(writer, parts, options, base=base, deleted=deleted, reporter=reporter)
         writer.facts |= {**inputs.account(), "formats": inputs.formats()}
         writer.finish()
     return ImportResult(Corpus.open(folder), inputs, skipped=False)
-
-
-def _in_order(files: list[InputFile]) -> list[InputFile]:
-    """Sort input files by name and content: merging and row numbers must not depend on the order of the arguments."""
-    return sorted(files, key=lambda file: (file.inside or file.name, file.sha256, file.format))
 
 
 def _recipe(
@@ -142,14 +151,14 @@ def _recipe(
 
 
 def _hash_all(files: list[InputFile], reporter: Reporter) -> list[InputFile]:
-    """Hash the content of all input files."""
+    """Hash and sort input files: merging and row numbers must not depend on the order of the arguments."""
     hashed = []
     total = sum(file.path.stat().st_size for file in files if file.path.exists())
     with reporter.task("checking inputs", total=total, unit="bytes") as advance:
         for file in files:
             hashed.append(file.hashed())
             advance(hashed[-1].bytes)
-    return hashed
+    return sorted(hashed, key=lambda file: (file.inside or file.name, file.sha256, file.format))
 
 
 def _stage_all(
@@ -157,17 +166,14 @@ def _stage_all(
 ) -> list[StagedFile]:
     """Stage every input file that is not staged yet, and return the parts in the order of the files."""
     keep_ids = options.outside == "keep"
-    folders = [writer.shared_scratch_folder("parts") / _part_name(file, keep_ids) for file in files]
+    names = [hash_json([file.sha256, file.format, file.name, keep_ids, READERS_VERSION])[:32] for file in files]
+    folders = [writer.shared_scratch_folder("parts") / name for name in names]
     jobs = {folder: file for folder, file in zip(folders, files, strict=True) if not is_complete(folder)}
     size = sum(file.bytes for file in jobs.values())
     with reporter.task("reading", total=size, unit="bytes") as advance:
         for done in _stage_files(jobs, keep_ids, options.workers or os.cpu_count() or 1, size):
             advance(done.bytes)
     return [StagedFile(folder) for folder in folders]
-
-
-def _part_name(file: InputFile, keep_ids: bool) -> str:
-    return hash_json([file.sha256, file.format, file.name, keep_ids, READERS_VERSION])[:32]
 
 
 def _stage_files(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -> Iterator[InputFile]:
@@ -219,11 +225,119 @@ def exclude_papers(
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             with corpus.unchanged():
                 check_files(corpus.folder, corpus.manifest, content=True)  # damage must not be copied
-                options = MergeOptions(same_title="never", outside="keep")
+                options = ImportOptions(same_title="never", outside="keep")
                 build_corpus(writer, [], options, base=corpus, deleted=Deletions(rows))
             writer.facts |= {"excluded": len(rows), "why": why}
             writer.finish()
     return Corpus.open(folder)
+
+
+# --- papers known only as cited ids (`--outside keep`) -----------------------------------------------
+
+_SEEN = np.dtype([("key", "<u8"), ("at", "<i8"), ("part", "<i4"), ("cited", "?")])
+_NUMBER = np.dtype([("number", "<u8")])
+
+
+def stage_outside(parts: Sequence[StagedFile], folder: Path, *, memory: int) -> StagedFile:
+    """Stage papers that are known only as cited ids: one stub for every id in citations that no record has."""
+    target = folder / "part"
+    if not is_complete(target):
+        writer = PartWriter(target, keep_ids=True)
+        known = _KnownIds(parts)
+        by_key = any(part.keyed_count for part in parts)
+        for prefix, tables in numbered_tables(parts).items():
+            writer.add(_unknown_numbers(prefix, tables, known, folder, memory, by_key=by_key))
+        for ids in _unknown_ids(parts, known, folder, memory):
+            writer.add(Paper(id, stub=True) for id in ids)
+        writer.finish({"name": "papers outside", "format": "outside", "distinct": True})
+    return StagedFile(target)
+
+
+class _KnownIds:
+    """Keys of the ids and titles that records have, and of the cited numbers that were staged as papers."""
+
+    def __init__(self, parts: Sequence[StagedFile]) -> None:
+        self._keys: Keys = np.empty(0, np.uint64)
+        columns = [part.numbers("papers", name) for part in parts for name in ("key", "title_key")]
+        self.add([column[column != 0] for column in columns])
+
+    def misses(self, keys: Keys) -> NDArray[np.bool_]:
+        """Return which of these id keys no record has."""
+        return self._index.rows_of(keys) < 0
+
+    def add(self, keys: list[Keys]) -> None:
+        """Add keys of ids that were staged as papers."""
+        self._keys = np.unique(np.concatenate([self._keys, *keys]))
+        self._index = IdIndex.of(self._keys, np.zeros(len(self._keys), np.int32))
+
+
+def _unknown_numbers(
+    prefix: str, tables: Sequence[NumberedTable], known: _KnownIds, folder: Path, memory: int, *, by_key: bool
+) -> Iterator[NumberedPapers]:
+    """Yield a stub paper for every cited number without a record, ascending; they become known where ids have keys too."""
+    staged = []
+    for numbers in _distinct_numbers(tables, folder, memory):
+        keys = hash_numbers(prefix, numbers)
+        missed = known.misses(keys)
+        yield NumberedPapers(prefix, numbers[missed], stub=True)
+        if by_key:
+            staged.append(keys[missed])
+    if staged:
+        known.add(staged)
+
+
+def _distinct_numbers(tables: Sequence[NumberedTable], folder: Path, memory: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the distinct numbers of citing and cited ids, ascending: by a bitmap where it fits in memory, else sorted."""
+    top = max(table.top for table in tables)
+    if top // 8 <= memory:
+        seen = np.zeros(top // 8 + 1, np.uint8)
+        for block in (block for table in tables for block in table.blocks()):
+            _mark(block.citing, seen)
+            _mark(block.cited, seen)
+        for start in range(0, len(seen), STEP):
+            bits = np.unpackbits(seen[start : start + STEP], bitorder="little")
+            yield np.flatnonzero(bits) + 8 * start
+        return
+    expected = 2 * sum(len(table.citing) for table in tables)
+    sort = ExternalSort(folder / "numbers", _NUMBER, key="number", top=top + 1, expected=expected, memory=memory)
+    for block in (block for table in tables for block in table.blocks()):
+        for column in (block.citing, block.cited):
+            sort.add(np.unique(column).astype(np.uint64).view(_NUMBER))
+    for sorted_block in sort.blocks():
+        yield np.unique(sorted_block["number"]).astype(np.int64)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark(numbers: NDArray[Any], seen: NDArray[np.uint8]) -> None:
+    """Set the bits of these id numbers in a bitmap."""
+    for i in range(len(numbers)):
+        number = np.uint64(numbers[i])
+        seen[number >> np.uint64(3)] |= np.uint8(1) << np.uint8(number & np.uint64(7))
+
+
+def _unknown_ids(parts: Sequence[StagedFile], known: _KnownIds, folder: Path, memory: int) -> Iterator[list[str]]:
+    """Yield the ids without a number that occur in citations and that no record has, sorted by key."""
+    expected = 2 * sum(part.keyed_count for part in parts)
+    if not expected:
+        return
+    sort = ExternalSort(folder / "sort", _SEEN, key="key", top=2**64, expected=expected, memory=memory)
+    for number, part in enumerate(parts):
+        for cited, name in enumerate(("citing", "cited")):
+            column = part.numbers("citations", name)
+            for start in range(0, len(column), STEP):
+                keys, at = np.unique(column[start : start + STEP], return_index=True)
+                missed = known.misses(keys)
+                records = np.empty(int(missed.sum()), _SEEN)
+                records["key"], records["at"] = keys[missed], at[missed] + start
+                records["part"], records["cited"] = number, cited
+                sort.add(records)
+                release(column)
+    columns = [[part.texts("citations", name) for name in ("citing_id", "cited_id")] for part in parts]
+    for block in sort.blocks():
+        first = block[run_offsets(block["key"])[:-1]]
+        rows = zip(first["part"].tolist(), first["cited"].tolist(), first["at"].tolist(), strict=True)
+        yield [columns[part][int(cited)][at] for part, cited, at in rows]
+        release(*itertools.chain(*columns))
 
 
 # --- from staged parts to a corpus -----------------------------------------------------------------
@@ -232,7 +346,7 @@ def exclude_papers(
 def build_corpus(
     writer: ArtifactWriter,
     parts: Sequence[StagedPart],
-    options: MergeOptions,
+    options: ImportOptions,
     *,
     base: Corpus | None = None,
     deleted: Deletions | None = None,
@@ -290,26 +404,10 @@ def _link(
     """Link and write citations and contexts in two threads, since most of the work is compiled; return their numbers."""
     counts = [sum(getattr(part, name) for part in parts) for name in ("citation_count", "context_count")]
     reporter.say(f"linking {counts[0]:,} citations and {counts[1]:,} contexts")
+    folder, works = writer.folder, [writer.scratch_folder(name) for name in ("citations", "contexts")]
     with ThreadPoolExecutor(2) as pool:
-        citations = pool.submit(
-            write_citations,
-            writer.folder,
-            parts,
-            index,
-            papers,
-            writer.scratch_folder("citations"),
-            tally,
-            memory=memory,
-        )
-        contexts = pool.submit(
-            write_contexts,
-            writer.folder / "contexts",
-            parts,
-            index,
-            writer.scratch_folder("contexts"),
-            tally,
-            memory=memory,
-        )
+        citations = pool.submit(write_citations, folder, parts, index, papers, works[0], tally, memory=memory)
+        contexts = pool.submit(write_contexts, folder / "contexts", parts, index, works[1], tally, memory=memory)
         return citations.result(), contexts.result()
 
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,18 +122,12 @@ class InputFiles:
 
     def formats(self) -> dict[str, int]:
         """Return the number of input files of each format."""
-        counts: dict[str, int] = {}
-        for file in self.files:
-            counts[file.format] = counts.get(file.format, 0) + 1
-        return counts
+        return dict(Counter(file.format for file in self.files))
 
 
-def printable_name(path: Path) -> str:
-    """Return the name of a file as valid UTF-8; other bytes in it become question marks."""
-    return _as_utf8(path.name)
-
-
-def _as_utf8(name: str) -> str:
+def printable_name(path: Path, folder: Path | None = None) -> str:
+    """Return the name of a file, or its path inside a folder, as valid UTF-8; other bytes become question marks."""
+    name = path.name if folder is None else path.relative_to(folder).as_posix()
     return name.encode("utf-8", "replace").decode()
 
 
@@ -146,11 +141,12 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
         mode = _mode(path)
         if stat.S_ISDIR(mode):
             for inner in _files_below(path):
-                file = _file_in_folder(inner, format, keep_outside=keep_outside)
-                if isinstance(file, InputFile):
-                    files.append(replace(file, inside=_as_utf8(inner.relative_to(path).as_posix())))
+                chosen, inside = _file_in_folder(inner, format, keep_outside=keep_outside), printable_name(inner, path)
+                if isinstance(chosen, InputFile):
+                    files.append(replace(chosen, inside=inside))
                 else:
-                    skipped.append(_skipped_file(inner, path, file))
+                    size = inner.stat().st_size if stat.S_ISREG(_mode(inner)) else 0
+                    skipped.append(SkippedFile(inner, inside, size, chosen))
         elif stat.S_ISREG(mode):
             files.append(_named_file(path, format))
         elif mode:
@@ -209,21 +205,13 @@ def _file_in_folder(path: Path, format: str | None, *, keep_outside: bool) -> In
         return "empty"
     if format is not None:
         return InputFile(path, format, guessed=False)
-    if (guess := guess_format(source)) and not (guess == "edges" and _is_another_table(path)):
-        return InputFile(path, guess, guessed=True)
-    return "no known format"
+    guess = guess_format(source)
+    if guess == "edges":
+        from citeweave.corpus.readers.edges import is_another_table
 
-
-def _skipped_file(path: Path, folder: Path, reason: str) -> SkippedFile:
-    size = path.stat().st_size if stat.S_ISREG(_mode(path)) else 0
-    return SkippedFile(path, _as_utf8(path.relative_to(folder).as_posix()), size, reason)
-
-
-def _is_another_table(path: Path) -> bool:
-    """Return whether a Parquet file is not a table of citations: its columns are at its end, where guessing does not look."""
-    from citeweave.corpus.readers.edges import is_another_table
-
-    return is_another_table(path)
+        if is_another_table(path):  # the columns of a Parquet file are at its end, where guessing does not look
+            guess = None
+    return InputFile(path, guess, guessed=True) if guess else "no known format"
 
 
 def _advice(path: Path) -> str:

@@ -36,13 +36,12 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import MANIFEST
-from citeweave.core.columns import TextColumn
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
 from citeweave.core.options import Range, check
@@ -126,15 +125,13 @@ class BenchmarkLeakage:
         rows, place = np.unique(self.corpus_rows, return_inverse=True)
         held = np.zeros(len(rows), np.uint8)
         np.bitwise_or.at(held, place, self.evidence)
-        weaker = 2 * np.array([kind.value for kind in KINDS])  # held < weaker: nothing stronger than the kind
         return {
             "papers": self.papers,
             "papers_found": len(np.unique(self.benchmark_rows)),
             "corpus_papers": len(rows),
             "strongest": {
-                _evidence_name(kind): int(((held & kind.value > 0) & (held < limit)).sum())
-                for kind, limit in zip(KINDS, weaker, strict=True)
-            },
+                _evidence_name(kind): int(((held & kind.value > 0) & (held < 2 * kind.value)).sum()) for kind in KINDS
+            },  # below twice its value nothing is stronger than the kind
             "evidence": {_evidence_name(kind): int((held & kind.value > 0).sum()) for kind in KINDS},
             "generic_titles": self.generic_titles,
         }
@@ -194,6 +191,10 @@ YEARS_APART = 2
 BLOCK = 4096
 
 
+Ids = str | tuple[str, ...]
+"""Ids of a paper: a tuple, or a text with one per line, as a corpus stores them."""
+
+
 class PaperTable(Protocol):
     """Columns of papers for the leakage audit, one entry per paper; may be lazy: only `len`, `[i]` and iteration are used."""
 
@@ -206,7 +207,7 @@ class PaperTable(Protocol):
     @property
     def years(self) -> NDArray[np.int32]: ...  # 0 = unknown
     @property
-    def other_ids(self) -> Sequence[tuple[str, ...]]: ...
+    def other_ids(self) -> Sequence[Ids]: ...
 
 
 @dataclass(slots=True)
@@ -217,7 +218,7 @@ class ListedPapers:
     titles: Sequence[str] = ()
     abstracts: Sequence[str] = ()
     years: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    other_ids: Sequence[tuple[str, ...]] = ()
+    other_ids: Sequence[Ids] = ()
 
     def __post_init__(self) -> None:
         number = len(self.ids)
@@ -257,18 +258,14 @@ def audit_leakage(
     options = options or LeakageOptions()
     for name, table in {"the corpus": corpus, **benchmarks}.items():
         _check_lengths(name, table)
-    keys = {name: _BenchmarkKeys(table, options) for name, table in benchmarks.items()}
-    pairs = {name: _PairList() for name in benchmarks}
-    _look_up_keys(corpus, list(keys.values()), options)
-    for name in benchmarks:
-        keys[name].add_pairs(corpus.years, pairs[name])
+    audits = {name: _BenchmarkPairs(table, options) for name, table in benchmarks.items()}
+    _look_up_keys(corpus, list(audits.values()), options)
+    for audit in audits.values():
+        audit.add_seen(corpus.years)
     if options.near_duplicates:
         for group in _passes(benchmarks, options.papers_per_pass):
-            _look_up_texts(
-                corpus, [_BenchmarkShingles(benchmarks[name], rows, pairs[name]) for name, rows in group], options
-            )
-    leaked = {name: pairs[name].merge(len(table.ids), keys[name].generic) for name, table in benchmarks.items()}
-    return LeakageReport(len(corpus.ids), leaked, asdict(options))
+            _look_up_texts(corpus, [_BenchmarkShingles(audits[name], rows) for name, rows in group], options)
+    return LeakageReport(len(corpus.ids), {name: audit.merge() for name, audit in audits.items()}, asdict(options))
 
 
 def _check_lengths(name: str, table: PaperTable) -> None:
@@ -278,72 +275,65 @@ def _check_lengths(name: str, table: PaperTable) -> None:
             raise UserError(f"{name} has {lengths}; every column must have one entry per paper, empty where unknown")
 
 
-class _PairList:
-    """Pairs of corpus and benchmark papers with their evidence, collected rule by rule."""
-
-    def __init__(self) -> None:
-        self.pieces: list[tuple[NDArray[np.int64], NDArray[np.int64], int, NDArray[np.float32]]] = []
-
-    def add(
-        self,
-        corpus_rows: Sequence[int] | NDArray[np.int64],
-        benchmark_rows: Sequence[int] | NDArray[np.int64],
-        evidence: LeakageEvidence,
-        similarity: NDArray[np.float32] | None = None,
-    ) -> None:
-        if similarity is None:
-            similarity = np.full(len(corpus_rows), np.nan, np.float32)
-        pair = np.asarray(corpus_rows, np.int64), np.asarray(benchmark_rows, np.int64)
-        self.pieces.append((*pair, evidence.value, similarity))
-
-    def merge(self, papers: int, generic: int) -> BenchmarkLeakage:
-        """Merge the collected pairs of leaked and benchmark papers into one entry per pair, with all its evidence."""
-        rows = np.concatenate([np.zeros(0, np.int64), *(piece[0] for piece in self.pieces)])
-        others = np.concatenate([np.zeros(0, np.int64), *(piece[1] for piece in self.pieces)])
-        kinds = np.repeat([piece[2] for piece in self.pieces], [len(piece[0]) for piece in self.pieces])
-        values = np.concatenate([np.zeros(0, np.float32), *(piece[3] for piece in self.pieces)])
-        pairs, place = np.unique(rows * max(papers, 1) + others, return_inverse=True)
-        evidence = np.zeros(len(pairs), np.uint8)
-        np.bitwise_or.at(evidence, place, kinds.astype(np.uint8))
-        similarity = np.full(len(pairs), np.nan, np.float32)
-        np.fmax.at(similarity, place, values)
-        return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, generic)
-
-
-class _BenchmarkKeys:
-    """The ids and titles of one benchmark as keys, and the corpus rows that have the same keys."""
+class _BenchmarkPairs:
+    """Pairs of corpus papers and papers of one benchmark with their evidence, collected rule by rule."""
 
     def __init__(self, table: PaperTable, options: LeakageOptions) -> None:
-        self.years = table.years
-        self.known: dict[str, list[int]] = {}  # key -> benchmark rows
+        self.table = table
+        self.known: dict[str, list[int]] = {}  # key of an id or a title -> benchmark rows
         self.seen: dict[str, list[int]] = {}  # key -> corpus rows
-        self.generic = 0
+        self._generic = 0
+        kinds = (np.int64, np.int64, np.uint8, np.float32)  # corpus row, benchmark row, evidence, similarity
+        self._pieces: list[tuple[NDArray[Any], ...]] = [tuple(np.zeros(0, kind) for kind in kinds)]
         columns = zip(table.ids, table.other_ids, table.titles, strict=True)
         for row, (own, others, title) in enumerate(columns):
             for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
                 self.known.setdefault(key, []).append(row)
 
-    def add_pairs(self, corpus_years: NDArray[np.int32], pairs: _PairList) -> None:
+    def add(
+        self,
+        corpus_rows: NDArray[np.int64],
+        benchmark_rows: NDArray[np.int64],
+        evidence: LeakageEvidence,
+        similarity: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Add pairs of corpus and benchmark papers by one rule."""
+        kinds = np.full(len(corpus_rows), evidence.value, np.uint8)
+        similarity = np.full(len(corpus_rows), np.nan, np.float32) if similarity is None else similarity
+        self._pieces.append((corpus_rows, benchmark_rows, kinds, similarity))
+
+    def add_seen(self, corpus_years: NDArray[np.int32]) -> None:
         """Add the pairs of corpus and benchmark papers that share an id or a title."""
         for key, rows in self.seen.items():
             known, kind = self.known[key], _KEY_KINDS[key[0]]
             if len(rows) > GENERIC or len(known) > GENERIC:
                 if kind is LeakageEvidence.TITLE:
-                    self.generic += 1
+                    self._generic += 1
                     continue
                 known = known[:1]  # the id counts, but not all its pairs are listed
             corpus_rows, benchmark_rows = np.repeat(rows, len(known)), np.tile(known, len(rows))
             if kind is LeakageEvidence.TITLE and _is_short(key[1:]):
-                years, others = corpus_years[corpus_rows], self.years[benchmark_rows]
+                years, others = corpus_years[corpus_rows], self.table.years[benchmark_rows]
                 close = (years > 0) & (others > 0) & (abs(years - others) <= YEARS_APART)
                 corpus_rows, benchmark_rows = corpus_rows[close], benchmark_rows[close]
-            pairs.add(corpus_rows, benchmark_rows, kind)
+            self.add(corpus_rows, benchmark_rows, kind)
+
+    def merge(self) -> BenchmarkLeakage:
+        """Merge the collected pairs of leaked and benchmark papers into one entry per pair, with all its evidence."""
+        papers = len(self.table.ids)
+        rows, others, kinds, values = map(np.concatenate, zip(*self._pieces, strict=True))
+        pairs, place = np.unique(rows * max(papers, 1) + others, return_inverse=True)
+        evidence = np.zeros(len(pairs), np.uint8)
+        np.bitwise_or.at(evidence, place, kinds)
+        similarity = np.full(len(pairs), np.nan, np.float32)
+        np.fmax.at(similarity, place, values)
+        return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, self._generic)
 
 
 _KEY_KINDS = {"=": LeakageEvidence.ID, "~": LeakageEvidence.OTHER_ID, "t": LeakageEvidence.TITLE}
 
 
-def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool) -> list[str]:
+def _keys_of(own: str, others: Ids, title: str, *, same_id_space: bool) -> list[str]:
     """Return the keys by which a paper is recognized in a benchmark; the first character is the kind.
 
     >>> _keys_of("s2:7", ("doi:10.1000/X",), "Deep Parsing", same_id_space=False)
@@ -352,7 +342,7 @@ def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool
     []
     """
     keys = [f"={own}"] if own and (same_id_space or ":" in own) else []
-    for name in dict.fromkeys((own, *others)):
+    for name in dict.fromkeys((own, *(lines(others) if isinstance(others, str) else others))):
         if ":" in name:
             keys.append(f"~{(doi_id(name) or name) if name.startswith('doi:') else name}")
     folded = fold(title)
@@ -365,7 +355,7 @@ def _is_short(folded: str) -> bool:
     return len(folded) < MINIMUM_TITLE_LETTERS or folded.count(" ") + 1 < MINIMUM_TITLE_WORDS
 
 
-def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_BenchmarkKeys], options: LeakageOptions) -> None:
+def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_BenchmarkPairs], options: LeakageOptions) -> None:
     """Note the corpus rows that share an id or a title with a benchmark (rules 1 to 3)."""
     for row, (own, others, title) in enumerate(zip(corpus.ids, corpus.other_ids, corpus.titles, strict=True)):
         for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
@@ -400,10 +390,9 @@ def _passes(benchmarks: Mapping[str, PaperTable], limit: int) -> Iterator[list[t
 class _BenchmarkShingles:
     """The word shingles of some papers of one benchmark."""
 
-    def __init__(self, table: PaperTable, rows: range, pairs: _PairList) -> None:
-        self.first = rows.start
-        self.pairs = pairs
-        titles, texts = _texts_of(table, rows)
+    def __init__(self, pairs: _BenchmarkPairs, rows: range) -> None:
+        self.first, self.pairs = rows.start, pairs
+        titles, texts = _texts_of(pairs.table, rows)
         self.titles = ShingleIndex.build(shingle_texts(titles, TITLE_WORDS))
         shingles = shingle_texts(texts, TEXT_WORDS)
         self.has_text = np.diff(shingles.bounds) >= TEXT_MINIMUM
@@ -443,24 +432,7 @@ class CorpusPapers:
         self.titles: Sequence[str] = corpus.titles
         self.abstracts: Sequence[str] = corpus.abstracts
         self.years: NDArray[np.int32] = corpus.years.astype(np.int32)
-        self.other_ids: Sequence[tuple[str, ...]] = _LineColumn(corpus.other_ids)
-
-
-class _LineColumn(Sequence[tuple[str, ...]]):
-    """A text column of ids, one per line, split on access."""
-
-    def __init__(self, column: TextColumn) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return (lines(text) for text in self._column)
-
-    def __getitem__(self, row):  # type: ignore[no-untyped-def]
-        value = self._column[row]
-        return lines(value) if isinstance(value, str) else [lines(text) for text in value]
+        self.other_ids: Sequence[Ids] = corpus.other_ids
 
 
 def load_paper_table(path: Path) -> PaperTable:

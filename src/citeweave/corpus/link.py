@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import NumberWriter, TextWriter, open_numbers, release
+from citeweave.core.columns import TableWriter, open_numbers, release
 from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
 from citeweave.core.progress import Tally
+from citeweave.core.ragged import owners_of, run_offsets, to_offsets
 from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS, IdIndex
-from citeweave.corpus.external_sort import CitationCodes, ExternalSort
-from citeweave.corpus.numbered_citations import ATTRIBUTES, NumberedTable, NumberRows, default_of
-from citeweave.corpus.staged_parts import StagedPart
+from citeweave.corpus.external_sort import CitationCodes, ExternalSort, code_bits
+from citeweave.corpus.paper import ATTRIBUTES, default_attribute
+from citeweave.corpus.staged_parts import NumberRows, StagedPart, numbered_tables
 
 CITATION_STEP = 1 << 20
 """Citations per block."""
@@ -51,42 +52,35 @@ def write_citations(
     folder: Path, parts: Sequence[StagedPart], index: IdIndex, papers: int, work: Path, tally: Tally, *, memory: int
 ) -> int:
     """Link the staged citations to rows and write `citations/` and `references_outside/`; return the number of citations."""
-    expected = sum(part.citation_count for part in parts)
-    if all(_is_bare(part) for part in parts):
-        codes = CitationCodes(work / "codes", papers=papers, expected=expected, memory=memory)
-        links = _Links(codes, codes.bits, work, expected, tally, memory)
+    expected, numbered = sum(part.citation_count for part in parts), numbered_tables(parts)
+    tables = [table for tables in numbered.values() for table in tables]
+    inside: ExternalSort | CitationCodes
+    if all(table.is_bare for table in tables) and expected == sum(len(table.citing) for table in tables):
+        inside = CitationCodes(work / "codes", papers=papers, expected=expected, memory=memory)
     else:
-        bits = max(
-            papers - 1, 1
-        ).bit_length()  # a citation's code is its citing row, then its cited row in this many bits
-        sort = ExternalSort(work / "inside", _EDGE, key="code", top=papers << bits, expected=expected, memory=memory)
-        links = _Links(sort, bits, work, expected, tally, memory)
+        top = papers << code_bits(papers)
+        inside = ExternalSort(work / "inside", _EDGE, key="code", top=top, expected=expected, memory=memory)
+    outside = ExternalSort(work / "outside", _REFERENCE, key="code", top=2**64, expected=expected, memory=memory)
+    links = _Links(inside, outside, code_bits(papers), tally)
     for part in parts:
         _link_keyed(part, index, links)
-    for prefix in sorted({table.prefix for part in parts for table in part.numbered()}):
-        tables = [table for part in parts for table in part.numbered() if table.prefix == prefix]
-        top, count = max(table.top for table in tables), sum(len(table) for table in tables)
-        _link_numbered(tables, NumberRows(index, prefix, top, expected=2 * count, memory=memory), links)
+    for prefix, tables in numbered.items():
+        top, count = max(table.top for table in tables), sum(len(table.citing) for table in tables)
+        rows = NumberRows(index, prefix, top, expected=2 * count, memory=memory)
+        for block in (block for table in tables for block in table.blocks()):
+            links.add(rows.of(block.citing), rows.of(block.cited), partial(block.keys, "cited"), block.column)
     _write_references_outside(folder / "references_outside", links.outside)
     return _write_citations(folder / "citations", links)
 
 
-def _is_bare(part: StagedPart) -> bool:
-    """Return whether the citations of a staged part are all numbered and without attributes."""
-    tables = part.numbered()
-    return part.citation_count == sum(len(table) for table in tables) and not any(table.attributes for table in tables)
-
-
+@dataclass(frozen=True, slots=True)
 class _Links:
     """Collects linked citations block by block, counts them, and sorts those inside and those that lead outside the corpus."""
 
-    def __init__(
-        self, inside: ExternalSort | CitationCodes, bits: int, work: Path, expected: int, tally: Tally, memory: int
-    ) -> None:
-        self.inside, self.bits, self.tally = inside, bits, tally
-        self.outside = ExternalSort(
-            work / "outside", _REFERENCE, key="code", top=2**64, expected=expected, memory=memory
-        )
+    inside: ExternalSort | CitationCodes
+    outside: ExternalSort
+    bits: int
+    tally: Tally
 
     def add(
         self,
@@ -131,31 +125,27 @@ class _Links:
 
 def _write_citations(folder: Path, links: _Links) -> int:
     """Write the columns of `citations/` and return their number."""
-    writers = {name: NumberWriter(folder / f"{name}.npy", kind) for name, kind in CITATION_COLUMNS.items()}
+    table = TableWriter(folder, CITATION_COLUMNS)
     for codes, attributes in links.blocks():
-        writers["citing"].append(codes >> np.uint64(links.bits))
-        writers["cited"].append(codes & np.uint64(2**links.bits - 1))
+        table.append(citing=codes >> np.uint64(links.bits), cited=codes & np.uint64(2**links.bits - 1))
         for name in ATTRIBUTES:
-            writers[name].append(default_of(name, len(codes)) if attributes is None else attributes[name])
-    for writer in writers.values():
-        writer.close()
-    return writers["citing"].count
+            table[name].append(default_attribute(name, len(codes)) if attributes is None else attributes[name])
+    table.close()
+    return int(table["citing"].count)
 
 
 def _write_references_outside(folder: Path, sort: ExternalSort) -> None:
     """Write the columns of `references_outside/`, sorted by a key of citing row and cited id."""
-    writers = {name: NumberWriter(folder / f"{name}.npy", kind) for name, kind in REFERENCE_COLUMNS.items()}
+    table = TableWriter(folder, REFERENCE_COLUMNS)
     for block in sort.blocks():
         merged = _merge_citations(block)
-        for name, writer in writers.items():
-            writer.append(merged[name])
-    for writer in writers.values():
-        writer.close()
+        table.append(**{name: merged[name] for name in REFERENCE_COLUMNS})
+    table.close()
 
 
 def _link_keyed(part: StagedPart, index: IdIndex, links: _Links) -> None:
     """Link the citations of a staged part that are stored by the keys of ids."""
-    columns = {name: part.citations(name) for name in CITATION_COLUMNS}
+    columns = {name: part.numbers("citations", name) for name in CITATION_COLUMNS}
     for start in range(0, len(columns["citing"]), CITATION_STEP):
         block = {name: column[start : start + CITATION_STEP] for name, column in columns.items()}
         citing, cited = index.rows_of(block["citing"]), index.rows_of(block["cited"])
@@ -163,27 +153,25 @@ def _link_keyed(part: StagedPart, index: IdIndex, links: _Links) -> None:
         release(*columns.values())
 
 
-def _link_numbered(tables: Sequence[NumberedTable], rows: NumberRows, links: _Links) -> None:
-    """Link the citations of staged parts that are stored by the numbers of ids."""
-    for block in (block for table in tables for block in table.blocks()):
-        links.add(rows.of(block.citing), rows.of(block.cited), block.cited_keys, block.attribute)
-
-
 def _count_citations(citing: NDArray[np.int32], cited: NDArray[np.int32], tally: Tally) -> NDArray[np.bool_]:
     """Return which citations link two different papers of the corpus, and count the others by reason."""
     unknown_citing, unknown_cited = citing < 0, cited < 0
     itself = ~unknown_citing & (citing == cited)
-    tally.unkeep("citations", "citing and cited paper not in the corpus", int((unknown_citing & unknown_cited).sum()))
-    tally.unkeep("citations", "citing paper not in the corpus", int((unknown_citing & ~unknown_cited).sum()))
-    tally.unkeep("citations", "cited paper not in the corpus", int((unknown_cited & ~unknown_citing).sum()))
-    tally.unkeep("citations", "paper cites itself", int(itself.sum()))
+    reasons = {
+        "citing and cited paper not in the corpus": unknown_citing & unknown_cited,
+        "citing paper not in the corpus": unknown_citing & ~unknown_cited,
+        "cited paper not in the corpus": unknown_cited & ~unknown_citing,
+        "paper cites itself": itself,
+    }
+    for reason, is_so in reasons.items():
+        tally.unkeep("citations", reason, int(is_so.sum()))
     good: NDArray[np.bool_] = ~unknown_citing & ~unknown_cited & ~itself
     return good
 
 
 def _merge_citations(block: NDArray[np.void]) -> NDArray[np.void]:
     """Merge repeated citations of a block that is sorted by code."""
-    starts = np.flatnonzero(np.concatenate([[True], block["code"][1:] != block["code"][:-1]]))
+    starts = run_offsets(block["code"])[:-1]
     merged = block[starts]
     if len(starts) < len(block):
         merged["intents"] = np.bitwise_or.reduceat(block["intents"], starts)
@@ -234,6 +222,22 @@ class _Block:
     def cited_places(self) -> slice:
         return slice(self.first_cited, self.first_cited + self.cited.stop - self.cited.start)
 
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Return a column of the contexts of this block."""
+        return self.part.numbers("contexts", name)[self.start : self.stop]
+
+    def cited_keys(self) -> Keys:
+        """Return the keys of the papers that they cite, one list after the other."""
+        return self.part.numbers("contexts", "cited")[self.cited]
+
+    def text_keys(self, name: str) -> Keys:
+        """Return the keys of their texts in a column."""
+        texts = self.part.texts("contexts", name)
+        bounds = texts.offsets[self.start : self.stop + 1]
+        keys = hash_spans(texts.data, bounds[:-1], bounds[1:])
+        release(texts)
+        return keys
+
 
 def write_contexts(
     folder: Path, parts: Sequence[StagedPart], index: IdIndex, work: Path, tally: Tally, *, memory: int
@@ -249,7 +253,7 @@ def _blocks(parts: Sequence[StagedPart]) -> Iterator[_Block]:
     """Yield the staged contexts of all parts in blocks."""
     first, first_cited = 0, 0
     for part in parts:
-        counts = part.context_numbers("cited_count")
+        counts = part.numbers("contexts", "cited_count")
         cited = 0
         for start in range(0, len(counts), CONTEXT_STEP):
             stop = min(start + CONTEXT_STEP, len(counts))
@@ -266,79 +270,54 @@ def _link_contexts(
     """Link every staged context to rows, find its repeats, and number the contexts that are kept."""
     total = sum(part.context_count for part in parts)
     occurrences = ExternalSort(work / "text", _OCCURRENCE, key="key", top=2**64, expected=total, memory=memory)
-    rows = {name: NumberWriter(work / f"{name}.npy", np.int32) for name in ("citing", "cited")}
+    kinds = {"citing": np.int32, "cited": np.int32, "leader": np.int64, "number": np.int64, "intents": np.uint8}
+    table, count = TableWriter(work, kinds), 0
     for block in _blocks(parts):
-        citing = index.rows_of(block.part.context_numbers("citing")[block.start : block.stop])
-        cited = index.rows_of(block.part.context_numbers("cited")[block.cited])
-        rows["citing"].append(citing)
-        rows["cited"].append(cited)
+        citing, cited = index.rows_of(block.numbers("citing")), index.rows_of(block.cited_keys())
+        table.append(citing=citing, cited=cited)
         occurrences.add(_occurrences(block, citing, cited, has_papers=len(index.keys) > 0))
     decisions = ExternalSort(work / "plan", _DECISION, key="context", top=total, expected=total, memory=memory)
     for group in occurrences.blocks():
         decisions.add(_decide(group))
-    kinds = {"leader": np.int64, "number": np.int64, "intents": np.uint8}
-    writers = {name: NumberWriter(work / f"{name}.npy", kind) for name, kind in kinds.items()}
-    count = 0
     for decided in decisions.blocks():
         first, wanted = decided["leader"] == decided["context"].astype(np.int64), decided["wanted"]
         keep = first & wanted
         tally.unkeep("contexts", "same citing paper and text given again (merged)", int((~first & wanted).sum()))
         tally.unkeep("contexts", "names no paper in the corpus", int((~wanted).sum()))
-        writers["leader"].append(decided["leader"])
-        writers["number"].append(np.where(keep, count + np.cumsum(keep) - 1, -1))
-        writers["intents"].append(decided["intents"])
+        numbers = np.where(keep, count + np.cumsum(keep) - 1, -1)
+        table.append(leader=decided["leader"], number=numbers, intents=decided["intents"])
         count += int(keep.sum())
-    for writer in (*writers.values(), *rows.values()):
-        writer.close()
-    leader, number, intents = (open_numbers(work / f"{name}.npy", kind) for name, kind in kinds.items())
-    citing, cited = (open_numbers(work / f"{name}.npy", np.int32) for name in rows)
-    return _LinkedContexts(leader, number, intents, citing, cited, count)
+    table.close()
+    columns = {name: open_numbers(work / f"{name}.npy", kind) for name, kind in kinds.items()}
+    return _LinkedContexts(**columns, count=count)
 
 
 def _occurrences(
     block: _Block, citing_rows: NDArray[np.int32], cited_rows: NDArray[np.int32], *, has_papers: bool
 ) -> NDArray[np.void]:
-    """Return the occurrences of citing sentences in a block, with a key that is equal for repeats."""
-    part, here = block.part, slice(block.start, block.stop)
-    texts, citing = part.context_texts("text"), part.context_numbers("citing")[here]
-    bounds = texts.offsets[block.start : block.stop + 1]
-    records = np.empty(len(citing), _OCCURRENCE)
-    records["key"] = _context_keys(block, citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
-    records["context"] = np.arange(block.first, block.first + len(citing))
-    records["intents"] = part.context_numbers("intents")[here]
-    records["wanted"] = _wanted(block, citing, citing_rows, cited_rows) if has_papers else True
-    release(texts)
-    return records
+    """Return the occurrences of citing sentences in a block, with a key that is equal for repeats.
 
-
-def _context_keys(block: _Block, citing: NDArray[np.uint64], text: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return keys that are equal for repeats of a context: by citing paper, text and extra metadata.
-
-    A context whose citing paper is unknown has a key of its own.
+    Contexts are equal by citing paper, text and extra metadata; one whose citing paper is unknown has a key of its own.
     """
-    extras = block.part.context_texts("extra")
-    bounds = extras.offsets[block.start : block.stop + 1]
-    place = np.arange(block.first, block.first + len(citing)).astype(np.uint64)
-    citing = np.where(citing == 0, mix_keys(place, place), citing)
-    return mix_keys(mix_keys(citing, text), hash_spans(extras.data, bounds[:-1], bounds[1:]))
-
-
-def _wanted(
-    block: _Block, citing: NDArray[np.uint64], citing_rows: NDArray[np.int32], cited_rows: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """Return which contexts name a paper of the corpus, or name no paper at all."""
-    counts = block.part.context_numbers("cited_count")[block.start : block.stop]
-    owner = np.repeat(np.arange(len(counts)), counts)
+    citing, counts = block.numbers("citing"), block.numbers("cited_count")
+    places = np.arange(block.places.start, block.places.stop)
+    own = mix_keys(places.astype(np.uint64), places.astype(np.uint64))
+    by_text = mix_keys(np.where(citing == 0, own, citing), block.text_keys("text"))
+    records = np.empty(len(citing), _OCCURRENCE)
+    records["key"] = mix_keys(by_text, block.text_keys("extra"))
+    records["context"], records["intents"] = places, block.numbers("intents")
+    # wanted are contexts that name a paper of the corpus, or no paper at all
+    owner = owners_of(to_offsets(counts))
     cites_known = np.bincount(owner[cited_rows >= 0], minlength=len(counts)) > 0
     names_none = (citing == 0) & (counts == 0)
-    wanted: NDArray[np.bool_] = (citing_rows >= 0) | cites_known | names_none
-    return wanted
+    records["wanted"] = (citing_rows >= 0) | cites_known | names_none if has_papers else True
+    return records
 
 
 def _decide(group: NDArray[np.void]) -> NDArray[np.void]:
     """Give repeats of a context what they share: the first of them, the union of intents, whether one is wanted."""
-    starts = np.flatnonzero(np.concatenate([[True], group["key"][1:] != group["key"][:-1]]))
-    sizes = np.diff(np.append(starts, len(group)))
+    offsets = run_offsets(group["key"])
+    starts, sizes = offsets[:-1], np.diff(offsets)
     decisions = np.empty(len(group), _DECISION)
     decisions["context"] = group["context"]
     decisions["leader"] = np.repeat(group["context"][starts], sizes)
@@ -349,28 +328,26 @@ def _decide(group: NDArray[np.void]) -> NDArray[np.void]:
 
 def _write_columns(folder: Path, parts: Sequence[StagedPart], linked: _LinkedContexts) -> None:
     """Write the texts, intents and citing papers of the contexts that are kept."""
-    texts = {name: TextWriter(folder, name) for name in ("text", "section", "extra")}
-    citing = NumberWriter(folder / "citing.npy", np.int32)
-    citing_keys = NumberWriter(folder / "citing_key.npy", np.uint64)
-    intents = NumberWriter(folder / "intents.npy", np.uint8)
+    texts = ("text", "section", "extra")
+    kinds = {**dict.fromkeys(texts, str), "citing": np.int32, "citing_key": np.uint64, "intents": np.uint8}
+    table = TableWriter(folder, kinds)
     for block in _blocks(parts):
         written = np.flatnonzero(linked.number[block.places] >= 0)
-        intents.append(linked.intents[block.places][written])
-        citing.append(linked.citing[block.places][written])
-        citing_keys.append(block.part.context_numbers("citing")[block.start + written])
-        for name, writer in texts.items():
-            column = block.part.context_texts(name)
-            writer.append_bytes(*column.gather(block.start + written))
+        table.append(
+            intents=linked.intents[block.places][written],
+            citing=linked.citing[block.places][written],
+            citing_key=block.numbers("citing")[written],
+        )
+        for name in texts:
+            column = block.part.texts("contexts", name)
+            table[name].append_bytes(*column.gather(block.start + written))
             release(column)
-    for numbers in (citing, citing_keys, intents):
-        numbers.close()
-    for writer in texts.values():
-        writer.close()
+    table.close()
 
 
 def _write_cited(folder: Path, parts: Sequence[StagedPart], linked: _LinkedContexts, work: Path, memory: int) -> None:
     """Write the papers that every context cites: `cited` rows and keys of papers `outside`, each with offsets."""
-    expected = sum(len(part.context_numbers("cited")) for part in parts)
+    expected = sum(len(part.numbers("contexts", "cited")) for part in parts)
     sort = ExternalSort(work / "link", _LINK, key="context", top=linked.count, expected=expected, memory=memory)
     for block in _blocks(parts):
         sort.add(_cited_links(block, linked))
@@ -382,13 +359,10 @@ def _write_cited(folder: Path, parts: Sequence[StagedPart], linked: _LinkedConte
 
 def _cited_links(block: _Block, linked: _LinkedContexts) -> NDArray[np.void]:
     """Return the links from the contexts of a block, or those that they repeat, to the papers they cite."""
-    counts = block.part.context_numbers("cited_count")[block.start : block.stop]
-    keys = block.part.context_numbers("cited")[block.cited]
-    number = linked.number[linked.leader[block.places]]
-    context = np.repeat(number, counts)
+    context = np.repeat(linked.number[linked.leader[block.places]], block.numbers("cited_count"))
     good = context >= 0
     links = np.empty(int(good.sum()), _LINK)
-    links["context"], links["key"] = context[good], keys[good]
+    links["context"], links["key"] = context[good], block.cited_keys()[good]
     links["cited"] = linked.cited[block.cited_places][good]
     # two ids of one paper in the corpus are one link; papers outside are distinguished by their keys alone
     links["key"][links["cited"] >= 0] = 0
@@ -398,18 +372,15 @@ def _cited_links(block: _Block, linked: _LinkedContexts) -> NDArray[np.void]:
 
 def _distinct_links(links: NDArray[np.void]) -> NDArray[np.void]:
     """Drop repeated links of a context to a cited paper; links are sorted by context, and most contexts have one."""
-    follows = np.concatenate([[False], links["context"][1:] == links["context"][:-1]])
-    several = follows | np.append(follows[1:], False)
+    sizes = np.diff(run_offsets(links["context"]))
+    several = np.repeat(sizes > 1, sizes)
     if not several.any():
         return links
     some = links[several]
     some = some[np.lexsort((some["key"], some["cited"], some["context"]))]
-    again = np.ones(len(some), np.bool_)
-    again[0] = False
-    for name in ("context", "cited", "key"):
-        again[1:] &= some[name][1:] == some[name][:-1]
+    differs = np.any([some[name][1:] != some[name][:-1] for name in ("context", "cited", "key")], axis=0)
     keep = np.ones(len(links), np.bool_)
-    keep[several] = ~again
+    keep[several] = np.append(True, differs)
     links = links.copy()
     links[several] = some  # still sorted by context: only links of the same context were reordered
     return np.asarray(links[keep])
@@ -419,32 +390,26 @@ class _LinkWriter:
     """Writes the cited papers of contexts, sorted by context; contexts without links get empty lists."""
 
     def __init__(self, folder: Path) -> None:
-        self._cited = NumberWriter(folder / "cited.npy", np.int32)
-        self._outside = NumberWriter(folder / "outside.npy", np.uint64)
-        self._offsets = [NumberWriter(folder / f"{name}_offsets.npy", np.int64) for name in ("cited", "outside")]
-        self._ends = [0, 0]
+        kinds = {"cited": np.int32, "outside": np.uint64, "cited_offsets": np.int64, "outside_offsets": np.int64}
+        self._table = TableWriter(folder, kinds)
+        self._table.append(cited_offsets=[0], outside_offsets=[0])
         self._next = 0
-        for offsets in self._offsets:
-            offsets.append([0])
 
     def append(self, links: NDArray[np.void]) -> None:
         inside = links["cited"] >= 0
-        self._cited.append(links["cited"][inside])
-        self._outside.append(links["key"][~inside])
-        self._write_offsets(int(links["context"][-1]) + 1, links["context"][inside], links["context"][~inside])
+        stop = int(links["context"][-1]) + 1
+        self._write("cited", stop, links["cited"][inside], links["context"][inside])
+        self._write("outside", stop, links["key"][~inside], links["context"][~inside])
+        self._next = stop
 
     def close(self, contexts: int) -> None:
-        nothing = np.empty(0, np.uint64)
-        self._write_offsets(contexts, nothing, nothing)
-        for writer in (self._cited, self._outside, *self._offsets):
-            writer.close()
+        nothing = np.empty(0, np.int64)
+        for name in ("cited", "outside"):
+            self._write(name, contexts, nothing, nothing)
+        self._table.close()
 
-    def _write_offsets(self, stop: int, *contexts: NDArray[np.uint64]) -> None:
-        """Write the ends of the lists of cited papers for the contexts up to `stop`."""
-        size = stop - self._next
-        for side, owner in enumerate(contexts):
-            counts = np.bincount(owner.astype(np.int64) - self._next, minlength=size)
-            ends = self._ends[side] + np.cumsum(counts)
-            self._offsets[side].append(ends)
-            self._ends[side] = int(ends[-1]) if size else self._ends[side]
-        self._next = stop
+    def _write(self, name: str, stop: int, values: NDArray[Any], contexts: NDArray[Any]) -> None:
+        """Write the cited papers of the contexts up to `stop`, and the ends of their lists."""
+        counts = np.bincount(contexts.astype(np.int64) - self._next, minlength=stop - self._next)
+        self._table[f"{name}_offsets"].append(self._table[name].count + np.cumsum(counts))
+        self._table[name].append(values)

@@ -1,11 +1,15 @@
-"""Merge staged records of the same paper: find them by shared ids or titles, and assign every paper a row.
+"""Merge staged records of the same paper: find them by shared ids or titles, give every paper a row, write its columns.
 
-Applies the rule of `identity.py` to keys alone; the ids of a record are read only where two records share a title. Does
-not write columns: `paper_columns.py` does.
+Applies the rule of `identity.py` to keys alone; the ids of a record are read only where two records share a title. Each
+column of a paper comes from its best record; where that is empty, from the next best. Ids and extra metadata are united.
+The id index of the corpus leads from every id of every record to the paper's row.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import shutil
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,18 +18,23 @@ from typing import Any
 
 import numba
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from citeweave.core.columns import TextColumn, release
-from citeweave.core.hash_keys import Keys, hash_texts
-from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB
+from citeweave.core.columns import BLOCK, TextColumn, TextWriter, open_numbers, release, write_numbers
+from citeweave.core.hash_keys import Keys, hash_text, hash_texts
+from citeweave.core.progress import Tally
+from citeweave.core.ragged import run_offsets, to_offsets
+from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT, IdIndex
 from citeweave.corpus.external_sort import ExternalSort
+from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.staged_parts import StagedPart
 
 Ints = NDArray[np.int64]
 
 _STEP = 1 << 20
 _KEY_AND_ROW = np.dtype([("key", "<u8"), ("row", "<i8")])
+_KEY_AND_PAPER = np.dtype([("key", "<u8"), ("row", "<i4")])
 
 
 class StagedPapers:
@@ -33,7 +42,7 @@ class StagedPapers:
 
     def __init__(self, parts: Sequence[StagedPart]) -> None:
         self.parts = parts
-        self.offsets: Ints = np.cumsum([0, *(part.paper_count for part in parts)], dtype=np.int64)
+        self.offsets = to_offsets([part.paper_count for part in parts])
         self._texts: dict[str, list[TextColumn]] = {}
 
     def __len__(self) -> int:
@@ -42,12 +51,12 @@ class StagedPapers:
     def numbers(self, name: str) -> NDArray[Any]:
         """Return a numeric column of all staged papers."""
         kind = {**PAPER_NUMBERS, "flags": np.uint8, "title_key": np.uint64}[name]
-        return np.concatenate([np.empty(0, kind), *(part.paper_numbers(name) for part in self.parts)])
+        return np.concatenate([np.empty(0, kind), *(part.numbers("papers", name) for part in self.parts)])
 
     def texts(self, name: str) -> list[TextColumn]:
         """Return a text column of every staged part, opened once."""
         if name not in self._texts:
-            self._texts[name] = [part.paper_texts(name) for part in self.parts]
+            self._texts[name] = [part.texts("papers", name) for part in self.parts]
         return self._texts[name]
 
     def text(self, name: str, row: int) -> str:
@@ -65,51 +74,49 @@ class StagedPapers:
 
     def key_count(self, *, shared: bool = False) -> int:
         """Return the number of keys that `id_keys` yields."""
-        return sum(len(part.paper_numbers("key")) for part in self.parts if not (shared and part.distinct))
+        return sum(len(part.numbers("papers", "key")) for part in self.parts if not (shared and part.distinct))
 
     def id_keys(self, *, shared: bool = False) -> Iterator[NDArray[np.void]]:
         """Yield what records are merged by: blocks of (id key, staged row); `shared` skips parts that share no key."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             if shared and part.distinct:
                 continue
-            keys, rows = part.paper_numbers("key"), part.paper_numbers("key_row")
+            keys, rows = part.numbers("papers", "key"), part.numbers("papers", "key_row")
             for start in range(0, len(keys), _STEP):
-                yield _keyed(keys[start : start + _STEP], rows[start : start + _STEP] + offset)
+                yield _records(_KEY_AND_ROW, keys[start : start + _STEP], rows[start : start + _STEP] + offset)
             release(keys, rows)
 
     def title_keys(self) -> Iterator[NDArray[np.void]]:
         """Yield what records are merged by: blocks of (key of title and year, staged row) of papers with a distinctive title."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
-            titles = part.paper_numbers("title_key")
+            titles = part.numbers("papers", "title_key")
             rows = np.flatnonzero(titles)
-            yield _keyed(titles[rows], rows + offset)
+            yield _records(_KEY_AND_ROW, titles[rows], rows + offset)
             release(titles)
 
     def local_keys(self) -> Iterator[NDArray[np.void]]:
         """Yield blocks of (key, staged row) of names valid in one file only, such as the keys of BibTeX entries."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
-            rows = np.flatnonzero(part.paper_numbers("flags") & LOCAL)
-            yield _keyed(hash_texts(part.paper_texts("id").take(rows)), rows + offset)
+            rows = np.flatnonzero(part.numbers("papers", "flags") & LOCAL)
+            yield _records(_KEY_AND_ROW, hash_texts(part.texts("papers", "id").take(rows)), rows + offset)
+
+    def by_part(self, rows: Ints) -> Iterator[tuple[int, Ints]]:
+        """Yield runs of staged rows that are in one part, with their rows in it."""
+        parts = self.parts_of(rows)
+        for first, end in itertools.pairwise(run_offsets(parts).tolist()):
+            part = int(parts[first])
+            yield part, rows[first:end] - self.offsets[part]
+
+    def parts_of(self, rows: Ints) -> Ints:
+        """Return the number of the part that each staged row is in."""
+        return np.searchsorted(self.offsets, rows, side="right") - 1
 
 
-def _keyed(keys: Keys, rows: Ints) -> NDArray[np.void]:
-    records = np.empty(len(keys), _KEY_AND_ROW)
+def _records(dtype: np.dtype[Any], keys: Keys, rows: NDArray[Any]) -> NDArray[np.void]:
+    """Return (key, row) records."""
+    records = np.empty(len(keys), dtype)
     records["key"], records["row"] = keys, rows
     return records
-
-
-@dataclass(frozen=True, slots=True)
-class MergeOptions:
-    """Options for merging records into papers."""
-
-    same_title: str = "across"
-    """Merge records of equal title and year: `across` files, `always` (also within one), `never`."""
-
-    outside: str = "drop"
-    """Papers known only as references of others: `drop` them or `keep` them as rows."""
-
-    memory: int = 256 * 2**20
-    """Bytes that sorting may hold in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ class RowAssignment:
 
 
 def merge_papers(
-    staged: StagedPapers, folder: Path, options: MergeOptions, *, base_papers: int, dropped: NDArray[np.bool_]
+    staged: StagedPapers, folder: Path, options: ImportOptions, *, base_papers: int, dropped: NDArray[np.bool_]
 ) -> RowAssignment:
     """Merge the staged records of each paper and assign every paper a row.
 
@@ -201,8 +208,9 @@ def _join_unless_ids_differ(
     """Join records of equal title or name unless their ids conflict; return the number of conflicts."""
     flags, conflicts = staged.numbers("flags"), 0
     for block in blocks:
-        for start, end in _runs(block["key"]):
-            members = np.ascontiguousarray(block["row"][start:end])
+        offsets = run_offsets(block["key"])
+        for run in np.flatnonzero(np.diff(offsets) > 1).tolist():
+            members = np.ascontiguousarray(block["row"][offsets[run] : offsets[run + 1]])
             if len({_root(parent, row) for row in members.tolist()}) == 1:
                 continue
             if _ids_conflict(staged, members.tolist(), flags, same_file=same_file):
@@ -210,14 +218,6 @@ def _join_unless_ids_differ(
             else:
                 _join_equal(np.zeros(len(members), np.uint64), members, parent)
     return conflicts
-
-
-def _runs(keys: Keys) -> Iterator[tuple[int, int]]:
-    """Yield start and end of every run of staged records with equal keys."""
-    edges = np.flatnonzero(np.diff(keys)) + 1
-    starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(keys)]])
-    long = ends - starts > 1
-    yield from zip(starts[long].tolist(), ends[long].tolist(), strict=True)
 
 
 def _ids_conflict(staged: StagedPapers, rows: list[int], flags: NDArray[np.uint8], *, same_file: bool) -> bool:
@@ -261,8 +261,8 @@ def _assign(
     winner = np.full(papers, -1, np.int64)
     alone = np.flatnonzero((row >= 0) & ~has_several[row])
     winner[row[alone]] = alone
-    heads = np.flatnonzero(np.diff(row[several], prepend=-1)) if len(several) else several
-    winner[row[several[heads]]] = several[heads]
+    heads = several[run_offsets(row[several])[:-1]]
+    winner[row[heads]] = heads
     return RowAssignment(row, papers, several, winner, _first_rows(row, flags, papers, base_papers), conflicts)
 
 
@@ -274,3 +274,163 @@ def _first_rows(row: NDArray[np.int32], flags: NDArray[np.uint8], papers: int, b
         staged = np.flatnonzero((row >= 0) & wanted)[::-1]
         first[row[staged]] = staged  # written backwards: the first record is written last and remains
     return first
+
+
+# --- columns of merged papers -----------------------------------------------------------------------
+
+_CHOSEN_TEXTS = ("title", "abstract", "venue", "authors", "fields")
+
+
+def write_papers(folder: Path, staged: StagedPapers, assignment: RowAssignment, tally: Tally) -> None:
+    """Write all columns of `papers/` from the staged records that were merged into each paper."""
+    _write_ids(folder, staged, assignment, tally)
+    for name in _CHOSEN_TEXTS:
+        chosen = _first_filled(assignment, staged.lengths(name) > 0)
+        _write_texts(folder, name, staged, chosen)
+    for name, kind in PAPER_NUMBERS.items():
+        values = staged.numbers(name)
+        filled = values != UNKNOWN_COUNT if name == "citation_count" else values > 0
+        chosen = _first_filled(assignment, filled)
+        write_numbers(folder / f"{name}.npy", values[chosen], kind)
+    titles = staged.numbers("title_key")
+    write_numbers(folder / "title_key.npy", titles[_first_filled(assignment, titles != 0)], np.uint64)
+    flags = staged.numbers("flags")
+    # LOCAL as in the record that gave the id, STUB where every record is one
+    united = (flags[assignment.first] & np.uint8(LOCAL)) | (flags[assignment.winner] & np.uint8(STUB))
+    write_numbers(folder / "flags.npy", united, np.uint8)
+    _write_united(folder, staged, assignment)
+
+
+def write_merges(folder: Path, staged: StagedPapers, assignment: RowAssignment) -> None:
+    """Write `merges/`: row, id and part of every record of a paper that has several records."""
+    rows = assignment.several
+    write_numbers(folder / "row.npy", assignment.row[rows], np.int32)
+    write_numbers(folder / "part.npy", staged.parts_of(rows), np.int32)
+    _write_texts(folder, "id", staged, rows)
+
+
+def build_index(folder: Path, staged: StagedPapers, assignment: RowAssignment, work: Path, *, memory: int) -> IdIndex:
+    """Write the id index of a corpus: from keys of every record's ids, and of titles that only one paper has, to rows."""
+    titles = staged.numbers("title_key")
+    # names inside one file, of which staged records have no keys that are valid elsewhere
+    local = np.flatnonzero(open_numbers(folder / "flags.npy", np.uint8) & LOCAL)
+    expected = staged.key_count() + int(np.count_nonzero(titles)) + len(local)
+    sort = ExternalSort(work, _KEY_AND_PAPER, key="key", top=2**64, expected=expected, memory=memory)
+    for keys, rows in itertools.chain(
+        ((block["key"], assignment.row[block["row"]]) for block in staged.id_keys()),
+        [(titles, assignment.row), (hash_texts(TextColumn(folder, "id").take(local)), local)],
+    ):
+        usable = (rows >= 0) & (keys != 0)
+        sort.add(_records(_KEY_AND_PAPER, keys[usable], rows[usable]))
+    parts = [np.empty(0, _KEY_AND_PAPER)]
+    for block in sort.blocks():
+        starts = run_offsets(block["key"])[:-1]
+        lowest, highest = (side.reduceat(block["row"], starts) for side in (np.minimum, np.maximum))
+        parts.append(block[starts[lowest == highest]])  # one title of several papers is left out
+    index = IdIndex.of(*(np.concatenate([part[name] for part in parts]) for name in ("key", "row")))
+    index.save(folder.parent / "index")
+    return index
+
+
+def _first_filled(assignment: RowAssignment, filled: NDArray[np.bool_]) -> Ints:
+    """Return for every paper its best staged row where a column is filled, or its best row where none is."""
+    chosen = assignment.winner.copy()
+    rows = assignment.several[filled[assignment.several]][::-1]
+    chosen[assignment.row[rows]] = rows  # written from worst to best: the best filled one remains
+    return chosen
+
+
+def _write_texts(folder: Path, name: str, staged: StagedPapers, chosen: Ints) -> None:
+    """Write a text column of papers from the chosen staged rows."""
+    writer = TextWriter(folder, name)
+    for start in range(0, len(chosen), BLOCK):
+        _copy(writer, staged, name, chosen[start : start + BLOCK])
+    release(*staged.texts(name))
+    writer.close()
+
+
+def _copy(writer: TextWriter, staged: StagedPapers, name: str, rows: Ints) -> None:
+    for part, local in staged.by_part(rows):
+        writer.append_bytes(*staged.texts(name)[part].gather(local))
+
+
+def _write_ids(folder: Path, staged: StagedPapers, assignment: RowAssignment, tally: Tally) -> None:
+    """Write the id column of papers; names that two files use for different papers are numbered."""
+    local = np.flatnonzero(staged.numbers("flags")[assignment.first] & LOCAL)
+    if not len(local):
+        _write_texts(folder, "id", staged, assignment.first)
+        return
+    _write_texts(folder / "numbering", "id", staged, assignment.first)
+    plain = TextColumn(folder / "numbering", "id")
+    renamed = _number_local_names(plain, local, tally)
+    writer = TextWriter(folder, "id")
+    for start in range(0, len(plain), BLOCK):
+        rows = np.arange(start, min(start + BLOCK, len(plain)))
+        writer.append([renamed.get(row, text) for row, text in zip(rows.tolist(), plain.take(rows), strict=True)])
+    writer.close()
+    del plain  # Windows cannot remove a file that is mapped
+    shutil.rmtree(folder / "numbering")
+
+
+def _number_local_names(ids: TextColumn, local: Ints, tally: Tally) -> dict[int, str]:
+    """Return new ids, by row, for local names that several papers have; the first paper keeps the name."""
+    keys = ids.keys()
+    distinct, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    clashing = np.flatnonzero(counts[place] > 1)
+    seen = set(ids.take(np.setdiff1d(clashing, local)))
+    added: set[str] = set()
+    renamed: dict[int, str] = {}
+    for row in np.intersect1d(clashing, local).tolist():
+        name = ids[row]
+        if name not in seen:
+            seen.add(name)
+            continue
+        numbers = (f"{name}~{number}" for number in itertools.count(2))
+        renamed[row] = next(new for new in numbers if new not in added and hash_text(new) not in distinct)
+        added.add(renamed[row])
+    tally.note("entry key used in several files for different papers, numbered", len(renamed))
+    return renamed
+
+
+def _write_united(folder: Path, staged: StagedPapers, assignment: RowAssignment) -> None:
+    """Write the columns `ids` and `extra`: copied for papers of one record, united for papers of several."""
+    rows = assignment.row[assignment.several]
+    offsets = run_offsets(rows)
+    papers, flags = rows[offsets[:-1]], staged.numbers("flags")
+    for name in ("ids", "extra"):
+        writer = TextWriter(folder, name)
+        columns = staged.texts(name)
+        for start in range(0, assignment.papers, BLOCK):
+            winners = assignment.winner[start : start + BLOCK]
+            low, high = np.searchsorted(papers, [start, start + BLOCK]).tolist()
+            if low == high:
+                _copy(writer, staged, name, winners)
+                continue
+            texts = [text for part, local in staged.by_part(winners) for text in columns[part].take(local)]
+            for at in range(low, high):
+                paper, records = int(papers[at]), assignment.several[offsets[at] : offsets[at + 1]].tolist()
+                own = staged.text("id", int(assignment.first[paper]))
+                united = _united_ids(staged, records, own, flags) if name == "ids" else _united_extra(staged, records)
+                texts[paper - start] = united
+            writer.append(texts)
+        release(*columns)
+        writer.close()
+
+
+def _united_ids(staged: StagedPapers, records: list[int], own: str, flags: NDArray[np.uint8]) -> str:
+    """Return what a paper's column of ids holds: all ids of its merged records except its own, best record first."""
+    ids: dict[str, None] = {}
+    for row in records:
+        if not flags[row] & LOCAL:
+            ids[staged.text("id", row)] = None
+        ids.update(dict.fromkeys(staged.text("ids", row).split("\n")))
+    return "\n".join(text for text in ids if text and text != own)
+
+
+def _united_extra(staged: StagedPapers, records: list[int]) -> str:
+    """Return what a paper's column of extra metadata holds, as JSON; where its records differ, that of the better one."""
+    united: dict[str, Any] = {}
+    for row in reversed(records):
+        text = staged.text("extra", row)
+        united.update(json.loads(text) if text else {})
+    return orjson.dumps(united, option=orjson.OPT_SORT_KEYS).decode() if united else ""

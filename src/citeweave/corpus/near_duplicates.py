@@ -29,6 +29,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from citeweave.core.ragged import run_offsets, to_offsets
+
 BOILERPLATE = 100
 """A shingle that occurs in more texts of an index than this ("in this paper") is ignored."""
 
@@ -97,8 +99,7 @@ def shingle_texts(texts: Sequence[str], words: int) -> Shingles:
     [0, 2, 3, 3]
     """
     encoded = [text.encode("utf-8", "replace") for text in texts]
-    bounds = np.zeros(len(encoded) + 1, np.int64)  # (texts + 1,)
-    np.cumsum([len(data) for data in encoded], out=bounds[1:])
+    bounds = to_offsets([len(data) for data in encoded])  # (texts + 1,)
     buffer = np.frombuffer(b"".join(encoded), np.uint8)  # (bytes,)
     hashes = np.empty(len(buffer) // 2 + len(encoded), np.uint64)  # a word and its separator take two bytes or more
     ends = np.zeros(len(encoded) + 1, np.int64)  # (texts + 1,)
@@ -130,12 +131,12 @@ class ShingleIndex:
         owners = np.repeat(np.arange(len(shingles), dtype=np.int32), np.diff(shingles.bounds))
         order = np.argsort(shingles.hashes, kind="stable")
         keys, rows = shingles.hashes[order], owners[order]  # (shingles,) each
-        first = np.ones(len(keys), bool)
-        first[1:] = keys[1:] != keys[:-1]
-        runs = np.diff(np.flatnonzero(first), append=len(keys))
-        common = np.repeat(runs > boilerplate, runs)
+        offsets = run_offsets(keys)
+        sizes = np.diff(offsets)
+        common = np.repeat(sizes > boilerplate, sizes)
         rows[common] = -1
-        indexed = ~common | first
+        indexed = ~common
+        indexed[offsets[:-1]] = True
         keys, rows = keys[indexed], rows[indexed]
         sizes = np.bincount(rows[rows >= 0], minlength=len(shingles)).astype(np.int64)
         bits = len(keys).bit_length() + 1  # mostly empty, so that most misses end here

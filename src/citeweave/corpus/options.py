@@ -108,15 +108,8 @@ MAX_RELATED = 1000
 """The signals of a graph ignore longer reference lists: a hub that cites more papers would relate nothing."""
 
 _ONLY_FOR = {
-    "min_papers": CONTEXTS,
-    "max_papers": CONTEXTS,
-    "brackets": CONTEXTS,
-    "marks": CONTEXTS,
-    "max_contexts": CONTEXTS,
-    "shared": CONTEXTS,
-    "per_paper": CLOZE,
-    "min_sentences": CLOZE,
-    "removed": CLOZE,
+    **dict.fromkeys(("min_papers", "max_papers", "brackets", "marks", "max_contexts", "shared"), CONTEXTS),
+    **dict.fromkeys(("per_paper", "min_sentences", "removed"), CLOZE),
 }
 """Keys of the `[texts]` table that apply to one kind of derived texts only."""
 

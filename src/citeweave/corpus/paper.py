@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import BLOCK, NumberWriter, TextColumn, TextWriter, open_numbers
+from citeweave.core.columns import BLOCK, TableWriter, TextColumn, find_sorted, open_numbers
 from citeweave.core.errors import ArtifactError
-from citeweave.core.hash_keys import Keys
+from citeweave.core.hash_keys import Keys, hash_numbers
 
 
 class Intent(enum.IntFlag):
@@ -171,6 +171,12 @@ class ContextBlock:
     intents: NDArray[np.uint8]
 
 
+ATTRIBUTES: dict[str, Any] = {"intents": np.uint8, "strength": np.float32, "influential": np.bool_}
+"""Columns of citations beside citing and cited paper."""
+
+_DEFAULTS = {"intents": 0, "strength": 1.0, "influential": False}
+
+
 @dataclass(frozen=True, slots=True)
 class NumberedCitations:
     """A block of citations between ids that are a prefix and a number, such as `s2:42`, as arrays of one length."""
@@ -185,6 +191,29 @@ class NumberedCitations:
 
     strength: NDArray[np.float32] | None = None
     influential: NDArray[np.bool_] | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether these citations have no attributes."""
+        return all(getattr(self, name) is None for name in ATTRIBUTES)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column, filled with its default where the numbered citations lack it."""
+        values: NDArray[Any] | None = getattr(self, name)
+        return default_attribute(name, len(self.citing)) if values is None else values
+
+    def keys(self, side: str) -> Keys:
+        """Return the keys of the `citing` or of the `cited` ids."""
+        return hash_numbers(self.prefix, getattr(self, side))
+
+    def cited_names(self, rows: list[int]) -> list[OutsideName]:
+        """Return the numbered ids that these citations cite, as names of papers outside the corpus."""
+        return [OutsideName(f"{self.prefix}{self.cited[row]}") for row in rows]
+
+
+def default_attribute(name: str, size: int) -> NDArray[Any]:
+    """Return a column of the default value of a citation attribute."""
+    return np.full(size, _DEFAULTS[name], ATTRIBUTES[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +273,8 @@ class OutsideNames:
 
     def find(self, key: int) -> OutsideName | None:
         """Return the name of the paper outside with this id key, None where it has no name."""
-        at = int(np.searchsorted(self.keys, np.uint64(key)))
-        return self.take([at])[0] if at < len(self.keys) and int(self.keys[at]) == key else None
+        at = int(find_sorted(np.array([key], np.uint64), self.keys)[0])
+        return None if at < 0 else self.take([at])[0]
 
     def take(self, rows: list[int]) -> list[OutsideName]:
         """Return the names of papers outside at these rows."""
@@ -267,8 +296,8 @@ class NameCollector:
         """Offer a source of names for these id keys; `take` is called with positions in `keys`."""
         if not len(self._wanted) or not len(keys):
             return
-        at = np.minimum(np.searchsorted(self._wanted, keys), len(self._wanted) - 1)
-        rows = np.flatnonzero((self._wanted[at] == keys) & (self._source[at] < 0))
+        at = find_sorted(keys, self._wanted)
+        rows = np.flatnonzero((at >= 0) & (self._source[at] < 0))
         places, first = np.unique(at[rows], return_index=True)
         if len(places):
             self._source[places], self._row[places] = len(self._sources), rows[first]
@@ -276,18 +305,13 @@ class NameCollector:
 
     def write(self, folder: Path) -> int:
         """Write the collected names of papers outside to the folder of a corpus or an index; return their number."""
-        place, named = folder / OUTSIDE_NAMES, np.flatnonzero(self._source >= 0)
-        keys, years = NumberWriter(place / "key.npy", np.uint64), NumberWriter(place / "year.npy", np.int16)
-        ids, titles = TextWriter(place, "id"), TextWriter(place, "title")
+        table = TableWriter(folder / OUTSIDE_NAMES, {"key": np.uint64, "year": np.int16, "id": str, "title": str})
+        named = np.flatnonzero(self._source >= 0)
         for start in range(0, len(named), BLOCK):
             block = named[start : start + BLOCK]
-            names = self._names(block)
-            keys.append(self._wanted[block])
-            years.append([name.year for name in names])
-            ids.append([name.id for name in names])
-            titles.append([name.title for name in names])
-        for writer in (keys, years, ids, titles):
-            writer.close()
+            ids, titles, years = zip(*self._names(block), strict=True)
+            table.append(key=self._wanted[block], year=years, id=ids, title=titles)
+        table.close()
         return len(named)
 
     def _names(self, block: NDArray[np.int64]) -> list[OutsideName]:
@@ -298,32 +322,3 @@ class NameCollector:
             for place, name in zip(own.tolist(), self._sources[source](self._row[block[own]].tolist()), strict=True):
                 names[place] = name
         return names
-
-
-class CitedIds:
-    """Records which ids a staged part cites, as texts, for its first 1,048,576 citations."""
-
-    def __init__(self, folder: Path) -> None:
-        self._keys, self._ids = NumberWriter(folder / "key.npy", np.uint64), TextWriter(folder, "id")
-        self._remaining = 1 << 20
-
-    def append(self, block: CitationBlock) -> None:
-        """Append the distinct cited ids of a block of citations."""
-        if self._remaining <= 0:
-            return
-        self._remaining -= len(block.cited)
-        _, cited = block.ids()
-        if cited:  # synthetic and derived citations have keys alone
-            keys, first = np.unique(block.cited, return_index=True)
-            self._keys.append(keys)
-            self._ids.append([cited[at] for at in first.tolist()])
-
-    def close(self) -> None:
-        self._keys.close()
-        self._ids.close()
-
-
-def offer_cited_ids(folder: Path, names: NameCollector) -> None:
-    """Offer the cited ids that `CitedIds` wrote to a folder as names of papers outside."""
-    keys, ids = open_numbers(folder / "key.npy", np.uint64), TextColumn(folder, "id")
-    names.offer(keys, lambda rows: [OutsideName(id) for id in ids.take(np.array(rows))])

@@ -117,8 +117,6 @@ def names_of(values: object) -> tuple[str, ...]:
     >>> names_of(["Ada  Lovelace", "", None, "Ada Lovelace"])
     ('Ada Lovelace',)
     """
-    if not values:
-        return ()
     if isinstance(values, str):
         values = [values]
     if not isinstance(values, list | tuple):
@@ -239,20 +237,7 @@ _SYMBOLS = {
 }  # fmt: skip
 
 _PUNCTUATION = {"---": "—", "--": "–", "``": "“", "''": "”", "~": " ", "{": "", "}": "", "\\\\": " "}
-_SPACING = {
-    ",": " ",
-    ";": " ",
-    ":": " ",
-    " ": " ",
-    "\n": " ",
-    "\t": " ",
-    "-": "",
-    "/": "",
-    "!": "",
-    "@": "",
-    "(": "",
-    ")": "",
-}
+_SPACING = {**dict.fromkeys(",;: \n\t", " "), **dict.fromkeys("-/!@()", "")}
 
 # every repetition is bounded or cannot start inside itself, so that any text takes linear time
 _TOKEN = re.compile(
@@ -301,7 +286,6 @@ def is_harmless(value: str) -> bool:
 
 def _replacement(match: re.Match[str]) -> str:
     """Return the plain text of one LaTeX token."""
-    kind = match.lastgroup
     if match["math"]:
         return match["math"]
     if match["accent"]:
@@ -309,9 +293,9 @@ def _replacement(match: re.Match[str]) -> str:
         return letter[:1] + _COMBINING[match["accent"]] if letter else ""
     if match["command"]:
         return _command_text(match["command"], match["after"])
-    if kind == "escaped":
+    if match["escaped"]:
         return _SPACING.get(match["escaped"], match["escaped"])
-    return _PUNCTUATION.get(match["punctuation"], "") if kind == "punctuation" else ""
+    return _PUNCTUATION.get(match["punctuation"], "")
 
 
 def _command_text(name: str, after: str) -> str:

@@ -3,8 +3,14 @@
 Each input file becomes one part folder, written by streaming in any process and in any order. A part is complete once
 its `part.json` exists, so a resumed import reads only the remaining files.
 
-Ids are staged as 64-bit keys (`core/randomness.py`); their texts are stored only where `--outside keep` will turn ids
-without a record into papers. Ids that are numbers are staged as numbers (`numbered_citations.py`).
+Ids are staged as 64-bit keys (`core/hash_keys.py`); their texts are stored only where `--outside keep` will turn ids
+without a record into papers. Citations between numbered ids such as `s2:42` are staged as numbers: 8 bytes where both
+fit in 32 bits, 16 bytes otherwise, and nothing for attributes (intents, strength, influential) that no citation has. Keys
+and texts of such ids are computed when needed:
+
+    >>> lengths, data = texts_of_numbers("s2:", np.array([7, 42]))
+    >>> lengths.tolist(), data.tobytes()
+    ([4, 5], b's2:7s2:42')
 """
 
 from __future__ import annotations
@@ -12,37 +18,40 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import numba
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import seal_payload, unseal_payload
-from citeweave.core.columns import NumberWriter, TextColumn, TextWriter, open_numbers
+from citeweave.core.columns import TableWriter, TextColumn, open_numbers, release
 from citeweave.core.files import read_input, write_json
 from citeweave.core.hash_keys import hash_numbers, hash_texts
 from citeweave.core.progress import Tally
-from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT, IdIndex
 from citeweave.corpus.identity import title_key
-from citeweave.corpus.numbered_citations import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
 from citeweave.corpus.paper import (
+    ATTRIBUTES,
     Citation,
     CitationBlock,
-    CitedIds,
     Context,
     ContextBlock,
     NameCollector,
     NumberedCitations,
     NumberedPapers,
+    OutsideName,
     Paper,
     StagedRecord,
-    offer_cited_ids,
 )
 from citeweave.corpus.plain_text import clean_text, number_of
+
+STEP = 1 << 20
+"""Citations per block."""
 
 _Link = TypeVar("_Link", Citation, Context)
 
@@ -50,7 +59,27 @@ _FLUSH_EVERY = 8192
 _FLUSH_BYTES = 1 << 26
 """Approximate size of buffered texts; a single line of a file may be as large."""
 
+_MAX_NAMED = 1 << 20
+"""Citations of a part whose cited ids are staged as texts, to name papers outside the corpus."""
+
 _DONE = "part.json"
+_COLUMNS: dict[str, dict[str, Any]] = {
+    "papers": {
+        **dict.fromkeys(PAPER_TEXTS, str),
+        **PAPER_NUMBERS,
+        **{"flags": np.uint8, "title_key": np.uint64, "key": np.uint64, "key_row": np.int64},
+    },
+    "citations": {"citing": np.uint64, "cited": np.uint64, **ATTRIBUTES},
+    "contexts": {
+        **dict.fromkeys(("text", "section", "extra"), str),
+        **{"citing": np.uint64, "intents": np.uint8, "cited_count": np.int64, "cited": np.uint64},
+    },
+    "cited": {"key": np.uint64, "id": str},
+}
+"""Folder of a table -> its columns; `key` and `key_row` have one entry per id, `cited` one per cited paper."""
+
+_IDS = {"citing_id": str, "cited_id": str}
+"""Further columns of citations whose ids may become papers."""
 
 
 class PartWriter:
@@ -58,30 +87,15 @@ class PartWriter:
 
     def __init__(self, folder: Path, *, keep_ids: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        self.folder = folder
+        self.folder, self.tally = folder, Tally()
         self._keep_ids = keep_ids
-        self.tally = Tally()
-        self._papers: list[Paper] = []
-        self._citations: list[Citation] = []
-        self._contexts: list[Context] = []
-        papers, citations, contexts = folder / "papers", folder / "citations", folder / "contexts"
-        self._paper_texts = {name: TextWriter(papers, name) for name in PAPER_TEXTS}
-        self._paper_numbers = {name: NumberWriter(papers / f"{name}.npy", kind) for name, kind in PAPER_NUMBERS.items()}
-        self._flags = NumberWriter(papers / "flags.npy", np.uint8)
-        self._title_keys = NumberWriter(papers / "title_key.npy", np.uint64)
-        self._key_rows = NumberWriter(papers / "key_row.npy", np.int64)
-        self._keys = NumberWriter(papers / "key.npy", np.uint64)
-        self._edges = {name: NumberWriter(citations / f"{name}.npy", kind) for name, kind in _EDGE_COLUMNS.items()}
-        self._edge_ids = {n: TextWriter(citations, n) for n in ("citing_id", "cited_id")} if keep_ids else {}
-        self._numbered = NumberedWriter(citations)
-        self._context_texts = {name: TextWriter(contexts, name) for name in ("text", "section", "extra")}
-        self._context_numbers = {
-            name: NumberWriter(contexts / f"{name}.npy", kind) for name, kind in _CONTEXT_COLUMNS.items()
-        }
-        self._context_cited = NumberWriter(contexts / "cited.npy", np.uint64)
-        self._cited_ids = CitedIds(folder / "cited")
-        self._paper_count = 0
+        columns = {**_COLUMNS, "citations": _COLUMNS["citations"] | (_IDS if keep_ids else {})}
+        self._tables = {name: TableWriter(folder / name, kinds) for name, kinds in columns.items()}
+        self._numbered = _NumberedWriter(folder / "citations")
+        self._buffers: dict[type, list[Any]] = {Paper: [], Citation: [], Context: []}
         self._buffered = 0  # characters of texts since the last write
+        self._paper_count = 0
+        self._unnamed = _MAX_NAMED
         self._local_uses: Counter[str] = Counter()
         self._local_names: dict[str, str] = {}
 
@@ -94,19 +108,11 @@ class PartWriter:
         for record in records:
             match record:
                 case Paper():
-                    self._papers.append(self._with_local_name(record) if record.local_id else record)
-                    self._buffered += _text_size(record)
-                    if len(self._papers) >= _FLUSH_EVERY:
-                        self._flush_papers()
+                    self._buffer(self._with_local_name(record) if record.local_id else record, _text_size(record))
                 case Citation():
-                    self._citations.append(self._from_local_paper(record))
-                    if len(self._citations) >= _FLUSH_EVERY:
-                        self._flush_citations()
+                    self._buffer(self._from_local_paper(record))
                 case Context():
-                    self._contexts.append(self._from_local_paper(record))
-                    self._buffered += len(record.text)
-                    if len(self._contexts) >= _FLUSH_EVERY:
-                        self._flush_contexts()
+                    self._buffer(self._from_local_paper(record), len(record.text))
                 case CitationBlock():
                     self._append_citations(record)
                 case ContextBlock():
@@ -116,75 +122,92 @@ class PartWriter:
                     self.tally.keep("citations", len(record.citing))
                 case NumberedPapers():
                     self._append_numbered(record)
-            self._flush_large()
 
     def finish(self, metadata: dict[str, Any]) -> None:
         """Close the columns and write `part.json`, which marks the staged part as complete."""
-        self._flush_papers()
-        self._flush_citations()
-        self._flush_contexts()
-        tables = (self._paper_texts, self._paper_numbers, self._edges, self._edge_ids)
-        writers: list[NumberWriter | TextWriter] = [w for table in tables for w in table.values()]
-        writers += [*self._context_texts.values(), *self._context_numbers.values(), self._context_cited]
-        for writer in [*writers, self._flags, self._title_keys, self._key_rows, self._keys]:
-            writer.close()
+        self._flush(Paper, Citation, Context)
+        for table in self._tables.values():
+            table.close()
         self._numbered.close()
-        self._cited_ids.close()
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in self.folder.rglob("*.*")}
         payload = {
             **metadata,
             "sizes": sizes,
             "tally": self.tally.as_json(),
             "paper_count": self._paper_count,
-            "keyed_count": self._edges["citing"].count,
-            "context_count": self._context_numbers["citing"].count,
+            "keyed_count": self._tables["citations"]["citing"].count,
+            "context_count": self._tables["contexts"]["citing"].count,
             "numbered": self._numbered.tables,
         }
         write_json(self.folder / _DONE, seal_payload(payload))
 
+    def _buffer(self, record: Paper | Citation | Context, size: int = 0) -> None:
+        """Hold a record until there are enough of its kind to be written at once."""
+        records = self._buffers[type(record)]
+        records.append(record)
+        self._buffered += size
+        if len(records) >= _FLUSH_EVERY:
+            self._flush(type(record))
+        if self._buffered > _FLUSH_BYTES:
+            self._flush(Paper, Context)
+            self._buffered = 0
+
+    def _flush(self, *kinds: type) -> None:
+        """Write the buffered records of these kinds to the columns of the staged part."""
+        write: dict[type, Callable[[Any], None]] = {
+            Paper: self._write_papers,
+            Citation: self._write_citations,
+            Context: self._write_contexts,
+        }
+        for kind in kinds:
+            records, self._buffers[kind] = self._buffers[kind], []
+            if records:
+                write[kind](records)
+
     def _append_numbered(self, block: NumberedPapers) -> None:
         """Stage papers that are known only by numbered ids."""
-        self._flush_papers()
-        size = len(block.numbers)
-        self._paper_texts["id"].append_bytes(*texts_of_numbers(block.prefix, block.numbers))
+        self._flush(Paper)
+        size, table = len(block.numbers), self._tables["papers"]
+        table["id"].append_bytes(*texts_of_numbers(block.prefix, block.numbers))
         for name in PAPER_TEXTS[1:]:
-            self._paper_texts[name].append_empty(size)
-        self._paper_numbers["year"].append(np.zeros(size, np.int16) if block.years is None else block.years)
-        self._paper_numbers["citation_count"].append(np.full(size, UNKNOWN_COUNT))
-        self._paper_numbers["updated"].append(np.zeros(size, np.int32))
-        self._flags.append(np.full(size, STUB * block.stub))
-        self._title_keys.append(np.zeros(size, np.uint64))
-        self._key_rows.append(np.arange(self._paper_count, self._paper_count + size))
-        self._keys.append(hash_numbers(block.prefix, block.numbers))
+            table[name].append_empty(size)
+        table.append(
+            year=np.zeros(size) if block.years is None else block.years,
+            citation_count=np.full(size, UNKNOWN_COUNT),
+            updated=np.zeros(size),
+            flags=np.full(size, STUB * block.stub),
+            title_key=np.zeros(size),
+            key_row=np.arange(self._paper_count, self._paper_count + size),
+            key=hash_numbers(block.prefix, block.numbers),
+        )
+        self._count_papers(size)
+
+    def _write_papers(self, papers: list[Paper]) -> None:
+        table = self._tables["papers"]
+        for name in ("id", "title", "abstract", "venue", "updated"):
+            table[name].append([getattr(paper, name) for paper in papers])
+        for name in ("authors", "fields", "ids"):
+            table[name].append(["\n".join(getattr(paper, name)) for paper in papers])
+        titles = [title_key(paper.title, paper.year) or "" for paper in papers]
+        keyed = [(row, id) for row, paper in enumerate(papers, self._paper_count) for id in self._all_ids(paper)]
+        table.append(
+            extra=[_json_text(paper.extra) for paper in papers],
+            year=[paper.year or 0 for paper in papers],
+            citation_count=[UNKNOWN_COUNT if p.citation_count is None else p.citation_count for p in papers],
+            flags=[LOCAL * paper.local_id + STUB * paper.stub for paper in papers],
+            title_key=_keys_or_zero(titles),
+            key_row=[row for row, _ in keyed],
+            key=hash_texts([id for _, id in keyed]),
+        )
+        self._count_papers(len(papers))
+
+    def _count_papers(self, size: int) -> None:
         self._paper_count += size
         self.tally.keep("papers", size)
 
-    def _flush_large(self) -> None:
-        if self._buffered > _FLUSH_BYTES:
-            self._flush_papers()
-            self._flush_contexts()
-            self._buffered = 0
-
-    def _flush_papers(self) -> None:
-        """Write the buffered papers to the columns of the staged part."""
-        papers, self._papers = self._papers, []
-        if not papers:
-            return
-        for name in ("id", "title", "abstract", "venue"):
-            self._paper_texts[name].append([getattr(p, name) for p in papers])
-        for name in ("authors", "fields", "ids"):
-            self._paper_texts[name].append(["\n".join(getattr(p, name)) for p in papers])
-        self._paper_texts["extra"].append([_json_text(p.extra) for p in papers])
-        self._paper_numbers["year"].append([p.year or 0 for p in papers])
-        counts = [UNKNOWN_COUNT if p.citation_count is None else p.citation_count for p in papers]
-        self._paper_numbers["citation_count"].append(counts)
-        self._paper_numbers["updated"].append([p.updated for p in papers])
-        self._flags.append([LOCAL * p.local_id + STUB * p.stub for p in papers])
-        titles = [title_key(p.title, p.year) or "" for p in papers]
-        self._title_keys.append(np.where([bool(t) for t in titles], hash_texts(titles), 0).astype(np.uint64))
-        self._append_keys(papers)
-        self._paper_count += len(papers)
-        self.tally.keep("papers", len(papers))
+    def _all_ids(self, paper: Paper) -> Iterable[str]:
+        """Return the ids by which records of this paper find each other."""
+        return dict.fromkeys((self._hidden_id(paper.id) if paper.local_id else paper.id, *paper.ids))
 
     def _with_local_name(self, paper: Paper) -> Paper:
         """Return a paper under its name in this file; a name that the file uses again is numbered: `smith2020~2`."""
@@ -205,110 +228,73 @@ class PartWriter:
         hidden = self._local_names.get(link.citing)
         return link if hidden is None else replace(link, citing=hidden)
 
-    def _append_keys(self, papers: list[Paper]) -> None:
-        """Stage the keys of all ids of these papers."""
-        rows, texts = [], []
-        for row, paper in enumerate(papers, self._paper_count):
-            own = self._hidden_id(paper.id) if paper.local_id else paper.id
-            for text in dict.fromkeys((own, *paper.ids)):
-                rows.append(row)
-                texts.append(text)
-        self._key_rows.append(rows)
-        self._keys.append(hash_texts(texts))
-
-    def _flush_citations(self) -> None:
-        citations, self._citations = self._citations, []
-        if not citations:
-            return
+    def _write_citations(self, citations: list[Citation]) -> None:
         citing, cited = [c.citing for c in citations], [c.cited for c in citations]
-        self._append_citations(
-            CitationBlock(
-                hash_texts(citing),
-                hash_texts(cited),
-                np.array([c.intents for c in citations], np.uint8),
-                np.array([c.strength for c in citations], np.float32),
-                np.array([c.influential for c in citations], np.bool_),
-                lambda: (citing, cited),
-            )
-        )
+        attributes: dict[str, Any] = {
+            name: np.array([getattr(citation, name) for citation in citations], kind)
+            for name, kind in ATTRIBUTES.items()
+        }
+        keys = hash_texts(citing), hash_texts(cited)
+        self._append_citations(CitationBlock(keys[0], keys[1], **attributes, ids=lambda: (citing, cited)))
 
     def _append_citations(self, block: CitationBlock) -> None:
-        """Stage a block of citations by keys, and the texts of cited ids where they are needed."""
-        for name, writer in self._edges.items():
-            writer.append(getattr(block, name))
+        """Stage a block of citations by keys, and the texts of ids where they are needed."""
+        table = self._tables["citations"]
+        for name in _COLUMNS["citations"]:
+            table[name].append(getattr(block, name))
         if self._keep_ids:
-            for column, ids in zip(self._edge_ids.values(), block.ids(), strict=True):
-                column.append(ids)
-        else:  # needed only for names: with `keep_ids`, papers outside become rows
-            self._cited_ids.append(block)
+            for name, ids in zip(_IDS, block.ids(), strict=True):
+                table[name].append(ids)
+        elif self._unnamed > 0:  # with `keep_ids`, papers outside become rows and need no names
+            self._unnamed -= len(block.cited)
+            _, cited = block.ids()
+            if cited:  # synthetic and derived citations have keys alone
+                keys, first = np.unique(block.cited, return_index=True)
+                self._tables["cited"].append(key=keys, id=[cited[at] for at in first.tolist()])
         self.tally.keep("citations", len(block.citing))
 
-    def _flush_contexts(self) -> None:
-        contexts, self._contexts = self._contexts, []
-        if not contexts:
-            return
+    def _write_contexts(self, contexts: list[Context]) -> None:
         parts = [c.text.encode("utf-8", "replace") for c in contexts]
         block = ContextBlock(
-            np.where([bool(c.citing) for c in contexts], hash_texts([c.citing for c in contexts]), 0).astype(np.uint64),
+            _keys_or_zero([c.citing for c in contexts]),
             (np.array([len(p) for p in parts], np.int64), np.frombuffer(b"".join(parts), np.uint8)),
             np.array([len(c.cited) for c in contexts], np.int64),
             hash_texts([cited for c in contexts for cited in c.cited]),
             np.array([c.intents for c in contexts], np.uint8),
         )
-        self._append_contexts(block, [c.section for c in contexts], [_json_text(c.extra) for c in contexts])
+        self._append_contexts(
+            block, section=[c.section for c in contexts], extra=[_json_text(c.extra) for c in contexts]
+        )
 
-    def _append_contexts(
-        self, block: ContextBlock, sections: list[str] | None = None, extras: list[str] | None = None
-    ) -> None:
-        self._context_texts["text"].append_bytes(*block.texts)
-        for name, texts in (("section", sections), ("extra", extras)):
-            if texts is None:
-                self._context_texts[name].append_empty(len(block.citing))
-            else:
-                self._context_texts[name].append(texts)
-        self._context_numbers["citing"].append(block.citing)
-        self._context_numbers["intents"].append(block.intents)
-        self._context_numbers["cited_count"].append(block.cited_counts)
-        self._context_cited.append(block.cited)
-        self.tally.keep("contexts", len(block.citing))
-
-
-_EDGE_COLUMNS = {
-    "citing": np.uint64,
-    "cited": np.uint64,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}
-_CONTEXT_COLUMNS = {"citing": np.uint64, "intents": np.uint8, "cited_count": np.int64}
+    def _append_contexts(self, block: ContextBlock, **texts: list[str]) -> None:
+        """Stage a block of contexts; `section` and `extra` are empty where they are not given."""
+        table, size = self._tables["contexts"], len(block.citing)
+        table["text"].append_bytes(*block.texts)
+        table.append(citing=block.citing, intents=block.intents, cited_count=block.cited_counts, cited=block.cited)
+        table.append(**texts)
+        for name in ("section", "extra"):
+            if name not in texts:
+                table[name].append_empty(size)
+        self.tally.keep("contexts", size)
 
 
 class StagedPart(Protocol):
-    """What merging and linking read from a staged part: a staged file, or a corpus that is being updated.
+    """What merging and linking read from a staged part: a staged file, or a corpus that is being updated."""
 
-    `citation_count` counts all citations: those of `citations`, stored by keys, and those of `numbered`. The papers of a
-    `distinct` part share no id with each other or with papers of other parts.
-    """
-
+    name: str
     tally: Tally
+    paper_count: int
+    citation_count: int
+    """All citations: those stored by keys, in the table `citations`, and those of `numbered`."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def paper_count(self) -> int: ...
-    @property
-    def citation_count(self) -> int: ...
-    @property
-    def context_count(self) -> int: ...
-    @property
-    def distinct(self) -> bool: ...
+    context_count: int
+    distinct: bool
+    """Whether its papers share no id with each other or with papers of other parts."""
+
     def numbered(self) -> list[NumberedTable]: ...
     def offer_names(self, names: NameCollector) -> None: ...
-    def paper_texts(self, name: str) -> TextColumn: ...
-    def paper_numbers(self, name: str) -> NDArray[Any]: ...
-    def citations(self, name: str) -> NDArray[Any]: ...
-    def context_texts(self, name: str) -> TextColumn: ...
-    def context_numbers(self, name: str) -> NDArray[Any]: ...
+    def texts(self, table: str, name: str) -> TextColumn: ...
+    def numbers(self, table: str, name: str) -> NDArray[Any]: ...
 
 
 class StagedFile:
@@ -316,60 +302,33 @@ class StagedFile:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.metadata: dict[str, Any] = json.loads(read_input(folder / _DONE))
-        self.tally = Tally.from_json(self.metadata["tally"])
+        metadata: dict[str, Any] = json.loads(read_input(folder / _DONE))
+        self.tally = Tally.from_json(metadata["tally"])
+        self.name, self.distinct = str(metadata["name"]), bool(metadata.get("distinct", False))
+        self._tables: dict[str, dict[str, Any]] = metadata["numbered"]
+        self.paper_count, self.context_count = int(metadata["paper_count"]), int(metadata["context_count"])
+        self.keyed_count = int(metadata["keyed_count"])
+        self.citation_count = self.keyed_count + sum(int(table["count"]) for table in self._tables.values())
 
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
+    def texts(self, table: str, name: str) -> TextColumn:
+        """Open a text column of `papers`, `citations` or `contexts`."""
+        return TextColumn(self.folder / table, name)
 
-    def paper_texts(self, name: str) -> TextColumn:
-        return TextColumn(self.folder / "papers", name)
-
-    def paper_numbers(self, name: str) -> NDArray[Any]:
-        kinds = {**PAPER_NUMBERS, "flags": np.uint8, "title_key": np.uint64, "key": np.uint64, "key_row": np.int64}
-        return open_numbers(self.folder / "papers" / f"{name}.npy", kinds[name])
-
-    def citations(self, name: str) -> NDArray[Any]:
-        return open_numbers(self.folder / "citations" / f"{name}.npy", _EDGE_COLUMNS[name])
+    def numbers(self, table: str, name: str) -> NDArray[Any]:
+        """Open a numeric column of `papers`, `citations` or `contexts`."""
+        return open_numbers(self.folder / table / f"{name}.npy", _COLUMNS[table][name])
 
     def numbered(self) -> list[NumberedTable]:
-        return open_tables(self.folder / "citations", self.metadata["numbered"])
+        """Open the citations between numbered ids."""
+        folder = self.folder / "citations"
+        return [_open_numbered(folder / name, table["prefix"], table["top"]) for name, table in self._tables.items()]
 
     def offer_names(self, names: NameCollector) -> None:
         """Offer the cited ids of the staged part as names of papers outside the corpus, where they are texts or numbers."""
-        offer_cited_ids(self.folder / "cited", names)
+        ids = self.texts("cited", "id")
+        names.offer(self.numbers("cited", "key"), lambda rows: [OutsideName(id) for id in ids.take(np.array(rows))])
         for block in (block for table in self.numbered() for block in table.blocks()):
-            names.offer(block.cited_keys(), block.cited_names)
-
-    @property
-    def distinct(self) -> bool:
-        return bool(self.metadata.get("distinct", False))
-
-    def citation_ids(self, name: str) -> TextColumn:
-        return TextColumn(self.folder / "citations", name)
-
-    def context_texts(self, name: str) -> TextColumn:
-        return TextColumn(self.folder / "contexts", name)
-
-    def context_numbers(self, name: str) -> NDArray[Any]:
-        return open_numbers(self.folder / "contexts" / f"{name}.npy", {**_CONTEXT_COLUMNS, "cited": np.uint64}[name])
-
-    @property
-    def paper_count(self) -> int:
-        return int(self.metadata["paper_count"])
-
-    @property
-    def keyed_count(self) -> int:
-        return int(self.metadata["keyed_count"])
-
-    @property
-    def citation_count(self) -> int:
-        return self.keyed_count + sum(int(table["count"]) for table in self.metadata["numbered"].values())
-
-    @property
-    def context_count(self) -> int:
-        return int(self.metadata["context_count"])
+            names.offer(block.keys("cited"), block.cited_names)
 
 
 def is_complete(folder: Path) -> bool:
@@ -387,6 +346,11 @@ def _text_size(paper: Paper) -> int:
     return len(paper.title) + len(paper.abstract) + others
 
 
+def _keys_or_zero(texts: list[str]) -> NDArray[np.uint64]:
+    """Return the key of every text, 0 for empty ones."""
+    return np.where([bool(text) for text in texts], hash_texts(texts), 0).astype(np.uint64)
+
+
 def _json_text(value: dict[str, object]) -> str:
     """Return an extra object as compact JSON, empty for an empty object; values that JSON cannot hold are left out."""
     if not value:
@@ -398,3 +362,128 @@ def _json_text(value: dict[str, object]) -> str:
         texts = {clean_text(k): clean_text(v) for k, v in value.items() if isinstance(v, str)}
         numbers = {clean_text(k): v for k, v in value.items() if isinstance(v, bool) or number_of(v) is not None}
         return orjson.dumps({**texts, **numbers}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+# --- citations between numbered ids ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedTable(NumberedCitations):
+    """Numbered citations of a staged part: memory-mapped columns of one length."""
+
+    top: int = 0
+    """The largest id number in the table."""
+
+    def blocks(self) -> Iterator[NumberedCitations]:
+        """Yield the numbered citations in blocks, releasing the memory of a block before the next one."""
+        columns = {name: getattr(self, name) for name in ("citing", "cited", *ATTRIBUTES)}
+        columns = {name: column for name, column in columns.items() if column is not None}
+        for start in range(0, len(self.citing), STEP):
+            block = {name: column[start : start + STEP] for name, column in columns.items()}
+            yield NumberedCitations(self.prefix, **block)
+            release(*columns.values())
+
+
+class _NumberedWriter:
+    """Writes the numbered citations of a staged part, in tables by size of number, with and without attributes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, TableWriter] = {}
+        self.tables: dict[str, dict[str, Any]] = {}
+        """Prefix, largest number and count of every table, by its name."""
+
+    def append(self, block: NumberedCitations) -> None:
+        """Append a block of numbered citations to the table that fits it."""
+        if not len(block.citing):
+            return
+        top = int(max(block.citing.max(), block.cited.max()))
+        name = f"numbers{32 if top < 2**32 else 64}{'' if block.is_bare else '-rich'}"
+        kinds = _numbered_columns(name)
+        if name not in self._writers:
+            self._writers[name] = TableWriter(self._folder / name, kinds)
+            self.tables[name] = {"prefix": block.prefix, "top": 0, "count": 0}
+        table = self.tables[name]
+        assert table["prefix"] == block.prefix, "one file has ids of one kind"
+        table["top"] = max(table["top"], top)
+        table["count"] += len(block.citing)
+        self._writers[name].append(**{column: block.column(column) for column in kinds})
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+
+def _numbered_columns(name: str) -> dict[str, Any]:
+    """Return the columns of a table of numbered citations by its name, such as `numbers32-rich`."""
+    number = np.uint32 if name.startswith("numbers32") else np.int64
+    return {"citing": number, "cited": number, **(ATTRIBUTES if name.endswith("-rich") else {})}
+
+
+def _open_numbered(folder: Path, prefix: str, top: int) -> NumberedTable:
+    """Open a table of numbered citations that `_NumberedWriter` wrote."""
+    columns = {
+        name: open_numbers(folder / f"{name}.npy", kind) for name, kind in _numbered_columns(folder.name).items()
+    }
+    return NumberedTable(prefix, top=top, **columns)
+
+
+def numbered_tables(parts: Sequence[StagedPart]) -> dict[str, list[NumberedTable]]:
+    """Return the numbered citations of all parts by the prefix of their ids, sorted."""
+    tables: dict[str, list[NumberedTable]] = {}
+    for table in (table for part in parts for table in part.numbered()):
+        tables.setdefault(table.prefix, []).append(table)
+    return dict(sorted(tables.items()))
+
+
+class NumberRows:
+    """Maps numbered ids to rows of papers, by a table of all numbers where it fits in memory, else by the id index."""
+
+    def __init__(self, index: IdIndex, prefix: str, top: int, *, expected: int, memory: int) -> None:
+        self._index, self._prefix = index, prefix
+        # 4 bytes per number; not worth building where few of the numbers are ever looked up
+        self._rows = self._table(top) if 4 * (top + 1) <= memory and top < 4 * expected else None
+
+    def of(self, numbers: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the row of the paper with each id number, -1 where there is none."""
+        if self._rows is None:
+            return self._index.rows_of(hash_numbers(self._prefix, numbers))
+        rows: NDArray[np.int32] = self._rows[numbers]
+        return rows
+
+    def _table(self, top: int) -> NDArray[np.int32]:
+        rows = np.empty(top + 1, np.int32)
+        for start in range(0, top + 1, STEP):
+            numbers = np.arange(start, min(start + STEP, top + 1))
+            rows[start : start + STEP] = self._index.rows_of(hash_numbers(self._prefix, numbers))
+        return rows
+
+
+def texts_of_numbers(prefix: str, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return lengths and bytes of the ids `prefix + str(number)`, ready for `TextWriter.append_bytes`."""
+    front = np.frombuffer(prefix.encode(), np.uint8)
+    out, lengths = np.empty(len(numbers) * (len(front) + 19), np.uint8), np.empty(len(numbers), np.int64)
+    end = _write_numbers(front, np.ascontiguousarray(numbers, np.int64), out, lengths)
+    return lengths, out[:end]
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_numbers(
+    front: NDArray[np.uint8], numbers: NDArray[np.int64], out: NDArray[np.uint8], lengths: NDArray[np.int64]
+) -> int:
+    """Write the ids of all numbers to `out` one after the other and return the number of bytes."""
+    end = 0
+    for i in range(len(numbers)):
+        digits, rest = 1, numbers[i] // 10
+        while rest:
+            rest //= 10
+            digits += 1
+        for at in range(len(front)):
+            out[end + at] = front[at]
+        lengths[i] = len(front) + digits
+        end += lengths[i]
+        rest = numbers[i]
+        for back in range(digits):
+            out[end - 1 - back] = 48 + rest % 10
+            rest //= 10
+    return end

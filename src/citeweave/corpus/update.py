@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from citeweave.core.columns import TextColumn, open_numbers, write_numbers
 from citeweave.core.files import hash_file, link_or_copy
 from citeweave.core.hash_keys import Keys, mix_keys
-from citeweave.core.progress import Tally
-from citeweave.corpus.corpus import NOT_FOUND, PAPER_TEXTS, Changes, Corpus
+from citeweave.core.progress import RECORD_KINDS, Tally
+from citeweave.core.ragged import owners_of
+from citeweave.corpus.corpus import CITATION_COLUMNS, NOT_FOUND, PAPER_NUMBERS, PAPER_TEXTS, Changes, Corpus
 from citeweave.corpus.merge import RowAssignment
-from citeweave.corpus.numbered_citations import NumberedTable
 from citeweave.corpus.paper import NameCollector
-from citeweave.corpus.staged_parts import StagedPart
+from citeweave.corpus.staged_parts import NumberedTable, StagedPart
 
 _TEXTS = ("title", "abstract")
+_ATTRIBUTES = {"intents": "intents", "strength": "strengths", "influential": "influential"}
+"""Column of citations -> the corpus's property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,15 @@ def find_deletions(base: Corpus, parts: Sequence[StagedPart]) -> Deletions:
     rows, pairs, missed = [np.empty(0, np.int32)], [np.empty(0, np.uint64)], 0
     for part in parts:
         deleted = np.full(part.paper_count, NOT_FOUND, np.int32)
-        by_id = base.index.rows_of(part.paper_numbers("key"))
-        deleted[part.paper_numbers("key_row")[by_id >= 0]] = by_id[by_id >= 0]
-        for keys in (part.paper_numbers("title_key"), part.paper_texts("id").keys()):
+        by_id = base.index.rows_of(part.numbers("papers", "key"))
+        deleted[part.numbers("papers", "key_row")[by_id >= 0]] = by_id[by_id >= 0]
+        for keys in (part.numbers("papers", "title_key"), part.texts("papers", "id").keys()):
             deleted = np.where(deleted >= 0, deleted, base.index.rows_of(keys))
         rows.append(deleted[deleted >= 0])
         missed += int((deleted < 0).sum())
-        pairs.append(_pair_keys(base, part.citations("citing"), part.citations("cited")))
-        pairs += [_pair_keys(base, *block.keys()) for table in part.numbered() for block in table.blocks()]
+        pairs.append(_pair_keys(base, part.numbers("citations", "citing"), part.numbers("citations", "cited")))
+        blocks = (block for table in part.numbered() for block in table.blocks())
+        pairs += [_pair_keys(base, block.keys("citing"), block.keys("cited")) for block in blocks]
     wanted = np.unique(np.concatenate(pairs))
     known = np.isin(wanted, BasePart(base).pair_keys())
     return Deletions(np.unique(np.concatenate(rows)), wanted[known], missed + int((~known).sum()))
@@ -73,31 +76,25 @@ def _main_keys(base: Corpus, keys: Keys) -> Keys:
 class BasePart:
     """The corpus that is being updated, read as a staged part, without the citations that the update deletes."""
 
+    name = "the corpus that was updated"
+    distinct = False  # all ids of a paper are keys that lead to its row
+
     def __init__(self, corpus: Corpus, deleted_citations: Keys | None = None) -> None:
-        self.corpus = corpus
-        self.folder = corpus.folder
+        self.corpus, self.folder, self.tally = corpus, corpus.folder, Tally()
         self._keys = corpus.ids.keys()
         self._remaining: NDArray[np.bool_] | slice = slice(None)
-        self.tally = Tally()
-        self.tally.keep("papers", len(corpus))
-        self.tally.keep("contexts", self.context_count)
-        self.tally.keep("citations", self.citation_count)
+        self.paper_count, self.context_count = len(corpus), len(corpus.contexts)
+        self.citation_count = len(self.numbers("citations", "influential"))
+        for kind, count in zip(RECORD_KINDS, (self.paper_count, self.citation_count, self.context_count), strict=True):
+            self.tally.keep(kind, count)
         if deleted_citations is not None and len(deleted_citations):
-            remaining = ~np.isin(self.pair_keys(), deleted_citations)
-            self.tally.unkeep("citations", "deleted on request", int((~remaining).sum()))
-            self._remaining = remaining
+            self._remaining = ~np.isin(self.pair_keys(), deleted_citations)
+            self.citation_count = int(self._remaining.sum())
+            self.tally.unkeep("citations", "deleted on request", len(self._remaining) - self.citation_count)
 
     def pair_keys(self) -> Keys:
         """Return one key per citation of the corpus that is updated."""
-        return mix_keys(self.citations("citing"), self.citations("cited"))
-
-    @property
-    def name(self) -> str:
-        return "the corpus that was updated"
-
-    @property
-    def distinct(self) -> bool:
-        return False  # all ids of a paper are keys that lead to its row
+        return mix_keys(self.numbers("citations", "citing"), self.numbers("citations", "cited"))
 
     def numbered(self) -> list[NumberedTable]:
         return []
@@ -107,63 +104,45 @@ class BasePart:
         if (stored := self.corpus.outside_names) is not None:
             names.offer(stored.keys, stored.take)
 
-    @property
-    def paper_count(self) -> int:
-        return len(self.corpus)
+    def texts(self, table: str, name: str) -> TextColumn:
+        return TextColumn(self.folder / table, name)
 
-    @property
-    def citation_count(self) -> int:
-        return len(self.citations("influential"))
+    def numbers(self, table: str, name: str) -> NDArray[Any]:
+        """Return a column as a staged part has it: ids by their keys, references to papers outside after citations."""
+        match table, name:
+            case "papers", "key":
+                return self.corpus.index.keys
+            case "papers", "key_row":
+                return self.corpus.index.rows.astype(np.int64)
+            case "papers", _:
+                kinds = {**PAPER_NUMBERS, "flags": np.uint8, "title_key": np.uint64}
+                return open_numbers(self.folder / "papers" / f"{name}.npy", kinds[name])
+            case "citations", _:
+                return self._citations(name)
+        return self._contexts(name)
 
-    @property
-    def context_count(self) -> int:
-        return len(self.corpus.contexts)
-
-    def paper_texts(self, name: str) -> TextColumn:
-        return TextColumn(self.folder / "papers", name)
-
-    def paper_numbers(self, name: str) -> NDArray[Any]:
-        if name == "key":
-            return self.corpus.index.keys
-        if name == "key_row":
-            return self.corpus.index.rows.astype(np.int64)
-        kinds = {"year": np.int16, "flags": np.uint8, "title_key": np.uint64}
-        return open_numbers(self.folder / "papers" / f"{name}.npy", kinds.get(name, np.int32))
-
-    def citations(self, name: str) -> NDArray[Any]:
-        """Return a column of the citations of the old generation, followed by its references to papers outside."""
+    def _citations(self, name: str) -> NDArray[Any]:
         corpus = self.corpus
-        inner: NDArray[Any]
-        outer: NDArray[Any]
-        match name:
-            case "citing":
-                inner, outer = self._keys[corpus.citing], self._keys[corpus.references_outside("citing")]
-            case "cited":
-                inner, outer = self._keys[corpus.cited], corpus.references_outside("key")
-            case _:
-                columns: dict[str, NDArray[Any]] = {
-                    "intents": corpus.intents,
-                    "strength": corpus.strengths,
-                    "influential": corpus.influential,
-                }
-                inner, outer = columns[name], corpus.references_outside(name)
-        return np.concatenate([inner, outer])[self._remaining]
+        columns: list[NDArray[Any]]
+        if name == "citing":
+            columns = [self._keys[corpus.citing], self._keys[corpus.references_outside("citing")]]
+        elif name == "cited":
+            columns = [self._keys[corpus.cited], corpus.references_outside("key")]
+        else:
+            columns = [getattr(corpus, _ATTRIBUTES[name]), corpus.references_outside(name)]
+        return np.concatenate(columns)[self._remaining]
 
-    def context_texts(self, name: str) -> TextColumn:
-        return TextColumn(self.folder / "contexts", name)
-
-    def context_numbers(self, name: str) -> NDArray[Any]:
+    def _contexts(self, name: str) -> NDArray[Any]:
         contexts = self.corpus.contexts
         if name == "citing":
             return contexts.citing_keys
         if name == "intents":
             return contexts.intents
-        counts = np.diff(contexts.cited_offsets), np.diff(contexts.outside_offsets)
+        lists = contexts.cited_offsets, contexts.outside_offsets
         if name == "cited_count":
-            return counts[0] + counts[1]
-        owner = np.concatenate([np.repeat(np.arange(len(contexts)), count) for count in counts])
+            return np.diff(lists[0]) + np.diff(lists[1])
         keys = np.concatenate([self._keys[contexts.cited], contexts.outside])
-        return keys[np.argsort(owner, kind="stable")]
+        return keys[np.argsort(np.concatenate([owners_of(offsets) for offsets in lists]), kind="stable")]
 
 
 def write_changes(folder: Path, base: Corpus, assignment: RowAssignment) -> dict[str, int]:
@@ -207,14 +186,13 @@ def _comparable(folder: Path, name: str) -> NDArray[Any]:
     """Return a paper column as numbers that can be compared between generations: keys of texts, or the numbers."""
     if name in PAPER_TEXTS:
         return TextColumn(folder / "papers", name).keys()
-    return open_numbers(folder / "papers" / f"{name}.npy", np.int16 if name == "year" else np.int32)
+    return open_numbers(folder / "papers" / f"{name}.npy", PAPER_NUMBERS[name])
 
 
 def _reference_keys(folder: Path, papers: int, row_of: NDArray[np.int32]) -> Keys:
     """Return one key for the reference list of every paper: the sum of keys of its citations, in rows of `row_of`."""
     columns = {
-        name: open_numbers(folder / "citations" / f"{name}.npy", kind)
-        for name, kind in (("citing", np.int32), ("cited", np.int32), ("intents", np.uint8), ("strength", np.float32))
+        name: open_numbers(folder / "citations" / f"{name}.npy", kind) for name, kind in CITATION_COLUMNS.items()
     }
     # shifted by one because a deleted cited paper has row -1
     cited = (row_of[columns["cited"]].astype(np.int64) + 1).astype(np.uint64)

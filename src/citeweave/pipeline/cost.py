@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from citeweave.core.errors import UserError
+from citeweave.core.progress import format_duration
 from citeweave.graph.kernels import LINE
 from citeweave.graph.signals import TWO_HOPS
 from citeweave.graph.walk_powers import MIN_PANEL_WIDTH
@@ -314,20 +315,6 @@ def as_bytes(number: float) -> str:
     return f"{max(1, number / 2**20):,.0f} MB" if number else "0"
 
 
-def as_time(seconds: float) -> str:
-    """Format the seconds of an estimate.
-
-    >>> as_time(0.4), as_time(42), as_time(400), as_time(9000), as_time(400_000)
-    ('under 1 s', '42 s', '6.67 min', '2.5 h', '4.6 days')
-    """
-    if seconds < 1:
-        return "under 1 s"
-    for unit, size, until in (("s", 1, 90), ("min", 60, 5400), ("h", 3600, 172_800)):
-        if seconds < until:
-            return f"{seconds / size:.0f} {unit}" if unit == "s" else f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:,.1f} days"
-
-
 WITHIN = 2
 """Factor within which stages run at small sizes were estimated; see docs/estimate.md."""
 
@@ -400,13 +387,13 @@ class Estimate:
             rows.append(
                 (
                     stage.name + where,
-                    as_time(stage.seconds(self.machine)),
+                    format_duration(stage.seconds(self.machine)),
                     as_bytes(stage.memory),
                     as_bytes(stage.disk),
                     stage.size,
                 )
             )
-        rows.append(("total", as_time(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
+        rows.append(("total", format_duration(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [f"{self.recipe} of {self.size}, on {self.machine}"]
         for row in rows:

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from citeweave.core.errors import UserError, require
+from citeweave.core.progress import format_duration
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import estimate_texts
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate
 from citeweave.pipeline import cost_constants, stage_costs
-from citeweave.pipeline.cost import Estimate, as_bytes, as_time, count_picks, required_memory, uses_graph_vectors
+from citeweave.pipeline.cost import Estimate, as_bytes, count_picks, required_memory, uses_graph_vectors
 from citeweave.pipeline.cost_constants import Machine, describe_this_machine, get_constant
 from citeweave.pipeline.options import AUTO, CORPUS, RunOptions
 from citeweave.pipeline.options import INTENTS as INTENT_SUITE
@@ -182,7 +183,9 @@ class RunPlan:
         for stage in self.stages:
             cost = "already done" if stage.is_there else ", ".join(_cost(stage))
             lines.append(f"{stage.name:<{width}}  {stage.size}" + (f"  ({cost})" if cost else ""))
-        lines.append(f"in all {as_time(self.seconds)} and {as_bytes(self.memory)} of memory, within a factor of three")
+        lines.append(
+            f"in all {format_duration(self.seconds)} and {as_bytes(self.memory)} of memory, within a factor of three"
+        )
         return "\n".join(lines)
 
 
@@ -305,5 +308,5 @@ def _device() -> str:
 
 
 def _cost(stage: PlannedStage) -> list[str]:
-    time = [as_time(stage.seconds)] if stage.seconds else []
+    time = [format_duration(stage.seconds)] if stage.seconds else []
     return time + ([f"{as_bytes(stage.memory)} of memory"] if stage.memory else [])

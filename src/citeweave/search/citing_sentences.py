@@ -35,10 +35,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter
-from citeweave.core.columns import MatrixWriter, TextColumn, TextWriter, open_matrix, open_numbers, write_numbers
+from citeweave.core.columns import (
+    MatrixWriter,
+    TextColumn,
+    TextWriter,
+    find_keys,
+    open_matrix,
+    open_numbers,
+    write_numbers,
+)
 from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.core.hash_keys import hash_texts
-from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.citation_marks import find_marks

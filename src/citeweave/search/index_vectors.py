@@ -27,11 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, Manifest
-from citeweave.core.columns import MatrixWriter, TextColumn, TextWriter, open_matrix, open_numbers, write_numbers
+from citeweave.core.columns import (
+    MatrixWriter,
+    TextColumn,
+    TextWriter,
+    find_keys,
+    open_matrix,
+    open_numbers,
+    write_numbers,
+)
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import link_or_copy, open_input
 from citeweave.core.hash_keys import Keys
-from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_papers_and_sentences, embed_sentences

@@ -28,11 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import check_files, new_artifact, read_manifest
-from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
+from citeweave.core.columns import MatrixWriter, find_keys, open_matrix, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import Keys, mix_keys
-from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import remove_artifact
 from citeweave.corpus.corpus import STUB

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.columns import find_keys
 from citeweave.core.errors import UserError, choose
 from citeweave.core.hash_keys import hash_spans, mix_keys
-from citeweave.core.key_lookup import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import STUB
 from citeweave.search.answer import NearestSearch

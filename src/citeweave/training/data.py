@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.key_lookup import find_keys
+from citeweave.core.columns import find_keys
 from citeweave.encoders.tokens import TokenStore
 
 if TYPE_CHECKING:

@@ -28,8 +28,14 @@ from citeweave.core.artifact import artifact_matches
 from citeweave.core.columns import map_array
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import hash_file
-from citeweave.core.inputs import BadRecordError, Source, parse_json, read_json_lines
-from citeweave.core.parquet import open_parquet, read_parquet_batches
+from citeweave.core.inputs import (
+    BadRecordError,
+    Source,
+    open_parquet,
+    parse_json,
+    read_json_lines,
+    read_parquet_batches,
+)
 from citeweave.core.progress import QUIET, Reporter, Tally
 from citeweave.vectors.vectors import (
     KIND,

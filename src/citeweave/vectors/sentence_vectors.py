@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
 from citeweave.core.columns import (
+    KeyLookup,
     MatrixWriter,
     NumberWriter,
     TextColumn,
@@ -33,7 +34,6 @@ from citeweave.core.columns import (
     open_numbers,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
-from citeweave.core.key_lookup import KeyLookup
 from citeweave.core.progress import Count, Tally
 from citeweave.vectors.vectors import (
     DTYPES,

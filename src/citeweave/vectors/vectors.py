@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from citeweave.core.arguments import as_texts
 from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
 from citeweave.core.columns import (
+    KeyLookup,
     MatrixWriter,
     TextColumn,
     TextWriter,
@@ -36,7 +37,6 @@ from citeweave.core.columns import (
     release,
 )
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
-from citeweave.core.key_lookup import KeyLookup
 from citeweave.core.progress import Count, Tally
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import torch
 import citeweave as cw
 from citeweave.core.artifact import new_artifact, read_any_manifest
 from citeweave.core.progress import QUIET
+from citeweave.corpus.corpus import list_merges, summarize
 from citeweave.corpus.services.service import ResponseCache
-from citeweave.corpus.summary import list_merges, summarize
 from citeweave.encoders import aspects, delta, model_card, model_folder, save, tokens
 from citeweave.encoders.compress import compress as compress_encoder
 from citeweave.encoders.shards import ShardMaker, fill_shards, read_shards

@@ -126,8 +126,7 @@ def tell(value: object) -> None:
 def load_readers() -> None:
     import concurrent.futures.process  # noqa: F401
 
-    import citeweave.corpus.ingest
-    import citeweave.corpus.summary  # noqa: F401
+    import citeweave.corpus.ingest  # noqa: F401
     from citeweave.corpus.readers import FORMATS, reader_of
 
     all(map(reader_of, FORMATS))

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import InputError
 from citeweave.core.files import check_regular
 from citeweave.core.hash_keys import Keys, hash_numbers, hash_spans
-from citeweave.core.inputs import FileHead, Source
-from citeweave.core.parquet import open_parquet, read_parquet_batches
+from citeweave.core.inputs import FileHead, Source, open_parquet, read_parquet_batches
 from citeweave.core.progress import Tally
 from citeweave.corpus.paper import CitationBlock, NumberedCitations, NumberedPapers, Paper, StagedRecord, parse_intents
 from citeweave.corpus.plain_text import clean_text, year_of

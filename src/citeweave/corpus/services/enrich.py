@@ -35,7 +35,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import KIND, LOCAL, VERSION, Corpus, lines
 from citeweave.corpus.identity import title_key
 from citeweave.corpus.ingest import READERS_VERSION, build_corpus
-from citeweave.corpus.merge import MergeOptions
+from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import Paper, StagedRecord
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.readers import guess_format, reader_of
@@ -251,7 +251,7 @@ def join_fetched(corpus: Corpus, folder: Path, output: Path, *, reporter: Report
     if not artifact_matches(output, KIND, VERSION, recipe):
         with new_artifact(output, KIND, VERSION, recipe, overwrite=True) as writer:
             parts = [_stage(path, writer, corpus) for path in files]
-            build_corpus(writer, parts, MergeOptions(outside="keep"), base=corpus, reporter=reporter)
+            build_corpus(writer, parts, ImportOptions(outside="keep"), base=corpus, reporter=reporter)
             writer.facts["skipped_files"] = {}
             writer.finish()
     return Corpus.open(output)

@@ -27,8 +27,7 @@ from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.ingest import build_corpus
-from citeweave.corpus.merge import MergeOptions
-from citeweave.corpus.options import SyntheticOptions
+from citeweave.corpus.options import ImportOptions, SyntheticOptions
 from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
 from citeweave.corpus.synthetic.literature import LiteratureBlock, describe_literature, make_block, paper_id
@@ -75,7 +74,7 @@ def synthesize(
     if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             parts = _stage(options, writer, workers or os.cpu_count() or 1, reporter)
-            build_corpus(writer, parts, MergeOptions(same_title="never", memory=memory), reporter=reporter)
+            build_corpus(writer, parts, ImportOptions(same_title="never", memory=memory), reporter=reporter)
             _write_truth(writer.folder / "truth", parts)
             writer.facts |= describe_literature(options)
             writer.finish()

@@ -225,7 +225,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]
     """Yield the records of a benchmark's Parquet file, which must have these columns."""
     import pyarrow as pa
 
-    from citeweave.core.parquet import open_parquet, read_parquet_batches
+    from citeweave.core.inputs import open_parquet, read_parquet_batches
 
     try:
         file = open_parquet(path)

@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import FileHead, Source, read_json_lines
-from citeweave.core.parquet import open_parquet, read_parquet_batches
+from citeweave.core.inputs import FileHead, Source, open_parquet, read_json_lines, read_parquet_batches
 from citeweave.core.progress import Count, Tally
 from citeweave.mining.formats.triplet_rows import (
     CELLS,
