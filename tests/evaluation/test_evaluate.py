@@ -11,9 +11,9 @@ import pytest
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
-from citeweave.evaluation.bootstrap import derive_metric
 from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.metrics import derive_metric
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem

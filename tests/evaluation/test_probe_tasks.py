@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from citeweave.evaluation import probes
-from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.probe_tasks import run_probe
 from citeweave.evaluation.run_tasks import run_task

@@ -9,10 +9,10 @@ import pytest
 
 from citeweave.core.randomness import stream
 from citeweave.evaluation import html
-from citeweave.evaluation.bootstrap import Outcome, intervals_of
-from citeweave.evaluation.compare import Comparison, Difference, comparison_as_page
+from citeweave.evaluation.compare import Comparison, Difference, comparison_as_page, intervals_of
 from citeweave.evaluation.html import BarRow, bar_table, curve_charts, render_report
 from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_page
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.paper_map import MapData, preview
 from citeweave.evaluation.report_page import report_as_page
 from citeweave.vectors.document_distance import DocumentDistance

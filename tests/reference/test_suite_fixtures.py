@@ -13,10 +13,9 @@ import pytest
 from citeweave.evaluation.click_data import read_clicks, read_propensities
 from citeweave.evaluation.clicks import click_metrics, evaluate_clicks, rank_clicks
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.metrics import RelevanceRule, ranking_metrics
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
-from citeweave.evaluation.ranking_metrics import rank_as_given
+from citeweave.evaluation.ranking_metrics import RelevanceRule, rank_as_given, ranking_metrics
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.suites.registry import read_suite
 

@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.click_data import ClickData, ClickLog, Doubles, Longs, propensity_of
 from citeweave.evaluation.click_ranker import (
     ClickTriplets,
@@ -50,6 +49,7 @@ from citeweave.evaluation.click_ranker import (
     pair_features,
     train_ranker,
 )
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.options import MISSING
 from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import ClickTask

@@ -32,9 +32,10 @@ from citeweave.core.artifact import artifact_matches, kind_of, new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import hash_json, open_input
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.evaluation.bootstrap import Outcome, intervals_of
+from citeweave.evaluation.compare import intervals_of
 from citeweave.evaluation.encoder_systems import spaces_for_suite
 from citeweave.evaluation.match_page import ExampleMatch, PairTexts
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.paper_map import TopicMap, map_as_json
 from citeweave.evaluation.report import KIND, VERSION, Report, write_report

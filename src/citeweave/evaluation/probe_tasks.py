@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.bootstrap import Outcome, Rows, derive_metric
+from citeweave.evaluation.metrics import Outcome, Rows, derive_metric
 from citeweave.evaluation.probes import (
     LabelPredictions,
     Predictions,

@@ -21,10 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.metrics import RelevanceRule, ranking_metrics
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.options import DISTANCES, split_distance
-from citeweave.evaluation.ranking_metrics import RankedCandidates, rank_as_given, rank_as_trec
+from citeweave.evaluation.ranking_metrics import (
+    RankedCandidates,
+    RelevanceRule,
+    rank_as_given,
+    rank_as_trec,
+    ranking_metrics,
+)
 from citeweave.evaluation.systems import PLUS, FacetSystem, NoAnswerError, System, choose_distance
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask, TaskTexts
 

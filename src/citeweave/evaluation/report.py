@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from citeweave.core.artifact import Manifest, check_named_files, read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.core.files import link_or_copy, new_file, read_input, write_json
-from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page
 from citeweave.evaluation.report_page import remarks_of, report_as_page
 

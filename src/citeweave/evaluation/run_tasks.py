@@ -27,8 +27,8 @@ from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.executor import Executor, Make, ShardTask
 from citeweave.core.files import hash_file, hash_json, read_input, write_json
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.probe_tasks import run_probe
 from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.report import Report, write_run

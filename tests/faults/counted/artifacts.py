@@ -24,7 +24,7 @@ from citeweave.corpus.summary import list_merges, summarize
 from citeweave.encoders import aspects, delta, model_card, model_folder, save, tokens
 from citeweave.encoders.compress import compress as compress_encoder
 from citeweave.encoders.shards import ShardMaker, fill_shards, read_shards
-from citeweave.evaluation import bootstrap, report, run_tasks
+from citeweave.evaluation import metrics, report, run_tasks
 from citeweave.graph import build, intent_overlay, signals
 from citeweave.mining.blocks import MiningCounts, encode_part, read_part
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
@@ -164,7 +164,7 @@ def _index(place: Path, corpus: cw.Corpus) -> dict[str, Path]:
 
 def _reports(place: Path) -> dict[str, Path]:
     rows = {f"q{number}": {"map": number / 10} for number in range(8)}
-    outcome = bootstrap.Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
+    outcome = metrics.Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
     (place / "finished").mkdir()
     run_tasks.EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
     about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
