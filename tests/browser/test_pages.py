@@ -9,7 +9,7 @@ import pytest
 
 from citeweave.core.randomness import stream
 from citeweave.evaluation.paper_map import MapData, map_as_page
-from citeweave.evaluation.report_page import report_as_page
+from citeweave.evaluation.report import report_as_page
 
 from .conftest import Reader
 

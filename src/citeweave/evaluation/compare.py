@@ -64,7 +64,7 @@ _ABOUT_DIFFERENCES = (
 )
 
 
-# --- bootstrap ----------------------------------------------------------------------------------------------
+# --- bootstrap -------------------------------------------------------------------------------------------
 
 
 def draw_resamples(clusters: Sequence[str], resamples: int, *, seed: int, purpose: str) -> NDArray[np.int64]:
@@ -136,7 +136,7 @@ def intervals_of(outcomes: Sequence[Outcome], *, resamples: int = 1000, seed: in
     return intervals
 
 
-# --- comparison ---------------------------------------------------------------------------------------------
+# --- comparison ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ everything else.
 
 Charts are inline SVG whose colors come from the style, so that one chart serves light screens, dark screens and paper.
 Bars hold no text: they are in a table beside their numbers and stretch to its width. Does not know what a report is: see
-`report_page.py`.
+`report.py`.
 """
 
 from __future__ import annotations

@@ -100,15 +100,8 @@ class Outcome:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Outcome:
         """Read an outcome, whose rows a bootstrap resamples, from the JSON values of `as_json`."""
-        return cls(
-            value["task"],
-            value["kind"],
-            value["how"],
-            value["rows"],
-            value["coverage"],
-            tuple(value["notes"]),
-            value["chosen"],
-        )
+        names = ("task", "kind", "how", "rows", "coverage", "chosen")
+        return cls(**{name: value[name] for name in names}, notes=tuple(value["notes"]))
 
 
 def derive_metric(derivation: str, rows: Rows, metric: str) -> float:
@@ -191,7 +184,7 @@ def _mean_of_folds(columns: Columns, weights: Weights) -> Values:
     return np.asarray(np.nanmean(np.stack(means), axis=0))
 
 
-# --- classes and labels -------------------------------------------------------------------------------------
+# --- classes and labels ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +285,7 @@ def _from_flags(metric: str) -> Callable[[Columns, Weights], Values]:
     return derivation
 
 
-# --- numbers ------------------------------------------------------------------------------------------------
+# --- numbers ---------------------------------------------------------------------------------------------
 
 
 def pearson(labels: NDArray[Any], predictions: NDArray[Any]) -> float:

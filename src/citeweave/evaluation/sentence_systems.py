@@ -109,9 +109,8 @@ class SentenceSystem:
             query_sentences=pools.sentences,
             device=self._device,
         )
-        return np.where(
-            np.isneginf(scores), np.nan, scores
-        )  # a paper without sentences has no score, not the worst one
+        # a paper without sentences has no score, not the worst one
+        return np.where(np.isneginf(scores), np.nan, scores)
 
     def top(
         self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
@@ -278,7 +277,7 @@ class TokenCache:
         with self._reporter.task("comparing tokens", len(scores), "pairs") as advance:
             for number, query in enumerate(pools.queries.tolist()):
                 sentences = None if pools.sentences is None else pools.sentences[number]
-                span = slice(int(pools.offsets[number]), int(pools.offsets[number + 1]))
+                span = pools.span(number)
                 scores[span] = self._score_query(query, sentences, pools.candidates[span], advance)
         return scores
 

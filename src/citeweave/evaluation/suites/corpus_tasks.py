@@ -42,11 +42,13 @@ from citeweave.core.hash_keys import hash_texts
 from citeweave.corpus.corpus import UNKNOWN_COUNT
 from citeweave.corpus.plain_text import clean_text, fold
 from citeweave.corpus.text import TextRecipe, paper_text
-from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError
 from citeweave.evaluation.suites.corpus_pools import (
     HardCandidates,
     PoolBuilder,
     RowPools,
+    Rows,
+    SuiteData,
+    TaskUnavailableError,
     find_cited,
     find_cocited,
     find_connected,
@@ -154,14 +156,19 @@ class _WordIndex:
 def _group_by_field(data: SuiteData) -> FieldGroups:
     """Return the largest fields as groups; one group of all papers where no held-out paper has one of them."""
     names, codes = data.fields
-    sizes = np.bincount(codes[data.has_title & (codes >= 0)], minlength=len(names))
-    largest = np.argsort(-sizes, kind="stable")[:MAX_FIELDS]
-    chosen = largest[sizes[largest] >= MIN_FIELD_PAPERS]
+    chosen, _ = _largest_fields(codes[data.has_title & (codes >= 0)], len(names))
     places = np.full(len(names) + 1, -1, np.int64)  # the last one is for papers without a field
     places[chosen] = np.arange(len(chosen))
     if (places[codes[data.citing_queries]] < 0).all():
         return FieldGroups([ALL], np.zeros(len(codes), np.int64))
     return FieldGroups([names[code] for code in chosen], places[codes])
+
+
+def _largest_fields(codes: NDArray[np.int32], fields: int) -> tuple[Rows, Rows]:
+    """Return the largest fields that have enough papers, and the number of papers of each of all fields."""
+    sizes = np.bincount(codes, minlength=fields)
+    largest = np.argsort(-sizes, kind="stable")[:MAX_FIELDS]
+    return largest[sizes[largest] >= MIN_FIELD_PAPERS], sizes
 
 
 def _take_turns(queries: Rows, groups: Rows) -> Rows:
@@ -208,9 +215,7 @@ def make_field(data: SuiteData) -> RowProbe:
     rows = data.order[codes[data.order] >= 0][: data.options.field_papers]
     if not len(rows):
         raise TaskUnavailableError("no field labels")
-    sizes = np.bincount(codes[rows], minlength=len(names))
-    largest = np.argsort(-sizes, kind="stable")[:MAX_FIELDS]
-    classes = largest[sizes[largest] >= MIN_FIELD_PAPERS]
+    classes, sizes = _largest_fields(codes[rows], len(names))
     if len(classes) < 2:
         raise TaskUnavailableError(
             f"{len(classes)} fields have {MIN_FIELD_PAPERS} papers or more with a title; a probe needs two"
@@ -219,12 +224,9 @@ def make_field(data: SuiteData) -> RowProbe:
     place = _place_in_class(codes[rows])
     is_training = place < CLASS_SHARE * sizes[codes[rows]]
     labels = np.array(names)[codes[rows]]
-    counts = {
-        "classes": len(classes),
-        "training papers": int(is_training.sum()),
-        "test papers": int((~is_training).sum()),
-    }
-    return RowProbe("classes", rows[is_training], labels[is_training], rows[~is_training], labels[~is_training], counts)
+    train, test = rows[is_training], rows[~is_training]
+    counts = {"classes": len(classes), "training papers": len(train), "test papers": len(test)}
+    return RowProbe("classes", train, labels[is_training], test, labels[~is_training], counts)
 
 
 def make_year(data: SuiteData) -> RowProbe:

@@ -23,23 +23,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, choose
-from citeweave.evaluation.suites.aspire import METRICS, REPORTED_NAMES, SPLITS, read_abstracts, read_judgments
+from citeweave.evaluation.suites.aspire import (
+    METRICS,
+    REPORTED_NAMES,
+    SPLITS,
+    UNKNOWN,
+    GradedQuery,
+    add_unknown_papers,
+    clean_queries,
+    make_pools,
+    read_abstracts,
+    read_judgments,
+)
 from citeweave.evaluation.suites.benchmark_files import (
+    REPEATED,
     DataFolder,
     as_grade,
     as_id,
     read_json,
     read_json_lines,
     recognize_suite,
+    word_counts,
     wrong_folder,
-)
-from citeweave.evaluation.suites.benchmark_labels import (
-    REPEATED,
-    UNKNOWN,
-    GradedQuery,
-    add_unknown_papers,
-    clean_queries,
-    make_pools,
 )
 from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite, TaskTexts
 
@@ -76,30 +81,23 @@ def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
     folds = _read_folds(files, split, [facet for facet in FACETS if facet not in layout.missing])
     in_folds = {name for part in folds.values() for fold in part for name in fold}
     chosen = [_with_sentences(query, layout.texts) for query in layout.queries if query.name in in_folds]
-    graded = clean_queries(chosen, relevant=RULE.relevant)
-    texts, unknown = add_unknown_papers(layout.texts, graded.queries)
+    queries, counts = clean_queries(chosen, relevant=RULE.relevant)
+    texts, unknown = add_unknown_papers(layout.texts, queries)
     if split == "test":
-        graded.counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
-    graded.counts["queries without a sentence of their facet, of which all sentences count"] = (
-        0 if texts.labels is None else sum(query.sentences is None for query in graded.queries)
+        counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
+    counts["queries without a sentence of their facet, of which all sentences count"] = (
+        0 if texts.labels is None else sum(query.sentences is None for query in queries)
     )
-    graded.counts[REPEATED] = layout.repeated
-    graded.counts[UNKNOWN] = unknown
-    by_name = {query.name: query for query in graded.queries}
+    counts |= {REPEATED: layout.repeated, UNKNOWN: unknown}
+    by_name = {query.name: query for query in queries}
+    pairs = sum(len(query.candidates) for query in queries)
     return Suite(
         NAME,
         tuple(_task(name, texts, by_name, part, files.folder / _SPLITS) for name, part in folds.items()),
         headline=("all.map", "all.ndcg%20"),
         not_evaluated=_not_evaluated(layout.missing),
-        notes=graded.notes(),
-        data={
-            "folder": str(folder),
-            "split": split,
-            "files": files.hashes(),
-            "papers": len(texts),
-            "queries": len(graded.queries),
-            "pairs": sum(len(query.candidates) for query in graded.queries),
-        },
+        notes=word_counts(counts),
+        data=files.provenance(split, papers=len(texts), queries=len(queries), pairs=pairs),
     )
 
 

@@ -14,8 +14,11 @@
     background_mixed, method_mixed, result_mixed          and among 25 random papers too
     all, all_mixed                                        means of the three
 
+A citation with several intents is relevant for each of them and a negative for none of these; one without a known intent is
+left out of the pool.
+
 The references of held-out papers are the answers: a model that was trained on them must not be evaluated on these suites.
-`training_graph` and `held_out_rows` are the other side of that line, the same for both suites. Pools of different seeds
+`training_graph` and `held_out_rows` (`corpus_pools.py`) are the other side of that line, the same for both suites. Pools of different seeds
 differ: compare models on the same ones. A model with one vector per paper does not see the intent in question;
 `--aspect matching` answers each query in its space. Pools by intent are small, and the notes give the map of a random
 order. Does not evaluate and does not predict intents: see `evaluate.py` and `citeweave annotate`.
@@ -29,22 +32,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citeweave.core.errors import EmptyResultError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.paper import Intent
 from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
-from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError, held_out_rows, training_graph
 from citeweave.evaluation.suites.corpus_pools import (
-    ANY_INTENT,
-    INTENTS,
+    PoolBuilder,
     RowPools,
+    Rows,
+    SuiteData,
+    TaskUnavailableError,
+    find_cited,
+    find_connected,
     make_cite,
     make_cocite,
     make_couple,
     make_hard_cite,
-    make_intent_pools,
 )
 from citeweave.evaluation.suites.corpus_tasks import (
     CorpusSearch,
@@ -56,14 +63,30 @@ from citeweave.evaluation.suites.corpus_tasks import (
     make_title,
     make_year,
 )
-from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, Suite, Task, TaskTexts
+from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
+    SCIREPEVAL_NUMBERS,
+    Average,
+    Pools,
+    ProbeTask,
+    RankingRule,
+    RankingTask,
+    Suite,
+    Task,
+    TaskTexts,
+)
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay, intents_from_contexts
 
-__all__ = ["CorpusSuiteOptions", "held_out_rows", "make_intent_suite", "make_suite", "training_graph"]
-
 NAME, INTENT_SUITE = "corpus", "intents"
 MIXED = "_mixed"
+
+INTENTS = {"background": Intent.BACKGROUND, "method": Intent.METHOD, "result": Intent.RESULT}
+ANY_INTENT = Intent.BACKGROUND | Intent.METHOD | Intent.RESULT
+"""A citation with only finer intents has none of these three, so it is neither relevant nor a negative."""
+
+INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
+"""At most so many papers of each kind in a pool by intent."""
 
 DrawnTask = RowPools | RowProbe | CorpusSearch
 MAKERS: Mapping[str, Callable[[SuiteData], DrawnTask | None]] = {
@@ -174,8 +197,6 @@ def _make_ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) 
 
 
 def _make_probe_task(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
-    from citeweave.evaluation.probes import SCIDOCS_CLASSES, SCIREPEVAL_NUMBERS
-
     classes = part.kind == "classes"
     return ProbeTask(
         name,
@@ -313,6 +334,44 @@ def _make_intent_tasks(
                 not_evaluated |= {intent: str(error), intent + MIXED: str(error)}
             advance(1)
     return {**plain, **mixed}, not_evaluated
+
+
+def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
+    """Draw a corpus suite's pools of an intent, plain and mixed; `graph` has all citations with their intents."""
+    plain, mixed, keys = PoolBuilder(data, intent), PoolBuilder(data, intent), data.title_keys
+    for query in data.citing_queries.tolist():
+        if plain.is_full:
+            break
+        cited = find_cited(data, query)
+        masks = _read_intent_masks(graph, query, cited)  # (cited papers,)
+        is_right = (masks & INTENTS[intent]) != 0
+        right = data.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
+        taken = keys[np.append(cited[is_right], query)]
+        others = data.first_distinct(cited[~is_right & ((masks & ANY_INTENT) != 0)], OTHERS, taken)
+        if not len(right) or not len(others):
+            what = "other intent" if len(right) else "paper with this intent"
+            plain.counts[f"queries left out: no {what}"] += 1
+            continue
+        random = _draw_unconnected(data, intent, query)
+        for builder, wrong in ((plain, others), (mixed, np.concatenate([others, random]))):
+            builder.append(query, right, wrong, intent)
+            builder.counts.update({"relevant papers": len(right), "other papers": len(wrong)})
+    why_none = f"no held-out paper cites some papers for {intent} and others for something else"
+    return plain.finish(grouped=True, why_none=why_none), mixed.finish(grouped=True, why_none=why_none)
+
+
+def _read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
+    """Return the intents with which a paper cites each of these papers, all of which it must cite; (cited,)."""
+    start = int(graph.cited.offsets[query])
+    places = start + np.searchsorted(graph.cited.row(query), cited)
+    return np.asarray(graph.intents[places])
+
+
+def _draw_unconnected(data: SuiteData, intent: str, query: int) -> Rows:
+    """Draw random papers that are not connected with the query."""
+    banned = data.title_keys[np.append(find_connected(data, query), query)]
+    mixed = data.stream("intents", intent, query).permutation(data.sample)
+    return data.first_distinct(mixed, RANDOM, banned)
 
 
 def _averages(drawn: Mapping[str, RowPools]) -> dict[str, Average]:

@@ -19,7 +19,6 @@ from citeweave.core.errors import InputError, choose
 from citeweave.evaluation.suites.benchmark_files import (
     BenchmarkPapers,
     DataFolder,
-    add_papers,
     as_id,
     read_json,
     read_json_lines,
@@ -62,14 +61,7 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         },
         headline=tuple(f"{name}.map" for name in fields),
         notes=tuple(_notes(fields)),
-        data={
-            "folder": str(data.folder),
-            "split": split,
-            "files": data.hashes(),
-            "fields": len(fields),
-            "queries": sum(len(pools) for pools in fields.values()),
-            "papers": len(texts),
-        },
+        data=data.provenance(split, fields=len(fields), queries=sum(map(len, fields.values())), papers=len(texts)),
     )
 
 
@@ -105,7 +97,7 @@ def _read_texts(data: DataFolder, name: str, fields: dict[str, FieldPools]) -> T
         return TaskTexts.of_ids(ids, lacking=name)
     path = data.file(name, "titles and abstracts")
     papers = BenchmarkPapers()
-    add_papers(papers, read_json_lines(path, ids=["paper_id"]), set(ids), path=path)
+    papers.add_records(read_json_lines(path, ids=["paper_id"]), set(ids), path)
     return papers.texts(ids)
 
 
