@@ -40,19 +40,8 @@ from numpy.typing import NDArray
 from citeweave.core.errors import InputError, UserError, choose
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import owners_of
-from citeweave.evaluation.click_ranker import (
-    PER_CLICK,
-    ClickTriplets,
-    Doubles,
-    Features,
-    Longs,
-    Lookup,
-    Metadata,
-    Ranker,
-    RankerRecipe,
-    pair_features,
-    train_ranker,
-)
+from citeweave.evaluation import click_ranker
+from citeweave.evaluation.click_ranker import Doubles, Longs, Metadata
 from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.options import MISSING
 from citeweave.evaluation.systems import NoAnswerError, System
@@ -117,7 +106,7 @@ class ClickLog:
         shown = np.array(self.shown, object)
         return np.asarray(shown != shown[self.at][self.owners], bool)
 
-    def triplet_rows(self, per_click: int = PER_CLICK) -> tuple[Longs, Longs]:
+    def triplet_rows(self, per_click: int = click_ranker.PER_CLICK) -> tuple[Longs, Longs]:
         """Choose the triplets that a click ranker learns from: rows in `shown` of clicked and other papers.
 
         Both are of shape (triplets,). The others are the first of each list, in order.
@@ -197,7 +186,7 @@ class ClickResult:
     """Result of evaluating clicks: the evaluated clicks and the ranker of each seed, over the same clicks."""
 
     runs: tuple[EvaluatedClicks, ...]
-    rankers: tuple[Ranker, ...]
+    rankers: tuple[click_ranker.Ranker, ...]
     seeds: tuple[int, ...]
     coverage: Mapping[str, int]
     """Counts of test clicks, training triplets and papers, and of what was missing."""
@@ -211,10 +200,10 @@ class ClickResult:
 
 def recommend(
     data: ClickData,
-    vectors: Lookup,
+    vectors: click_ranker.Lookup,
     *,
     seeds: Sequence[int] = (7,),
-    recipe: RankerRecipe | None = None,
+    recipe: click_ranker.RankerRecipe | None = None,
     weighting: str = "peer",
     missing: str = "wrong",
     reporter: Reporter = QUIET,
@@ -225,13 +214,15 @@ def recommend(
     assert len(seeds), "at least one seed"
     parts = [_triplets(clicks, data, vectors, weighting, reporter) for clicks in (data.train, data.val) if clicks]
     test = data.test
-    features = pair_features(
+    features = click_ranker.pair_features(
         [test.queries[click] for click in test.owners.tolist()], test.shown, data.metadata, vectors, reporter
     )
     has_vectors = features.has_vectors[test.at]  # (clicks,)
     triplets = [each for each, _ in parts]
     rankers = tuple(
-        train_ranker(triplets[0], triplets[1] if data.val else None, seed=seed, recipe=recipe, reporter=reporter)
+        click_ranker.train_ranker(
+            triplets[0], triplets[1] if data.val else None, seed=seed, recipe=recipe, reporter=reporter
+        )
         for seed in seeds
     )
     runs = tuple(
@@ -249,13 +240,13 @@ def recommend(
 
 
 def _triplets(
-    clicks: ClickLog, data: ClickData, vectors: Lookup, weighting: str, reporter: Reporter
-) -> tuple[ClickTriplets, Features]:
+    clicks: ClickLog, data: ClickData, vectors: click_ranker.Lookup, weighting: str, reporter: Reporter
+) -> tuple[click_ranker.ClickTriplets, click_ranker.Features]:
     """Make the training triplets of a click log, with features computed once per paper of a list."""
     clicked, others = clicks.triplet_rows()
     used = np.union1d(clicked, others)  # rows of `shown`
     owners = clicks.owners
-    features = pair_features(
+    features = click_ranker.pair_features(
         [clicks.queries[owners[row]] for row in used],
         [clicks.shown[row] for row in used],
         data.metadata,
@@ -267,10 +258,12 @@ def _triplets(
     else:
         divisors = propensity_of(clicks.places[owners[clicked]], data.propensities)
     rows = [features.matrix[np.searchsorted(used, part)] for part in (clicked, others)]
-    return ClickTriplets(rows[0], rows[1], divisors.astype(np.float32)), features
+    return click_ranker.ClickTriplets(rows[0], rows[1], divisors.astype(np.float32)), features
 
 
-def _coverage(data: ClickData, train: ClickTriplets, parts: Sequence[Features]) -> dict[str, int]:
+def _coverage(
+    data: ClickData, train: click_ranker.ClickTriplets, parts: Sequence[click_ranker.Features]
+) -> dict[str, int]:
     """Count clicks, triplets and distinct papers, and papers and clicks that lack something."""
     logs = [log for log in (data.train, data.val, data.test) if log is not None]
 

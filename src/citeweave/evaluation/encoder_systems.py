@@ -44,9 +44,12 @@ from citeweave.evaluation.options import DISTANCES
 from citeweave.evaluation.systems import (
     ABSENT,
     PRESENT,
+    Hits,
     NoAnswerError,
     PaperVectors,
     Resumable,
+    Rows,
+    Scores,
     SingleVectorSystem,
     System,
 )
@@ -238,7 +241,7 @@ class MatchingSpace:
         """Count the encoder's own vectors of zeros."""
         return self.encoder_system.vectors(texts).count_zeros()
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         if pools.groups is None:
             raise self._no_aspect()
         scores = np.full(len(pools.candidates), np.nan)
@@ -248,9 +251,7 @@ class MatchingSpace:
             scores[pairs] = self.system_for(facet).scores(texts, part, distance)
         return scores
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
         raise self._no_aspect()
 
     def _no_aspect(self) -> NoAnswerError:

@@ -31,19 +31,8 @@ import numpy as np
 from citeweave.core.artifact import Manifest, check_named_files, read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.core.files import link_or_copy, new_file, read_input, write_json
-from citeweave.evaluation.html import (
-    BarRow,
-    Block,
-    Curve,
-    bar_table,
-    curve_charts,
-    format_number,
-    histogram,
-    is_number,
-    render_report,
-    shade_columns,
-    table,
-)
+from citeweave.evaluation import html
+from citeweave.evaluation.html import Block
 from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page, preview
 
@@ -270,7 +259,7 @@ def _mteb_metric(metric: str) -> str:
 def report_as_page(
     value: Value,
     *,
-    curves: Mapping[str, Curve] | None = None,
+    curves: Mapping[str, html.Curve] | None = None,
     map_data: MapData | None = None,
     matches: Sequence[Block] = (),
 ) -> str:
@@ -280,22 +269,25 @@ def report_as_page(
     chosen = [[task, about["kind"], _plain(about["chosen"])] for task, about in tasks.items()]
     sections: dict[str, list[Block]] = {
         "Not evaluated": [("bullets", [f"{task}: {why}" for task, why in value["not_evaluated"].items()])],
-        "Metrics": [bar_table(_bar_groups(value), "metric"), _ABOUT_METRICS, ("bullets", _averages(value))],
+        "Metrics": [html.bar_table(_bar_groups(value), "metric"), _ABOUT_METRICS, ("bullets", _averages(value))],
         "Tasks and metrics": [_task_map(value), _SHADED],
         "Fields": [*_field_maps(value), _SHADED],
         "Queries": [("histograms", panels), _left_out(len(spreads) - len(panels), "more tasks"), _DASHED],
         "Lowest and highest queries": _extreme_queries(spreads),
         "Matching sentences": list(matches),
-        "Training": [curve_charts(curves or {})],
+        "Training": [html.curve_charts(curves or {})],
         "Map of papers": [("preview", map_data and preview(map_data))],
-        "Coverage": [table(["task", "what", "number"], _coverage(value), numeric=[2], kind="gaps"), _ABOUT_COVERAGE],
+        "Coverage": [
+            html.table(["task", "what", "number"], _coverage(value), numeric=[2], kind="gaps"),
+            _ABOUT_COVERAGE,
+        ],
         "Remarks": [("bullets", remarks_of(value))],
-        "How it was evaluated": [table(["task", "kind", "chosen"], chosen), ("details", list(_metadata(value)))],
+        "How it was evaluated": [html.table(["task", "kind", "chosen"], chosen), ("details", list(_metadata(value)))],
     }
     rows, lost = sum(map(len, value["per_query"].values())), len(value["not_evaluated"])
     summary = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}", f"{rows:,} evaluated rows"]
     warning, heading = f"{lost} not evaluated" if lost else "", (value["model"]["name"], f"on {value['suite']}", "")
-    return render_report(heading, sections, summary=summary, warning=warning, cards=_cards(value))
+    return html.render_report(heading, sections, summary=summary, warning=warning, cards=_cards(value))
 
 
 # --- metrics ---------------------------------------------------------------------------------------------
@@ -308,7 +300,7 @@ def _cards(value: Value) -> list[tuple[str, float, str]]:
     names = [*averages, *headline] if len(averages) + len(headline) <= MAX_CARDS else averages or headline
     cards = []
     for name in (names or list(metrics))[:MAX_CARDS]:
-        ends = [format_number(end) for end in _interval(value, name) if is_number(end)]
+        ends = [html.format_number(end) for end in _interval(value, name) if html.is_number(end)]
         cards.append((name, metrics[name], f"95 %: {' to '.join(ends)}" if len(ends) == 2 else notes.get(name, "")))
     return cards
 
@@ -318,15 +310,17 @@ def _interval(value: Value, name: str) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _bar_groups(value: Value) -> dict[str, list[BarRow]]:
+def _bar_groups(value: Value) -> dict[str, list[html.BarRow]]:
     """Return the averages of a report, then the metrics of each task; a single task needs no heading."""
     metrics, groups = dict(value["metrics"]), {}
     for task, about in value["tasks"].items():
         names = {metric: f"{task}.{metric}" for metric in about["how"]}
-        groups[task] = [BarRow(metric, metrics.pop(name), *_interval(value, name)) for metric, name in names.items()]
+        groups[task] = [
+            html.BarRow(metric, metrics.pop(name), *_interval(value, name)) for metric, name in names.items()
+        ]
     if not metrics:
         return groups if len(groups) > 1 else dict(zip([""], groups.values(), strict=True))
-    return {"averages": [BarRow(name, percent) for name, percent in metrics.items()], **groups}
+    return {"averages": [html.BarRow(name, percent) for name, percent in metrics.items()], **groups}
 
 
 def _averages(value: Value) -> list[str]:
@@ -358,7 +352,7 @@ def collect_spreads(value: Value) -> list[MetricSpread]:
     for task, metrics in _per_query_metrics(value).items():
         main = min(metrics, key=lambda name: named.get(f"{task}.{name}", len(named)))
         rows = value["per_query"][task]
-        known = {query: 100 * row[main] for query, row in rows.items() if is_number(row.get(main))}
+        known = {query: 100 * row[main] for query, row in rows.items() if html.is_number(row.get(main))}
         fields = {query: str(row["field"]) for query, row in rows.items() if "field" in row}
         if known:
             spreads.append((named.get(f"{task}.{main}", len(named)), MetricSpread(task, main, known, fields)))
@@ -375,9 +369,9 @@ def _per_query_metrics(value: Value) -> dict[str, list[str]]:
 
 def _histogram(spread: MetricSpread) -> dict[str, Any]:
     values = np.array(list(spread.values.values()))
-    summary = [f"mean {format_number(values.mean())}", f"median {format_number(np.median(values))}"]
+    summary = [f"mean {html.format_number(values.mean())}", f"median {html.format_number(np.median(values))}"]
     at_ends = [f"{int((values == end).sum()):,} at {end}" for end in (0, 100) if (values == end).any()]
-    return histogram(
+    return html.histogram(
         values.tolist(), [f"{spread.task} · {spread.metric}", f"{len(values):,} queries", *summary, *at_ends]
     )
 
@@ -396,11 +390,11 @@ def _extreme_queries(spreads: Sequence[MetricSpread]) -> list[Block]:
 
 
 def _query_table(spread: MetricSpread, queries: Sequence[str], heading: str) -> Any:
-    values = {query: format_number(spread.values[query]) for query in queries}
+    values = {query: html.format_number(spread.values[query]) for query in queries}
     columns = {"field": spread.fields} if any(map(spread.fields.get, queries)) else {}
     columns[spread.metric] = values
     rows = [[query, *(column.get(query, "") for column in columns.values())] for query in queries]
-    return table([heading, *columns], rows, numeric=[len(columns)], kind="queries")[1]
+    return html.table([heading, *columns], rows, numeric=[len(columns)], kind="queries")[1]
 
 
 def _field_maps(value: Value) -> list[Block]:
@@ -415,7 +409,7 @@ def _field_maps(value: Value) -> list[Block]:
             continue
         largest = sorted(fields, key=lambda name: (-len(fields[name]), name))[:MAX_FIELDS]
         shown = metrics[:MAX_COLUMNS]
-        means = shade_columns([[_mean_percent(fields[name], metric) for metric in shown] for name in largest])
+        means = html.shade_columns([[_mean_percent(fields[name], metric) for metric in shown] for name in largest])
         cells = [[(None, f"{len(fields[name]):,}"), *row] for name, row in zip(largest, means, strict=True)]
         heat = _heat_map(["field", "queries", *shown], largest, cells)
         blocks += [("heading", (task, "")), heat, _left_out(len(fields) - len(largest), "smaller fields")]
@@ -427,7 +421,7 @@ def _left_out(count: int, what: str) -> Block:
 
 
 def _mean_percent(rows: Sequence[Value], metric: str) -> float | None:
-    known = [row[metric] for row in rows if is_number(row.get(metric))]
+    known = [row[metric] for row in rows if html.is_number(row.get(metric))]
     return 100 * float(np.mean(known)) if known else None
 
 
@@ -438,7 +432,7 @@ def _task_map(value: Value) -> Block:
     shared = [metric for metric in every if sum(metric in own for own in ways.values()) > 1][:MAX_COLUMNS]
     tasks = [task for task, own in ways.items() if any(metric in own for metric in shared)]
     rows = [[value["metrics"].get(f"{task}.{metric}") for metric in shared] for task in tasks]
-    return _heat_map(["task", *shared], tasks, shade_columns(rows)) if len(tasks) > 2 else ("heat", None)
+    return _heat_map(["task", *shared], tasks, html.shade_columns(rows)) if len(tasks) > 2 else ("heat", None)
 
 
 def _heat_map(heads: Sequence[str], names: Sequence[str], cells: Sequence[Any]) -> Block:
@@ -471,7 +465,7 @@ def _metadata(value: Value) -> Iterable[dict[str, Any]]:
     """Return the options, model, data and versions of a report as tables that are closed until opened."""
     for title in ("options", "model", "data", "versions"):
         if rows := [[name, _plain(each)] for name, each in _flat(value.get(title, {}))]:
-            yield table([title, "value"], rows)[1]
+            yield html.table([title, "value"], rows)[1]
 
 
 def _flat(metadata: Value, before: str = "") -> list[tuple[str, Any]]:

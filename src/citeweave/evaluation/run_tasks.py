@@ -27,17 +27,9 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.core.ragged import to_offsets
-from citeweave.evaluation.metrics import Outcome, Rows, derive_metric
+from citeweave.evaluation import probes
+from citeweave.evaluation.metrics import Outcome, derive_metric
 from citeweave.evaluation.options import DISTANCES, split_distance
-from citeweave.evaluation.probes import (
-    Predictions,
-    as_lightning,
-    few_shot_classes,
-    few_shot_labels,
-    fit_classes,
-    fit_labels,
-    fit_numbers,
-)
 from citeweave.evaluation.ranking_metrics import (
     RankedCandidates,
     RelevanceRule,
@@ -45,10 +37,19 @@ from citeweave.evaluation.ranking_metrics import (
     rank_as_trec,
     ranking_metrics,
 )
-from citeweave.evaluation.systems import PLUS, FacetSystem, NoAnswerError, PaperVectors, System, choose_distance
+from citeweave.evaluation.systems import (
+    PLUS,
+    FacetSystem,
+    Hits,
+    NoAnswerError,
+    PaperVectors,
+    Rows,
+    Scores,
+    System,
+    choose_distance,
+    no_hits,
+)
 from citeweave.evaluation.tasks import ClickTask, Pools, ProbeTask, RankingTask, Reviewers, SearchTask, Task, TaskTexts
-
-Scores = NDArray[np.float64]
 
 
 def run_task(
@@ -101,13 +102,13 @@ def run_search(task: SearchTask, system: System, distance: str, missing: str) ->
     return _evaluate_ranking("search", hits, system, chosen, flat, missing)
 
 
-def _search(task: SearchTask, system: System, distance: str) -> tuple[NDArray[np.int64], Scores]:
+def _search(task: SearchTask, system: System, distance: str) -> Hits:
     """Find the best papers of every question; a facet system searches by the aspect that a question asks about."""
     if not isinstance(system, FacetSystem) or task.judgments.groups is None:
         return system.top(task.texts, task.queries, task.candidates, task.depth, distance)
     facet_of = dict(zip(task.judgments.queries.tolist(), task.judgments.groups, strict=True))
     facets = np.array([facet_of.get(row, "") for row in task.queries.tolist()])  # (queries,)
-    rows, scores = np.full((len(facets), task.depth), -1, np.int64), np.full((len(facets), task.depth), np.nan)
+    rows, scores = no_hits(len(facets), task.depth)
     for facet in np.unique(facets).tolist():
         own = facets == facet
         rows[own], scores[own] = system.system_for(facet).top(
@@ -123,7 +124,7 @@ def _count_zeros(system: System, texts: TaskTexts) -> int:
     return system.vectors(texts).count_zeros() if set(system.distances) & set(DISTANCES) else 0
 
 
-def _pool_hits(task: SearchTask, rows: NDArray[np.int64], scores: Scores) -> tuple[Pools, Scores]:
+def _pool_hits(task: SearchTask, rows: Rows, scores: Scores) -> tuple[Pools, Scores]:
     """Join the hits and the relevance judgments of every query to one pool; a judged paper that is no hit has no score."""
     judgments = task.judgments
     own_papers = np.full(len(task.queries), -1) if task.own is None else task.own
@@ -139,10 +140,8 @@ def _pool_hits(task: SearchTask, rows: NDArray[np.int64], scores: Scores) -> tup
         candidates.append(np.concatenate([hits, not_found]))
         grades.append(np.array([grade_of.get(row, 0) for row in candidates[-1].tolist()], np.int64))
         flat.append(np.concatenate([scores[number][is_hit], np.full(len(not_found), np.nan)]))
-    names = [
-        task.texts.ids[row] if (own := number_of.get(row)) is None else judgments.names[own]
-        for row in task.queries.tolist()
-    ]
+    name_of = dict(zip(judgments.queries.tolist(), judgments.names, strict=True))
+    names = [name_of.get(row, task.texts.ids[row]) for row in task.queries.tolist()]
     offsets = to_offsets([len(pool) for pool in candidates])
     pools = Pools(
         task.queries, offsets, np.concatenate(candidates), np.concatenate(grades), names, groups=judgments.groups
@@ -158,9 +157,9 @@ def _evaluate_ranking(
     if rule.decimals is not None:
         scores = np.round(scores, rule.decimals)
     has_score = ~np.isnan(scores)  # (pairs,)
-    is_ranked = np.ones(len(scores), bool) if pools.scored is None else pools.scored
-    if missing == "peers" and rule.peers == "stop" and (is_ranked & ~has_score).any():
-        raise _missing_scores(task, is_ranked & ~has_score)
+    gaps = ~has_score if pools.scored is None else pools.scored & ~has_score
+    if missing == "peers" and rule.peers == "stop" and gaps.any():
+        raise _missing_scores(task, gaps)
     if missing == "wrong":
         scores = np.where(np.isneginf(scores), np.nan, scores)  # an empty vector gives no score
         has_score = ~np.isnan(scores)
@@ -343,7 +342,7 @@ def standardize_scores(scores: Scores, offsets: NDArray[np.int64]) -> Scores:
 
 def run_probe(task: ProbeTask, system: System, missing: str, *, intercept: bool = True) -> Outcome:
     """Evaluate a system by a linear probe: fit it on the training vectors, predict the labels of the test papers."""
-    task = task if intercept else replace(task, rule=as_lightning(task.rule))
+    task = task if intercept else replace(task, rule=probes.as_lightning(task.rule))
     vectors = system.vectors(task.texts)
     in_train, in_test = _participating(task, vectors, missing)
     train, test = vectors.matrix[task.train[in_train]], vectors.matrix[task.test[in_test]]  # (papers, dimension)
@@ -380,11 +379,11 @@ def _c_as_json(best_c: float | Sequence[float]) -> Any:
     return best_c if isinstance(best_c, float) else [None if np.isnan(c) else c for c in best_c]
 
 
-def _fit(task: ProbeTask, train: NDArray[Any], labels: NDArray[Any], test: NDArray[Any]) -> Predictions:
+def _fit(task: ProbeTask, train: NDArray[Any], labels: NDArray[Any], test: NDArray[Any]) -> probes.Predictions:
     """Fit the probe of a task's kind: classes, labels or numbers."""
     if task.kind == "labels":
-        return fit_labels(train, labels, test, task.rule)
-    return (fit_numbers if task.kind == "numbers" else fit_classes)(train, labels, test, task.rule)
+        return probes.fit_labels(train, labels, test, task.rule)
+    return (probes.fit_numbers if task.kind == "numbers" else probes.fit_classes)(train, labels, test, task.rule)
 
 
 def _run_few_shot(
@@ -400,7 +399,7 @@ def _run_few_shot(
     assert task.shots is not None
     if task.kind == "numbers":
         raise UserError("few-shot probes predict classes or labels, not numbers; remove few_shot from the task")
-    few_shot = few_shot_labels if task.kind == "labels" else few_shot_classes
+    few_shot = probes.few_shot_labels if task.kind == "labels" else probes.few_shot_classes
     rows: dict[str, dict[str, Any]] = {}
     for number, predictions in enumerate(few_shot(train, labels, test, *task.shots, task.rule)):
         predicted = _prediction_rows(task, predictions.values, in_test, labels, missing)
@@ -422,7 +421,7 @@ def _participating(task: ProbeTask, vectors: PaperVectors, missing: str) -> tupl
 
 def _prediction_rows(
     task: ProbeTask, predicted: NDArray[Any], in_test: NDArray[np.bool_], train_labels: NDArray[Any], missing: str
-) -> Rows:
+) -> dict[str, dict[str, Any]]:
     """Return test paper -> its label ("answer") and prediction ("told"); by `wrong`, also of papers without a vector."""
     predictions = iter(predicted.tolist())
     default = _default_prediction(task, train_labels)

@@ -34,6 +34,13 @@ from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.pair_scores import pair_scores
 from citeweave.vectors.topk import nearest
 
+Rows = NDArray[np.int64]
+"""Rows of a task's texts."""
+
+Scores = NDArray[np.float64]
+Hits = tuple[Rows, Scores]
+"""The best candidates of every query, -1 where there is none, and their scores, (queries, depth) each."""
+
 PLUS = "+"
 """Joins the names of distances whose scores are added: `mean_best+token_best`."""
 
@@ -83,13 +90,11 @@ class System(Protocol):
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         """Return the vectors of these papers; `NoAnswerError` where the system has none."""
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         """Score every pair, (pairs,), higher is better; NaN where there is no score, -inf where a paper is empty."""
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find the best candidates of every query, rows of the texts or -1, and their scores, (queries, depth) each."""
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
+        """Find the best candidates of every query among these rows of the texts."""
 
 
 @runtime_checkable
@@ -132,7 +137,7 @@ def choose_distance(system: System, requested: str, protocol: str) -> str:
     return requested or (protocol if protocol in system.distances else system.distances[0])
 
 
-def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[np.float64]:
+def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> Scores:
     """Score pairs by a system's vectors; NaN if one is absent or the query's is empty, -inf if the candidate's is."""
     scores = pair_scores(vectors.matrix[pools.queries], vectors.matrix, pools.offsets, pools.candidates, distance)
     query_state = vectors.state[pools.queries][pools.owners()]  # (pairs,)
@@ -142,13 +147,15 @@ def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[n
     return scores
 
 
-def find_top(
-    vectors: PaperVectors, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def no_hits(queries: int, depth: int) -> Hits:
+    """Return the hits of a system that finds nothing, to be filled."""
+    return np.full((queries, depth), -1, np.int64), np.full((queries, depth), np.nan)
+
+
+def find_top(vectors: PaperVectors, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
     """Find the nearest candidates of every query among a system's vectors by exact search."""
     pool = candidates[vectors.present[candidates]]
-    rows = np.full((len(queries), depth), -1, np.int64)
-    scores = np.full((len(queries), depth), np.nan)
+    rows, scores = no_hits(len(queries), depth)
     with_vector = np.flatnonzero(vectors.present[queries])
     if len(pool) and len(with_vector):
         k = min(depth, len(pool))
@@ -175,13 +182,11 @@ class SingleVectorSystem:
     def _make_vectors(self, texts: TaskTexts) -> PaperVectors:
         raise NotImplementedError
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         """Score every pair by the vectors of its papers."""
         return score_pairs(self.vectors(texts), pools, distance)
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
         """Find the nearest candidates of every query."""
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
@@ -238,7 +243,7 @@ class PrecomputedScores:
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         raise NoAnswerError(f"{self.name} holds scores, not vectors, so it can rank but not classify or regress")
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         scores = np.full(len(pools.candidates), np.nan)
         for number, row in enumerate(pools.queries.tolist()):
             by_paper = self._scores.get(pools.names[number], self._scores.get(texts.ids[row], {}))
@@ -246,11 +251,8 @@ class PrecomputedScores:
             scores[span] = [by_paper.get(texts.ids[candidate], np.nan) for candidate in pools.candidates[span]]
         return scores
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        rows = np.full((len(queries), depth), -1, np.int64)
-        scores = np.full((len(queries), depth), np.nan)
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
+        rows, scores = no_hits(len(queries), depth)
         pool = frozenset(candidates.tolist())
         for number, query in enumerate(queries.tolist()):
             query_id = texts.ids[query]
@@ -278,7 +280,7 @@ class Bm25System:
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         raise NoAnswerError("bm25 has no vectors, so it can rank but not classify or regress")
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         index, words = self._open(texts)
         queries = [words[row] for row in pools.queries.tolist()]
         scores = index.scores(queries, pools.offsets, pools.candidates)
@@ -286,9 +288,7 @@ class Bm25System:
         both_have_text = has_text[pools.queries][pools.owners()] & has_text[pools.candidates]
         return np.where(both_have_text, scores, np.nan)
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
         words = _words(texts)
         best = Bm25([words[row] for row in candidates.tolist()]).top([words[row] for row in queries.tolist()], depth)
         # a paper that shares no word with the question is no hit

@@ -40,29 +40,8 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.paper import Intent
 from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
-from citeweave.evaluation.suites.corpus_pools import (
-    PoolBuilder,
-    RowPools,
-    Rows,
-    SuiteData,
-    TaskUnavailableError,
-    find_cited,
-    find_connected,
-    make_cite,
-    make_cocite,
-    make_couple,
-    make_hard_cite,
-)
-from citeweave.evaluation.suites.corpus_tasks import (
-    CorpusSearch,
-    RowProbe,
-    make_citations,
-    make_field,
-    make_mdcr,
-    make_summary,
-    make_title,
-    make_year,
-)
+from citeweave.evaluation.suites import corpus_pools, corpus_tasks
+from citeweave.evaluation.suites.corpus_pools import RowPools, Rows, SuiteData
 from citeweave.evaluation.tasks import (
     SCIDOCS_CLASSES,
     SCIREPEVAL_NUMBERS,
@@ -88,18 +67,18 @@ ANY_INTENT = Intent.BACKGROUND | Intent.METHOD | Intent.RESULT
 INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
 """At most so many papers of each kind in a pool by intent."""
 
-DrawnTask = RowPools | RowProbe | CorpusSearch
+DrawnTask = RowPools | corpus_tasks.RowProbe | corpus_tasks.CorpusSearch
 MAKERS: Mapping[str, Callable[[SuiteData], DrawnTask | None]] = {
-    "cite": make_cite,
-    "cocite": make_cocite,
-    "hard_cite": make_hard_cite,
-    "couple": make_couple,
-    "mdcr": make_mdcr,
-    "field": make_field,
-    "year": make_year,
-    "citations": make_citations,
-    "title": make_title,
-    "summary": make_summary,
+    "cite": corpus_pools.make_cite,
+    "cocite": corpus_pools.make_cocite,
+    "hard_cite": corpus_pools.make_hard_cite,
+    "couple": corpus_pools.make_couple,
+    "mdcr": corpus_tasks.make_mdcr,
+    "field": corpus_tasks.make_field,
+    "year": corpus_tasks.make_year,
+    "citations": corpus_tasks.make_citations,
+    "title": corpus_tasks.make_title,
+    "summary": corpus_tasks.make_summary,
 }
 HEADLINE = {
     **dict.fromkeys(("cite", "cocite", "hard_cite", "couple", "mdcr"), "map"),
@@ -154,7 +133,7 @@ def _make_corpus_tasks(data: SuiteData, reporter: Reporter) -> tuple[dict[str, D
                 part = maker(data)
                 if part is not None:
                     drawn[name] = part
-            except TaskUnavailableError as error:
+            except corpus_pools.TaskUnavailableError as error:
                 not_evaluated[name] = str(error)
             advance(1)
     return drawn, not_evaluated
@@ -162,7 +141,7 @@ def _make_corpus_tasks(data: SuiteData, reporter: Reporter) -> tuple[dict[str, D
 
 def _rows_of(drawn: Mapping[str, DrawnTask]) -> Rows:
     """Return every paper of the rankings and probes, ascending; searches have texts of their own."""
-    parts = [part.papers() for part in drawn.values() if not isinstance(part, CorpusSearch)]
+    parts = [part.papers() for part in drawn.values() if not isinstance(part, corpus_tasks.CorpusSearch)]
     return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
@@ -174,7 +153,7 @@ def _read_task_texts(corpus: Corpus, rows: Rows) -> TaskTexts:
 def _as_tasks(drawn: Mapping[str, DrawnTask], rows: Rows, texts: TaskTexts) -> tuple[Task, ...]:
     return tuple(
         part.task
-        if isinstance(part, CorpusSearch)
+        if isinstance(part, corpus_tasks.CorpusSearch)
         else _make_ranking_task(name, part, rows, texts)
         if isinstance(part, RowPools)
         else _make_probe_task(name, part, rows, texts)
@@ -196,7 +175,7 @@ def _make_ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) 
     return RankingTask(name, texts, pools, RULES.get(name, RULE))
 
 
-def _make_probe_task(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
+def _make_probe_task(name: str, part: corpus_tasks.RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
     classes = part.kind == "classes"
     return ProbeTask(
         name,
@@ -330,7 +309,7 @@ def _make_intent_tasks(
         for intent in INTENTS:
             try:
                 plain[intent], mixed[intent + MIXED] = make_intent_pools(data, graph, intent)
-            except TaskUnavailableError as error:
+            except corpus_pools.TaskUnavailableError as error:
                 not_evaluated |= {intent: str(error), intent + MIXED: str(error)}
             advance(1)
     return {**plain, **mixed}, not_evaluated
@@ -338,11 +317,11 @@ def _make_intent_tasks(
 
 def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
     """Draw a corpus suite's pools of an intent, plain and mixed; `graph` has all citations with their intents."""
-    plain, mixed, keys = PoolBuilder(data, intent), PoolBuilder(data, intent), data.title_keys
+    plain, mixed, keys = corpus_pools.PoolBuilder(data, intent), corpus_pools.PoolBuilder(data, intent), data.title_keys
     for query in data.citing_queries.tolist():
         if plain.is_full:
             break
-        cited = find_cited(data, query)
+        cited = corpus_pools.find_cited(data, query)
         masks = _read_intent_masks(graph, query, cited)  # (cited papers,)
         is_right = (masks & INTENTS[intent]) != 0
         right = data.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
@@ -369,7 +348,7 @@ def _read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray
 
 def _draw_unconnected(data: SuiteData, intent: str, query: int) -> Rows:
     """Draw random papers that are not connected with the query."""
-    banned = data.title_keys[np.append(find_connected(data, query), query)]
+    banned = data.title_keys[np.append(corpus_pools.find_connected(data, query), query)]
     mixed = data.stream("intents", intent, query).permutation(data.sample)
     return data.first_distinct(mixed, RANDOM, banned)
 
