@@ -199,7 +199,7 @@ def compare(
         raise UserError(f"there is {len(systems)} system; name at least two reports to compare")
     for name in against:
         choose(name, systems, "against")
-    read = {system: [_ReadReport.of(report) for report in reports] for system, reports in systems.items()}
+    read = {system: [_ReadReport(report) for report in reports] for system, reports in systems.items()}
     every = [each for reports in read.values() for each in reports]
     names, notes = _shared_metrics(every, metrics)
     rows = {name: _shared_rows(every, name, notes) for name in names}
@@ -225,31 +225,18 @@ def compare(
     )
 
 
-@dataclass(frozen=True)
 class _ReadReport:
     """The parts of a report that a comparison needs: options, headline and outcomes by flat metric name."""
 
-    suite: str
-    options: Mapping[str, Any]
-    headline: Sequence[str]
-    fingerprints: Mapping[str, str]
-    """Task -> fingerprint of its content."""
+    def __init__(self, report: Report) -> None:
+        value = report.value
+        self.suite, self.options, self.headline = value["suite"], value.get("options", {}), value["headline"]
+        self.fingerprints: Mapping[str, str] = report.manifest.recipe["tasks"]
+        """Task -> fingerprint of its content."""
 
-    outcomes: Mapping[str, tuple[Outcome, str]]
-
-    @classmethod
-    def of(cls, report: Report) -> _ReadReport:
-        """Read the outcomes of a report to compare by flat metric name."""
-        outcomes = {
+        self.outcomes: dict[str, tuple[Outcome, str]] = {
             f"{outcome.task}.{metric}": (outcome, metric) for outcome in report.outcomes() for metric in outcome.how
         }
-        return cls(
-            report.value["suite"],
-            report.value.get("options", {}),
-            report.value["headline"],
-            report.manifest.recipe["tasks"],
-            outcomes,
-        )
 
     def value(self, name: str, rows: Sequence[str]) -> float:
         """Derive a metric from these rows of the report, in percent."""

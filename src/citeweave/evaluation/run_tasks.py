@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -344,33 +344,35 @@ def run_probe(task: ProbeTask, system: System, missing: str, *, intercept: bool 
     """Evaluate a system by a linear probe: fit it on the training vectors, predict the labels of the test papers."""
     task = task if intercept else replace(task, rule=probes.as_lightning(task.rule))
     vectors = system.vectors(task.texts)
-    in_train, in_test = _participating(task, vectors, missing)
-    train, test = vectors.matrix[task.train[in_train]], vectors.matrix[task.test[in_test]]  # (papers, dimension)
     present = [int(vectors.present[rows].sum()) for rows in (task.train, task.test)]
     if not all(present):
         raise NoAnswerError(
             f"{task.name}: {present[0]:,} training and {present[1]:,} test papers have vectors; "
             f"check that the ids of the vectors are the suite's ids, such as {task.texts.ids[int(task.test[0])]!r}"
         )
-    coverage = _probe_coverage(task, vectors)
+    zeros = missing == "peers" and task.missing_as == "zeros"  # every paper takes part
+    in_train, in_test = (vectors.present[rows] | zeros for rows in (task.train, task.test))
     labels = task.train_labels[in_train]
+    data = vectors.matrix[task.train[in_train]], labels, vectors.matrix[task.test[in_test]]
+
+    def rows_of(predictions: probes.Predictions) -> dict[str, dict[str, Any]]:
+        return _prediction_rows(task, predictions.values, in_test, labels, missing)
+
+    coverage, rule = _probe_coverage(task, vectors), task.rule
     try:
         if task.shots is not None:
-            return _run_few_shot(task, train, labels, test, in_test, coverage, missing)
-        predictions = _fit(task, train, labels, test)
+            return _run_few_shot(task, data, rows_of, coverage, missing)
+        fit = {"classes": probes.fit_classes, "labels": probes.fit_labels, "numbers": probes.fit_numbers}[task.kind]
+        predictions = fit(*data, rule)
     except UserError as error:
         raise NoAnswerError(f"{task.name}: {error}") from None
     return Outcome(
         task.name,
         task.kind,
         dict(task.metrics),
-        _prediction_rows(task, predictions.values, in_test, labels, missing),
+        rows_of(predictions),
         {**coverage, "probes that did not converge": predictions.unconverged},
-        chosen={
-            "C": _c_as_json(predictions.best_c),
-            "intercept": task.rule.intercept,
-            "solver": task.rule.chosen_solver,
-        },
+        chosen={"C": _c_as_json(predictions.best_c), "intercept": rule.intercept, "solver": rule.chosen_solver},
     )
 
 
@@ -379,19 +381,10 @@ def _c_as_json(best_c: float | Sequence[float]) -> Any:
     return best_c if isinstance(best_c, float) else [None if np.isnan(c) else c for c in best_c]
 
 
-def _fit(task: ProbeTask, train: NDArray[Any], labels: NDArray[Any], test: NDArray[Any]) -> probes.Predictions:
-    """Fit the probe of a task's kind: classes, labels or numbers."""
-    if task.kind == "labels":
-        return probes.fit_labels(train, labels, test, task.rule)
-    return (probes.fit_numbers if task.kind == "numbers" else probes.fit_classes)(train, labels, test, task.rule)
-
-
 def _run_few_shot(
     task: ProbeTask,
-    train: NDArray[Any],
-    labels: NDArray[Any],
-    test: NDArray[Any],
-    in_test: NDArray[np.bool_],
+    data: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    rows_of: Callable[[probes.Predictions], dict[str, dict[str, Any]]],
     coverage: dict[str, int],
     missing: str,
 ) -> Outcome:
@@ -401,22 +394,14 @@ def _run_few_shot(
         raise UserError("few-shot probes predict classes or labels, not numbers; remove few_shot from the task")
     few_shot = probes.few_shot_labels if task.kind == "labels" else probes.few_shot_classes
     rows: dict[str, dict[str, Any]] = {}
-    for number, predictions in enumerate(few_shot(train, labels, test, *task.shots, task.rule)):
-        predicted = _prediction_rows(task, predictions.values, in_test, labels, missing)
-        values = {name: derive_metric(metric, predicted, name) for name, metric in task.metrics.items()}
+    for number, predictions in enumerate(few_shot(*data, *task.shots, task.rule)):
+        values = {name: derive_metric(metric, rows_of(predictions), name) for name, metric in task.metrics.items()}
         rows[f"fold {number}"] = {
             name: round(100 * value, 2) / 100 if missing == "peers" else value for name, value in values.items()
         }
     coverage = {**coverage, "folds": len(rows)}
     derivations = dict.fromkeys(task.metrics, "mean")
     return Outcome(task.name, "few-shot", derivations, rows, coverage, chosen={"size": task.shots[0]})
-
-
-def _participating(task: ProbeTask, vectors: PaperVectors, missing: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tell which training papers the probe learns from and which test papers it predicts."""
-    if missing == "peers" and task.missing_as == "zeros":
-        return np.ones(len(task.train), bool), np.ones(len(task.test), bool)
-    return vectors.present[task.train], vectors.present[task.test]
 
 
 def _prediction_rows(

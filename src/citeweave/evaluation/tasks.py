@@ -76,6 +76,18 @@ class TaskTexts:
         """Make the task texts of papers of which only the ids are known."""
         return cls(ids, [""] * len(ids), [""] * len(ids), lacking=lacking)
 
+    def append(self, ids: Sequence[str], titles: Sequence[str] = ()) -> TaskTexts:
+        """Return the task texts with more rows, such as questions, or papers of which only the ids are known."""
+        blank: list[Any] = [[] for _ in ids]
+        return TaskTexts(
+            [*self.ids, *ids],
+            [*self.titles, *(titles or [""] * len(ids))],
+            [*self.abstracts, *[""] * len(ids)],
+            None if self.sentences is None else [*self.sentences, *blank],
+            None if self.labels is None else [*self.labels, *blank],
+            self.lacking,
+        )
+
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of every paper id, -1 for an unknown id; of equal ids the first row."""
         return np.array([self._rows.get(name, -1) for name in ids], np.int64)

@@ -25,8 +25,8 @@ from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
 from citeweave.evaluation.run_tasks import run_ranking, run_search
 from citeweave.evaluation.suites import from_corpus
-from citeweave.evaluation.suites.corpus_pools import RANDOM, held_out_rows, training_graph
-from citeweave.evaluation.suites.from_corpus import INTENTS, make_intent_suite, make_suite
+from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_graph
+from citeweave.evaluation.suites.from_corpus import INTENTS, RANDOM, make_intent_suite, make_suite
 from citeweave.evaluation.systems import Bm25System, VectorSystem
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask

@@ -116,18 +116,7 @@ def add_unknown_papers(texts: TaskTexts, queries: Sequence[GradedQuery]) -> tupl
     """Return the texts with an empty row for each paper that only a benchmark's labels name, and how many those are."""
     named = {query.paper for query in queries}.union(*(query.candidates for query in queries))
     unknown = sorted(named.difference(texts.ids))
-    if not unknown:
-        return texts, 0
-    blank: list[list[str]] = [[] for _ in unknown]
-    more = TaskTexts(
-        ids=[*texts.ids, *unknown],
-        titles=[*texts.titles, *([""] * len(unknown))],
-        abstracts=[*texts.abstracts, *([""] * len(unknown))],
-        sentences=None if texts.sentences is None else [*texts.sentences, *blank],
-        labels=None if texts.labels is None else [*texts.labels, *blank],
-        lacking=texts.lacking,
-    )
-    return more, len(unknown)
+    return (texts.append(unknown) if unknown else texts), len(unknown)
 
 
 def make_pools(texts: TaskTexts, queries: Sequence[GradedQuery]) -> Pools:

@@ -170,13 +170,9 @@ def _make_search_task(
     same = judged.keys() & {*papers, *unknown}
     counts["questions with the id of a paper"] = len(same)
     row_id = {question: f"{QUESTION}{question}" if same else question for question in judged}
-    texts = TaskTexts(
-        ids=[*papers, *unknown, *row_id.values()],
-        titles=[title for title, _ in papers.values()]
-        + [""] * len(unknown)
-        + [collection.questions[question] for question in judged],
-        abstracts=[text for _, text in papers.values()] + [""] * (len(unknown) + len(judged)),
-    )
+    known = TaskTexts(list(papers), [title for title, _ in papers.values()], [text for _, text in papers.values()])
+    questions = [collection.questions[question] for question in judged]
+    texts = known.append(unknown).append(list(row_id.values()), questions)
     pools = Pools.of(texts, {row_id[question]: pool for question, pool in judged.items()})
     own = texts.rows(list(judged)) if same else None  # BEIR never counts a paper as an answer to itself
     named = replace(pools, names=list(judged))
@@ -197,11 +193,8 @@ def _read_lists(files: DataFolder, split: str) -> Suite:
     named = list(dict.fromkeys(paper for _, pool in lists for paper in pool))
     known = [papers.get(paper, {}) for paper in named]
     pools = {f"{QUESTION}{number}": pool for number, (_, pool) in enumerate(lists, 1)}
-    texts = TaskTexts(
-        ids=[*named, *pools],
-        titles=[str(record.get("title") or "") for record in known] + [question for question, _ in lists],
-        abstracts=[str(record.get("abstract") or "") for record in known] + [""] * len(pools),
-    )
+    titles, abstracts = ([str(record.get(key) or "") for record in known] for key in ("title", "abstract"))
+    texts = TaskTexts(named, titles, abstracts).append(list(pools), [question for question, _ in lists])
     task = RankingTask("search", texts, Pools.of(texts, pools), LISTS_RULE)
     counts = Counter({NO_ANSWER: sum(max(pool.values()) < LISTS_RULE.relevant for _, pool in lists)})
     counts["papers without text, which only the lists name"] = sum(paper not in papers for paper in named)

@@ -113,7 +113,7 @@ class TaskUnavailableError(Exception):
 
 
 class PaperFields(NamedTuple):
-    """The first field of study of every paper, among the data of a corpus suite."""
+    """The fields of study of a corpus suite's papers: the first of each paper, or a group of it."""
 
     names: Sequence[str]
 

@@ -32,7 +32,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from citeweave.corpus.plain_text import clean_text, fold
 from citeweave.corpus.text import TextRecipe, paper_text
 from citeweave.evaluation.suites.corpus_pools import (
     HardCandidates,
+    PaperFields,
     PoolBuilder,
     RowPools,
     Rows,
@@ -90,15 +91,6 @@ _RECIPE = TextRecipe(separator=" ")
 
 
 # --- mdcr ------------------------------------------------------------------------------------------------
-
-
-class FieldGroups(NamedTuple):
-    """The fields by which the corpus suite's task `mdcr` groups its queries."""
-
-    names: Sequence[str]
-
-    codes: Rows
-    """(papers,) position of the paper's field among the names, -1 = none of them."""
 
 
 def make_mdcr(data: SuiteData) -> RowPools:
@@ -153,15 +145,15 @@ class _WordIndex:
         return [paper_text(title, abstract, _RECIPE) for title, abstract in pairs]
 
 
-def _group_by_field(data: SuiteData) -> FieldGroups:
+def _group_by_field(data: SuiteData) -> PaperFields:
     """Return the largest fields as groups; one group of all papers where no held-out paper has one of them."""
     names, codes = data.fields
     chosen, _ = _largest_fields(codes[data.has_title & (codes >= 0)], len(names))
-    places = np.full(len(names) + 1, -1, np.int64)  # the last one is for papers without a field
+    places = np.full(len(names) + 1, -1, np.int32)  # the last one is for papers without a field
     places[chosen] = np.arange(len(chosen))
     if (places[codes[data.citing_queries]] < 0).all():
-        return FieldGroups([ALL], np.zeros(len(codes), np.int64))
-    return FieldGroups([names[code] for code in chosen], places[codes])
+        return PaperFields([ALL], np.zeros(len(codes), np.int32))
+    return PaperFields([names[code] for code in chosen], places[codes])
 
 
 def _largest_fields(codes: NDArray[np.int32], fields: int) -> tuple[Rows, Rows]:
@@ -181,7 +173,7 @@ def _take_turns(queries: Rows, groups: Rows) -> Rows:
     return queries[np.argsort(_place_in_class(groups[queries]), kind="stable")]
 
 
-def _most_cited(data: SuiteData, groups: FieldGroups) -> list[Rows]:
+def _most_cited(data: SuiteData, groups: PaperFields) -> list[Rows]:
     """Return the most cited papers of every field, counting only citations that training may see."""
     corpus = data.corpus
     counts = np.bincount(corpus.cited[~data.held_out[corpus.citing]], minlength=len(corpus))  # (papers,)
@@ -374,11 +366,7 @@ def _is_quoted(question: str, text: str) -> bool:
 def _make_search(name: str, candidates: TaskTexts, questions: Sequence[tuple[str, str]], answers: Rows) -> SearchTask:
     """Return a search task over candidates; questions are rows after them, `answers` the candidate of each question."""
     size, names = len(candidates), [question for question, _ in questions]
-    texts = TaskTexts(
-        [*candidates.ids, *names],
-        [*candidates.titles, *(text for _, text in questions)],
-        [*candidates.abstracts, *([""] * len(questions))],
-    )
+    texts = candidates.append(names, [text for _, text in questions])
     queries = np.arange(size, size + len(questions))
     offsets, grades = np.arange(len(questions) + 1), np.ones(len(questions), np.int64)
     judged = Pools(queries, offsets, answers.astype(np.int64), grades, names)

@@ -78,13 +78,16 @@ def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
         0 if texts.labels is None else sum(query.sentences is None for query in queries)
     )
     counts |= {REPEATED: layout.repeated, aspire.UNKNOWN: unknown}
+    not_evaluated = dict(layout.missing)
+    if layout.missing:
+        not_evaluated["all"] = f"it needs every facet: {'; '.join(layout.missing.values())}"
     by_name = {query.name: query for query in queries}
     pairs = sum(len(query.candidates) for query in queries)
     return Suite(
         NAME,
         tuple(_task(name, texts, by_name, part, files.folder / _SPLITS) for name, part in folds.items()),
         headline=("all.map", "all.ndcg%20"),
-        not_evaluated=_not_evaluated(layout.missing),
+        not_evaluated=not_evaluated,
         notes=word_counts(counts),
         data=files.provenance(split, papers=len(texts), queries=len(queries), pairs=pairs),
     )
@@ -116,12 +119,6 @@ def _task(
         )
     pools = aspire.make_pools(texts, [queries[query] for query in names])
     return RankingTask(name, texts, pools, RULE, folds=folds, called=aspire.REPORTED_NAMES)
-
-
-def _not_evaluated(missing: Mapping[str, str]) -> dict[str, str]:
-    if not missing:
-        return {}
-    return {**missing, "all": f"it needs every facet: {'; '.join(missing.values())}"}
 
 
 def _with_sentences(query: aspire.GradedQuery, texts: TaskTexts) -> aspire.GradedQuery:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,10 @@ INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
 """At most so many papers of each kind in a pool by intent."""
 
 DrawnTask = RowPools | corpus_tasks.RowProbe | corpus_tasks.CorpusSearch
-MAKERS: Mapping[str, Callable[[SuiteData], DrawnTask | None]] = {
+Maker = Callable[[SuiteData], Any]
+"""Draws a task, or the plain and mixed pools of an intent, from the data of a suite."""
+
+MAKERS: Mapping[str, Maker] = {
     "cite": corpus_pools.make_cite,
     "cocite": corpus_pools.make_cocite,
     "hard_cite": corpus_pools.make_hard_cite,
@@ -96,7 +100,7 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
     """Draw the suite `corpus` from a corpus: the tasks it can give; the same corpus and options give the same tasks."""
     options = options or CorpusSuiteOptions()
     data = SuiteData(corpus, options)
-    drawn, not_evaluated = _make_corpus_tasks(data, reporter)
+    drawn, not_evaluated = _draw_tasks(data, MAKERS, "tasks", reporter)
     if not drawn:
         reasons = "; ".join(f"{name}: {why}" for name, why in not_evaluated.items())
         raise EmptyResultError(f"{corpus.folder} gives no task ({reasons}); import papers with titles and citations")
@@ -123,20 +127,20 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
     )
 
 
-def _make_corpus_tasks(data: SuiteData, reporter: Reporter) -> tuple[dict[str, DrawnTask], dict[str, str]]:
-    """Draw every task that the corpus can give; the others with the reason why not."""
-    drawn: dict[str, DrawnTask] = {}
+def _draw_tasks(
+    data: SuiteData, makers: Mapping[str, Maker], unit: str, reporter: Reporter
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Draw every task that the corpus can give; the others with the reason why not. None is no task at all."""
+    drawn: dict[str, Any] = {}
     not_evaluated: dict[str, str] = {}
-    with reporter.task("building the suite", total=len(MAKERS), unit="tasks") as advance:
-        for name, maker in MAKERS.items():
+    with reporter.task("building the suite", total=len(makers), unit=unit) as advance:
+        for name, make in makers.items():
             try:
-                part = maker(data)
-                if part is not None:
-                    drawn[name] = part
+                drawn[name] = make(data)
             except corpus_pools.TaskUnavailableError as error:
                 not_evaluated[name] = str(error)
             advance(1)
-    return drawn, not_evaluated
+    return {name: part for name, part in drawn.items() if part is not None}, not_evaluated
 
 
 def _rows_of(drawn: Mapping[str, DrawnTask]) -> Rows:
@@ -265,7 +269,11 @@ def make_intent_suite(
             f"{corpus.folder}: none of its {graph.edges:,} citations has the intent {', '.join(INTENTS)}; "
             f"predict them with `citeweave annotate {corpus.folder} -o intents/` and give --intents intents/"
         )
-    drawn, not_evaluated = _make_intent_tasks(data, graph, reporter)
+    makers = {intent: partial(make_intent_pools, graph=graph, intent=intent) for intent in INTENTS}
+    pairs, lost = _draw_tasks(data, makers, "intents", reporter)
+    drawn: dict[str, RowPools] = {name: plain for name, (plain, _) in pairs.items()}
+    drawn |= {name + MIXED: mixed for name, (_, mixed) in pairs.items()}
+    not_evaluated = {name + ending: why for name, why in lost.items() for ending in ("", MIXED)}
     if not drawn:
         raise EmptyResultError(
             f"{corpus.folder} gives no task ({'; '.join(dict.fromkeys(not_evaluated.values()))}); its citations with "
@@ -297,22 +305,6 @@ def make_intent_suite(
             "tasks": {name: dict(part.counts) for name, part in drawn.items()},
         },
     )
-
-
-def _make_intent_tasks(
-    data: SuiteData, graph: CitationGraph, reporter: Reporter
-) -> tuple[dict[str, RowPools], dict[str, str]]:
-    """Draw the plain and mixed pools of each intent; the others with the reason why not."""
-    plain, mixed = {}, {}
-    not_evaluated: dict[str, str] = {}
-    with reporter.task("building the suite", total=len(INTENTS), unit="intents") as advance:
-        for intent in INTENTS:
-            try:
-                plain[intent], mixed[intent + MIXED] = make_intent_pools(data, graph, intent)
-            except corpus_pools.TaskUnavailableError as error:
-                not_evaluated |= {intent: str(error), intent + MIXED: str(error)}
-            advance(1)
-    return {**plain, **mixed}, not_evaluated
 
 
 def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:

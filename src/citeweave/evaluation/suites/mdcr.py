@@ -81,14 +81,11 @@ def _read_field(where: str, queries: Any) -> FieldPools:
             raise InputError(f"{where}: query {query!r} is not an object of lists of ids; download the file again")
         if RELEVANT not in lists:
             raise InputError(f"{where}: query {query!r} has no list {RELEVANT!r}; download the file again")
-        pools[query] = _pool(f"{where}: query {query!r}", lists)
+        # in the order of the file; those of `true` are relevant even where another list repeats them
+        own = f"{where}: query {query!r}"
+        pools[query] = {as_id(paper, own): 0 for papers in lists.values() for paper in papers}
+        pools[query] |= {as_id(paper, own): 1 for paper in lists[RELEVANT]}
     return pools
-
-
-def _pool(where: str, lists: dict[str, list[Any]]) -> dict[str, int]:
-    """Return the pool of an MDCR query: every paper of its lists, in the order of the file; those of `true` are relevant."""
-    pool = {as_id(paper, where): 0 for papers in lists.values() for paper in papers}
-    return pool | {as_id(paper, where): 1 for paper in lists[RELEVANT]}
 
 
 def _read_texts(data: DataFolder, name: str, fields: dict[str, FieldPools]) -> TaskTexts:

@@ -133,7 +133,7 @@ def make_matching_tasks(
     persons = unique(
         [*matching.papers, *(name for pools in (matching.hard.pools, soft) for pool in pools.values() for name in pool)]
     )
-    texts = _with_persons(papers, persons)
+    texts = papers.append(persons)  # papers come first: an id shared with a person means the paper
     first = len(papers)
     lists = [papers.rows(matching.papers.get(person, ())) for person in persons]
     offsets = to_offsets([0] * first + [len(rows) for rows in lists])
@@ -176,12 +176,4 @@ def _pools(matching: ReviewerMatching, grades: Grades, papers: TaskTexts, row_of
         grades=np.array([grade for pool in pools for grade in pool.values()], np.int64),
         names=queries,
         scored=np.array(scored, bool),
-    )
-
-
-def _with_persons(papers: TaskTexts, persons: Sequence[str]) -> TaskTexts:
-    """Append a row per reviewer to the texts; papers come first, so that an id shared with a person means the paper."""
-    empty = [""] * len(persons)
-    return TaskTexts(
-        [*papers.ids, *persons], [*papers.titles, *empty], [*papers.abstracts, *empty], lacking=papers.lacking
     )
