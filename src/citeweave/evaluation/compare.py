@@ -33,13 +33,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError, choose
 from citeweave.core.randomness import stream
 from citeweave.evaluation.html import BarRow, Block, bar_table, render_report, table
-from citeweave.evaluation.metrics import (
-    Outcome,
-    columns_of,
-    derive_metric,
-    derive_resamples,
-    derive_resamples_of_systems,
-)
+from citeweave.evaluation.metrics import Outcome, columns_of, derive_metric, derive_resamples_of_systems
 from citeweave.evaluation.report import Report, markdown_table
 
 SIGNIFICANT = 0.05
@@ -98,18 +92,12 @@ def resample_together(
     """Bootstrap a metric of several outcomes of one task, (outcomes, resamples), with rows drawn once for all."""
     names = list(outcomes[0].rows if rows is None else rows)
     each = [{name: outcome.rows[name] for name in names} for outcome in outcomes]
-    derivations = [outcome.how[metric] for outcome in outcomes]
-    columns = [columns_of(derivation, own, metric) for derivation, own in zip(derivations, each, strict=True)]
-    clusters, task = clusters_of(each[0]), outcomes[0].task
+    derivation, clusters, task = outcomes[0].how[metric], clusters_of(each[0]), outcomes[0].task
+    columns = [columns_of(derivation, own, metric) for own in each]
     parts = []
     for number, size in enumerate(resample_blocks(len(names), resamples)):
         drawn = draw_resamples(clusters, size, seed=seed, purpose=f"{task} {number}")  # (block, rows)
-        weights = drawn.astype(np.float64)
-        if len(set(derivations)) == 1:
-            parts.append(derive_resamples_of_systems(derivations[0], columns, weights))
-        else:
-            each_alone = zip(derivations, columns, strict=True)
-            parts.append(np.stack([derive_resamples(derivation, own, weights) for derivation, own in each_alone]))
+        parts.append(derive_resamples_of_systems(derivation, columns, drawn.astype(np.float64)))
     return np.concatenate(parts, axis=1)
 
 

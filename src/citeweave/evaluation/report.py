@@ -259,11 +259,10 @@ def _mteb_metric(metric: str) -> str:
 def report_as_page(
     value: Value,
     *,
-    curves: Mapping[str, html.Curve] | None = None,
     map_data: MapData | None = None,
     matches: Sequence[Block] = (),
 ) -> str:
-    """Return a report's HTML page; curves with the same name before a slash (`loss/train`, `loss/dev`) share a chart."""
+    """Return a report's HTML page: metrics, charts, matching sentences, map, coverage, and how it was evaluated."""
     spreads, tasks = collect_spreads(value), value["tasks"]
     panels = [_histogram(spread) for spread in spreads[:MAX_HISTOGRAMS]]
     chosen = [[task, about["kind"], _plain(about["chosen"])] for task, about in tasks.items()]
@@ -275,7 +274,6 @@ def report_as_page(
         "Queries": [("histograms", panels), _left_out(len(spreads) - len(panels), "more tasks"), _DASHED],
         "Lowest and highest queries": _extreme_queries(spreads),
         "Matching sentences": list(matches),
-        "Training": [html.curve_charts(curves or {})],
         "Map of papers": [("preview", map_data and preview(map_data))],
         "Coverage": [
             html.table(["task", "what", "number"], _coverage(value), numeric=[2], kind="gaps"),

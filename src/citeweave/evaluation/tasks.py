@@ -177,9 +177,7 @@ class Pools:
         return owners_of(self.offsets)
 
     @classmethod
-    def of(
-        cls, texts: TaskTexts, pools: Mapping[str, Mapping[str, int]], *, groups: Mapping[str, str] | None = None
-    ) -> Pools:
+    def of(cls, texts: TaskTexts, pools: Mapping[str, Mapping[str, int]]) -> Pools:
         """Make a task's pools from `{query id: {candidate id: grade}}`; every id must be among the texts.
 
         >>> texts = TaskTexts.of_ids(["q", "a", "b"], lacking="papers.jsonl")
@@ -197,7 +195,6 @@ class Pools:
             candidates=candidates,
             grades=np.array([grade for name in names for grade in pools[name].values()], np.int64),
             names=names,
-            groups=None if groups is None else [groups.get(name, "") for name in names],
         )
 
 
