@@ -1,18 +1,15 @@
 """Recommendations from clicks: the files, the features, the network and its evaluation."""
 
 import gzip
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import Source
-from citeweave.corpus.readers.json_records import read_members
 from citeweave.evaluation import click_ranker
 from citeweave.evaluation.click_ranker import Metadata
 from citeweave.evaluation.clicks import (
@@ -74,9 +71,6 @@ BAD_LOGS = [
     (b"pid,\xff\n", "line 0 cannot be read"),
 ]
 BAD_PROPENSITIES = ["[0.3]", "{}", '{"scores": []}', '{"scores": ["a"]}', '{"scores": [0.1, 0]}', "{"]
-BAD_OBJECTS = [
-    "", "[]", '{"a": 1', '{"a": {"b": "c', '{"a" 1}', '{"a": 1,}', '{"a": 1} {"b": 2}', '{"a": x}', "{1: 2}"
-]  # fmt: skip
 
 
 def test_bad_files_are_refused(tmp_path):
@@ -87,27 +81,6 @@ def test_bad_files_are_refused(tmp_path):
     for text in BAD_PROPENSITIES:
         path.write_text(text)
         refused("m.json", read_propensities, path, error=InputError)
-    for text in BAD_OBJECTS:
-        path.write_text(text)
-        for chunk in (1, 100):
-            with pytest.raises(InputError, match="m.json cannot be read near character"):
-                list(read_members(Source(path), chunk))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=40)
-@example({"a": 1.25e16, "b": -12.5e-9, "c": [1, {"d": "}"}]}, 1, None)
-@given(st.dictionaries(st.text(max_size=5), VALUES, max_size=5), st.integers(1, 40), st.sampled_from([None, 1]))
-def test_entries_are_those_of_the_object(tmp_path_factory, value, chunk, indent):
-    path = tmp_path_factory.getbasetemp() / "entries.json"
-    path.write_text(json.dumps(value, indent=indent))
-    assert dict(read_members(Source(path), chunk)) == value
 
 
 def test_only_wanted_papers_are_kept(tmp_path):

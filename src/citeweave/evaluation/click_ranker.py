@@ -185,11 +185,7 @@ class Features:
 
 
 def pair_features(
-    queries: Sequence[str],
-    candidates: Sequence[str],
-    metadata: Metadata,
-    vectors: Lookup,
-    reporter: Reporter = QUIET,
+    queries: Sequence[str], candidates: Sequence[str], metadata: Metadata, vectors: Lookup, reporter: Reporter = QUIET
 ) -> Features:
     """Compute the eleven input features of the click ranker for every (query, candidate) pair."""
     query, candidate = metadata.rows(queries), metadata.rows(candidates)  # (pairs,) each, -1 = no metadata

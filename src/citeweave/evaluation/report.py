@@ -256,12 +256,7 @@ def _mteb_metric(metric: str) -> str:
 # --- HTML ------------------------------------------------------------------------------------------------
 
 
-def report_as_page(
-    value: Value,
-    *,
-    map_data: MapData | None = None,
-    matches: Sequence[Block] = (),
-) -> str:
+def report_as_page(value: Value, *, map_data: MapData | None = None, matches: Sequence[Block] = ()) -> str:
     """Return a report's HTML page: metrics, charts, matching sentences, map, coverage, and how it was evaluated."""
     spreads, tasks = collect_spreads(value), value["tasks"]
     panels = [_histogram(spread) for spread in spreads[:MAX_HISTOGRAMS]]

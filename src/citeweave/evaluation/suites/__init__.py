@@ -20,7 +20,6 @@ from citeweave.core.errors import InputError, UserError, choose
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.evaluation.options import CorpusSuiteOptions
-from citeweave.evaluation.suites import aspects, from_corpus
 from citeweave.evaluation.tasks import Suite
 
 SUITES = {
@@ -47,7 +46,7 @@ GENERATED_SUITES = {
 
 
 def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:
-    """Read a published suite by its name in the registry, from the folder of its files."""
+    """Read a published suite by its name, from the folder of its files."""
     choose(name, SUITES, "--suite")
     folder = Path(folder)
     if not folder.is_dir():
@@ -59,7 +58,7 @@ def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:
 
 @dataclass(frozen=True)
 class SuiteSpec:
-    """Which suite of the registry to evaluate: name, folder, split and options, by which any process reads the same."""
+    """Which suite to evaluate: name, folder, split and options, by which any process reads the same."""
 
     name: str
     data: Path
@@ -76,29 +75,29 @@ class SuiteSpec:
     """For `intents`: the folder of an overlay; None = the corpus's own intents."""
 
     def __post_init__(self) -> None:
-        if self.intents is not None and self.name != from_corpus.INTENT_SUITE:
+        if self.intents is not None and self.name != "intents":
             raise UserError(
-                f"--intents {self.intents} is only for --suite {from_corpus.INTENT_SUITE}, and --suite is {self.name}; leave it out"
+                f"--intents {self.intents} is only for --suite intents, and --suite is {self.name}; leave it out"
             )
         choose(self.name, [*SUITES, *GENERATED_SUITES], "--suite")
 
     def read(self, reporter: Reporter = QUIET) -> Suite:
-        """Read the suite that the registry has by this name from its files, or draw it from its corpus."""
-        if self.name == from_corpus.NAME:
-            return from_corpus.make_suite(Corpus.open(self.data), self.corpus_options, reporter=reporter)
-        if self.name == from_corpus.INTENT_SUITE:
-            opened = Corpus.open(self.data)
-            graph = from_corpus.intent_graph(opened, self.intents)
-            return from_corpus.make_intent_suite(opened, self.corpus_options, graph=graph, reporter=reporter)
-        if self.name == aspects.NAME:
-            drawn = aspects.AspectSuiteOptions(
-                papers=self.papers, queries=self.corpus_options.queries, seed=self.corpus_options.seed
-            )
-            return aspects.make_suite(Corpus.open(self.data), drawn)
-        return read_suite(self.name, self.data, split=self.split)
+        """Read the suite of this name from its files, or draw it from its corpus."""
+        if self.name in SUITES:
+            return read_suite(self.name, self.data, split=self.split)
+        from citeweave.evaluation.suites import aspects, from_corpus
+
+        corpus, options = Corpus.open(self.data), self.corpus_options
+        if self.name == "corpus":
+            return from_corpus.make_suite(corpus, options, reporter=reporter)
+        if self.name == "intents":
+            graph = from_corpus.intent_graph(corpus, self.intents)
+            return from_corpus.make_intent_suite(corpus, options, graph=graph, reporter=reporter)
+        drawn = aspects.AspectSuiteOptions(papers=self.papers, queries=options.queries, seed=options.seed)
+        return aspects.make_suite(corpus, drawn)
 
     def as_json(self) -> dict[str, Any]:
-        """Return which suite of the registry this is as JSON with absolute folders, for another process to read."""
+        """Return which suite this is as JSON with absolute folders, for another process to read."""
         folders = {"data": self.data, "intents": self.intents}
         paths = {name: None if folder is None else str(folder.absolute()) for name, folder in folders.items()}
         return {**asdict(self), **paths}

@@ -339,29 +339,23 @@ class PoolBuilder:
 # --- pools by citations ----------------------------------------------------------------------------------
 
 
-def make_cite(data: SuiteData) -> RowPools:
-    """Draw the corpus suite's pools of `cite`: what a held-out paper cites, among random papers."""
-    builder = PoolBuilder(data, "cite")
-    for query in data.citing_queries.tolist():
-        builder.add(query, find_cited(data, query), find_connected(data, query))
-        if builder.is_full:
-            break
-    return builder.finish(why_none="no held-out paper cites a paper with a title")
+def make_cite(data: SuiteData, *, hard: bool = False) -> RowPools:
+    """Draw the corpus suite's pools of `cite`: what a held-out paper cites, among random papers; or of `hard_cite`.
 
-
-def make_hard_cite(data: SuiteData) -> RowPools:
-    """Draw the corpus suite's pools of `hard_cite`; a query without a second hop would be as in `cite` and is left out."""
-    builder = PoolBuilder(data, "hard_cite")
+    A query of `hard_cite` without a second hop would be as in `cite` and is left out.
+    """
+    builder, near = PoolBuilder(data, "hard_cite" if hard else "cite"), list[HardCandidates]()
     for query in data.citing_queries.tolist():
-        hop = find_second_hop(data, query)
-        if not len(hop):
-            builder.counts["queries left out: no second hop"] += 1
-            continue
-        near = [HardCandidates("second-hop", hop, builder.negatives)]
+        if hard:
+            near = [HardCandidates("second-hop", find_second_hop(data, query), builder.negatives)]
+            if not len(near[0].rows):
+                builder.counts["queries left out: no second hop"] += 1
+                continue
         builder.add(query, find_cited(data, query), find_connected(data, query), near)
         if builder.is_full:
             break
-    return builder.finish(why_none="no paper that a held-out paper cites has other references in the corpus")
+    no_hop = "no paper that a held-out paper cites has other references in the corpus"
+    return builder.finish(why_none=no_hop if hard else "no held-out paper cites a paper with a title")
 
 
 def make_cocite(data: SuiteData) -> RowPools:

@@ -75,7 +75,7 @@ Maker = Callable[[SuiteData], Any]
 MAKERS: Mapping[str, Maker] = {
     "cite": corpus_pools.make_cite,
     "cocite": corpus_pools.make_cocite,
-    "hard_cite": corpus_pools.make_hard_cite,
+    "hard_cite": partial(corpus_pools.make_cite, hard=True),
     "couple": corpus_pools.make_couple,
     "mdcr": corpus_tasks.make_mdcr,
     "field": corpus_tasks.make_field,

@@ -102,7 +102,7 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
     _read_classes(reading)
     _read_rankings(reading)
     _read_clicks(reading)
-    if not reading.tasks and not _has_any(reading.data, split):
+    if not reading.tasks and not any(reading.data.has(f"{name}/{split}.csv") for name in (*CLASSES, CLICKS)):
         files = [
             *(f"{name}/{split}.csv" for name in (*CLASSES, CLICKS)),
             *(f"{name}/{split}.qrel" for name in RANKINGS.values()),
@@ -116,10 +116,6 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         not_evaluated=reading.not_evaluated,
         data=reading.data.provenance(split, tasks=[task.name for task in reading.tasks]),
     )
-
-
-def _has_any(data: DataFolder, split: str) -> bool:
-    return any(data.has(f"{name}/{split}.csv") for name in (*CLASSES, CLICKS))
 
 
 def _read_papers(path: Path, wanted: Collection[str]) -> BenchmarkPapers:
