@@ -66,10 +66,17 @@ _RECIPE = TextRecipe()
 class EncoderSystem(SingleVectorSystem):
     """An encoder as the system to evaluate: one vector per paper, cached by texts and model."""
 
-    def __init__(self, encoder: Encoder, *, cache: Path | None = None, reporter: Reporter = QUIET) -> None:
-        self.encoder, self._cache, self._reporter = encoder, cache, reporter
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        cache: Path | None = None,
+        text_recipe: TextRecipe = _RECIPE,
+        reporter: Reporter = QUIET,
+    ) -> None:
+        self.encoder, self._cache, self._recipe, self._reporter = encoder, cache, text_recipe, reporter
         self.name = encoder.name
-        self.revision = hash_json([encoder.revision, _RECIPE.hash])[:16]
+        self.revision = hash_json([encoder.revision, text_recipe.hash])[:16]
         self._work: Path | None = None
         self._encoded: dict[str, PaperVectors] = {}
         self.counts: dict[str, dict[str, int]] = {}
@@ -83,7 +90,7 @@ class EncoderSystem(SingleVectorSystem):
             "name": self.name,
             "revision": self.encoder.revision,
             "dimension": max((each.get("dimension", 0) for each in self.counts.values()), default=None),
-            "text_recipe": _RECIPE.hash,
+            "text_recipe": self._recipe.hash,
             "texts without usable vector": sum(each.get("lost", 0) for each in self.counts.values()),
         }
 
@@ -94,9 +101,9 @@ class EncoderSystem(SingleVectorSystem):
 
     def fill_cache(self, texts: TaskTexts, executor: Executor, work: ShardTask) -> None:
         """Fill the encoder system's cache, if any, with the vectors of these texts; an executor encodes missing shards."""
-        if self._cache is None or not any(paper_texts := texts.paper_texts(_RECIPE)):
+        if self._cache is None or not any(paper_texts := texts.paper_texts(self._recipe)):
             return
-        plan = plan_texts(self.encoder, texts.ids, paper_texts, text_recipe=_RECIPE.hash)
+        plan = plan_texts(self.encoder, texts.ids, paper_texts, text_recipe=self._recipe.hash)
         folder = self._folder(texts)
         if not artifact_matches(folder, KIND, VERSION, plan.recipe):
             with suppress(EmptyResultError):  # reported when the task is evaluated
@@ -106,12 +113,12 @@ class EncoderSystem(SingleVectorSystem):
         """Return a worker's side of `fill_cache`: number of a shard -> its bytes."""
         from citeweave.encoders.remote_shards import EncodingWorker
 
-        paper_texts = texts.paper_texts(_RECIPE)
+        paper_texts = texts.paper_texts(self._recipe)
         return EncodingWorker(text_maker(self.encoder, paper_texts, "float32"), len(paper_texts), SHARD)
 
     def _encode(self, texts: TaskTexts) -> PaperVectors:
         """Encode the papers of a task, count unusable vectors and mark their papers as absent."""
-        paper_texts = texts.paper_texts(_RECIPE)
+        paper_texts = texts.paper_texts(self._recipe)
         has_text = np.array([bool(text) for text in paper_texts])  # (rows,)
         matrix = self._matrix(texts, paper_texts) if has_text.any() else np.zeros((len(paper_texts), 1), np.float32)
         usable = np.isfinite(matrix).all(axis=1) & matrix.any(axis=1)  # (rows,)
@@ -132,7 +139,7 @@ class EncoderSystem(SingleVectorSystem):
                 texts.ids,
                 paper_texts,
                 self._folder(texts),
-                text_recipe=_RECIPE.hash,
+                text_recipe=self._recipe.hash,
                 reporter=self._reporter,
             )
         except EmptyResultError:

@@ -163,7 +163,7 @@ def _largest_fields(codes: NDArray[np.int32], fields: int) -> tuple[Rows, Rows]:
     return largest[sizes[largest] >= MIN_FIELD_PAPERS], sizes
 
 
-def _take_turns(queries: Rows, groups: Rows) -> Rows:
+def _take_turns(queries: Rows, groups: NDArray[np.integer[Any]]) -> Rows:
     """Return the queries that have a field, the first of every field before the second of any.
 
     >>> _take_turns(np.array([4, 0, 3, 1]), np.array([7, 7, -1, 8, 7])).tolist()
