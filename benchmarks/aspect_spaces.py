@@ -22,11 +22,10 @@ from citeweave.corpus.text import paper_text
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.encoder_systems import aspect_spaces
-from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.suites import aspects, from_corpus
-from citeweave.evaluation.suites.corpus_pools import INTENTS
-from citeweave.evaluation.systems import NoAnswerError, System
+from citeweave.evaluation.suites.from_corpus import INTENTS
+from citeweave.evaluation.systems import NoAnswerError, System, VectorSystem
 from citeweave.evaluation.tasks import Suite
 
 

@@ -26,13 +26,12 @@ from citeweave.core.randomness import stream
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.sentence_encoder import encode_sentences
-from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.open_system import SENTENCE_TOKENS
-from citeweave.evaluation.precomputed import VectorSystem
-from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.run_tasks import run_ranking
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.aspects import AspectSuiteOptions, make_suite
-from citeweave.evaluation.systems import System
+from citeweave.evaluation.systems import Bm25System, System, VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingTask, TaskTexts
 from citeweave.vectors.bm25 import Bm25
 from citeweave.vectors.sentence_vectors import SentenceVectors

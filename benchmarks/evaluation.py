@@ -15,8 +15,8 @@ from measuring import write_figures
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
-from citeweave.evaluation.precomputed import VectorSystem
-from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.run_tasks import run_ranking
+from citeweave.evaluation.systems import VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts
 
 

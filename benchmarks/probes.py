@@ -48,7 +48,8 @@ def made_papers(papers: int, dimension: int) -> Made:
 
 
 def ours(clock: Clock, papers: int, dimension: int) -> dict[str, Any]:
-    from citeweave.evaluation.probes import SCIDOCS_CLASSES, fit_classes
+    from citeweave.evaluation.probes import fit_classes
+    from citeweave.evaluation.tasks import SCIDOCS_CLASSES
 
     made = made_papers(papers, dimension)
     with clock:

@@ -21,8 +21,9 @@ from citeweave.core.progress import Reporter
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import CorpusSuiteOptions, EvaluationOptions, OpeningOptions
-from citeweave.evaluation.suites.from_corpus import make_suite, training_graph
-from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.suites import read_suite
+from citeweave.evaluation.suites.corpus_pools import training_graph
+from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.systems import System
 from citeweave.evaluation.tasks import Suite
 

@@ -12,9 +12,17 @@ import pytest
 
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.text import sentence_texts
-from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.probes import SCIDOCS_CLASSES
-from citeweave.evaluation.tasks import Pools, ProbeTask, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
+from citeweave.evaluation.metrics import Outcome
+from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
+    Pools,
+    ProbeTask,
+    RankingRule,
+    RankingTask,
+    SearchTask,
+    Suite,
+    TaskTexts,
+)
 from citeweave.mining.samples import Picks, SampleNames
 from citeweave.training.data import make_groups
 from citeweave.training.options import TrainingOptions

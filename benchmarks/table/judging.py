@@ -28,7 +28,7 @@ from benchmarks.table.reports import View
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.systems import NoAnswerError, System

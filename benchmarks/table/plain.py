@@ -16,8 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import ArtifactError
-from citeweave.evaluation.probes import ProbeRule
-from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
+from citeweave.evaluation.tasks import (
+    Average,
+    Pools,
+    ProbeRule,
+    ProbeTask,
+    RankingRule,
+    RankingTask,
+    SearchTask,
+    Suite,
+    TaskTexts,
+)
 
 Arrays = dict[str, NDArray[Any]]
 KINDS = {

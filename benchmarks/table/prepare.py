@@ -29,7 +29,7 @@ from citeweave import Corpus, import_papers
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
-from citeweave.evaluation.suites.from_corpus import held_out_rows
+from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.tasks import Suite
 from citeweave.pipeline.options import NOTHING, RunOptions
 from citeweave.pipeline.recipe import load_recipe

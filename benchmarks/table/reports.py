@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.table.packing import pack, unpack
 from citeweave.core.artifact import Manifest
 from citeweave.core.errors import ArtifactError
-from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.report import KIND, VERSION, Report
 from citeweave.evaluation.tasks import Suite
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from citeweave.evaluation.open_system import open_system as open_system
     from citeweave.evaluation.options import EvaluationOptions as EvaluationOptions
     from citeweave.evaluation.report import Report as Report
-    from citeweave.evaluation.suites.registry import read_suite as read_suite
+    from citeweave.evaluation.suites import read_suite as read_suite
     from citeweave.graph.build import make_graph as make_graph
     from citeweave.graph.citations import CitationGraph as CitationGraph
     from citeweave.graph.citations import build_graph as build_graph
@@ -102,7 +102,7 @@ _HOME = {
     "evaluate": "evaluation.evaluate",
     "open_system": "evaluation.open_system",
     "Report": "evaluation.report",
-    "read_suite": "evaluation.suites.registry",
+    "read_suite": "evaluation.suites",
     "Corpus": "corpus.corpus",
     "ImportOptions": "corpus.options",
     "exclude_papers": "corpus.ingest",

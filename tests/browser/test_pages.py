@@ -9,7 +9,7 @@ import pytest
 
 from citeweave.core.randomness import stream
 from citeweave.evaluation.paper_map import MapData, map_as_page
-from citeweave.evaluation.report_page import report_as_page
+from citeweave.evaluation.report import report_as_page
 
 from .conftest import Reader
 
@@ -80,7 +80,7 @@ def report_file(folder: Path) -> Path:
     xy = rng.normal(size=(50, 2)).astype(np.float32)
     made = MapData(xy, ["a", HOSTILE] * 25, [HOSTILE] * 50, 0.4, 0.7)
     path = folder / "report.html"
-    path.write_text(report_as_page(value, curves={HOSTILE: [(0, 1), (1, 2)]}, map_data=made), encoding="utf-8")
+    path.write_text(report_as_page(value, map_data=made), encoding="utf-8")
     return path
 
 

@@ -26,7 +26,7 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.readers import guess_format
 from citeweave.encoders.full_text import FullText
 from citeweave.encoders.model_folder import read_model_folder
-from citeweave.evaluation.precomputed import looks_like_scores, read_scores
+from citeweave.evaluation.open_system import looks_like_scores, read_scores
 from citeweave.evaluation.suites import benchmark_files as suite_files
 from citeweave.intents.examples import read_records
 from citeweave.mining.formats import convert as sample_files

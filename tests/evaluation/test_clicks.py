@@ -1,23 +1,29 @@
 """Recommendations from clicks: the files, the features, the network and its evaluation."""
 
 import gzip
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import Source
-from citeweave.corpus.readers.json_records import read_members
-from citeweave.evaluation import click_data, click_ranker
-from citeweave.evaluation.click_data import ClickData, ClickLog, Metadata, normalize_propensities
-from citeweave.evaluation.clicks import ClickRanks, ClickResult, click_metrics, evaluate_clicks, recommend
+from citeweave.evaluation import click_ranker
+from citeweave.evaluation.click_ranker import Metadata
+from citeweave.evaluation.clicks import (
+    ClickData,
+    ClickLog,
+    ClickResult,
+    evaluate_clicks,
+    normalize_propensities,
+    propensity_of,
+    recommend,
+)
+from citeweave.evaluation.suites.scidocs import read_clicks, read_metadata, read_propensities, read_suite
 
-from .conftest import refused, write_files
+from .conftest import refused, task_of, write_files
 
 HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
 
@@ -44,17 +50,14 @@ def torch():
 def test_a_click_log_and_its_propensities_are_read(tmp_path):
     text = '\ufeffclicked_pid,pid,extra,similar_papers_avail_at_time\nb,q,1,"a,b,c"\n\nc,r,2,c\n'
     write_files(tmp_path, {"test.csv": gzip.compress(text.encode()), "p.json": {"scores": [0.3, 0.1, 0.1, 0.1]}})
-    clicks, propensities = (
-        click_data.read_clicks(tmp_path / "test.csv"),
-        click_data.read_propensities(tmp_path / "p.json"),
-    )
+    clicks, propensities = read_clicks(tmp_path / "test.csv"), read_propensities(tmp_path / "p.json")
     assert (list(clicks.queries), list(clicks.shown)) == (["q", "r"], ["a", "b", "c", "c"])
     assert (clicks.offsets.tolist(), clicks.places.tolist()) == ([0, 3, 4], [1, 0])
     assert (clicks.clicked, clicks.at.tolist(), clicks.owners.tolist()) == (["b", "c"], [1, 3], [0, 0, 0, 1])
     assert clicks.is_other().tolist() == [True, False, True, False]
     assert clicks.papers() == {"q", "r", "a", "b", "c"}
     assert propensities == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])  # of mean 1
-    assert click_data.propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
+    assert propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
 
 
 BAD_LOGS = [
@@ -68,40 +71,16 @@ BAD_LOGS = [
     (b"pid,\xff\n", "line 0 cannot be read"),
 ]
 BAD_PROPENSITIES = ["[0.3]", "{}", '{"scores": []}', '{"scores": ["a"]}', '{"scores": [0.1, 0]}', "{"]
-BAD_OBJECTS = [
-    "", "[]", '{"a": 1', '{"a": {"b": "c', '{"a" 1}', '{"a": 1,}', '{"a": 1} {"b": 2}', '{"a": x}', "{1: 2}"
-]  # fmt: skip
 
 
 def test_bad_files_are_refused(tmp_path):
     path = tmp_path / "m.json"
     for text, message in BAD_LOGS:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        refused(message, click_data.read_clicks, path, error=InputError)
+        refused(message, read_clicks, path, error=InputError)
     for text in BAD_PROPENSITIES:
         path.write_text(text)
-        refused("m.json", click_data.read_propensities, path, error=InputError)
-    for text in BAD_OBJECTS:
-        path.write_text(text)
-        for chunk in (1, 100):
-            with pytest.raises(InputError, match="m.json cannot be read near character"):
-                list(read_members(Source(path), chunk))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=40)
-@example({"a": 1.25e16, "b": -12.5e-9, "c": [1, {"d": "}"}]}, 1, None)
-@given(st.dictionaries(st.text(max_size=5), VALUES, max_size=5), st.integers(1, 40), st.sampled_from([None, 1]))
-def test_entries_are_those_of_the_object(tmp_path_factory, value, chunk, indent):
-    path = tmp_path_factory.getbasetemp() / "entries.json"
-    path.write_text(json.dumps(value, indent=indent))
-    assert dict(read_members(Source(path), chunk)) == value
+        refused("m.json", read_propensities, path, error=InputError)
 
 
 def test_only_wanted_papers_are_kept(tmp_path):
@@ -110,27 +89,23 @@ def test_only_wanted_papers_are_kept(tmp_path):
         '"b": {"title": "\\ud800", "authors": ["\\ud800"], "year": "1e999"}, "c": {"title": "no"}, "d": [],'
         '"a2": {"title": null, "references": null, "year": true}}'
     )
-    known = click_data.read_metadata(tmp_path / "m.json", {"a", "b", "d", "a2", "z"})
+    known = read_metadata(tmp_path / "m.json", {"a", "b", "d", "a2", "z"})
     assert (list(known.ids), list(known.titles)) == (["a", "b", "a2"], ["One two", "", ""])
     assert list(known.abstracts) == ["A.", "", ""] and known.rows(["a2", "c", "d"]).tolist() == [2, -1, -1]
-    assert known.cited_by.sizes().tolist() == [2, 0, 0] and known.authors.sizes().tolist() == [0, 1, 0]
+    assert known.cited_by.lengths().tolist() == [2, 0, 0] and known.authors.lengths().tolist() == [0, 1, 0]
     assert known.years[0] == 2001 and np.isnan(known.years[1:]).all()
 
 
 def test_the_whole_folder_is_read_or_what_is_missing_is_named(tmp_path):
-    read = click_data.read_click_data
-    refused("lacks recomm/train.csv, recomm/val.csv, recomm/test.csv, recomm/prop", read, tmp_path, error=InputError)
-    (tmp_path / "recomm").mkdir()
-    for name, paper in [("train", "a"), ("val", "b"), ("test", "c")]:
-        (tmp_path / f"recomm/{name}.csv").write_text(HEADER + f'{name},{paper},"x,{paper}"\n')
-    (tmp_path / "recomm/propensity_scores.json").write_text('{"scores": [2, 1]}')
-    refused("lacks paper_metadata_recomm.json; ", read, tmp_path, error=InputError)
-    (tmp_path / "paper_metadata_recomm.json").write_text('{"a": {"title": "A"}, "c": {"title": "C"}}')
-    data, tuning = read(tmp_path), read(tmp_path, "val")
+    logs = [("train", "a"), ("val", "b"), ("test", "c")]
+    files = {f"recomm/{name}.csv": HEADER + f'{name},{paper},"x,{paper}"\n' for name, paper in logs}
+    write_files(tmp_path, {**files, "recomm/propensity_scores.json": {"scores": [2, 1]}, "cite/test.qrel": "q 0 p 1\n"})
+    assert read_suite(tmp_path).not_evaluated["recomm"].startswith("recomm needs paper_metadata_recomm.json, which is")
+    write_files(tmp_path, {"paper_metadata_recomm.json": {"a": {"title": "A"}, "c": {"title": "C"}}})
+    data, tuning = (task_of(read_suite(tmp_path, split=split), "recomm").clicks for split in ("test", "val"))
     assert list(data.metadata.ids) == ["a", "c"] and data.val is not None
     assert (data.train.clicked, data.val.clicked, data.test.clicked) == (["a"], ["b"], ["c"])
     assert tuning.val is None and tuning.test.clicked == ["b"] and list(tuning.metadata.ids) == ["a"]
-    refused("must be one of test, val", read, tmp_path, "train")
 
 
 def overlap(left: list, right: list) -> float:
@@ -158,7 +133,7 @@ def plain_features(query: str, candidate: str, papers: dict[str, dict], vectors:
     return [
         shared("authors"),
         0.0,
-        shared("title", click_data.title_words),
+        shared("title", click_ranker.title_words),
         cosine,
         shared("cited_by"),
         shared("references"),
@@ -195,11 +170,11 @@ def test_features_are_those_of_the_definitions(monkeypatch):
     vectors["p3"] = np.zeros(4)
     queries, candidates = rng.choice(names, 200).tolist(), rng.choice(names, 200).tolist()
     pairs = list(zip(queries, candidates, strict=True))
-    metadata, features = Metadata.of(papers.items()), click_ranker.FEATURES
+    metadata = Metadata.of(papers.items())
     found = click_ranker.pair_features(queries, candidates, metadata, Table(vectors, 4))
-    assert len(features) == 11 and found.matrix.dtype == np.float32
+    assert found.matrix.shape == (200, 11) and found.matrix.dtype == np.float32
     np.testing.assert_allclose(found.matrix, [plain_features(*pair, papers, vectors) for pair in pairs], atol=1e-6)
-    assert (found.matrix.any(axis=0) == [name != "place" for name in features]).all(), "every other feature is tested"
+    assert np.flatnonzero(~found.matrix.any(axis=0)).tolist() == [1], "every feature but the place is tested"
     assert found.without_metadata == set(names) - papers.keys() and found.without_vector == set(names) - vectors.keys()
     assert found.zero_vectors == {"p3"}
     assert found.has_vectors.tolist() == [q in vectors and c in vectors for q, c in pairs]
@@ -235,19 +210,22 @@ def test_clicks_are_evaluated_as_one_by_one(lists):
     weights = [1 / propensities[min(place, 2)] for place in clicks.places]
     assert evaluated.above.tolist() == above and evaluated.others.tolist() == others
     assert evaluated.weights == pytest.approx(weights)
-    ranks = ClickRanks(np.array(above, float), np.subtract(others, above), np.array(weights))
-    found, expected = (
-        {name.lower(): value for name, value in metrics.items()}
-        for metrics in (evaluated.metrics(), click_metrics(ranks))
-    )
-    assert found == pytest.approx(expected, nan_ok=True)
+    sums, wholes = dict.fromkeys(evaluated.metrics(), 0.0), dict.fromkeys(evaluated.metrics(), 0.0)
+    for higher, rivals, weight in zip(above, others, weights, strict=True):
+        values = {"ndcg": 1 / math.log2(2 + higher), "mrr": 1 / (1 + higher), "p@1": float(higher == 0)}
+        for name in sums:
+            plain, factor = name.removeprefix("adj-").lower(), weight if name.startswith("adj-") else 1.0
+            sums[name] += factor * values.get(plain, rivals - higher)
+            wholes[name] += factor * (1 if plain in values else rivals)
+    expected = {name: sums[name] / wholes[name] if wholes[name] else math.nan for name in sums}
+    assert len(expected) == 8 and evaluated.metrics() == pytest.approx(expected, nan_ok=True)
 
 
 def test_rows_tell_every_click_and_unanswered_ones_are_lost():
     clicks = ClickLog.of([("q", "a", ["a", "b", "c"]), ("q", "b", ["a", "b"]), ("r", "a", ["a"])])
     scores, propensities = np.array([3, 2, 1, 2, 1, 5]), np.array([1.5, 0.5])
     evaluated = evaluate_clicks(clicks, scores, propensities, np.array([False, True, True]))
-    assert evaluated.names() == ["q", "q#2", "r"] and evaluated.has_vectors.tolist() == [False, True, True]
+    assert list(evaluated.rows()) == ["q", "q#2", "r"] and evaluated.has_vectors.tolist() == [False, True, True]
     assert evaluated.above.tolist() == [2, 1, 0]
     row = {"ndcg": 0.5, "mrr": 1 / 3, "p@1": 0.0, "above": 2.0, "others": 2, "weight": 1 / 1.5}
     assert evaluated.rows()["q"] == {"clicked": "a", **{name: pytest.approx(value) for name, value in row.items()}}
@@ -259,7 +237,7 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
 def test_triplets_are_the_first_ten_others():
     papers = [f"p{i}" for i in range(14)]
     clicks = ClickLog.of([("q", "p2", papers), ("r", "p0", ["p0"]), ("s", "p1", ["p1", "p0", "p1"])])
-    clicked, others = click_ranker.click_triplet_rows(clicks)
+    clicked, others = clicks.triplet_rows()
     assert clicked.tolist() == [2] * 10 + [15] and others.tolist() == [0, 1, *range(3, 11), 16]
 
 

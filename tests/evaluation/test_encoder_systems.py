@@ -17,9 +17,9 @@ from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, Mat
 from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
 from citeweave.evaluation.open_system import open_spaces, open_system
 from citeweave.evaluation.options import OpeningOptions
-from citeweave.evaluation.precomputed import VectorSystem
-from citeweave.evaluation.ranking_tasks import run_ranking, run_search
-from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.run_tasks import run_ranking, run_search
+from citeweave.evaluation.suites import read_suite
+from citeweave.evaluation.systems import VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
 
 from .conftest import FACETS, grades_of, refused

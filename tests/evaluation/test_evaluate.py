@@ -11,16 +11,15 @@ import pytest
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
-from citeweave.evaluation.bootstrap import derive_metric
-from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.metrics import derive_metric
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions
-from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
-from citeweave.evaluation.suites.registry import SUITES, read_suite
-from citeweave.evaluation.systems import PaperVectors
+from citeweave.evaluation.suites import SUITES, read_suite
+from citeweave.evaluation.systems import Bm25System, PaperVectors, PrecomputedScores, VectorSystem
 from citeweave.evaluation.tasks import Suite, TaskTexts
 
 from ..encoders.conftest import NEVER, watched

@@ -1,227 +1,68 @@
-"""Metrics of rankings, clicks, classes, numbers and maps against brute force, trec_eval, scikit-learn and SciPy."""
-
-import math
+"""Metrics derived from rows: the same for the rows as for unit weights, and for a resample as for rows written out."""
 
 import numpy as np
 import pytest
+import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import kendalltau, pearsonr
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.clicks import CLICK_METRICS, ClickRanks, click_metrics, click_parts, rank_clicks
-from citeweave.evaluation.metrics import (
-    CLASSIFICATION_METRICS,
-    RANKING_METRICS,
-    RelevanceRule,
-    check_metric_names,
-    classification_metrics,
-    confusion,
-    count_classes,
-    count_label_sets,
-    f1_macro,
-    from_confusion,
-    kendall_tau,
-    map_quality,
-    pearson,
-    ranking_metrics,
-)
-from citeweave.evaluation.ranking_metrics import id_order, rank_as_given, rank_as_trec
+from citeweave.evaluation import compare, metrics
 
 from .conftest import refused
 
-TREC = ["map", "map_cut_3", "ndcg", "ndcg_cut_1", "ndcg_cut_3", "Rprec", "recip_rank", "P_5", "recall_2", "success_2"]
+
+def row_of(rng: np.random.Generator, at: int) -> dict:
+    labels = {"answer": int(rng.integers(3)), "told": int(rng.integers(3))}
+    return {"m": rng.random(), "fold": at % 2, "weight": rng.random() + 0.1, **labels}
 
 
-CSFCUBE = [
-    *("csfcube:ndcg", "csfcube:ndcg@3", "csfcube:ndcg%25", "csfcube:av_precision", "csfcube:reciprocal_rank"),
-    *("csfcube:precision@2", "csfcube:recall@2", "csfcube:f1@2", "csfcube:r_precision"),
-    "csfcube:precision_at_last_relevant",
-]
-Query = list[tuple[str, int, float]]
-"""(id, grade, score) of every candidate."""
-
-
-@st.composite
-def pools(draw) -> list[Query]:
-    """A few queries whose scores are often alike, alike in single precision only, endless, or not there."""
-    score = st.sampled_from([0.0, -0.0, 1.0, 1.0 + 1e-9, -2.5, 3.25, 1e300, -1e300, math.inf, -math.inf, math.nan])
-    ids = st.lists(st.sampled_from(["1", "10", "2", "a", "b", "é", "zz", "Z", "p9"]), unique=True, max_size=9)
-    return [
-        [(name, draw(st.integers(-1, 3)), draw(score)) for name in draw(ids)] for _ in range(draw(st.integers(1, 4)))
-    ]
-
-
-def flat(queries: list[Query]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    ids, grades, scores = ([pair[part] for query in queries for pair in query] for part in range(3))
-    offsets = np.cumsum([0, *map(len, queries)])
-    return np.array(scores, float), np.array(grades, int), offsets, id_order(ids)
-
-
-def plain_trec(query: Query, name: str) -> float:
-    """One query by the words of trec_eval's help, without arrays."""
-    with np.errstate(over="ignore"):
-        run = [(float(np.float32(score)), name, grade) for name, grade, score in query if not math.isnan(score)]
-    ranked = [grade for _, _, grade in sorted(run, reverse=True)]
-    relevant = sum(grade >= 1 for _, grade, _ in query)
-    family, _, cut = name.rpartition("_")
-    if not cut.isdigit():
-        family, cut = name, str(10**6)
-    top = ranked[: int(cut)]
-    if family in ("ndcg", "ndcg_cut"):
-        ideal = sorted((max(grade, 0) for _, grade, _ in query), reverse=True)[: int(cut)]
-        gains = [sum(max(g, 0) / math.log2(rank + 2) for rank, g in enumerate(grades)) for grades in (top, ideal)]
-        return gains[0] / gains[1] if gains[1] else 0.0
-    hits = [rank for rank, grade in enumerate(top, 1) if grade >= 1]
-    if not relevant or not hits:
-        return 0.0
-    return {
-        "map": sum(number / rank for number, rank in enumerate(hits, 1)) / relevant,
-        "map_cut": sum(number / rank for number, rank in enumerate(hits, 1)) / relevant,
-        "Rprec": sum(rank <= relevant for rank in hits) / relevant,
-        "recip_rank": 1 / hits[0],
-        "P": len(hits) / int(cut),
-        "recall": len(hits) / relevant,
-        "success": 1.0,
-    }[family]
-
-
-@settings(max_examples=150)
-@given(queries=pools())
-def test_trec_metrics_are_those_of_plain_python(queries):
-    ranked = rank_as_trec(*flat(queries))
-    for name, values in ranking_metrics(ranked, TREC).items():
-        assert values.shape == (len(queries),) and values.dtype == np.float64
-        assert values == pytest.approx([plain_trec(query, name) for query in queries], abs=1e-12), name
-
-
-def plain_csfcube(ranked: list[int], length: int, best: list[int], relevant: int) -> dict[str, float]:
-    """One list by the words of FORMATS; `best` and `relevant` are what there was to reach."""
-
-    def dcg(grades: list[int]) -> float:
-        return sum(grade / (1 if rank < 3 else math.log2(rank)) for rank, grade in enumerate(grades, 1))
-
-    def share(part: float, whole: float) -> float:
-        return part / whole if whole else 0.0
-
-    hits = [rank for rank, grade in enumerate(ranked, 1) if grade >= 2]
-    two, percent = sum(rank <= 2 for rank in hits), int(0.25 * length)
-    precision, recall = two / 2, share(two, relevant)
-    return {
-        "csfcube:ndcg": share(dcg(ranked), dcg(best)),
-        "csfcube:ndcg@3": share(dcg(ranked[:3]), dcg(best[:3])),
-        "csfcube:ndcg%25": share(dcg(ranked[:percent]), dcg(best[:percent])),
-        "csfcube:av_precision": share(sum(n / rank for n, rank in enumerate(hits, 1)), relevant),
-        "csfcube:reciprocal_rank": 1 / hits[0] if hits else 0.0,
-        "csfcube:precision@2": precision,
-        "csfcube:recall@2": recall,
-        "csfcube:f1@2": share(2 * precision * recall, precision + recall),
-        "csfcube:r_precision": share(sum(rank <= relevant for rank in hits), relevant),
-        "csfcube:precision_at_last_relevant": len(hits) / hits[-1] if hits else 0.0,
-    }
-
-
-SCORED = st.tuples(st.integers(0, 3), st.sampled_from([1.0, 1.0 + 1e-9, 2.0, math.nan]))
-
-
-@settings(max_examples=100)
-@given(lists=st.lists(st.lists(SCORED, max_size=14), min_size=1, max_size=4))
-def test_csfcube_metrics_are_those_of_plain_python(lists):
-    grades = np.array([grade for pairs in lists for grade, _ in pairs], int)
-    distances = np.array([distance for pairs in lists for _, distance in pairs], float)
-    ranked = rank_as_given(-distances, grades, np.cumsum([0, *map(len, lists)]))
-    for ideal in ("judged", "submitted"):
-        found = ranking_metrics(ranked, CSFCUBE, RelevanceRule(ideal=ideal))
-        for number, pairs in enumerate(lists):
-            run = [grade for grade, _ in sorted((p for p in pairs if not math.isnan(p[1])), key=lambda pair: pair[1])]
-            base = run if ideal == "submitted" else [grade for grade, _ in pairs]
-            plain = plain_csfcube(run, len(base), sorted(base, reverse=True), sum(grade >= 2 for grade in base))
-            assert {name: values[number] for name, values in found.items()} == pytest.approx(plain, abs=1e-12)
-
-
-def test_trec_eval_itself():
-    pytrec_eval = pytest.importorskip("pytrec_eval")
+@pytest.mark.parametrize("way", ["mean", "folds", "weighted", "f1_macro", "f1_weighted", "accuracy", "kendalltau"])
+def test_a_resample_is_the_rows_written_out(way):
     rng = np.random.default_rng(0)
-    queries = [
-        [(f"p{n}", int(rng.integers(0, 4)), float(rng.integers(0, 6)) / 3) for n in rng.permutation(40)]
-        for _ in range(100)
-    ]
-    run = {f"q{i}": {name: score for name, _, score in query[5:]} for i, query in enumerate(queries)}
-    qrel = {f"q{i}": {name: grade for name, grade, _ in query} for i, query in enumerate(queries)}
-    queries = [[(n, g, s if at >= 5 else math.nan) for at, (n, g, s) in enumerate(query)] for query in queries]
-    measures = {"map", "ndcg", "ndcg_cut.5,10", "recip_rank", "Rprec", "P.5", "recall.5", "success.5", "map_cut.5"}
-    expected = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
-    names = list(expected["q0"])
-    found = ranking_metrics(rank_as_trec(*flat(queries)), names)
-    for name in names:
-        assert found[name] == pytest.approx([expected[f"q{i}"][name] for i in range(100)], abs=1e-9)
+    rows = {f"r{at}": row_of(rng, at) for at in range(40)}
+    weights = compare.draw_resamples(list(rows), 5, seed=3, purpose="test")
+    found = metrics.derive_resamples(way, metrics.columns_of(way, rows, "m"), weights)
+    for value, counts in zip(found, weights, strict=True):
+        drawn = [row for row, count in zip(rows.values(), counts.tolist(), strict=True) for _ in range(count)]
+        assert value == pytest.approx(metrics.derive_metric(way, {str(at): row for at, row in enumerate(drawn)}, "m"))
 
 
-ONE, TWO, PAIR = np.zeros(1), np.zeros(2), np.array([0, 2])
-WRONG_NAMES = {
-    **{"recal_5": "'recall_5'", "ndcg_10": "'ndcg_cut_10'", "recall": "'recall_10'", "recall_k": "'recall_10'"},
-    **{"ndcg%20": "write 'csfcube:ndcg%20'", "av_precision": "write 'csfcube:av_precision'", "MAP": "must be one of"},
-    **{"csfcube:av_precison": "'csfcube:av_precision'", "": "must be one of", "csfcube:ndcg%101": "from 1 to 100"},
-    "P_0": "from 1 to",
-}
+@pytest.mark.parametrize("distinct", [2, 5, 1000])
+def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct):
+    rng = np.random.default_rng(distinct)
+    answer, told = rng.integers(distinct, size=(2, 90)) / 7
+    weights = rng.multinomial(90, np.full(90, 1 / 90), size=70)  # more than walk together
+    found = metrics.derive_resamples("kendalltau", {"answer": answer, "told": told}, weights)
+    expected = [kendalltau(np.repeat(answer, row), np.repeat(told, row)).statistic for row in weights]
+    assert found.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("measure", "arguments", "error", "message"),
-    [
-        (rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
-        (rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
-        (rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
-        (rank_as_trec, (TWO, TWO, PAIR, np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
-        (rank_clicks, (TWO, PAIR, np.array([2])), ValueError, "inside it"),
-        (rank_clicks, (TWO, PAIR, np.array([1]), ONE + 0.5), UserError, "place 2 has no propensity: only 1"),
-        (rank_clicks, (TWO, PAIR, np.array([1]), np.array([0.5, 0.0])), UserError, "above 0"),
-        (click_parts, (ClickRanks(ONE, ONE, ONE + 1), "adj-NDCG"), UserError, "one of P@1, accuracy, adj-P@1"),
-        (count_classes, ([0], [0, 1]), ValueError, "1 true labels for 2 predicted"),
-        (classification_metrics, (count_classes([0, 1, 2], [0, 1, 2]), ["f1"]), UserError, "use f1_macro"),
-        (classification_metrics, (count_classes([0, 1], [0, 1]), ["f1_marco"]), UserError, "Did you mean 'f1_macro'"),
-        (pearson, ([1, 2], [1, math.nan]), ValueError, "not finite"),
-        (kendall_tau, ([1, 2], [1]), ValueError, "shape"),
-        (map_quality, (np.zeros((3, 2)), [0, 1, 2]), UserError, "the map has 3 points"),
-        (map_quality, (np.full((30, 2), np.nan), np.zeros(30)), UserError, "finite"),
-        (lambda ideal: RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
-        *((check_metric_names, ([wrong],), UserError, hint) for wrong, hint in WRONG_NAMES.items()),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(measure, arguments, error, message):
-    refused(message, measure, *arguments, error=error)
+def test_tau_where_nothing_can_be_told():
+    columns = {"answer": np.array([1.0, 1.0, 2.0]), "told": np.array([3.0, 4.0, 5.0])}
+    weights = np.array([[1, 1, 0], [0, 0, 3], [0, 1, 1], [0, 0, 0]])
+    assert metrics.derive_resamples("kendalltau", columns, weights).tolist() == [0.0, 0.0, 1.0, 0.0]
+    for way in ("kendalltau", "pearsonr"):
+        with pytest.raises(ValueError, match="not finite"):
+            metrics.derive_resamples(way, {**columns, "told": np.array([1.0, np.nan, 2.0])}, weights)
 
 
-def test_names_and_no_queries():
-    check_metric_names([*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
-    assert all(":" in name or "csfcube" not in name for name in RANKING_METRICS)
-    nothing = rank_as_given(np.zeros(0), np.zeros(0, int), np.array([0]))
-    assert ranking_metrics(nothing, ["map", "csfcube:ndcg%20"])["map"].shape == (0,)
+def test_correlations_are_those_of_scipy_and_0_where_nothing_varies():
+    rng = np.random.default_rng(0)
+    for ties in (3, 1000):
+        truth, predicted = rng.integers(0, ties, (2, 200)).astype(float)
+        found = derived(["kendalltau", "pearsonr"], truth, truth + predicted)
+        expected = [correlation(truth, truth + predicted).statistic for correlation in (kendalltau, pearsonr)]
+        assert list(found.values()) == pytest.approx(expected)
+    for truth, predicted in (([1, 2], [3, 3]), ([1], [2])):
+        assert set(derived(["kendalltau", "pearsonr"], np.array(truth), np.array(predicted)).values()) == {0}
 
 
-LISTS = st.tuples(st.lists(st.sampled_from([0.1, 0.2, 0.3, math.nan]), min_size=1, max_size=6), st.integers(0, 5))
-
-
-@settings(max_examples=80)
-@given(lists=st.lists(LISTS, min_size=1, max_size=6))
-def test_clicks_are_those_of_plain_python(lists):
-    lists = [(scores, place % len(scores)) for scores, place in lists]
-    chances = np.array([0.5, 0.3, 0.2, 0.1, 0.1, 0.05])
-    flat, offsets = [s for scores, _ in lists for s in scores], np.cumsum([0, *(len(scores) for scores, _ in lists)])
-    clicks = rank_clicks(np.array(flat), offsets, np.array([place for _, place in lists]), chances)
-    sums, wholes = dict.fromkeys(CLICK_METRICS, 0.0), dict.fromkeys(CLICK_METRICS, 0.0)
-    for scores, place in lists:
-        numbers = [-1.0 if math.isnan(score) else score for score in scores]
-        rivals = numbers[:place] + numbers[place + 1 :]
-        above = sum(1 if rival > numbers[place] else 0.5 * (rival == numbers[place]) for rival in rivals)
-        values = {"ndcg": 1 / math.log2(2 + above), "mrr": 1 / (1 + above), "P@1": float(above == 0)}
-        for prefix, weight in (("", 1.0), ("adj-", chances.mean() / chances[place])):
-            for name, value in values.items():
-                sums[prefix + name] += weight * value
-                wholes[prefix + name] += weight
-            sums[f"{prefix}accuracy"] += weight * (len(rivals) - above)
-            wholes[f"{prefix}accuracy"] += weight * len(rivals)
-    expected = {name: sums[name] / wholes[name] if wholes[name] else math.nan for name in CLICK_METRICS}
-    assert {name: click_metrics(clicks)[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+def test_metrics_that_cannot_be_derived_are_refused():
+    three = np.arange(3)
+    refused("use f1_macro", derived, ["f1"], three, three, error=UserError)
+    refused("Did you mean 'f1_macro'", derived, ["f1_marco"], three, three, error=UserError)
 
 
 SKLEARN = {
@@ -232,12 +73,17 @@ SKLEARN = {
 }
 
 
+def derived(names, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    pairs = zip(truth.tolist(), predicted.tolist(), strict=True)
+    rows = {str(at): {"answer": answer, "told": told} for at, (answer, told) in enumerate(pairs)}
+    return {name: metrics.derive_metric(name, rows, name) for name in names}
+
+
 def sklearn_value(name: str, truth: np.ndarray, predicted: np.ndarray) -> float:
-    metrics = pytest.importorskip("sklearn.metrics")
     if name == "accuracy":
-        return float(metrics.accuracy_score(truth, predicted))
+        return float(sklearn.metrics.accuracy_score(truth, predicted))
     function, average = SKLEARN[name]
-    return float(getattr(metrics, function)(truth, predicted, average=average, zero_division=0))
+    return float(getattr(sklearn.metrics, function)(truth, predicted, average=average, zero_division=0))
 
 
 BINARY = ("f1", "precision", "recall")
@@ -248,14 +94,12 @@ BINARY = ("f1", "precision", "recall")
 def test_classes_are_those_of_sklearn(classes, data):
     label = st.integers(0, classes)
     truth, predicted = np.array(data.draw(st.lists(st.tuples(label, label), min_size=1, max_size=40))).T
-    names = [name for name in CLASSIFICATION_METRICS if classes == 1 or name not in BINARY]
-    found = classification_metrics(count_classes(truth, predicted), names)
+    names = [name for name in metrics.CLASSIFICATION_METRICS if classes == 1 or name not in BINARY]
+    found = derived(names, truth, predicted)
     assert found == pytest.approx({name: sklearn_value(name, truth, predicted) for name in names})
-    texts = [np.array([f"class {label}" for label in labels]) for labels in (truth, predicted)]
     if classes > 1:
-        assert classification_metrics(count_classes(*texts), names) == found
-    named = count_classes(["no", "yes"], ["yes", "yes"], positive="yes")
-    assert classification_metrics(named, ["recall"]) == {"recall": 1}
+        texts = [np.array([f"class {label}" for label in labels]) for labels in (truth, predicted)]
+        assert derived(names, *texts) == found
 
 
 @settings(max_examples=25)
@@ -265,44 +109,62 @@ def test_label_sets_are_those_of_sklearn(seed, papers, labels):
     if labels == 1:
         truth, predicted = (np.hstack([side, side]) for side in (truth, predicted))
     names = ["f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "accuracy"]
-    found = classification_metrics(count_label_sets(truth, predicted), names)
-    assert found == pytest.approx({name: sklearn_value(name, truth, predicted) for name in names})
+    assert derived(names, truth, predicted) == pytest.approx(
+        {name: sklearn_value(name, truth, predicted) for name in names}
+    )
 
 
-def test_a_bootstrap_is_one_call():
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 4, 300)
-    predicted = np.where(rng.random(300) < 0.7, truth, rng.integers(0, 4, 300))
-    resamples = rng.integers(0, 300, (50, 300))
-    matrices = np.stack([confusion(truth[rows], predicted[rows], np.arange(4)) for rows in resamples])
-    values = f1_macro(from_confusion(matrices))  # (50,)
-    assert values == pytest.approx([sklearn_value("f1_macro", truth[rows], predicted[rows]) for rows in resamples])
-    cells = confusion(truth, predicted)
-    drawn = rng.multinomial(300, cells.ravel() / 300, size=4000).reshape(-1, 4, 4)
-    many = f1_macro(from_confusion(drawn))
-    assert many.mean() == pytest.approx(values.mean(), abs=0.02) and many.std() == pytest.approx(values.std(), rel=0.4)
+@pytest.mark.parametrize(
+    ("answers", "told", "expected"),
+    [  # what was not predicted is wrong, and no class
+        (["a", "a", "b"], ["a", None, "b"], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 2 / 3}),
+        ([[1, 0], [1, 1]], [[1, 0], [0, 1]], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 0.5}),  # sets of labels
+        ([1, 0, 0], [1, 1, 0], {"f1": 2 / 3}),  # of the class one
+        (["no", "yes"], ["yes", "yes"], {"recall": 1}),  # of the last class
+    ],
+)
+def test_metrics_of_classes(answers, told, expected):
+    rows = {str(at): {"answer": a, "told": b} for at, (a, b) in enumerate(zip(answers, told, strict=True))}
+    assert {name: metrics.derive_metric(name, rows, name) for name in expected} == pytest.approx(expected)
 
 
-def test_correlations_are_those_of_scipy():
-    stats = pytest.importorskip("scipy.stats")
-    rng = np.random.default_rng(0)
-    for ties in (3, 1000):
-        truth, predicted = rng.integers(0, ties, (2, 200)).astype(float)
-        predicted += truth
-        assert kendall_tau(truth, predicted) == pytest.approx(stats.kendalltau(truth, predicted).statistic)
-        assert pearson(truth, predicted) == pytest.approx(stats.pearsonr(truth, predicted).statistic)
-    assert (kendall_tau([1, 2], [3, 3]), pearson([1, 2], [3, 3]), pearson([1], [2]), kendall_tau([1], [2])) == (0,) * 4
+def test_rows_of_one_paper_are_drawn_together():
+    rows = {"p_method": {"map": 1.0, "paper": 7}, "p_result": {"map": 0.0, "paper": 7}, "q": {"map": 0.5, "paper": 8}}
+    weights = compare.draw_resamples(compare.clusters_of(rows), 100, seed=0, purpose="x")
+    assert (weights[:, 0] == weights[:, 1]).all()
+    assert set(weights.sum(axis=1).tolist()) == {2, 3, 4}  # q twice, one of each, p twice
 
 
-def test_a_map_that_shows_its_topics_is_told_from_one_that_does_not():
-    rng = np.random.default_rng(0)
-    topics = rng.integers(0, 6, 600)
-    centers = 10 * np.stack([np.arange(6) % 3, np.arange(6) // 3], axis=1)
-    xy = centers[topics] + rng.normal(size=(600, 2))
-    good, bad = map_quality(xy, topics), map_quality(xy, rng.permutation(topics))
-    stretched = map_quality(1000 * xy, topics)
-    assert good.homogeneity > 0.8 and good.completeness > 0.7 and 0 < good.noise < 0.3 and good.clusters >= 6
-    assert bad.homogeneity < 0.1
-    assert stretched.homogeneity == pytest.approx(good.homogeneity) and stretched.eps == pytest.approx(1000 * good.eps)
-    one_spot = map_quality(np.zeros((20, 2)), topics[:20])
-    assert (one_spot.clusters, one_spot.homogeneity, one_spot.completeness) == (1, 0, 1)
+def test_a_seed_draws_the_same_rows_and_intervals_hold_the_value():
+    assert sum(compare.resample_blocks(10, 1234)) == 1234
+    rows = {str(at): {"map": (at % 10) / 10, "answer": at % 3, "told": at % 2} for at in range(100)}
+    outcome = metrics.Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
+    first = compare.resample_together([outcome], "map", 300, seed=5)[0]
+    assert (first == compare.resample_together([outcome], "map", 300, seed=5)[0]).all()
+    assert (first != compare.resample_together([outcome], "map", 300, seed=6)[0]).any()
+    for name, (low, high) in compare.intervals_of([outcome]).items():
+        assert low < outcome.metrics[name.removeprefix("t.")] < high
+
+
+def test_an_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    held = 0
+    for trial in range(200):
+        rows = {str(at): {"map": float(value)} for at, value in enumerate(rng.random(80))}
+        outcome = metrics.Outcome("t", "ranking", {"map": "mean"}, rows)
+        low, high = compare.percentile_interval(compare.resample_together([outcome], "map", 400, seed=trial)[0])
+        held += low <= 0.5 <= high
+    assert 0.88 <= held / 200 <= 0.99
+
+
+@pytest.mark.parametrize("way", ["mean", "folds", "f1_macro", "kendalltau"])
+def test_systems_together_are_systems_one_by_one(way):
+    rng = np.random.default_rng(4)
+    names = [f"r{at}" for at in range(60)]
+    answers = {name: {"answer": int(rng.integers(3))} for name in names}
+    tables = [{name: row_of(rng, at) | answers[name] for at, name in enumerate(names)} for _ in range(7)]
+    systems = [metrics.columns_of(way, rows, "m") for rows in [*tables, tables[0]]]
+    weights = compare.draw_resamples(names, 50, seed=3, purpose="test").astype(float)
+    found = metrics.derive_resamples_of_systems(way, systems, weights)
+    assert found == pytest.approx(np.stack([metrics.derive_resamples(way, own, weights) for own in systems]), abs=1e-12)
+    assert (found[0] == found[-1]).all(), "who predicts alike must not differ"

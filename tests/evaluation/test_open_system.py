@@ -12,14 +12,23 @@ import pytest
 
 from citeweave.core.errors import CiteweaveError, EmptyResultError, InputError, UserError
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.evaluation.encoder_systems import Bm25System, EncoderSystem
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import OpeningOptions
-from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
 from citeweave.evaluation.sentence_systems import SentenceSystem
-from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.systems import ABSENT, EMPTY, PRESENT, NoAnswerError, System, choose_distance
+from citeweave.evaluation.suites import read_suite
+from citeweave.evaluation.systems import (
+    ABSENT,
+    EMPTY,
+    PRESENT,
+    Bm25System,
+    NoAnswerError,
+    PrecomputedScores,
+    System,
+    VectorSystem,
+    choose_distance,
+)
 from citeweave.evaluation.tasks import NoTextsError, Pools, TaskTexts
 from citeweave.vectors.sentence_vectors import new_sentence_vectors
 from citeweave.vectors.vectors import new_vectors

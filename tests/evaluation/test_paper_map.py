@@ -20,7 +20,7 @@ from citeweave.core.progress import QUIET
 from citeweave.core.randomness import stream
 from citeweave.evaluation import paper_map
 from citeweave.evaluation.html import one_line, render_report
-from citeweave.evaluation.metrics import map_quality
+from citeweave.evaluation.paper_map import map_quality
 
 from .conftest import HOSTILE, Page, refused
 
@@ -189,3 +189,15 @@ def test_many_topics_share_the_last_entry():
 def test_the_script_is_well_formed(tmp_path):
     (tmp_path / "map.mjs").write_text(paper_map.map_script(), encoding="utf-8")
     subprocess.run(["node", "--check", tmp_path / "map.mjs"], check=True, capture_output=True)
+
+
+def test_a_map_that_shows_its_topics_is_told_from_one_that_does_not():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 6, 600)
+    topics = [f"topic {code}" for code in codes]
+    centers = 10 * np.stack([np.arange(6) % 3, np.arange(6) // 3], axis=1)
+    xy = centers[codes] + rng.normal(size=(600, 2))
+    good, bad = map_quality(xy, topics), map_quality(xy, rng.permutation(topics).tolist())
+    assert good.homogeneity > 0.8 and good.completeness > 0.7 and bad.homogeneity < 0.1
+    assert map_quality(1000 * xy, topics) == pytest.approx(good)
+    assert map_quality(np.zeros((20, 2)), topics[:20]) == (0, 1)

@@ -14,12 +14,17 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
 from citeweave.evaluation import probe_solvers, probes
-from citeweave.evaluation.probe_solvers import FitOptions
+from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
+    SCIREPEVAL_CLASSES,
+    ProbeRule,
+)
+from citeweave.evaluation.tasks import SCIREPEVAL_LABELS as LABELS
+from citeweave.evaluation.tasks import SCIREPEVAL_NUMBERS as NUMBERS
 
 from .conftest import refused
 
-BY_SKLEARN = replace(probes.SCIREPEVAL_CLASSES, solver="sklearn")
-LABELS, NUMBERS = probes.SCIREPEVAL_LABELS, probes.SCIREPEVAL_NUMBERS
+BY_SKLEARN = replace(SCIREPEVAL_CLASSES, solver="sklearn")
 
 
 def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 2.0, seed: int = 0):
@@ -33,19 +38,19 @@ def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 
 @pytest.mark.parametrize("scale", [1e-7, 1e6])
 def test_longer_vectors_are_a_smaller_c(scale):
     vectors, codes = papers(120, classes=3, noise=1.0)
-    rule = replace(probes.SCIREPEVAL_CLASSES, intercept=False)
+    rule = replace(SCIREPEVAL_CLASSES, intercept=False)
     scaled = replace(rule, grid=tuple(c / scale**2 for c in rule.grid))
     one = probes.fit_classes(vectors[:80], codes[:80], vectors[80:], rule)
     other = probes.fit_classes(vectors[:80] * scale, codes[:80], vectors[80:] * scale, scaled)
     assert one.values.tolist() == other.values.tolist()
     assert list(one.cv_scores.values()) == list(other.cv_scores.values())
     far = probes.fit_classes(
-        vectors[:80] * scale, codes[:80], vectors[80:], replace(probes.SCIDOCS_CLASSES, intercept=scale > 1)
+        vectors[:80] * scale, codes[:80], vectors[80:], replace(SCIDOCS_CLASSES, intercept=scale > 1)
     )
     assert one.unconverged == other.unconverged == far.unconverged == 0
     vectors, codes = papers(60, dimension=3, classes=2)  # too long for float64
     vectors[30:] = vectors[:30]
-    found = probes.fit_classes(vectors * 1e10, codes, vectors, replace(probes.SCIREPEVAL_CLASSES, grid=(100.0,)))
+    found = probes.fit_classes(vectors * 1e10, codes, vectors, replace(SCIREPEVAL_CLASSES, grid=(100.0,)))
     assert found.unconverged > 0 and len(found.values) == 60
 
 
@@ -54,7 +59,7 @@ def test_longer_vectors_are_a_smaller_c(scale):
 def test_the_fast_solver_predicts_as_scikit_learn(count, dimension, classes, intercept):
     vectors, codes = papers(count * 2, dimension=dimension, classes=classes, noise=1.6)
     train, test, known = vectors[:count], vectors[count:], codes[count:]
-    rule = replace(probes.SCIDOCS_CLASSES, intercept=intercept)
+    rule = replace(SCIDOCS_CLASSES, intercept=intercept)
     ours = probes.fit_classes(train, codes[:count], test, rule)
     svc = LinearSVC(fit_intercept=intercept, random_state=42, tol=1e-8, max_iter=100_000)
     peer = GridSearchCV(svc, {"C": rule.grid[:5]}, cv=3).fit(train, codes[:count])
@@ -118,7 +123,7 @@ def test_few_shot_trains_on_one_fold_at_a_time():
         peer = LinearSVC(random_state=42).fit(vectors[rows], names[rows])
         assert ours.values.tolist() == peer.predict(vectors[100:]).tolist()
         assert ours.best_c == 1.0 and ours.cv_scores == {}
-    fast = probes.few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 50, probes.SCIREPEVAL_CLASSES)
+    fast = probes.few_shot_classes(vectors[:100], names[:100], vectors[100:], 16, 50, SCIREPEVAL_CLASSES)
     assert [one.values.tolist() for one in fast] == [one.values.tolist() for one in found]
 
 
@@ -140,9 +145,7 @@ def test_few_shot_labels_search_on_what_was_drawn():
     assert all(f1_score(marks[90:], one.values, average="macro") > 0.7 for one in found)
 
 
-@pytest.mark.parametrize(
-    "rule", [probes.SCIREPEVAL_CLASSES, BY_SKLEARN, probes.as_lightning(probes.SCIREPEVAL_CLASSES)]
-)
+@pytest.mark.parametrize("rule", [SCIREPEVAL_CLASSES, BY_SKLEARN, probes.as_lightning(SCIREPEVAL_CLASSES)])
 def test_every_solver_finds_labels_and_skips_classes_that_a_fold_does_not_train_on(rule):
     vectors, codes = papers(160, classes=3, noise=0.3)
     marks = (codes[:, None] == np.arange(3)).astype(bool)
@@ -161,7 +164,7 @@ def test_every_solver_finds_labels_and_skips_classes_that_a_fold_does_not_train_
 
 
 def test_folds_with_one_class_and_labels_of_all_or_none():
-    for rule in (probes.SCIREPEVAL_CLASSES, BY_SKLEARN):  # no score: the first C is taken
+    for rule in (SCIREPEVAL_CLASSES, BY_SKLEARN):  # no score: the first C is taken
         vectors, codes = papers(30, classes=2)
         codes[:] = 0
         codes[4] = 1
@@ -176,9 +179,7 @@ def test_folds_with_one_class_and_labels_of_all_or_none():
     assert np.mean(found.values[:, 1] == codes) > 0.9
 
 
-@pytest.mark.parametrize(
-    "rule", [probes.SCIREPEVAL_CLASSES, BY_SKLEARN, replace(probes.SCIREPEVAL_CLASSES, intercept=False)]
-)
+@pytest.mark.parametrize("rule", [SCIREPEVAL_CLASSES, BY_SKLEARN, replace(SCIREPEVAL_CLASSES, intercept=False)])
 def test_vectors_of_zeros_are_papers_like_others(rule):
     vectors, codes = papers(90, classes=3, noise=0.4)
     vectors[::10] = 0.0
@@ -199,7 +200,7 @@ def test_what_did_not_converge_is_counted_and_not_warned_of():
         labels = probes.fit_labels(vectors, marks, vectors[:3], replace(LABELS, passes=1))
         numbers = probes.fit_numbers(vectors, vectors[:, 0] * 9, vectors[:3], replace(NUMBERS, passes=1))
         early = probes.fit_classes(
-            vectors, codes, vectors[:3], replace(probes.as_lightning(probes.SCIREPEVAL_CLASSES), passes=1)
+            vectors, codes, vectors[:3], replace(probes.as_lightning(SCIREPEVAL_CLASSES), passes=1)
         )
     assert (labels.unconverged, early.unconverged) == (2 * (5 * 3 + 1), 5 * 3 + 1) and numbers.unconverged > 0
 
@@ -207,15 +208,15 @@ def test_what_did_not_converge_is_counted_and_not_warned_of():
 def test_the_types_of_vectors_and_labels_and_the_order_of_the_grid_do_not_matter():
     vectors, codes = papers(90)
     half = vectors.astype(np.float16)
-    rule = replace(probes.SCIDOCS_CLASSES, grid=probes.SCIDOCS_CLASSES.grid[::-1])
-    one, lists = (probes.fit_classes(given, codes, half, probes.SCIDOCS_CLASSES) for given in (half, half.tolist()))
+    rule = replace(SCIDOCS_CLASSES, grid=SCIDOCS_CLASSES.grid[::-1])
+    one, lists = (probes.fit_classes(given, codes, half, SCIDOCS_CLASSES) for given in (half, half.tolist()))
     other = probes.fit_classes(half.astype(float), codes, half, rule)
     assert one.values.tolist() == lists.values.tolist()
     assert one.cv_scores == other.cv_scores and list(other.cv_scores) == list(rule.grid)
     vectors, codes = papers(60, classes=2, noise=0.2)
     for kind in (str, int, float, bool):
         labels = [kind(code) for code in codes]
-        found = probes.fit_classes(vectors, labels, vectors, probes.SCIREPEVAL_CLASSES).values.tolist()
+        found = probes.fit_classes(vectors, labels, vectors, SCIREPEVAL_CLASSES).values.tolist()
         assert {type(value) for value in found} == {kind} and np.mean(np.array(found) == np.array(labels)) > 0.9
 
 
@@ -235,7 +236,7 @@ def test_the_types_of_vectors_and_labels_and_the_order_of_the_grid_do_not_matter
     ],
 )
 def test_a_rule_that_cannot_be_followed_is_refused(changes, message):
-    refused(message, probes.ProbeRule, **{"grid": (1.0,), **changes})
+    refused(message, ProbeRule, **{"grid": (1.0,), **changes})
 
 
 GOOD = np.arange(24.0).reshape(12, 2)
@@ -263,20 +264,20 @@ CANNOT_BE_CLASSES = [
 @pytest.mark.parametrize(
     ("fit", "arguments", "message"),
     [
-        *((probes.fit_classes, (*papers, probes.SCIREPEVAL_CLASSES), message) for *papers, message in CANNOT_BE_CLASSES),
+        *((probes.fit_classes, (*papers, SCIREPEVAL_CLASSES), message) for *papers, message in CANNOT_BE_CLASSES),
         (probes.fit_numbers, (GOOD, np.full(12, 3.5), GOOD, NUMBERS), "all 12 targets are 3.5"),
         (probes.fit_numbers, (GOOD, [1.0, math.inf] * 6, GOOD, NUMBERS), "target 1 is not finite"),
         (probes.fit_numbers, (GOOD, np.arange(11), GOOD, NUMBERS), "one target per paper"),
         (probes.fit_numbers, (GOOD, ["a"] * 12, GOOD, NUMBERS), "not a table of numbers"),
         (probes.fit_numbers, (GOOD[:5], np.arange(5), GOOD, NUMBERS), "at least 6 papers; there are 5"),
-        (probes.fit_numbers, (GOOD, np.arange(12), GOOD, probes.SCIREPEVAL_CLASSES), "loss of a probe for numbers"),
+        (probes.fit_numbers, (GOOD, np.arange(12), GOOD, SCIREPEVAL_CLASSES), "loss of a probe for numbers"),
         (probes.fit_classes, (GOOD, CODES, GOOD, NUMBERS), "loss of a probe for classes"),
         (probes.fit_labels, (GOOD, np.full((12, 2), 2), GOOD, LABELS), "rows of 0 and 1"),
         (probes.fit_labels, (GOOD, np.empty((12, 0)), GOOD, LABELS), "needs a label"),
         (probes.few_shot_labels, (GOOD, np.eye(12, 2)[:, [0, 0]] * [1, 0], GOOD, 1, 1, LABELS), "label 1 has 0 training papers"),
-        (probes.few_shot_classes, (GOOD, CODES, GOOD, 12, 5, probes.SCIREPEVAL_CLASSES), "need more than 12 training papers; there are 12"),
-        (probes.few_shot_classes, (GOOD, CODES, GOOD, 6, 0, probes.SCIREPEVAL_CLASSES), "iterations 0"),
-        (probes.few_shot_classes, (GOOD, [1] + [0] * 11, GOOD, 6, 5, probes.SCIREPEVAL_CLASSES), "fold 1 of 6 papers holds only class 0"),
+        (probes.few_shot_classes, (GOOD, CODES, GOOD, 12, 5, SCIREPEVAL_CLASSES), "need more than 12 training papers; there are 12"),
+        (probes.few_shot_classes, (GOOD, CODES, GOOD, 6, 0, SCIREPEVAL_CLASSES), "iterations 0"),
+        (probes.few_shot_classes, (GOOD, [1] + [0] * 11, GOOD, 6, 5, SCIREPEVAL_CLASSES), "fold 1 of 6 papers holds only class 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_probed_is_an_error(fit, arguments, message):
@@ -335,7 +336,7 @@ def test_coordinate_descent_comes_near_the_optimum_where_it_converges(loss):
     rng = np.random.default_rng(0)
     signs = np.where(np.arange(200) % 2, 1.0, -1.0)
     vectors = np.outer(signs, rng.normal(size=12)) + 2.0 * rng.normal(size=(200, 12)) + 1.0
-    how = FitOptions(loss, intercept=False), np.random.RandomState(42)
+    how = ProbeRule((1.0,), loss, intercept=False), np.random.RandomState(42)
     found = probe_solvers.descend_to_separate(vectors, signs, 0.05, *how)
     peer = LinearSVC(C=0.05, loss=loss, fit_intercept=False, random_state=0, tol=1e-9, max_iter=10**6, dual=True)
     assert found.converged and np.allclose(found.weights, peer.fit(vectors, signs).coef_[0], atol=2e-3)
@@ -345,7 +346,7 @@ def test_coordinate_descent_for_numbers_without_permuted_variables():
     """One paper a shuffle cannot mix up: the prediction is the exact one, w = min(C x, y / x)."""
 
     def descend(vectors, targets, c):
-        how = FitOptions("epsilon_insensitive"), np.random.RandomState(0)
+        how = ProbeRule((1.0,), "epsilon_insensitive"), np.random.RandomState(0)
         return probe_solvers.descend_to_numbers(np.array(vectors), np.array(targets), c, *how)
 
     found = descend([[2.0]], [3.0], 100.0)

@@ -10,14 +10,14 @@ from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.sentence_encoder import BYTES, encode_tokens
-from citeweave.evaluation.evaluate import MAX_EXAMPLES, evaluate, example_matches
-from citeweave.evaluation.match_page import PairTexts, ribbons
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.match_page import MAX_EXAMPLES, PairTexts, example_matches, ribbons
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
-from citeweave.evaluation.precomputed import VectorSystem
-from citeweave.evaluation.ranking_tasks import run_ranking, standardize_scores
+from citeweave.evaluation.run_tasks import run_ranking, standardize_scores
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem, TokenCache
-from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.suites import read_suite
+from citeweave.evaluation.systems import VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
 from citeweave.vectors import sentence_distances
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores

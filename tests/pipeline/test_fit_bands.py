@@ -9,7 +9,7 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.evaluation.options import CorpusSuiteOptions
-from citeweave.evaluation.suites.from_corpus import held_out_rows
+from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.mining.inputs import graph_inputs
 from citeweave.pipeline.fit_bands import fit_bands
 from citeweave.pipeline.recipe import load_recipe, read_recipe

@@ -17,7 +17,7 @@ from citeweave.core.progress import QUIET
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.evaluation.options import CorpusSuiteOptions
-from citeweave.evaluation.suites.from_corpus import held_out_rows
+from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import LABELS, IntentOverlay

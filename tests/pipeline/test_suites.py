@@ -14,8 +14,9 @@ from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
-from citeweave.evaluation.ranking_tasks import run_ranking
-from citeweave.evaluation.suites.from_corpus import held_out_rows, make_intent_suite, training_graph
+from citeweave.evaluation.run_tasks import run_ranking
+from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_graph
+from citeweave.evaluation.suites.from_corpus import make_intent_suite
 from citeweave.evaluation.tasks import RankingTask
 from citeweave.graph.citations import build_graph
 from citeweave.pipeline.options import RunOptions

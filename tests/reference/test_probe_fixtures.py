@@ -14,11 +14,6 @@ from scipy.stats import kendalltau, pearsonr
 from sklearn.metrics import f1_score
 
 from citeweave.evaluation.probes import (
-    SCIDOCS_CLASSES,
-    SCIREPEVAL_CLASSES,
-    SCIREPEVAL_LABELS,
-    SCIREPEVAL_NUMBERS,
-    ProbeRule,
     as_lightning,
     draw_rows,
     few_shot_classes,
@@ -26,6 +21,13 @@ from citeweave.evaluation.probes import (
     fit_classes,
     fit_labels,
     fit_numbers,
+)
+from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
+    SCIREPEVAL_CLASSES,
+    SCIREPEVAL_LABELS,
+    SCIREPEVAL_NUMBERS,
+    ProbeRule,
 )
 
 LIBRARIES = {

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.evaluation.click_data import read_clicks, read_propensities
-from citeweave.evaluation.clicks import click_metrics, evaluate_clicks, rank_clicks
+from citeweave.evaluation.clicks import evaluate_clicks
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.metrics import RelevanceRule, ranking_metrics
 from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
-from citeweave.evaluation.ranking_metrics import rank_as_given
+from citeweave.evaluation.ranking_metrics import RelevanceRule, rank_as_given, ranking_metrics
 from citeweave.evaluation.report import Report
-from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.suites import read_suite
+from citeweave.evaluation.suites.scidocs import read_clicks, read_propensities
 
 KINDS = {"float16": "float16_path", "float32": "float32_dict"}
 CSFCUBE = {
@@ -89,18 +88,13 @@ def test_scidocs_recommendation(shared: Path, split: str) -> None:
     scores = [lines[click]["scores"][paper] for click, paper in zip(clicks.owners, clicks.shown, strict=True)]
     propensities = read_propensities(folder / "recomm/propensity_scores.json")
     task = evaluate_clicks(clicks, np.array(scores), propensities).metrics()
-    ranks = click_metrics(rank_clicks(np.array(scores), clicks.offsets, clicks.places, propensities))
-
-    def named(found: dict[str, float]) -> dict[str, float]:
-        return {name.lower().replace("p@1", "rprec/p@1"): value for name, value in found.items()}
-
-    for found in (named(task), named(ranks)):
-        assert found.keys() == {name.lower() for name in values["all_metrics"]}
-        for name, value in values["all_metrics"].items():
-            close = 1e-5 if name.startswith("Adj-") else 1e-12
-            assert found[name.lower()] == pytest.approx(value, abs=close), name
-        for name, value in values["float64_recomputation"].items():
-            assert found[name.lower()] == pytest.approx(value, abs=1e-9), name
+    found = {name.lower().replace("p@1", "rprec/p@1"): value for name, value in task.items()}
+    assert found.keys() == {name.lower() for name in values["all_metrics"]}
+    for name, value in values["all_metrics"].items():
+        close = 1e-5 if name.startswith("Adj-") else 1e-12
+        assert found[name.lower()] == pytest.approx(value, abs=close), name
+    for name, value in values["float64_recomputation"].items():
+        assert found[name.lower()] == pytest.approx(value, abs=1e-9), name
     assert {name: round(100 * task[name], 2) for name in values["recomm"]} == values["recomm"]
 
 

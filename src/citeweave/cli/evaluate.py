@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from citeweave.core.executor import Executor
     from citeweave.core.progress import Reporter
     from citeweave.evaluation.compare import Comparison
+    from citeweave.evaluation.evaluate import SharedSystem
     from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
     from citeweave.evaluation.report import Report
-    from citeweave.evaluation.run_tasks import SharedSystem
-    from citeweave.evaluation.suites.registry import SuiteSpec
+    from citeweave.evaluation.suites import SuiteSpec
     from citeweave.evaluation.systems import System
 
 
@@ -81,10 +81,9 @@ class EvaluateArguments(OutputArguments):
 def evaluate(args: EvaluateArguments) -> None:
     """Evaluate a model, vectors or scores on a benchmark, and write a report; use --missing peers and --no-intercept to follow its published code."""
     from citeweave.evaluation import evaluate as verb
-    from citeweave.evaluation.evaluate import evaluate_spaces, spaces_as_text
+    from citeweave.evaluation.evaluate import SharedSystem, evaluate_spaces, spaces_as_text
     from citeweave.evaluation.options import CorpusSuiteOptions
-    from citeweave.evaluation.run_tasks import SharedSystem
-    from citeweave.evaluation.suites.registry import SuiteSpec
+    from citeweave.evaluation.suites import SuiteSpec
     from citeweave.remote.ray_executor import open_executor
 
     aspect, reporter = args.opening.aspect, args.reporter
@@ -121,8 +120,8 @@ def _spaces(
     name: str, opening: OpeningOptions, source: SuiteSpec, executor: Executor | None, reporter: Reporter
 ) -> dict[str, System | SharedSystem]:
     """Open a model in all its aspect spaces, each shared with the executor if there is one."""
+    from citeweave.evaluation.evaluate import SharedSystem
     from citeweave.evaluation.open_system import open_spaces
-    from citeweave.evaluation.run_tasks import SharedSystem
 
     systems = open_spaces(name, opening, reporter)
     if executor is None:
@@ -155,7 +154,7 @@ def _open(
         raise UserError(f"{name} is trained on a corpus; name one with --corpus")
     from citeweave.baselines.fit import baseline_system
     from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.suites.from_corpus import training_graph
+    from citeweave.evaluation.suites.corpus_pools import training_graph
 
     opened = Corpus.open(folder)
     # held-out references of a suite made from this corpus must not be learned from, wherever a copy of it is

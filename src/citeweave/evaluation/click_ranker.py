@@ -13,6 +13,9 @@
 The place in the shown list was meant to be a feature; SciDocs' reader overwrites it with 0 in training and test, so the
 network never sees it: SPECTER's paper counts ten features, its code eleven. It stays 0 here.
 
+Of authors, references, citing papers and title words only sorted, distinct 64-bit keys are kept: enough to see how much
+two lists share. Papers that have several ids are not merged.
+
 Without metadata of either paper its Jaccards and ages are 0, and a citation counts if either paper's lists have it; an
 unknown year has age 0; two empty lists share 0. Without a vector, or with one of zeros, the cosine is 0. SciDocs gives
 two papers without titles the title overlap 1 (it compares a placeholder word); here it is 0.
@@ -30,9 +33,10 @@ words that is never used. The same seed gives the same ranker here, whatever the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numba
@@ -42,25 +46,18 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError, require
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import Ragged, to_offsets
 from citeweave.core.randomness import stream
-from citeweave.evaluation.click_data import ClickLog, Doubles, KeyLists, Longs, Metadata
+from citeweave.corpus.plain_text import clean_text
 
-FEATURES = (
-    "authors",
-    "place",
-    "title words",
-    "cosine",
-    "cited by the same",
-    "cite the same",
-    "cites query",
-    "cited by query",
-    "age",
-    "relative age",
-    "citations",
-)
-
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Longs = NDArray[np.int64]
 Lookup: TypeAlias = Callable[[Sequence[str]], tuple[NDArray[Any], NDArray[np.bool_]]]
 """Paper ids -> their vectors (n, d) and whether each exists (n,); rows of missing ones may hold anything."""
+
+_RANKER_BLOCK = 1 << 14
+"""Pairs scored at a time; does not change any value."""
 
 PER_CLICK = 10
 """Maximum number of triplets per click: with the first ten other papers of its list."""
@@ -68,13 +65,113 @@ PER_CLICK = 10
 _FEATURE_BLOCK = 2048
 """Pairs whose vectors are in memory at a time; does not change any value."""
 
+_WORD = re.compile(r"\w+|[^\w\s]")
+_NO_KEYS = np.empty(0, np.uint64)
+
+
+# --- metadata --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeyLists(Ragged):
+    """Keys of click data, sorted and distinct: the authors, references, citing papers or title words of every paper."""
+
+    keys: Keys
+
+    @classmethod
+    def of(cls, lists: Sequence[Keys]) -> KeyLists:
+        """Join the keys of all papers to one array with offsets."""
+        return cls(to_offsets([len(keys) for keys in lists]), np.concatenate([_NO_KEYS, *lists]))
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Metadata among the click data: titles, years, authors and citations, one row per paper."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    abstracts: Sequence[str]
+    years: NDArray[np.float64]
+    """(papers,) year of publication, NaN where unknown."""
+
+    words: KeyLists
+    authors: KeyLists
+    references: KeyLists
+    cited_by: KeyLists
+    _rows: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._rows.update({name: row for row, name in enumerate(self.ids)})
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, ids: Iterable[str]) -> NDArray[np.int64]:
+        """Return the row of every paper id, -1 for a paper without metadata."""
+        return np.array([self._rows.get(name, -1) for name in ids], np.int64)
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[str, object]]) -> Metadata:
+        """Make the metadata of click data from (paper id, JSON entry); the last of equal ids counts.
+
+        >>> metadata = Metadata.of([("p1", {"title": "A title", "year": "2015", "references": ["p2", "p3"]}), ("p2", None)])
+        >>> metadata.rows(["p1", "p2"]).tolist(), metadata.years.tolist(), metadata.references.lengths().tolist()
+        ([0, -1], [2015.0], [2])
+        """
+        by_id = {name: _read_entry(entry) for name, entry in entries if isinstance(entry, dict)}
+        titles, abstracts, years, *lists = zip(*by_id.values(), strict=True) if by_id else [()] * 7
+        return cls(list(by_id), titles, abstracts, np.array(years, np.float64), *map(KeyLists.of, lists))
+
+
+def _read_entry(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Reduce the JSON entry of one paper to title, abstract, year and the keys of words, authors and citations."""
+    title = clean_text(entry.get("title"))
+    lists = [title_words(title), *(_ids(entry.get(name)) for name in ("authors", "references", "cited_by"))]
+    keys = (np.unique(_hash_ids(texts)) if texts else _NO_KEYS for texts in lists)
+    return title, clean_text(entry.get("abstract")), _year_of(entry.get("year")), *keys
+
+
+def title_words(title: str) -> list[str]:
+    """Split a title in the click data into words and punctuation marks, case kept.
+
+    SciDocs' code uses spaCy 2, which does not split 'COVID-19', '3.5' and "'s"; this does.
+
+    >>> title_words("BERT: pre-training")
+    ['BERT', ':', 'pre', '-', 'training']
+    """
+    return _WORD.findall(title)
+
+
+def _year_of(value: object) -> float:
+    """Return a paper's year as a number, also from text; NaN for anything else.
+
+    >>> _year_of("2015"), _year_of(None), _year_of("in press")
+    (2015.0, nan, nan)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return math.nan
+    try:
+        year = float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+    return year if math.isfinite(year) else math.nan
+
+
+def _ids(value: object) -> list[str]:
+    """Return the ids in a JSON list; what is neither text nor number is left out."""
+    items = value if isinstance(value, list) else []
+    return [str(item) for item in items if isinstance(item, str | int)]
+
+
+# --- features --------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Features:
     """Input features of the click ranker for (query, candidate) pairs, and the papers without vectors or metadata."""
 
     matrix: NDArray[np.float32]
-    """(pairs, 11) in the order of `FEATURES`."""
+    """(pairs, 11), in the order of the table above."""
 
     has_vectors: NDArray[np.bool_]
     """(pairs,) whether both papers have a vector."""
@@ -88,14 +185,11 @@ class Features:
 
 
 def pair_features(
-    queries: Sequence[str],
-    candidates: Sequence[str],
-    metadata: Metadata,
-    vectors: Lookup,
-    reporter: Reporter = QUIET,
+    queries: Sequence[str], candidates: Sequence[str], metadata: Metadata, vectors: Lookup, reporter: Reporter = QUIET
 ) -> Features:
     """Compute the eleven input features of the click ranker for every (query, candidate) pair."""
     query, candidate = metadata.rows(queries), metadata.rows(candidates)  # (pairs,) each, -1 = no metadata
+    years = _year(metadata.years, candidate)
     cosines, has_vectors, absent, zeros = _cosines(queries, candidates, vectors, reporter)
     columns = [
         _jaccard(metadata.authors, query, candidate),
@@ -106,9 +200,9 @@ def pair_features(
         _jaccard(metadata.references, query, candidate),
         _cites(metadata, citing=(candidates, candidate), cited=(queries, query)),
         _cites(metadata, citing=(queries, query), cited=(candidates, candidate)),
-        _age(metadata.years, candidate),
-        _relative_age(metadata.years, query, candidate),
-        _citation_feature(metadata.cited_by, candidate),
+        _age_feature(2020 - years),
+        _age_feature(_year(metadata.years, query) - years),
+        np.log1p(np.append(metadata.cited_by.lengths(), 0)[candidate]) / 10,
     ]
     papers = frozenset(queries) | frozenset(candidates)
     names = list(papers)
@@ -127,23 +221,9 @@ def _jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
     shared = np.zeros(len(left), np.int64)
     _count_shared(lists.offsets, lists.keys, left, right, shared)
     known = (left >= 0) & (right >= 0)
-    sizes = np.append(lists.sizes(), 0)  # row -1 is the last one: empty
+    sizes = np.append(lists.lengths(), 0)  # row -1 is the last one: empty
     either = np.where(known, sizes[left] + sizes[right] - shared, 0)
     return np.asarray(shared / np.maximum(either, 1), np.float64)
-
-
-def _age(years: Doubles, rows: Longs) -> Doubles:
-    """Compute the age feature, (pairs,): years before 2020 / 20, within [-1, 1]; 0 where the year is unknown.
-
-    >>> _age(np.array([2010.0, 1950.0, np.nan]), np.array([0, 1, 2, -1])).tolist()
-    [0.5, 1.0, 0.0, 0.0]
-    """
-    return _age_feature(2020 - _year(years, rows))
-
-
-def _relative_age(years: Doubles, queries: Longs, candidates: Longs) -> Doubles:
-    """Compute how much older the candidate is than the query, (pairs,): years / 20 within [-1, 1]; 0 if unknown."""
-    return _age_feature(_year(years, queries) - _year(years, candidates))
 
 
 def _year(years: Doubles, rows: Longs) -> Doubles:
@@ -152,13 +232,12 @@ def _year(years: Doubles, rows: Longs) -> Doubles:
 
 
 def _age_feature(difference: Doubles) -> Doubles:
-    """Scale a difference of years to [-1, 1]; 0 for NaN."""
+    """Scale a difference of years by 20 to [-1, 1]; 0 for NaN, an unknown year.
+
+    >>> _age_feature(2020 - np.array([2010.0, 1950.0, np.nan])).tolist()
+    [0.5, 1.0, 0.0]
+    """
     return np.nan_to_num(np.clip(difference / 20, -1, 1), nan=0.0)
-
-
-def _citation_feature(cited_by: KeyLists, rows: Longs) -> Doubles:
-    """Compute ln(1 + citing papers) / 10 of each row, 0 for row -1."""
-    return np.asarray(np.log1p(np.append(cited_by.sizes(), 0)[rows]) / 10, np.float64)
 
 
 def _cites(
@@ -235,10 +314,7 @@ def _units(matrix: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Doubles, N
     return rows / np.where(lengths > 0, lengths, 1)[:, None], present, lengths
 
 
-Floats = NDArray[np.float32]
-
-_RANKER_BLOCK = 1 << 14
-"""Pairs scored at a time; does not change any value."""
+# --- network ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -256,21 +332,6 @@ class ClickTriplets:
 
     def __len__(self) -> int:
         return len(self.clicked)
-
-
-def click_triplet_rows(clicks: ClickLog, per_click: int = PER_CLICK) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose the triplets that a click ranker learns from: rows in `shown` of clicked and other papers.
-
-    Both are of shape (triplets,). The others are the first of each list, in order.
-
-    >>> [rows.tolist() for rows in click_triplet_rows(ClickLog.of([("q", "b", ["a", "b", "c", "d"])]), per_click=2)]
-    [[1, 1], [0, 2]]
-    """
-    others = np.flatnonzero(clicks.is_other())
-    owners = clicks.owners[others]
-    begins = np.searchsorted(owners, np.arange(len(clicks)))  # first other paper of each click
-    others = others[np.arange(len(others)) - begins[owners] < per_click]
-    return clicks.at[clicks.owners[others]], others
 
 
 @dataclass(frozen=True)

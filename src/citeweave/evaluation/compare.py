@@ -1,4 +1,4 @@
-"""Compare systems by their reports: paired hierarchical bootstrap over queries and seeds, verdicts in words.
+"""Compare systems by their reports: paired hierarchical bootstrap over queries and seeds, intervals, verdicts in words.
 
     comparison = compare({"minilm": [report], "mine": [seed 0, seed 1, seed 2]})
     comparison.sentences
@@ -9,12 +9,20 @@ Queries are drawn with replacement within each task, the same for all systems; t
 evaluated with several seeds are drawn too. Every metric of a task has the same weight, and so has every task. p-values
 are two-sided and corrected for the number of comparisons (Holm, Scandinavian Journal of Statistics 1979).
 
+Rows of the same paper (CSFCube asks about one paper by several facets) are drawn together: they are not independent.
+
+    >>> weights = draw_resamples(["a", "a", "b"], 2, seed=1, purpose="x")
+    >>> bool((weights[:, 0] == weights[:, 1]).all()), weights.shape
+    (True, (2, 3))
+
+Intervals are percentile intervals: Efron and Tibshirani, An Introduction to the Bootstrap, 1993.
+
 Does not evaluate: it reads reports, which must be on the same data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
@@ -24,13 +32,19 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.randomness import stream
-from citeweave.evaluation.bootstrap import Outcome, derive_metric, percentile_interval, resample_together
 from citeweave.evaluation.html import BarRow, Block, bar_table, render_report, table
+from citeweave.evaluation.metrics import Outcome, columns_of, derive_metric, derive_resamples_of_systems
 from citeweave.evaluation.report import Report, markdown_table
 
 SIGNIFICANT = 0.05
 OVERALL = "overall"
 RESAMPLES = 10_000
+
+LEVEL = 95
+"""Percent of resamples inside an interval."""
+
+_BLOCK = 2**22
+"""Weights that are drawn at once."""
 
 TOO_FEW = 10
 """Tasks with fewer queries are shown but not tested: a bootstrap of them finds differences where there are none."""
@@ -42,6 +56,75 @@ _ABOUT_DIFFERENCES = (
     "Paired bootstrap over the same queries; p-values are two-sided. The corrected one holds for all comparisons of this "
     "table together (Holm); ✓ marks those below 0.05. Intervals are not corrected."
 )
+
+
+# --- bootstrap -------------------------------------------------------------------------------------------
+
+
+def draw_resamples(clusters: Sequence[str], resamples: int, *, seed: int, purpose: str) -> NDArray[np.int64]:
+    """Draw bootstrap resamples: how often each row is drawn, (resamples, rows); rows of a cluster go together."""
+    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    rng = stream(seed, "bootstrap", purpose)
+    counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)  # (resamples, clusters)
+    return np.asarray(counts[:, place])
+
+
+def resample_blocks(rows: int, resamples: int) -> Iterator[int]:
+    """Yield the sizes of blocks of bootstrap resamples that fit into memory.
+
+    >>> list(resample_blocks(2**21, 5))
+    [2, 2, 1]
+    """
+    size = max(1, _BLOCK // max(1, rows))
+    while resamples > 0:
+        yield min(size, resamples)
+        resamples -= size
+
+
+def clusters_of(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the cluster of every row, drawn as one: the paper of a row where it has one, else the row itself."""
+    return [str(row.get("paper", name)) for name, row in rows.items()]
+
+
+def resample_together(
+    outcomes: Sequence[Outcome], metric: str, resamples: int, *, seed: int, rows: Sequence[str] | None = None
+) -> NDArray[np.float64]:
+    """Bootstrap a metric of several outcomes of one task, (outcomes, resamples), with rows drawn once for all."""
+    names = list(outcomes[0].rows if rows is None else rows)
+    each = [{name: outcome.rows[name] for name in names} for outcome in outcomes]
+    derivation, clusters, task = outcomes[0].how[metric], clusters_of(each[0]), outcomes[0].task
+    columns = [columns_of(derivation, own, metric) for own in each]
+    parts = []
+    for number, size in enumerate(resample_blocks(len(names), resamples)):
+        drawn = draw_resamples(clusters, size, seed=seed, purpose=f"{task} {number}")  # (block, rows)
+        parts.append(derive_resamples_of_systems(derivation, columns, drawn.astype(np.float64)))
+    return np.concatenate(parts, axis=1)
+
+
+def percentile_interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+    """Compute the percentile interval of bootstrapped values; NaN where none is finite."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return float("nan"), float("nan")
+    low, high = np.percentile(finite, [(100 - level) / 2, (100 + level) / 2])
+    return float(low), float(high)
+
+
+def intervals_of(outcomes: Sequence[Outcome], *, resamples: int = 1000, seed: int = 0) -> dict[str, list[float]]:
+    """Compute bootstrap intervals, metric -> low and high end in percent: how far other queries would move it.
+
+    A metric without a finite resample has no interval, as JSON has no NaN.
+    """
+    intervals = {}
+    for outcome in outcomes:
+        for metric in outcome.how:
+            low, high = percentile_interval(resample_together([outcome], metric, resamples, seed=seed)[0])
+            if np.isfinite(low):
+                intervals[f"{outcome.task}.{metric}"] = [100 * low, 100 * high]
+    return intervals
+
+
+# --- comparison ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -104,7 +187,7 @@ def compare(
         raise UserError(f"there is {len(systems)} system; name at least two reports to compare")
     for name in against:
         choose(name, systems, "against")
-    read = {system: [_ReadReport.of(report) for report in reports] for system, reports in systems.items()}
+    read = {system: [_ReadReport(report) for report in reports] for system, reports in systems.items()}
     every = [each for reports in read.values() for each in reports]
     names, notes = _shared_metrics(every, metrics)
     rows = {name: _shared_rows(every, name, notes) for name in names}
@@ -130,31 +213,18 @@ def compare(
     )
 
 
-@dataclass(frozen=True)
 class _ReadReport:
     """The parts of a report that a comparison needs: options, headline and outcomes by flat metric name."""
 
-    suite: str
-    options: Mapping[str, Any]
-    headline: Sequence[str]
-    fingerprints: Mapping[str, str]
-    """Task -> fingerprint of its content."""
+    def __init__(self, report: Report) -> None:
+        value = report.value
+        self.suite, self.options, self.headline = value["suite"], value.get("options", {}), value["headline"]
+        self.fingerprints: Mapping[str, str] = report.manifest.recipe["tasks"]
+        """Task -> fingerprint of its content."""
 
-    outcomes: Mapping[str, tuple[Outcome, str]]
-
-    @classmethod
-    def of(cls, report: Report) -> _ReadReport:
-        """Read the outcomes of a report to compare by flat metric name."""
-        outcomes = {
+        self.outcomes: dict[str, tuple[Outcome, str]] = {
             f"{outcome.task}.{metric}": (outcome, metric) for outcome in report.outcomes() for metric in outcome.how
         }
-        return cls(
-            report.value["suite"],
-            report.value.get("options", {}),
-            report.value["headline"],
-            report.manifest.recipe["tasks"],
-            outcomes,
-        )
 
     def value(self, name: str, rows: Sequence[str]) -> float:
         """Derive a metric from these rows of the report, in percent."""

@@ -1,4 +1,4 @@
-"""Systems that encode a suite's texts: an encoder of papers, its aspect spaces, and BM25 as lexical baseline.
+"""Systems that encode a suite's texts: an encoder of papers, and its aspect spaces.
 
 Vectors are cached by texts, model and text recipe:
 
@@ -34,7 +34,8 @@ from citeweave.core.errors import EmptyResultError
 from citeweave.core.executor import Executor, ShardTask
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.corpus.text import SEPARATOR, TextRecipe
+from citeweave.core.ragged import Ragged, to_offsets
+from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import ALL, AspectHeads
 from citeweave.encoders.embed import SHARD, embed_texts, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
@@ -43,15 +44,16 @@ from citeweave.evaluation.options import DISTANCES
 from citeweave.evaluation.systems import (
     ABSENT,
     PRESENT,
+    Hits,
     NoAnswerError,
     PaperVectors,
     Resumable,
+    Rows,
+    Scores,
+    SingleVectorSystem,
     System,
-    find_top,
-    score_pairs,
 )
 from citeweave.evaluation.tasks import Pools, RankingTask, SearchTask, Suite, Task, TaskTexts
-from citeweave.vectors.bm25 import Bm25
 from citeweave.vectors.vectors import KIND, VERSION
 
 if TYPE_CHECKING:
@@ -61,10 +63,8 @@ if TYPE_CHECKING:
 _RECIPE = TextRecipe()
 
 
-class EncoderSystem:
+class EncoderSystem(SingleVectorSystem):
     """An encoder as the system to evaluate: one vector per paper, cached by texts and model."""
-
-    distances = DISTANCES
 
     def __init__(
         self,
@@ -98,14 +98,6 @@ class EncoderSystem:
         if texts.hash not in self._encoded:
             self._encoded[texts.hash] = self._encode(texts)
         return self._encoded[texts.hash]
-
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
-        return score_pairs(self.vectors(texts), pools, distance)
-
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
     def fill_cache(self, texts: TaskTexts, executor: Executor, work: ShardTask) -> None:
         """Fill the encoder system's cache, if any, with the vectors of these texts; an executor encodes missing shards."""
@@ -180,17 +172,14 @@ SPACE_OF_ASPECT = {"problem": "background", "finding": "result"}
 """Aspects of the synthetic literature -> the intents with which its papers cite those that share them."""
 
 
-class AspectSpace:
+class AspectSpace(SingleVectorSystem):
     """System of an encoder's vectors projected into the space of one aspect, or into all of them side by side."""
-
-    distances = DISTANCES
 
     def __init__(self, encoder: System, heads: AspectHeads, aspect: str) -> None:
         heads.check(aspect)
         self.encoder_system, self._heads, self._aspect = encoder, heads, aspect
         self.name = f"{encoder.name} ({aspect})"
         self.revision = hash_json([encoder.revision, heads.hash, aspect])[:16]
-        self._last: tuple[TaskTexts, PaperVectors] | None = None  # most tasks of a suite share their texts
 
     def resume_in(self, folder: Path | None) -> None:
         if isinstance(self.encoder_system, Resumable):
@@ -205,25 +194,13 @@ class AspectSpace:
         }
         return {**shared, "dimension": self._heads.dimension(self._aspect)}
 
-    def vectors(self, texts: TaskTexts) -> PaperVectors:
-        if self._last is None or self._last[0] is not texts:
-            self._last = texts, self._project(self.encoder_system.vectors(texts))
-        return self._last[1]
-
-    def _project(self, vectors: PaperVectors) -> PaperVectors:
+    def _make_vectors(self, texts: TaskTexts) -> PaperVectors:
         """Project the encoder's vectors into the space of the aspect."""
+        vectors = self.encoder_system.vectors(texts)
         matrix = np.zeros((len(vectors.matrix), self._heads.dimension(self._aspect)), np.float32)  # (rows, dimension)
         if vectors.present.any():
             matrix[vectors.present] = self._heads.project(vectors.matrix[vectors.present], self._aspect)
         return PaperVectors(matrix, vectors.state)
-
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
-        return score_pairs(self.vectors(texts), pools, distance)
-
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
 
 class MatchingSpace:
@@ -264,7 +241,7 @@ class MatchingSpace:
         """Count the encoder's own vectors of zeros."""
         return self.encoder_system.vectors(texts).count_zeros()
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         if pools.groups is None:
             raise self._no_aspect()
         scores = np.full(len(pools.candidates), np.nan)
@@ -274,9 +251,7 @@ class MatchingSpace:
             scores[pairs] = self.system_for(facet).scores(texts, part, distance)
         return scores
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
         raise self._no_aspect()
 
     def _no_aspect(self) -> NoAnswerError:
@@ -288,13 +263,12 @@ class MatchingSpace:
 
 def _select_queries(pools: Pools, chosen: NDArray[np.int64]) -> tuple[Pools, NDArray[np.int64]]:
     """Return the pools of some queries alone, and which pairs of all pools those are."""
-    spans = [np.arange(pools.offsets[query], pools.offsets[query + 1]) for query in chosen.tolist()]
-    pairs = np.concatenate(spans)
-    at = chosen.tolist()
+    ragged, at = Ragged(pools.offsets), chosen.tolist()
+    pairs = ragged.places(chosen)
     part = replace(
         pools,
         queries=pools.queries[chosen],
-        offsets=np.cumsum([0, *(len(span) for span in spans)]),
+        offsets=to_offsets(ragged.lengths()[chosen]),
         candidates=pools.candidates[pairs],
         grades=pools.grades[pairs],
         names=[pools.names[query] for query in at],
@@ -322,48 +296,3 @@ def _asks_about(task: Task, names: Sequence[str]) -> bool:
     pools = task.pools if isinstance(task, RankingTask) else task.judgments if isinstance(task, SearchTask) else None
     facets = set(pools.groups or ()) if pools else set()
     return bool(facets) and {SPACE_OF_ASPECT.get(facet, facet) for facet in facets} <= set(names)
-
-
-class Bm25System:
-    """BM25 as a system to compare encoder systems with, by word statistics of the suite's own texts."""
-
-    name, revision = "bm25", "bm25"
-    distances: tuple[str, ...] = ()
-
-    def __init__(self) -> None:
-        self._index: tuple[str, Bm25, list[str]] | None = None
-
-    def metadata(self) -> dict[str, Any]:
-        return {"name": self.name, "statistics": "of the suite's texts"}
-
-    def vectors(self, texts: TaskTexts) -> PaperVectors:
-        raise NoAnswerError("bm25 has no vectors, so it can rank but not classify or regress")
-
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
-        index, words = self._open(texts)
-        queries = [words[row] for row in pools.queries.tolist()]
-        scores = index.scores(queries, pools.offsets, pools.candidates)
-        has_text = np.array([bool(text) for text in words])  # (rows,)
-        both_have_text = np.repeat(has_text[pools.queries], np.diff(pools.offsets)) & has_text[pools.candidates]
-        return np.where(both_have_text, scores, np.nan)
-
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        words = _words(texts)
-        best = Bm25([words[row] for row in candidates.tolist()]).top([words[row] for row in queries.tolist()], depth)
-        # a paper that shares no word with the question is no hit
-        is_hit = best.scores > 0  # (queries, depth)
-        return np.where(is_hit, candidates[best.rows], -1), np.where(is_hit, best.scores, np.nan)
-
-    def _open(self, texts: TaskTexts) -> tuple[Bm25, list[str]]:
-        """Return the BM25 index of a suite's texts, and the texts, built when first needed."""
-        if self._index is None or self._index[0] != texts.hash:
-            words = _words(texts)
-            self._index = texts.hash, Bm25(words), words
-        return self._index[1], self._index[2]
-
-
-def _words(texts: TaskTexts) -> list[str]:
-    """Return title and abstract of each paper as BM25 reads them, without the separator."""
-    return [text.replace(SEPARATOR, " ") for text in texts.paper_texts()]

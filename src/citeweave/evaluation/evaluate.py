@@ -1,11 +1,14 @@
-"""Evaluate a system on a benchmark suite, task by task, and write the report; also in all aspect spaces.
+"""Evaluate a system on a benchmark suite, task by task, here or on an executor, and write the report.
 
     report = evaluate(system, suite, "report/")
     report.metrics["all.map"]
 
 Finished tasks are saved one by one and vectors from time to time: a killed evaluation resumes with the missing tasks. A
 report that is extended by more tasks, or by a map, evaluates only what is new. A report on another model, other data or
-with other options is not replaced unless `overwrite` says so. Tasks of a `SharedSystem` are evaluated by its executor.
+with other options is not replaced unless `overwrite` says so.
+
+    work/<fingerprint>.json    the outcome of the task with this fingerprint
+    work/<fingerprint>.run     its TREC run, where it ranks; written first, so an outcome on disk is complete
 
     reports = evaluate_spaces(open_spaces("model/"), suite, "reports/")
     reports["method"].metrics["cite.map"]
@@ -13,54 +16,49 @@ with other options is not replaced unless `overwrite` says so. Tasks of a `Share
     reports/encoder/  reports/background/  reports/method/  reports/result/  reports/all/  reports/matching/
 
 Papers are encoded once for all spaces; `matching` is left out where the suite asks about no aspect.
-Reports of sentence-level models show a few queries with the sentences by which the first paper matched
-(`example_matches`). Does not evaluate single tasks (`run_tasks.py`) or draw pages (`report_page.py`, `match_page.py`).
+
+    shared = SharedSystem(system, executor, SuiteSpec("scidocs", Path("data/scidocs")), "minilm", opening)
+    evaluate(shared, suite, "report/")
+
+A worker of the executor reads the suite, opens the same system and runs one task at a time; the driver saves the outcome
+as if it had run the task itself. Paper vectors of an encoder are embedded into the cache before, so that no text is
+encoded twice. Every machine must see the data, the model and the cache under the same names. Does not run single tasks
+(`run_tasks.py`) and does not run baselines on workers: they are trained by the process that evaluates them.
 """
 
 from __future__ import annotations
 
-import io
+import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from citeweave.core.artifact import artifact_matches, kind_of, new_artifact
-from citeweave.core.errors import EmptyResultError, UserError
-from citeweave.core.files import hash_json, open_input
+from citeweave.core.artifact import artifact_matches, kind_of, new_artifact, seal_payload, unseal_payload
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.executor import Executor, Make, ShardTask
+from citeweave.core.files import hash_file, hash_json, read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.evaluation.bootstrap import Outcome, intervals_of
-from citeweave.evaluation.encoder_systems import spaces_for_suite
-from citeweave.evaluation.match_page import ExampleMatch, PairTexts
-from citeweave.evaluation.options import EvaluationOptions
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.evaluation.compare import intervals_of
+from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace, spaces_for_suite
+from citeweave.evaluation.match_page import example_matches, match_blocks
+from citeweave.evaluation.metrics import Outcome
+from citeweave.evaluation.open_system import KNOWN_SYSTEMS, open_system
+from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
 from citeweave.evaluation.paper_map import TopicMap, map_as_json
-from citeweave.evaluation.report import KIND, VERSION, Report, write_report
-from citeweave.evaluation.report_page import collect_spreads
-from citeweave.evaluation.run_tasks import (
-    EvaluationFolder,
-    Fingerprints,
-    FinishedTask,
-    SharedSystem,
-    find_earlier_report,
-    run_task,
-)
-from citeweave.evaluation.systems import (
-    ExplainingSystem,
-    FacetSystem,
-    NoAnswerError,
-    Resumable,
-    System,
-    choose_distance,
-)
-from citeweave.evaluation.tasks import NoTextsError, RankingTask, Suite, Task, TaskTexts, compute_averages, fingerprint
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.evaluation.report import KIND, VERSION, Report, write_report, write_run
+from citeweave.evaluation.run_tasks import run_task
+from citeweave.evaluation.suites import SuiteSpec
+from citeweave.evaluation.systems import FacetSystem, NoAnswerError, Resumable, System, choose_distance
+from citeweave.evaluation.tasks import NoTextsError, Suite, Task, compute_averages, fingerprint
 from citeweave.version import __version__
 
-MAX_EXAMPLES = 4
-"""Queries of a report that are shown with their matching sentences."""
+Fingerprints = Mapping[str, str]
+"""Task -> fingerprint of its content."""
 
 
 def evaluate(
@@ -79,17 +77,17 @@ def evaluate(
     An existing report on the same system with the same options keeps its tasks and its map.
     """
     options, folder = options or EvaluationOptions(), Path(output)
-    system, shared = (system.system, system) if isinstance(system, SharedSystem) else (system, None)
+    shared, system = system if isinstance(system, SharedSystem) else None, _system_in(system)
     choose_distance(system, options.distance, "")  # refused before any work is done
     chosen, base_recipe = suite.choose(tasks), _base_recipe(system, suite, options)
     fingerprints = {task.name: fingerprint(task) for task in suite.choose(()).tasks}
     earlier = find_earlier_report(folder, base_recipe, fingerprints)
     if earlier:
-        chosen = suite.choose([*(task.name for task in chosen.tasks), *earlier.recipe["tasks"]])
-    with_map = with_map or (earlier is not None and earlier.has_map)
+        chosen = suite.choose([*(task.name for task in chosen.tasks), *earlier.manifest.recipe["tasks"]])
+        with_map = with_map or bool(earlier.manifest.recipe.get("map"))
     recipe = {**base_recipe, "map": with_map, "tasks": {task.name: fingerprints[task.name] for task in chosen.tasks}}
     if earlier and artifact_matches(folder, KIND, VERSION, recipe):
-        return earlier.report
+        return earlier
     # a report with this recipe that could not be reused is damaged
     overwrite = overwrite or earlier is not None or artifact_matches(folder, KIND, VERSION, recipe)
     with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
@@ -104,7 +102,8 @@ def evaluate(
             finished, failed = _evaluate_tasks(shared or system, chosen, options, work, fingerprints, reporter)
             value = _report_value(system, chosen, options, [each.outcome for each in finished], failed)
             value["data"]["hash"] = hash_json(recipe["tasks"])[:16]
-            _write(value, writer.folder, system, chosen, finished, topics, reporter)
+            runs = {each.outcome.task: each.run for each in finished if each.run}
+            _write(value, writer.folder, system, chosen, runs, topics, reporter)
         finally:
             _resume_in(system, None)
         writer.facts |= {"metrics": value["metrics"], "suite": suite.name, "model": system.name}
@@ -122,7 +121,7 @@ def _write(
     folder: Path,
     system: System,
     suite: Suite,
-    finished: Sequence[FinishedTask],
+    runs: Mapping[str, Path],
     topics: TopicMap | None,
     reporter: Reporter,
 ) -> None:
@@ -130,8 +129,7 @@ def _write(
     map_data = topics.make(seed=value["options"]["seed"], reporter=reporter) if topics else None
     if topics and map_data:
         value["map"] = map_as_json(map_data, topics.task.name)
-    runs = {each.outcome.task: each.run for each in finished if each.run}
-    write_report(value, folder, runs, map_data, example_matches(system, suite, value, runs))
+    write_report(value, folder, runs, map_data, match_blocks(example_matches(system, suite, value, runs)))
 
 
 def _base_recipe(system: System, suite: Suite, options: EvaluationOptions) -> dict[str, Any]:
@@ -166,8 +164,7 @@ def _evaluate_tasks(
                 finished[task.name] = work.save(fingerprints[task.name], outcome)
             advance(1)
     if not finished:
-        name = (system.system if isinstance(system, SharedSystem) else system).name
-        raise EmptyResultError(f"{name} can do no task of {suite.name}: {_reasons(failed)}")
+        raise EmptyResultError(f"{_system_in(system).name} can do no task of {suite.name}: {_reasons(failed)}")
     order = [task.name for task in suite.tasks]  # an executor finishes them in any order
     return [finished[name] for name in order if name in finished], {
         name: failed[name] for name in order if name in failed
@@ -182,10 +179,15 @@ def _outcomes(
         yield from system.evaluate(tasks, fingerprints, asdict(options))
         return
     for task in tasks:
-        try:
-            yield task, run_task(task, system, **asdict(options))
-        except (NoAnswerError, NoTextsError) as error:
-            yield task, str(error)
+        yield task, _try_task(task, system, asdict(options))
+
+
+def _try_task(task: Task, system: System, options: Mapping[str, Any]) -> Outcome | str:
+    """Run a task and return its outcome, or why the system cannot do it."""
+    try:
+        return run_task(task, system, **options)
+    except (NoAnswerError, NoTextsError) as error:
+        return str(error)
 
 
 def _reasons(failed: Mapping[str, str], max_reasons: int = 3) -> str:
@@ -255,8 +257,7 @@ def evaluate_spaces(
             folder / name,
             tasks=tasks,
             options=options,
-            with_map=with_map
-            and not isinstance(system.system if isinstance(system, SharedSystem) else system, FacetSystem),
+            with_map=with_map and not isinstance(_system_in(system), FacetSystem),
             overwrite=overwrite,
             reporter=reporter,
         )
@@ -275,91 +276,216 @@ def spaces_as_text(reports: Mapping[str, Report]) -> str:
     lines = [" " * width + "".join(f"  {space:>{size}}" for space, size in columns.items())]
     for name in metrics:
         cells = (f"{report.metrics[name]:.2f}" if name in report.metrics else "-" for report in reports.values())
-        lines.append(
-            f"{name:<{width}}"
-            + "".join(f"  {cell:>{size}}" for cell, size in zip(cells, columns.values(), strict=True))
-        )
+        padded = (f"  {cell:>{size}}" for cell, size in zip(cells, columns.values(), strict=True))
+        lines.append(f"{name:<{width}}" + "".join(padded))
     notes = dict.fromkeys(note for report in reports.values() for note in report.value["notes"])
     return "\n".join([*lines, *notes])
 
 
-def example_matches(
-    system: System, suite: Suite, value: Mapping[str, Any], runs: Mapping[str, Path]
-) -> list[ExampleMatch]:
-    """Choose a few queries of an evaluation, best to worst, with the sentences by which the first paper matched.
+# --- finished tasks --------------------------------------------------------------------------------------
 
-    They are of the first headline task that ranks pools. What was ranked first is read from the TREC run, so only the
-    papers shown are encoded again. A system without sentences and a suite without texts have none.
-    """
-    tasks = {task.name: task for task in suite.tasks if isinstance(task, RankingTask) and task.reviewers is None}
-    shown = [each for each in collect_spreads(value) if each.task in tasks and each.task in runs]
-    if not isinstance(system, ExplainingSystem) or not shown or tasks[shown[0].task].texts.lacking:
-        return []
-    spread, task = shown[0], tasks[shown[0].task]
-    order = sorted(spread.values, key=lambda query: (-spread.values[query], query))
-    queries = [order[at] for at in np.unique(np.linspace(0, len(order) - 1, MAX_EXAMPLES).round().astype(int)).tolist()]
-    first, distance = _first_papers(runs[spread.task], queries), value["tasks"][spread.task]["chosen"]["distance"]
-    examples = []
-    for query in queries:
-        pair = _rows(task, query, first.get(query, ""))
-        if pair and (explained := _explain(system, task, *pair, distance)):
-            grade, texts = _grade(task, *pair), _texts(task.texts, int(task.pools.queries[pair[0]]), pair[1])
-            examples.append(
-                ExampleMatch(task.name, query, spread.metric, spread.values[query], grade, explained, texts)
+
+@dataclass(frozen=True)
+class FinishedTask:
+    """The saved outcome of a task, and the path of its TREC run where it ranks."""
+
+    outcome: Outcome
+    run: Path | None
+
+
+def find_earlier_report(folder: Path, base_recipe: Mapping[str, Any], fingerprints: Fingerprints) -> Report | None:
+    """Reopen the report of an earlier evaluation if it can be extended: its recipe and its tasks' content must be equal."""
+    try:
+        report = Report.open(folder)
+    except ArtifactError:
+        return None
+    recipe = dict(report.manifest.recipe)
+    tasks = recipe.pop("tasks", {})
+    recipe.pop("map", None)
+    is_same = hash_json(recipe) == hash_json(base_recipe) and tasks.items() <= fingerprints.items()
+    return report if is_same else None
+
+
+class EvaluationFolder:
+    """The folder in which an evaluation saves its finished tasks, and the earlier report that it extends."""
+
+    def __init__(self, folder: Path, earlier: Report | None, tag: str) -> None:
+        self._folder, self._tag = folder, tag
+        self._earlier: dict[str, FinishedTask] = {}
+        """Fingerprint -> finished task."""
+
+        if earlier is not None:
+            tasks, runs = earlier.manifest.recipe["tasks"], earlier.runs()
+            for outcome in earlier.outcomes():
+                self._earlier[tasks[outcome.task]] = FinishedTask(outcome, runs.get(outcome.task))
+
+    def find(self, fingerprint: str) -> FinishedTask | None:
+        """Return a task that was already run, from the earlier report or this folder; None if it is missing or damaged."""
+        path = self._folder / f"{fingerprint}.json"
+        if fingerprint in self._earlier or not path.is_file():
+            return self._earlier.get(fingerprint)
+        run = path.with_suffix(".run")
+        try:
+            payload = unseal_payload(json.loads(read_input(path)))
+            run_hash = payload.pop("run", None)
+            outcome = Outcome.of_json(payload)
+            is_complete = run_hash is None or hash_file(run) == run_hash
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            is_complete = False
+        return FinishedTask(outcome, run if run.is_file() else None) if is_complete else None
+
+    def save(self, fingerprint: str, outcome: Outcome) -> FinishedTask:
+        """Save the outcome of a task that was run, and its TREC run where it ranks, before the next task begins."""
+        path, run = self._folder / f"{fingerprint}.json", None
+        if outcome.ranked:
+            run = path.with_suffix(".run")
+            write_run(run, outcome, self._tag)
+        run_hash = {} if run is None else {"run": hash_file(run)}
+        write_json(path, seal_payload({**outcome.as_json(), **run_hash}))
+        return FinishedTask(outcome, run)
+
+
+# --- tasks on an executor --------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class CountingSystem(Protocol):
+    """A system that counts what it encoded, for its metadata."""
+
+    counts: dict[str, dict[str, int]]
+    """Hash of texts -> counts."""
+
+
+@dataclass(frozen=True)
+class SharedSystem:
+    """A system whose tasks an executor runs, and how a worker of the executor opens the same system."""
+
+    system: System
+    executor: Executor
+    suite: SuiteSpec
+    name: str
+    """Name of the system as the user gave it: a model, a folder, a file, bm25."""
+
+    opening: OpeningOptions
+
+    def embed(self, tasks: Sequence[Task]) -> None:
+        """Embed the papers of tasks before they run, into the cache, where the system is an encoder with a cache."""
+        encoder = _encoder_behind(self.system)
+        if not isinstance(encoder, EncoderSystem):
+            return
+        maker, gpu = "citeweave.evaluation.evaluate:texts_maker", self.opening.device != "cpu"
+        for texts in {task.texts.hash: task.texts for task in tasks if not task.texts.lacking}.values():
+            arguments = {
+                "suite": self.suite.as_json(),
+                "system": self.as_json(),
+                "texts": texts.hash,
+                "batch_tokens": getattr(encoder.encoder, "batch_tokens", 0),
+            }
+            encoder.fill_cache(texts, self.executor, ShardTask(maker, arguments, "embedding", gpu=gpu))
+
+    def evaluate(
+        self, tasks: Sequence[Task], fingerprints: Fingerprints, options: Mapping[str, Any]
+    ) -> Iterator[tuple[Task, Outcome | str]]:
+        """Run tasks on the executor and yield each as it finishes, with its outcome or why there is none."""
+        if not tasks:
+            return
+        gpu = self._encodes_in_tasks and self.opening.device != "cpu"
+        arguments = {
+            "suite": self.suite.as_json(),
+            "system": self.as_json("" if gpu else "cpu"),
+            "tasks": {task.name: fingerprints[task.name] for task in tasks},
+            "options": dict(options),
+        }
+        maker = "citeweave.evaluation.evaluate:evaluation_maker"
+        for number, shard in self.executor.make(
+            ShardTask(maker, arguments, "evaluating", "tasks", gpu), range(len(tasks))
+        ):
+            task, payload = tasks[number], json.loads(shard)
+            encoder = _encoder_behind(self.system)
+            if payload["counts"] is not None and isinstance(encoder, CountingSystem):
+                encoder.counts[task.texts.hash] = payload["counts"]
+            yield task, payload["cannot"] or _outcome_from_payload(payload)
+
+    @property
+    def _encodes_in_tasks(self) -> bool:
+        """Whether running a task needs the encoder's device: cached vectors need none."""
+        uncached = self.opening.cache is None and isinstance(_encoder_behind(self.system), EncoderSystem)
+        return uncached or self.opening.needs_sentences
+
+    def as_json(self, device: str = "") -> dict[str, Any]:
+        """Return what a worker needs to run tasks with the system, for another device than the driver's if one is named."""
+        is_path = self.name not in KNOWN_SYSTEMS and Path(self.name).exists()
+        cache = None if self.opening.cache is None else str(self.opening.cache.absolute())
+        return {
+            "name": str(Path(self.name).absolute()) if is_path else self.name,
+            "called": self.system.name,
+            "revision": self.system.revision,
+            "opening": {**asdict(self.opening), "cache": cache, "device": device or self.opening.device},
+        }
+
+
+def _system_in(system: System | SharedSystem) -> System:
+    """Return the system itself, also where an executor runs its tasks."""
+    return system.system if isinstance(system, SharedSystem) else system
+
+
+def _encoder_behind(system: System) -> System:
+    """Return the system that encodes papers: the encoder of an aspect space, else the system itself."""
+    return system.encoder_system if isinstance(system, AspectSpace | MatchingSpace) else system
+
+
+def texts_maker(suite: Mapping[str, Any], system: Mapping[str, Any], texts: str, batch_tokens: int) -> Make:
+    """Open suite and encoder on a worker that runs tasks and return: shard of a suite's texts -> its vectors as bytes."""
+    read = {task.texts.hash: task.texts for task in SuiteSpec.of_json(suite).read().tasks}
+    if texts not in read:
+        raise UserError(f"{suite['data']} holds other texts here than where the evaluation started; copy it")
+    encoder = _encoder_behind(_reopen_system(**system))
+    assert isinstance(encoder, EncoderSystem)
+    if isinstance(encoder.encoder, TorchEncoder):
+        encoder.encoder = replace(encoder.encoder, batch_tokens=batch_tokens)  # the driver's batches
+    return encoder.shards(read[texts])
+
+
+def evaluation_maker(
+    suite: Mapping[str, Any], system: Mapping[str, Any], tasks: Mapping[str, str], options: Mapping[str, Any]
+) -> Make:
+    """Open suite and system on a worker that runs tasks and return: number of a task -> its outcome as JSON."""
+    opened, names = _reopen_system(**system), list(tasks)
+    task_of = {task.name: task for task in SuiteSpec.of_json(suite).read().choose(names).tasks}
+
+    def make(number: int) -> bytes:
+        task = task_of[names[number]]
+        if fingerprint(task) != tasks[task.name]:
+            raise UserError(
+                f"{suite['data']}: task {task.name} differs here from where the evaluation started; copy it"
             )
-    return examples
+        return json.dumps(_task_payload(opened, task, options)).encode()
+
+    return make
 
 
-def _first_papers(run: Path, queries: Sequence[str]) -> dict[str, str]:
-    """Read from a TREC run which paper is ranked first for each of these queries: query -> id."""
-    names = {"_".join(query.split()): query for query in queries}
-    first: dict[str, str] = {}
-    with io.TextIOWrapper(open_input(run), encoding="utf-8") as file:
-        for line in file:
-            words = line.split()
-            if len(words) == 6 and words[3] == "1" and words[0] in names:
-                first[names[words[0]]] = words[2]
-                if len(first) == len(names):
-                    break
-    return first
+def _task_payload(system: System, task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a task on a worker and return its outcome as JSON, or why there is none."""
+    outcome, encoder = _try_task(task, system, options), _encoder_behind(system)
+    counts = encoder.counts.get(task.texts.hash) if isinstance(encoder, CountingSystem) else None
+    if isinstance(outcome, str):
+        return {"cannot": outcome, "counts": counts}
+    return {"cannot": "", "counts": counts, "outcome": outcome.as_json(), "ranked": outcome.ranked}
 
 
-def _rows(task: RankingTask, query: str, paper: str) -> tuple[int, int] | None:
-    """Return the number of a query in its pools and the row of a paper, or None where one is unknown."""
-    row = int(task.texts.rows([paper])[0])
-    return (list(task.pools.names).index(query), row) if row >= 0 and query in task.pools.names else None
+def _outcome_from_payload(payload: Mapping[str, Any]) -> Outcome:
+    """Read the outcome of a task from a worker's JSON."""
+    ranked = {query: [(paper, score) for paper, score in best] for query, best in payload["ranked"].items()}
+    return replace(Outcome.of_json(payload["outcome"]), ranked=ranked)
 
 
-def _explain(
-    system: ExplainingSystem, task: RankingTask, number: int, row: int, distance: str
-) -> SentenceAlignment | None:
-    """Explain the match of a query and a paper from their two texts alone."""
-    texts, rows = task.texts, [int(task.pools.queries[number]), row]
-    pair = TaskTexts(
-        [texts.ids[at] for at in rows],
-        [texts.titles[at] for at in rows],
-        [texts.abstracts[at] for at in rows],
-        None if texts.sentences is None else [texts.sentences[at] for at in rows],
-    )
-    if task.pools.sentences is None:
-        return system.explain(pair, 0, 1, distance)
-    # a query without a sentence of its facet takes part with all sentences, at the temperature of its task
-    chosen = task.pools.sentences[number]
-    all_sentences = np.arange(len(texts.sentences_of(rows[0])))
-    return system.explain(pair, 0, 1, distance, all_sentences if chosen is None else chosen)
-
-
-def _grade(task: RankingTask, number: int, row: int) -> int:
-    """Return the relevance grade of a paper in a query's pool."""
-    span = slice(int(task.pools.offsets[number]), int(task.pools.offsets[number + 1]))
-    return int(task.pools.grades[span][task.pools.candidates[span] == row][0])
-
-
-def _texts(texts: TaskTexts, query: int, candidate: int) -> PairTexts:
-    """Return titles and sentences of a query and a candidate for the page."""
-    return PairTexts(
-        texts.titles[query] or texts.ids[query],
-        texts.titles[candidate] or texts.ids[candidate],
-        texts.sentences_of(query),
-        texts.sentences_of(candidate),
-    )
+def _reopen_system(name: str, called: str, revision: str, opening: Mapping[str, Any]) -> System:
+    """Open on a worker the system whose tasks it runs; a model of another revision than the driver's is refused."""
+    cache = opening["cache"]
+    system = open_system(name, OpeningOptions(**{**opening, "cache": None if cache is None else Path(cache)}))
+    if system.revision != revision:
+        raise UserError(
+            f"{name} has revision {system.revision} here but {revision} where the evaluation started; copy it"
+        )
+    system.name = called  # a relative path has another name here
+    return system

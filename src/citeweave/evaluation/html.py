@@ -10,7 +10,7 @@ everything else.
 
 Charts are inline SVG whose colors come from the style, so that one chart serves light screens, dark screens and paper.
 Bars hold no text: they are in a table beside their numbers and stretch to its width. Does not know what a report is: see
-`report_page.py`.
+`report.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b3fa0", "#8c510a", "#b0305f", "#8a8a1f"),
     *("#332288", "#2aa198", "#66a61e", "#f4808a", "#1f5a66", "#b39ddb", "#6d1f2b", "#c2a200", "#3f51d0", "#d081e8"),
 )
-"""Colors of topics and curves on a light background, the most distinct first; enough for the 19 fields of MAG.
+"""Colors of topics on a light background, the most distinct first; enough for the 19 fields of MAG.
 
 The first ones are Okabe and Ito's (Color Universal Design, 2008), which color-blind readers can tell apart too. No twenty
 colors have that property, so a name always stands beside a color.
@@ -50,14 +50,11 @@ SHADES = 11
 """Steps of a heat map's scale: the classes `h0` to `h10`, one blue over the page's background; text on them is readable."""
 
 Span = tuple[float, float]
-Curve = Sequence[tuple[float, float]]
 Block = tuple[str, Any]
 """A part of a section: the name of a macro in `charts.html.j2`, and what it shows; nothing is shown of an empty one."""
 
 _JOINERS = "\u200c\u200d"
 """Not printable, yet parts of words in some scripts and of many emoji."""
-
-_MAX_CURVE_POINTS = 400
 
 
 # --- text and numbers ------------------------------------------------------------------------------------
@@ -135,7 +132,7 @@ def _templates() -> Environment:
         finalize=lambda value: value if hasattr(value, "__html__") else one_line(value, 1000),
     )
     environment.filters |= {"line": one_line, "number": format_number, "json": as_json, "sha256": _sha256}
-    environment.filters |= {"place": _place, "tick": _tick_label, "ticks": choose_ticks}
+    environment.filters |= {"place": _place, "tick": _tick_label}
     environment.tests["finite"] = is_number
     return environment
 
@@ -217,20 +214,6 @@ def _place(value: float, span: Span, start: float = 0, length: float = 100) -> s
     return f"{start + length * min(1.0, max(0.0, (value - span[0]) / (span[1] - span[0]))):.2f}"
 
 
-def choose_ticks(span: Span, max_steps: int = 5) -> list[float]:
-    """Return round numbers for an SVG axis in HTML between two ends, in steps of 1, 2 or 5 times a power of ten.
-
-    >>> choose_ticks((3, 47)), choose_ticks((0, 0.93))
-    ([10.0, 20.0, 30.0, 40.0], [0.0, 0.2, 0.4, 0.6, 0.8])
-    """
-    low, high = span
-    raw = (high - low) / max_steps
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{at * step:.12g}") for at in range(first, last + 1)]
-
-
 def _tick_label(value: float) -> str:
     return f"{value:,.6g}".replace("-", "−")
 
@@ -266,31 +249,3 @@ def histogram(values: Sequence[float], caption: Sequence[str]) -> dict[str, Any]
     bars = "".join(f"M{36.7 + 14 * at:.1f} 128v-{height}h12.6v{height}z" for at, height in enumerate(heights) if height)
     view = {"count": len(values), "highest": int(counts.max()), "mean": float(np.mean(values)), "caption": caption}
     return {**view, "bars": bars, "span": span, "marks": (span[0], sum(span) / 2, span[1])}
-
-
-def curve_charts(curves: Mapping[str, Curve]) -> Block:
-    """Return charts of a report's curves; those with the same name before a slash share one and its axes."""
-    groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for name, line in curves.items():
-        groups.setdefault(name.partition("/")[0], {})[name] = _thin(line)
-    charts = []
-    for lines in groups.values():
-        if points := [point for line in lines.values() for point in line]:
-            xs, ys = map(_axis_ends, zip(*points, strict=True))
-            spots = [
-                [f"{_place(x, xs, 56, 330)} {_place(y, ys, 196, -180)}" for x, y in line] for line in lines.values()
-            ]
-            charts.append({"lines": list(zip(lines, map(" ".join, spots), strict=True)), "xs": xs, "ys": ys})
-    return "curves", charts
-
-
-def _thin(line: Curve) -> list[tuple[float, float]]:
-    """Return at most as many points of a curve as a chart can show, in the order of x; the last point stays."""
-    points = sorted((float(x), float(y)) for x, y in line if is_number(x) and is_number(y))
-    step = max(1, math.ceil(len(points) / _MAX_CURVE_POINTS))
-    return points[:-1:step] + points[-1:]
-
-
-def _axis_ends(values: Sequence[float]) -> Span:
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)

@@ -1,26 +1,33 @@
-"""How the sentences of two papers match, as HTML: ribbons, the strongest pairs, the plan as a heat map.
+"""How the sentences of two papers match, as HTML: ribbons, the strongest pairs, the plan as a heat map, examples.
 
     picture = ribbons(explanation, PairTexts("A", "B", ["One.", "Two."], ["Three."]))
     Path("page.html").write_text(explanation_as_page(explanation, texts, distance), encoding="utf-8")
 
 A ribbon is as wide as the pair's mass, has the color of its left sentence, and is denser the nearer the two sentences are.
 Texts are inside the picture and wrap there; their heights are estimated from their lengths, since no script may measure
-them. Everything that hovering shows is also in the tables. Titles and sentences are untrusted text, never markup. Does not
-compute the match: see `vectors/explain.py`.
+them. Everything that hovering shows is also in the tables. Titles and sentences are untrusted text, never markup. Reports
+of sentence-level models show a few queries with the sentences by which the first paper matched (`example_matches`). Does
+not compute the match: see `vectors/explain.py`.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.files import open_input
 from citeweave.evaluation.html import SHADES, Block, format_number, one_line, render_report, table
+from citeweave.evaluation.report import collect_spreads
+from citeweave.evaluation.systems import ExplainingSystem, System
+from citeweave.evaluation.tasks import RankingTask, Suite, TaskTexts
 from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.explain import SentenceAlignment
 
@@ -35,6 +42,9 @@ MIN_SHARE = 0.005
 
 Masses = NDArray[np.float64]
 COLORS, STEPS, MAX_PAIRS = 8, 4, 12
+MAX_EXAMPLES = 4
+"""Queries of a report that are shown with their matching sentences."""
+
 NO_TEXT, COMPLETE_PAPER = "(no text)", "(the whole paper)"
 
 MATCHING = {
@@ -240,4 +250,84 @@ def _ribbon_path(y0: float, y1: float, width: float) -> str:
     return (
         f"M{x0} {y0:.1f}C{half} {y0:.1f} {half} {y1:.1f} {x1} {y1:.1f}V{y1 + width:.1f}"
         f"C{half} {y1 + width:.1f} {half} {y0 + width:.1f} {x0} {y0 + width:.1f}z"
+    )
+
+
+# --- examples of a report --------------------------------------------------------------------------------
+
+
+def example_matches(
+    system: System, suite: Suite, value: Mapping[str, Any], runs: Mapping[str, Path]
+) -> list[ExampleMatch]:
+    """Choose a few queries of an evaluation, best to worst, with the sentences by which the first paper matched.
+
+    They are of the first headline task that ranks pools. What was ranked first is read from the TREC run, so only the
+    papers shown are encoded again. A system without sentences and a suite without texts have none.
+    """
+    tasks = {task.name: task for task in suite.tasks if isinstance(task, RankingTask) and task.reviewers is None}
+    shown = [each for each in collect_spreads(value) if each.task in tasks and each.task in runs]
+    if not isinstance(system, ExplainingSystem) or not shown or tasks[shown[0].task].texts.lacking:
+        return []
+    spread, task = shown[0], tasks[shown[0].task]
+    order = sorted(spread.values, key=lambda query: (-spread.values[query], query))
+    queries = [order[at] for at in np.unique(np.linspace(0, len(order) - 1, MAX_EXAMPLES).round().astype(int)).tolist()]
+    first, distance = _first_papers(runs[spread.task], queries), value["tasks"][spread.task]["chosen"]["distance"]
+    examples = []
+    for query in queries:
+        pair = _find_pair(task, query, first.get(query, ""))
+        if pair and (explained := _explain(system, task, *pair, distance)):
+            number, row = pair
+            span, texts = task.pools.span(number), _pair_texts(task.texts, int(task.pools.queries[number]), row)
+            grade = int(task.pools.grades[span][task.pools.candidates[span] == row][0])
+            percent = spread.values[query]
+            examples.append(ExampleMatch(task.name, query, spread.metric, percent, grade, explained, texts))
+    return examples
+
+
+def _first_papers(run: Path, queries: Sequence[str]) -> dict[str, str]:
+    """Read from a TREC run which paper is ranked first for each of these queries: query -> id."""
+    names = {"_".join(query.split()): query for query in queries}
+    first: dict[str, str] = {}
+    with io.TextIOWrapper(open_input(run), encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if len(words) == 6 and words[3] == "1" and words[0] in names:
+                first[names[words[0]]] = words[2]
+                if len(first) == len(names):
+                    break
+    return first
+
+
+def _find_pair(task: RankingTask, query: str, paper: str) -> tuple[int, int] | None:
+    """Return the number of a query in its pools and the row of a paper, or None where one is unknown."""
+    row = int(task.texts.rows([paper])[0])
+    return (list(task.pools.names).index(query), row) if row >= 0 and query in task.pools.names else None
+
+
+def _explain(
+    system: ExplainingSystem, task: RankingTask, number: int, row: int, distance: str
+) -> SentenceAlignment | None:
+    """Explain the match of a query and a paper from their two texts alone."""
+    texts, rows = task.texts, [int(task.pools.queries[number]), row]
+    pair = TaskTexts(
+        [texts.ids[at] for at in rows],
+        [texts.titles[at] for at in rows],
+        [texts.abstracts[at] for at in rows],
+        None if texts.sentences is None else [texts.sentences[at] for at in rows],
+    )
+    if task.pools.sentences is None:
+        return system.explain(pair, 0, 1, distance)
+    # a query without a sentence of its facet takes part with all sentences, at the temperature of its task
+    chosen = task.pools.sentences[number]
+    all_sentences = np.arange(len(texts.sentences_of(rows[0])))
+    return system.explain(pair, 0, 1, distance, all_sentences if chosen is None else chosen)
+
+
+def _pair_texts(texts: TaskTexts, query: int, candidate: int) -> PairTexts:
+    """Return titles and sentences of a query and a candidate for the page."""
+    return PairTexts(
+        texts.titles[query] or texts.ids[query],
+        texts.titles[candidate] or texts.ids[candidate],
+        texts.sentences_of(query),
+        texts.sentences_of(candidate),
     )

@@ -1,158 +1,190 @@
-"""Metrics by name: ranking (trec_eval's and CSFCube's names), classification, regression, quality of maps.
+"""Outcomes of tasks as one row per query, and the metrics that are derived from rows: means, classes, correlations.
 
-trec_eval's names are plain; those of CSFCube and ASPIRE begin with `csfcube:`, as their formulas differ:
+    >>> outcome = Outcome("cite", "ranking", {"map": "mean"}, {"q1": {"map": 0.5}, "q2": {"map": 1.0}})
+    >>> outcome.metrics
+    {'map': 75.0}
 
-    map  ndcg  Rprec  recip_rank  map_cut_10  ndcg_cut_10  P_5  P_cap_10  recall_5  success_1
-    csfcube:ndcg  csfcube:ndcg@20  csfcube:ndcg%20  csfcube:av_precision  csfcube:reciprocal_rank
-    csfcube:precision@20  csfcube:recall@20  csfcube:f1@20  csfcube:r_precision  csfcube:precision_at_last_relevant
+Rows hold fractions; metrics are in percent, as the field prints them. A derivation computes a metric from rows, as they
+are or resampled. A resample is a row of integer weights: how often each item was drawn. All derivations but correlations
+are sums over items, so that a thousand resamples are one matrix product; rank correlations count pairs.
 
-    >>> from citeweave.evaluation.ranking_metrics import id_order, rank_as_trec
-    >>> scores, grades = np.array([3.0, 2, 1]), np.array([2, 0, 3])
-    >>> ranked = rank_as_trec(scores, grades, np.array([0, 3]), ties=id_order(["a", "b", "c"]))
-    >>> values = ranking_metrics(ranked, ["map", "ndcg", "csfcube:ndcg", "recall_1"])
-    >>> {name: each.round(4).tolist() for name, each in values.items()}
-    {'map': [0.8333], 'ndcg': [0.8212], 'csfcube:ndcg': [0.7786], 'recall_1': [0.5]}
+    >>> rows = {"q1": {"map": 0.2, "fold": 0}, "q2": {"map": 0.6, "fold": 0}, "q3": {"map": 1.0, "fold": 1}}
+    >>> round(derive_metric("mean", rows, "map"), 3), derive_metric("folds", rows, "map")
+    (0.6, 0.7)
+    >>> columns = columns_of("mean", rows, "map")
+    >>> derive_resamples("mean", columns, np.array([[3, 0, 0], [1, 1, 1]])).round(3).tolist()
+    [0.2, 0.6]
 
-Ranking metrics are one fraction per query, so means, folds and resamples are the caller's business. Classification
-metrics are scikit-learn's (0 where it divides by 0), from counts of classes:
+Classification metrics are scikit-learn's (0 where it divides by 0), from counts of classes:
 
-    truth      a a b c        class   hits  predicted  actual   F1 = 2 hits / (predicted + actual)
-    predicted  a b b b        a       1     1          2        2/3
-                              b       1     3          1        1/2
-                              c       0     0          1        0         macro F1 = their mean
+    label       a a b c        class   hits  predicted  actual   F1 = 2 hits / (predicted + actual)
+    prediction  a b b b        a       1     1          2        2/3
+                               b       1     3          1        1/2
+                               c       0     0          1        0         macro F1 = their mean
 
-    >>> counts = count_classes(["a", "a", "b", "c"], ["a", "b", "b", "b"])
-    >>> f1(counts).round(4).tolist(), round(float(f1_macro(counts)), 4)
-    ([0.6667, 0.5, 0.0], 0.3889)
+    >>> papers = {str(at): {"answer": label, "told": told} for at, (label, told) in enumerate(zip("aabc", "abbb"))}
+    >>> round(derive_metric("f1_macro", papers, "f1"), 4)
+    0.3889
 
-They are computed from counts over the last axis, so a whole bootstrap is one call: a resample of n papers is a multinomial
-draw of n over the cells of the confusion matrix, `from_confusion(rng.multinomial(n, cells / n, size=10_000).reshape(-1, k, k))`.
-
-Does not hold the formulas of ranking metrics (`ranking_metrics.py`), click metrics (`clicks.py`) or link prediction
-(`links.py`).
+Does not draw resamples (`compare.py`) and does not hold ranking metrics (`ranking_metrics.py`), click metrics
+(`clicks.py`) or link prediction (`links.py`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
-from citeweave.evaluation.ranking_metrics import (
-    IDEALS,
-    RankedCandidates,
-    Values,
-    average_precision,
-    capped_precision_at,
-    csfcube_discount,
-    f1_at,
-    ndcg,
-    percent_cut,
-    precision_at,
-    precision_at_last_relevant,
-    r_precision,
-    recall_at,
-    reciprocal_rank,
-    share,
-    success_at,
-)
+from citeweave.evaluation.ranking_metrics import share
+
+Columns = dict[str, NDArray[Any]]
+"""Columns of rows, one entry per item in each."""
+
+Weights = NDArray[np.float64]
+"""(resamples, items)"""
+
+Values = NDArray[np.float64]
+"""(resamples,)"""
+
+Rows = Mapping[str, Mapping[str, Any]]
+"""Query, click or paper -> its values by name."""
+
+DIGITS = 12
+"""Decimals of means that are computed for many systems at once."""
+
+TOGETHER = 32
+"""Resamples that go over the items together."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelevanceRule:
-    """Rule for `csfcube:` metrics: which papers are relevant, which ranking is ideal; trec_eval's have no such choice."""
+@dataclass(frozen=True)
+class Outcome:
+    """Rows of a task's outcome, one per query, click or test paper: bootstrap resamples draw them, metrics derive from them."""
 
-    threshold: int = 2
-    """Lowest grade of a relevant paper: 2 for CSFCube and RELISH, 1 for TRECCOVID and SciDocs."""
+    task: str
+    kind: str
+    """`ranking`, `search`, `classes`, `labels`, `numbers`, `few-shot` or `clicks`."""
 
-    ideal: str = "judged"
-    """`submitted`, as in CSFCube's scripts, takes the ideal ranking, the number of relevant papers and the length that a
-    percentage is of from the papers in the run: what is left out costs nothing."""
+    how: Mapping[str, str]
+    """Metric -> how it is derived from the rows: a name of `DERIVATIONS`."""
 
-    def __post_init__(self) -> None:
-        choose(self.ideal, IDEALS, "ideal")
+    rows: Rows
+    """Query, click or test paper -> its values; for probes `answer` (label) and `told` (prediction); `fold` and `field`."""
 
+    coverage: Mapping[str, int] = field(default_factory=dict)
+    """Counts: queries, candidates, missing vectors, dropped queries, and so on."""
 
-RankingMetric = Callable[[RankedCandidates, int, RelevanceRule], Values]
+    notes: tuple[str, ...] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that the protocol chose by itself, such as the C of a probe."""
 
-RANKING_METRICS: dict[str, RankingMetric] = {
-    "map": lambda ranked, k, rule: average_precision(ranked),
-    "map_cut_k": lambda ranked, k, rule: average_precision(ranked, cut=k),
-    "ndcg": lambda ranked, k, rule: ndcg(ranked),
-    "ndcg_cut_k": lambda ranked, k, rule: ndcg(ranked, cut=k),
-    "Rprec": lambda ranked, k, rule: r_precision(ranked),
-    "recip_rank": lambda ranked, k, rule: reciprocal_rank(ranked),
-    "P_k": lambda ranked, k, rule: precision_at(ranked, k),
-    "P_cap_k": lambda ranked, k, rule: capped_precision_at(ranked, k),
-    "recall_k": lambda ranked, k, rule: recall_at(ranked, k),
-    "success_k": lambda ranked, k, rule: success_at(ranked, k),
-    "csfcube:ndcg": lambda ranked, k, rule: ndcg(ranked, discount=csfcube_discount, ideal=rule.ideal),
-    "csfcube:ndcg@k": lambda ranked, k, rule: ndcg(ranked, cut=k, discount=csfcube_discount, ideal=rule.ideal),
-    "csfcube:ndcg%k": lambda ranked, k, rule: ndcg(
-        ranked, cut=percent_cut(ranked, k, ideal=rule.ideal), discount=csfcube_discount, ideal=rule.ideal
-    ),
-    "csfcube:av_precision": lambda ranked, k, rule: average_precision(
-        ranked, threshold=rule.threshold, ideal=rule.ideal
-    ),
-    "csfcube:reciprocal_rank": lambda ranked, k, rule: reciprocal_rank(ranked, threshold=rule.threshold),
-    "csfcube:precision@k": lambda ranked, k, rule: precision_at(ranked, k, threshold=rule.threshold),
-    "csfcube:recall@k": lambda ranked, k, rule: recall_at(ranked, k, threshold=rule.threshold, ideal=rule.ideal),
-    "csfcube:f1@k": lambda ranked, k, rule: f1_at(ranked, k, threshold=rule.threshold, ideal=rule.ideal),
-    "csfcube:r_precision": lambda ranked, k, rule: r_precision(ranked, threshold=rule.threshold, ideal=rule.ideal),
-    "csfcube:precision_at_last_relevant": lambda ranked, k, rule: precision_at_last_relevant(
-        ranked, threshold=rule.threshold
-    ),
-}
-"""Every ranking metric; the k at the end of a name stands for a number from 1, at most 100 after a %."""
+    ranked: Mapping[str, list[tuple[str, float]]] = field(default_factory=dict, repr=False)
+    """Query -> candidates with their scores, best first; for TREC runs, not part of the JSON."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric of the task in percent."""
+        return {name: 100 * derive_metric(derivation, self.rows, name) for name, derivation in self.how.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON values, with metrics and without ranked candidates."""
+        fields = asdict(replace(self, ranked={}))
+        fields.pop("ranked")
+        return {**fields, "metrics": self.metrics}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Outcome:
+        """Read an outcome, whose rows a bootstrap resamples, from the JSON values of `as_json`."""
+        names = ("task", "kind", "how", "rows", "coverage", "chosen")
+        return cls(**{name: value[name] for name in names}, notes=tuple(value["notes"]))
 
 
-def ranking_metrics(
-    ranked: RankedCandidates, names: Iterable[str], rule: RelevanceRule | None = None
-) -> dict[str, Values]:
-    """Compute metrics by their names, such as `map` and `ndcg`, for every query of a ranking, (queries,) each."""
-    rule = RelevanceRule() if rule is None else rule
-    values = {}
-    for name in names:
-        family, number = _parse_metric(name)
-        values[name] = RANKING_METRICS[family](ranked, number, rule)
-    return values
+def derive_metric(derivation: str, rows: Rows, metric: str) -> float:
+    """Derive a metric from all rows of a task, as a fraction; NaN where there are no rows."""
+    if not rows:
+        return float("nan")
+    columns = columns_of(derivation, rows, metric)
+    return float(derive_resamples(derivation, columns, np.ones((1, len(rows))))[0])
 
 
-def check_metric_names(names: Iterable[str]) -> None:
-    """Check metrics by their names: UserError for one that no ranking has, before any work is done.
-
-    >>> check_metric_names(["map", "recal_5"])
-    Traceback (most recent call last):
-    citeweave.core.errors.UserError: metric is 'recal_5'; it must be one of P_5, ..., success_5. Did you mean 'recall_5'?
-    """
-    for name in names:
-        _parse_metric(name)
+def derive_resamples(derivation: str, columns: Columns, weights: NDArray[Any]) -> Values:
+    """Derive a metric from every bootstrap resample of the rows, (resamples,)."""
+    return DERIVATIONS[choose(derivation, DERIVATIONS, "derivation of a metric")](
+        columns, np.asarray(weights, np.float64)
+    )
 
 
-def _parse_metric(name: str) -> tuple[str, int]:
-    """Split the name of a ranking metric into its family and number: recall_5 -> (recall_k, 5)."""
-    if name in RANKING_METRICS and not re.search(r"[_@%]k$", name):
-        return name, 0
-    match = re.fullmatch(r"(.*[_@%])(\d{1,9})", name)
-    number = match[2] if match else "10"
-    family = f"{match[1]}k" if match else ""
-    if f"csfcube:{family or name}" in RANKING_METRICS:
-        raise UserError(f"metric is {name!r}, which only CSFCube has; write 'csfcube:{name}'")
-    if family not in RANKING_METRICS:
-        choose(name, [re.sub(r"(?<=[_@%])k$", number, known) for known in RANKING_METRICS], "metric")
-        raise AssertionError(f"{name!r} was accepted and is no metric")
-    top = 100 if "%" in family else np.iinfo(np.int32).max
-    if not 1 <= int(number) <= top:
-        raise UserError(f"metric is {name!r}; the number at its end must be from 1 to {top}")
-    return family, int(number)
+def derive_resamples_of_systems(derivation: str, systems: Sequence[Columns], weights: Weights) -> NDArray[np.float64]:
+    """Derive a metric of several systems from the same bootstrap resamples, (systems, resamples)."""
+    if derivation == "mean":
+        values = np.stack([columns["value"] for columns in systems])  # (systems, items)
+        # a matrix product may sum two equal rows in different orders: equal systems must not differ in the last bit
+        return np.asarray(np.round(values @ weights.T / weights.sum(axis=1), DIGITS))
+    truths = [columns["answer"] for columns in systems] if derivation == "kendalltau" else []
+    if truths and all(np.array_equal(truths[0], truth) for truth in truths):
+        return _resample_taus(truths[0], np.stack([columns["told"] for columns in systems]), weights)
+    return np.stack([derive_resamples(derivation, columns, weights) for columns in systems])
 
 
-Labels = Sequence[Any] | NDArray[Any]
+def columns_of(derivation: str, rows: Rows, metric: str) -> Columns:
+    """Collect the columns of rows that bootstrap resamples derive a metric from."""
+    items = list(rows.values())
+    if derivation in _OF_VALUES:
+        columns = {"value": np.array([item[metric] for item in items], np.float64)}
+        if derivation == "folds":
+            columns["fold"] = np.array([item["fold"] for item in items], np.int64)
+        if derivation == "weighted":
+            columns["weight"] = np.array([item["weight"] for item in items], np.float64)
+        return columns
+    labels, predictions = [item["answer"] for item in items], [item["told"] for item in items]
+    if derivation in REGRESSION_METRICS or (labels and isinstance(labels[0], list)):
+        return {"answer": np.array(labels, np.float64), "told": np.array(predictions, np.float64)}
+    return _class_flags(labels, predictions)
+
+
+def _class_flags(labels: list[Any], predictions: list[Any]) -> Columns:
+    """Return label and prediction of each paper as flags by class, (items, classes); none for a missing prediction."""
+    classes = sorted(
+        {*labels, *(each for each in predictions if each is not None)}, key=lambda label: (str(type(label)), label)
+    )
+    if classes == [0]:
+        classes.append(1)  # no paper is positive, and F1 is 0, as in scikit-learn
+    place = {label: at for at, label in enumerate(classes)}
+    actual, predicted = (
+        np.array([place.get(label, -1) for label in column])[:, None] == np.arange(len(classes))
+        for column in (labels, predictions)
+    )
+    positive = classes.index(1) if 1 in classes else len(classes) - 1
+    return {"answer": actual, "told": predicted, "positive": np.array([positive if len(classes) <= 2 else -1])}
+
+
+def _mean(columns: Columns, weights: Weights) -> Values:
+    """Derive the mean of a metric's values in every resample."""
+    return np.asarray(weights @ columns["value"] / weights.sum(axis=1))
+
+
+def _weighted_mean(columns: Columns, weights: Weights) -> Values:
+    """Derive the mean weighted by the items' own weights, such as one over a click's propensity."""
+    return np.asarray(weights @ (columns["value"] * columns["weight"]) / (weights @ columns["weight"]))
+
+
+def _mean_of_folds(columns: Columns, weights: Weights) -> Values:
+    """Derive the mean of the folds' means, as CSFCube's script does; a fold without a drawn row is left out."""
+    means = []
+    for fold in np.unique(columns["fold"]):
+        own = columns["fold"] == fold  # (items,)
+        size = weights[:, own].sum(axis=1)
+        total = weights[:, own] @ columns["value"][own]
+        means.append(np.divide(total, size, out=np.full(len(weights), np.nan), where=size > 0))
+    return np.asarray(np.nanmean(np.stack(means), axis=0))
+
+
+# --- classes and labels ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,96 +204,28 @@ class ClassCounts:
     """The positive class of a binary classification, for precision, recall and F1; None for more than two classes."""
 
 
-def confusion(truth: Labels, predicted: Labels, classes: Labels | None = None) -> NDArray[np.int64]:
-    """Count the confusion matrix behind metrics: papers by true class (row) and predicted class (column).
-
-    >>> confusion([0, 0, 1], [0, 1, 1]).tolist()
-    [[1, 1], [0, 1]]
-    """
-    names = np.unique(np.concatenate([np.asarray(truth), np.asarray(predicted)])) if classes is None else classes
-    rows, columns = (np.searchsorted(names, np.asarray(labels)) for labels in (truth, predicted))
-    if len(rows) != len(columns):
-        raise ValueError(f"{len(rows)} true labels for {len(columns)} predicted ones")
-    size = len(names)
-    return np.bincount(rows * size + columns, minlength=size * size).reshape(size, size)
-
-
-def from_confusion(matrix: NDArray[Any], *, positive: int | None = None) -> ClassCounts:
-    """Return the class counts of confusion matrices (..., classes, classes); `positive` is the row of that class."""
-    hits = np.diagonal(matrix, axis1=-2, axis2=-1)  # (..., classes)
-    actual, predicted = matrix.sum(axis=-1), matrix.sum(axis=-2)
-    exact = share(hits.sum(axis=-1), actual.sum(axis=-1))
-    return ClassCounts(hits, predicted, actual, exact, actual + predicted > 0, positive)
-
-
-def count_classes(truth: Labels, predicted: Labels, *, positive: Any = 1) -> ClassCounts:
-    """Count classes for metrics, one label per paper; `positive` is for `f1`, `precision`, `recall` of two classes."""
-    names = np.unique(np.concatenate([np.asarray(truth), np.asarray(predicted)]))
-    at = np.flatnonzero(names == positive)
-    # the only class is not the positive one: no paper is positive, and F1 is 0
-    if len(names) == 1 and not len(at):
-        names, at = np.append(names, names), np.array([1])
-    matrix = confusion(truth, predicted, names)
-    return from_confusion(matrix, positive=int(at[0]) if len(names) <= 2 and len(at) else None)
-
-
-def count_label_sets(truth: NDArray[Any], predicted: NDArray[Any]) -> ClassCounts:
-    """Count labels for metrics of papers with several labels each, 0 or 1 in arrays of shape (papers, labels).
-
-    >>> counts = count_label_sets(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]))
-    >>> f1(counts).round(4).tolist(), float(accuracy(counts))
-    ([0.6667, 1.0], 0.5)
-    """
-    true, guess = np.asarray(truth, bool), np.asarray(predicted, bool)
-    if true.shape != guess.shape or true.ndim != 2:
-        raise ValueError(f"labels of shape {true.shape} and {guess.shape}: both must be (papers, labels)")
-    exact = (true == guess).all(axis=1).mean() if len(true) else np.float64(0)
-    hits, predictions, actual = (flags.sum(axis=0) for flags in (true & guess, guess, true))  # (labels,) each
-    return ClassCounts(hits, predictions, actual, np.asarray(exact), np.ones(true.shape[1], bool), None)
-
-
 def precision(counts: ClassCounts) -> Values:
-    """Return the classification metric precision of every class: hits / predicted, (..., classes).
-
-    >>> precision(count_classes([0, 0, 1], [0, 1, 1])).tolist()
-    [1.0, 0.5]
-    """
+    """Return the classification metric precision of every class: hits / predicted, (..., classes)."""
     return share(counts.hits, counts.predicted)
 
 
 def recall(counts: ClassCounts) -> Values:
-    """Return the classification metric recall of every class: hits / actual, (..., classes).
-
-    >>> recall(count_classes([0, 0, 1], [0, 1, 1])).tolist()
-    [0.5, 1.0]
-    """
+    """Return the classification metric recall of every class: hits / actual, (..., classes)."""
     return share(counts.hits, counts.actual)
 
 
 def f1(counts: ClassCounts) -> Values:
-    """Return the classification metric F1 of every class, (..., classes): van Rijsbergen, 1979.
-
-    >>> f1(count_classes([0, 0, 1], [0, 1, 1])).round(4).tolist()
-    [0.6667, 0.6667]
-    """
+    """Return the classification metric F1 of every class, (..., classes): van Rijsbergen, 1979."""
     return share(2 * counts.hits, counts.predicted + counts.actual)
 
 
 def macro(values: Values, counts: ClassCounts) -> Values:
-    """Average a classification metric over the classes, each with the same weight, (...).
-
-    >>> float(macro(np.array([1.0, 0.5]), count_classes([0, 0, 1], [0, 1, 1])))
-    0.75
-    """
+    """Average a classification metric over the classes, each with the same weight, (...)."""
     return share((values * counts.counted).sum(axis=-1), counts.counted.sum(axis=-1))
 
 
 def weighted(values: Values, counts: ClassCounts) -> Values:
-    """Average a classification metric over the classes, weighted by their numbers of papers, (...).
-
-    >>> round(float(weighted(np.array([1.0, 0.5]), count_classes([0, 0, 1], [0, 1, 1]))), 4)
-    0.8333
-    """
+    """Average a classification metric over the classes, weighted by their numbers of papers, (...)."""
     return share((values * counts.actual).sum(axis=-1), counts.actual.sum(axis=-1))
 
 
@@ -271,11 +235,7 @@ def f1_macro(counts: ClassCounts) -> Values:
 
 
 def f1_micro(counts: ClassCounts) -> Values:
-    """Return the classification metric micro F1 over all decisions; with one label per paper it equals accuracy.
-
-    >>> round(float(f1_micro(count_classes([0, 0, 1], [0, 1, 1]))), 4)
-    0.6667
-    """
+    """Return the classification metric micro F1 over all decisions; with one label per paper it equals accuracy."""
     return share(2 * counts.hits.sum(axis=-1), (counts.predicted + counts.actual).sum(axis=-1))
 
 
@@ -285,11 +245,7 @@ def accuracy(counts: ClassCounts) -> Values:
 
 
 def _for_positive(formula: Callable[[ClassCounts], Values], counts: ClassCounts) -> Values:
-    """Return a metric of the positive class of a binary classification, (...).
-
-    >>> round(float(_for_positive(recall, count_classes([0, 1, 1, 1], [0, 1, 1, 0]))), 4)
-    0.6667
-    """
+    """Return a metric of the positive class of a binary classification, (...)."""
     if counts.positive is None:
         raise UserError(
             "f1, precision and recall without an average need two classes, one of which is the positive one; "
@@ -312,127 +268,152 @@ CLASSIFICATION_METRICS: dict[str, Callable[[ClassCounts], Values]] = {
 """Classification metrics by their names in scikit-learn and SciRepEval; the first three need two classes."""
 
 
-def classification_metrics(counts: ClassCounts, names: Iterable[str]) -> dict[str, Values]:
-    """Compute the named classification metrics, arrays of shape (...): scalars where counts are of one set of papers.
+def _from_flags(metric: str) -> Callable[[Columns, Weights], Values]:
+    """Return the derivation of a classification metric from flags of classes or labels, (items, classes)."""
 
-    >>> values = classification_metrics(count_classes([0, 0, 1], [0, 1, 1]), ["f1_macro", "accuracy"])
-    >>> {name: round(float(value), 4) for name, value in values.items()}
-    {'f1_macro': 0.6667, 'accuracy': 0.6667}
-    """
-    return {name: CLASSIFICATION_METRICS[choose(name, CLASSIFICATION_METRICS, "metric")](counts) for name in names}
+    def derivation(columns: Columns, weights: Weights) -> Values:
+        is_label, is_predicted = columns["answer"].astype(bool), columns["told"].astype(bool)
+        flagged = (flags.astype(np.float64) for flags in (is_label & is_predicted, is_predicted, is_label))
+        hits, predicted, actual = (weights @ flags for flags in flagged)  # (resamples, classes)
+        right = weights @ (is_label == is_predicted).all(axis=1) / weights.sum(axis=1)
+        one_each = "positive" in columns
+        counted = actual + predicted > 0 if one_each else np.ones(hits.shape, bool)
+        positive = int(columns["positive"][0]) if one_each else -1
+        counts = ClassCounts(hits, predicted, actual, right, counted, positive if positive >= 0 else None)
+        return CLASSIFICATION_METRICS[metric](counts)
 
-
-Numbers = Sequence[float] | NDArray[Any]
-
-
-def kendall_tau(truth: Numbers, predicted: Numbers) -> float:
-    """Compute the regression metric Kendall's tau-b of true and predicted numbers, with ties (1945), by SciPy.
-
-    A prediction that is the same for every paper gets 0, where SciPy gives NaN. Below, five of six pairs are in order.
-
-    >>> kendall_tau([1, 2, 3], [5, 5, 5]), round(kendall_tau([1, 2, 3, 4], [1, 3, 2, 4]), 4)
-    (0.0, 0.6667)
-    """
-    from scipy.stats import kendalltau
-
-    _check_numbers(truth, predicted)
-    tau = float(kendalltau(truth, predicted).statistic) if len(truth) > 1 else 0.0
-    return 0.0 if np.isnan(tau) else tau
+    return derivation
 
 
-def pearson(truth: Numbers, predicted: Numbers) -> float:
+# --- numbers ---------------------------------------------------------------------------------------------
+
+
+def pearson(labels: NDArray[Any], predictions: NDArray[Any]) -> float:
     """Compute the regression metric Pearson's correlation of true and predicted numbers; 0 for a constant prediction.
 
-    >>> pearson([1, 2, 3], [30, 20, 10]), round(pearson([1, 2, 3], [1, 2, 4]), 4)
+    >>> pearson(np.array([1, 2, 3]), np.array([30, 20, 10])), round(pearson(np.array([1, 2, 3]), np.array([1, 2, 4])), 4)
     (-1.0, 0.982)
     """
-    first, second = _check_numbers(truth, predicted)
-    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+    if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
-    return float(np.clip(np.corrcoef(first, second)[0, 1], -1, 1))
+    return float(np.clip(np.corrcoef(labels, predictions)[0, 1], -1, 1))
 
 
-REGRESSION_METRICS: dict[str, Callable[[Numbers, Numbers], float]] = {"kendalltau": kendall_tau, "pearsonr": pearson}
+def _pearsons(columns: Columns, weights: Weights) -> Values:
+    """Derive Pearson's correlation of labels and predictions, resample by resample."""
+    labels, predictions = columns["answer"], columns["told"]
+    _check_finite(labels, predictions)
+    drawn = (np.repeat(np.arange(weights.shape[1]), row.astype(np.int64)) for row in weights)
+    return np.array([pearson(labels[items], predictions[items]) for items in drawn])
+
+
+def _check_finite(*numbers: NDArray[Any]) -> None:
+    if not all(np.isfinite(each).all() for each in numbers):
+        raise ValueError("a number to be compared is not finite")
+
+
+def _rank_correlation(columns: Columns, weights: Weights) -> Values:
+    """Derive Kendall's tau of labels and predictions in every resample.
+
+    >>> columns = {"answer": np.array([1.0, 2, 3, 4]), "told": np.array([1.0, 3, 2, 4])}
+    >>> _rank_correlation(columns, np.array([[1, 1, 1, 1], [0, 2, 0, 1]])).round(4)
+    array([0.6667, 1.    ])
+    """
+    return np.asarray(_resample_taus(columns["answer"], columns["told"][None], weights)[0])
+
+
+def _resample_taus(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute Kendall's tau-b (1945) of predictions (predictions, items) in every resample, (predictions, resamples).
+
+    It is 0 where all true or all predicted numbers are equal. Items are sorted and ranked once. Each resample then goes
+    over them by their true number and counts, in a tree of partial sums over the predicted ranks (Fenwick, Software:
+    Practice and Experience 1994), how many of the items before are predicted lower. Counts are integers, so the result
+    is bit-equal to SciPy's.
+    """
+    _check_finite(truth, predicted)
+    order = np.argsort(truth, kind="stable")
+    steps = np.flatnonzero(np.diff(truth[order], prepend=-np.inf, append=np.inf)).astype(np.int64)
+    ranked = [np.unique(each[order], return_inverse=True)[1].astype(np.int64) for each in predicted]
+    taus = np.empty((len(predicted), len(weights)))
+    for at in range(0, len(weights), TOGETHER):
+        drawn = np.empty((len(order), len(weights[at : at + TOGETHER])), np.int32)
+        _put_in_order(weights[at : at + TOGETHER], order, drawn)
+        for row, ranks in enumerate(ranked):
+            taus[row, at : at + TOGETHER] = _taus(drawn, ranks, steps)
+    return taus
+
+
+def _taus(drawn: NDArray[np.int32], ranks: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Compute Kendall's tau-b of some resamples (items, resamples); the last steps are SciPy's, in its order."""
+    in_order, same_truth, same_prediction = _count_pairs(drawn, ranks, steps, int(ranks.max(initial=-1)) + 1)
+    size = drawn.sum(axis=0, dtype=np.int64)
+    pairs = size * (size - 1) // 2
+    untied = pairs - same_truth, pairs - same_prediction
+    varies = (untied[0] > 0) & (untied[1] > 0)
+    taus = in_order / np.sqrt(np.where(varies, untied[0], 1)) / np.sqrt(np.where(varies, untied[1], 1))
+    return np.where(varies, np.clip(taus, -1.0, 1.0), 0.0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _put_in_order(weights, order, drawn):  # type: ignore[no-untyped-def]
+    """Write the weights of some resamples, items in order of their true numbers, into `drawn` (items, resamples)."""
+    for item in range(len(order)):
+        for at in range(len(weights)):
+            drawn[item, at] = np.int32(weights[at, order[item]])
+
+
+@numba.njit(cache=True, nogil=True)
+def _add(sums, counts):  # type: ignore[no-untyped-def]
+    """Add the counts of all resamples to their sums."""
+    for at in range(len(sums)):
+        sums[at] += counts[at]
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_pairs(drawn, ranks, steps, names):  # type: ignore[no-untyped-def]
+    """Count per resample: pairs in order minus pairs out of order, pairs of equal truth, pairs of equal prediction."""
+    width = drawn.shape[1]
+    tree = np.zeros((names + 1, width), np.int32)
+    each = np.zeros((names, width), np.int32)  # items of each predicted rank
+    before = np.zeros(width, np.int32)
+    lower = np.zeros(width, np.int32)
+    now = np.zeros(width, np.int32)
+    in_order, same_truth, same_prediction = np.zeros((3, width), np.int64)
+    for step in range(len(steps) - 1):
+        for item in range(steps[step], steps[step + 1]):
+            lower[:] = 0
+            node = ranks[item]
+            while node > 0:
+                _add(lower, tree[node])
+                node -= node & -node
+            equal, own = each[ranks[item]], drawn[item]
+            for at in range(width):
+                in_order[at] += np.int64(own[at]) * (2 * np.int64(lower[at]) + equal[at] - before[at])
+        now[:] = 0
+        for item in range(steps[step], steps[step + 1]):
+            own = drawn[item]
+            node = ranks[item] + 1
+            while node <= names:
+                _add(tree[node], own)
+                node += node & -node
+            _add(each[ranks[item]], own)
+            _add(now, own)
+        for at in range(width):
+            same_truth[at] += np.int64(now[at]) * (now[at] - 1) // 2
+            before[at] += now[at]
+    for rank in range(names):
+        for at in range(width):
+            same_prediction[at] += np.int64(each[rank, at]) * (each[rank, at] - 1) // 2
+    return in_order, same_truth, same_prediction
+
+
+_OF_VALUES = {"mean": _mean, "folds": _mean_of_folds, "weighted": _weighted_mean}
+REGRESSION_METRICS = {"kendalltau": _rank_correlation, "pearsonr": _pearsons}
 """Regression metrics by their names in SciRepEval."""
 
-
-def _check_numbers(truth: Numbers, predicted: Numbers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return true and predicted numbers as arrays of one shape; ValueError where one is not finite."""
-    first, second = np.asarray(truth, np.float64), np.asarray(predicted, np.float64)
-    if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"true numbers of shape {first.shape} and predicted ones of shape {second.shape}")
-    if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise ValueError("a number to be compared is not finite")
-    return first, second
-
-
-@dataclass(frozen=True, slots=True)
-class MapQuality:
-    """Metrics of a 2D map's quality: how well its clusters agree with the labels of its points."""
-
-    homogeneity: float
-    """1 where every cluster holds points of a single label."""
-
-    completeness: float
-    """1 where all points of a label lie in a single cluster."""
-
-    clusters: int
-    """Number of clusters; the points outside all of them are one more group for the two values above."""
-
-    noise: float
-    """Share of points that are in no cluster."""
-
-    eps: float
-    """Distance up to which points are neighbors, in units of the map."""
-
-
-def map_quality(
-    xy: NDArray[Any],
-    labels: Sequence[Any] | NDArray[Any],
-    *,
-    eps: float | None = None,
-    min_points: int = 5,
-    sparse: float = 0.25,
-) -> MapQuality:
-    """Compute metrics of a map: cluster its points (papers, 2) by DBSCAN and compare the clusters with the labels.
-
-    SPECTER (Cohan et al., ACL 2020, figure 2) evaluates its t-SNE map so: 0.41 / 0.72 against 0.19 / 0.63 of SciBERT. It
-    does not give the settings of DBSCAN (Ester et al., KDD 1996), so its numbers are no target. `min_points` is
-    scikit-learn's `min_samples`. Its default `eps` of 0.5 leaves most points of a t-SNE map outside any cluster, and no
-    fixed number suits maps of other sizes. By default `eps` is chosen as Ester et al. propose, from the distance of each
-    point to its `min_points`-th neighbor, itself included: the sparsest share of the points, `sparse`, has it farther
-    away. So the values do not change where the map is stretched.
-
-    >>> xy = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]])
-    >>> quality = map_quality(xy, ["a", "a", "a", "b", "b", "b"], eps=1.5, min_points=3)
-    >>> quality.homogeneity, quality.completeness, quality.clusters, quality.noise
-    (1.0, 1.0, 2, 0.0)
-    """
-    from sklearn.cluster import DBSCAN
-    from sklearn.metrics import homogeneity_completeness_v_measure
-
-    points = np.asarray(xy, np.float64)  # (papers, 2)
-    if points.ndim != 2 or len(points) != len(labels):
-        raise ValueError(f"points of shape {points.shape} for {len(labels)} labels")
-    if len(points) < min_points or not np.isfinite(points).all():
-        raise UserError(f"the map has {len(points)} points; its quality needs at least {min_points} finite points")
-    if eps is None:
-        eps = _choose_eps(points, min_points, sparse)
-    clusters = DBSCAN(eps=eps, min_samples=min_points).fit_predict(points)  # (papers,)
-    homogeneity, completeness, _ = homogeneity_completeness_v_measure(np.asarray(labels), clusters)
-    return MapQuality(
-        homogeneity=float(homogeneity),
-        completeness=float(completeness),
-        clusters=int(clusters.max()) + 1,
-        noise=float((clusters < 0).mean()),
-        eps=eps,
-    )
-
-
-def _choose_eps(points: NDArray[np.float64], min_points: int, sparse: float) -> float:
-    """Choose DBSCAN's eps: a share `sparse` of the points has its `min_points`-th neighbor farther away."""
-    from sklearn.neighbors import NearestNeighbors
-
-    distances, _ = NearestNeighbors(n_neighbors=min_points).fit(points).kneighbors(points)  # (papers, min_points)
-    # points that all lie on one spot still need an eps above 0
-    return float(max(np.quantile(distances[:, -1], 1 - sparse), np.finfo(np.float64).tiny))
+DERIVATIONS: dict[str, Callable[[Columns, Weights], Values]] = {
+    **_OF_VALUES,
+    **{metric: _from_flags(metric) for metric in CLASSIFICATION_METRICS},
+    **REGRESSION_METRICS,
+}
+"""Name of a derivation -> function of columns and weights (resamples, items)."""

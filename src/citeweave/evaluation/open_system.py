@@ -2,9 +2,17 @@
 
     vectors/                    a folder of vectors or of sentence vectors written by citeweave
     vectors.jsonl               also .npy with ids, .parquet; or a folder of such files
-    scores.run, scores.json     precomputed scores: a TREC run, MDCR's or CSFCube's files
+    scores.run, scores.json     precomputed scores
     bm25                        words alone
     weave, model/, org/name     an encoder, or one of its aspect spaces
+
+Files of scores:
+
+    q1 Q0 p7 1 0.93 mine                      TREC run
+    {"q1_p7": 0.93, ...}                      MDCR
+    {"q1": [["p7", 0.12], ...], ...}          CSFCube and ASPIRE: candidates with their distances, best first
+
+Of a pair with two scores the last one counts; NaN is no score. Both cases are counted.
 
 Does not open baselines, which are trained: see `citeweave.baselines.fit`.
 """
@@ -12,17 +20,26 @@ Does not open baselines, which are trained: see `citeweave.baselines.fit`.
 from __future__ import annotations
 
 import difflib
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from citeweave.core.artifact import kind_of
-from citeweave.core.errors import UserError, choose
+from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
+from citeweave.core.files import hash_file, hash_json, open_input, read_input
 from citeweave.core.inputs import Source
-from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.encoders.model_names import NAMED
 from citeweave.evaluation.options import OpeningOptions, split_distance
-from citeweave.evaluation.precomputed import looks_like_scores, open_vectors, read_scores, read_vectors
-from citeweave.evaluation.systems import System
+from citeweave.evaluation.systems import Bm25System, PrecomputedScores, System, VectorSystem
+from citeweave.vectors.formats import Record, read_json, reader_for
 from citeweave.vectors.sentence_distances import TOKEN_BEST
+from citeweave.vectors.vectors import Vectors
 
 ACCEPTED = (
     "a folder of vectors, a file of vectors (.jsonl, .npy, .parquet) or of scores (.run, .json), bm25, baseline:NAME, "
@@ -32,9 +49,11 @@ ACCEPTED = (
 KNOWN_SYSTEMS = ("bm25", *NAMED)
 """Names that are a system by themselves, without a file or folder."""
 
-
 SENTENCE_TOKENS = 500
 """Token limit of texts for sentence vectors, as in ASPIRE; a lower limit would lose the last sentences."""
+
+FACETS = ("background", "method", "result")
+"""Facets of CSFCube, which has one file of scores for each."""
 
 _VECTOR_FILES = (".jsonl", ".npy", ".parquet")
 _SCORE_FILES = (".run", ".trec", ".json")
@@ -52,7 +71,7 @@ def open_system(name: str, options: OpeningOptions | None = None, reporter: Repo
         choose(options.aspect, (*spaces, "every"), "--aspect")  # the CLI handles `every` through `open_spaces`
         return spaces[options.aspect]
     if name in KNOWN_SYSTEMS and not options.precision:  # a folder of that name is ./minilm
-        return _open_known(name, options, reporter)
+        return Bm25System() if name == "bm25" else _open_model(name, options, reporter)
     if path.is_file() and not looks_like_scores(path):
         return read_vectors([path], name=_plain_name(path), precision=options.precision)
     if path.is_dir() and kind_of(path) not in ("", ENCODER):
@@ -65,7 +84,7 @@ def open_system(name: str, options: OpeningOptions | None = None, reporter: Repo
         )
     if path.is_file():
         return read_scores([path], name=_plain_name(path))
-    is_file_name = _without_compression(path).endswith((*_VECTOR_FILES, *_SCORE_FILES))
+    is_file_name = Source(path).name.endswith((*_VECTOR_FILES, *_SCORE_FILES))
     if not path.is_dir() and (is_file_name or "/" not in name):
         similar = difflib.get_close_matches(name, KNOWN_SYSTEMS, n=1)
         hint = f" Did you mean {similar[0]!r}?" if similar else ""
@@ -85,20 +104,11 @@ def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Repo
     return aspect_spaces(_open_model(name, options, reporter), heads)
 
 
-def _open_known(name: str, options: OpeningOptions, reporter: Reporter) -> System:
-    """Open bm25 or a model that is known by a short name."""
-    if name in NAMED:
-        return _open_model(name, options, reporter)
-    from citeweave.evaluation.encoder_systems import Bm25System
-
-    return Bm25System()
-
-
 def _open_folder(path: Path, options: OpeningOptions) -> System:
     """Open a folder with other people's files of vectors or scores."""
     files = sorted(file for file in path.iterdir() if file.is_file())
     name = path.resolve().name
-    if vector_files := [file for file in files if _without_compression(file).endswith(_VECTOR_FILES)]:
+    if vector_files := [file for file in files if Source(file).name.endswith(_VECTOR_FILES)]:
         return read_vectors(vector_files, name=name, precision=options.precision)
     if score_files := [file for file in files if file.suffix == ".json" and "-ranked" in file.name]:
         return read_scores(score_files, name=name)
@@ -158,14 +168,176 @@ def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> Syste
     return CombinedSystem(EncoderSystem(encoder, cache=options.cache, reporter=reporter), by_sentence)
 
 
-def _without_compression(path: Path) -> str:
-    return Source(path).name
-
-
 def _plain_name(path: Path) -> str:
     """Return the file name without extension and compression, as the name of the system.
 
     >>> _plain_name(Path("runs/specter.v2.jsonl.gz")), _plain_name(Path("mine.run"))
     ('specter.v2', 'mine')
     """
-    return Path(_without_compression(path)).stem
+    return Path(Source(path).name).stem
+
+
+# --- files of vectors and scores -------------------------------------------------------------------------
+
+
+def open_vectors(folder: Path, *, precision: str = "") -> VectorSystem:
+    """Open the precomputed vectors in a folder written by citeweave as a system."""
+    vectors = Vectors.open(folder)
+    source = vectors.provenance
+    matrix, finite = _round_vectors(vectors.matrix, precision)
+    ids = [paper for paper, good in zip(vectors.ids, finite.tolist(), strict=True) if good]
+    return VectorSystem(
+        ids,
+        matrix if finite.all() else matrix[finite],
+        name=source.label if source.model else folder.name,
+        revision=hash_json([vectors.manifest.hash, precision])[:16] if precision else vectors.manifest.hash[:16],
+        metadata={
+            "vectors": folder.name,
+            "text_recipe": source.text_recipe,
+            "dtype": precision or source.dtype,
+            "vectors not finite": int((~finite).sum()),
+        },
+    )
+
+
+def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> VectorSystem:
+    """Read precomputed vectors (JSON lines, .npy with ids, .parquet) as a system; a paper's last vector counts.
+
+    Numbers keep the precision of the file, JSON's that of float64; `precision` rounds them, as SciRepEval does to
+    float16 when it reads a file. A vector with a number that is not finite counts as missing.
+    """
+    tally = Tally({"vectors": Count()})
+    place: dict[str, int] = {}  # paper -> row of its last vector, -1 where that is an empty list
+    rows: list[NDArray[Any]] = []
+    twice = 0
+
+    def on_empty(paper: str) -> None:
+        place[paper] = -1
+
+    for path in paths:
+        for record in _records(path, tally, on_empty):
+            if rows and len(record.vector) != len(rows[0]):
+                raise UserError(
+                    f"{path} holds a vector of {len(record.vector)} numbers for {record.id!r}, others have "
+                    f"{len(rows[0])}; evaluate one model at a time"
+                )
+            twice += record.id in place
+            place[record.id] = len(rows)
+            rows.append(record.vector)
+    if not rows:
+        raise EmptyResultError(f"{', '.join(map(str, paths))} holds no vectors; give a file with ids and vectors")
+    stacked = np.stack(rows)
+    matrix, finite = _round_vectors(stacked, precision or np.result_type(stacked.dtype, np.float16).name)
+    usable = {paper: row for paper, row in place.items() if row >= 0 and finite[row]}
+    if not usable:
+        raise UserError(f"no vector of {', '.join(map(str, paths))} is finite in {matrix.dtype}; check the file")
+    empty = [paper for paper, row in place.items() if row < 0]
+    tally.keep("vectors", len(rows))
+    return VectorSystem(
+        list(usable),
+        matrix[list(usable.values())],
+        name=name,
+        revision=hash_json([[hash_file(path) for path in paths], precision])[:16],
+        empty=empty,
+        metadata={
+            "files": [path.name for path in paths],
+            "dtype": matrix.dtype.name,
+            "vectors given": len(rows),
+            "vectors given twice": twice,
+            "vectors not finite": int((~finite).sum()),
+            "empty vectors": len(empty),
+            **tally.as_json(),
+        },
+    )
+
+
+def _records(path: Path, tally: Tally, on_empty: Callable[[str], None]) -> Iterator[Record]:
+    """Read the vectors of one file; `on_empty` gets the ids of papers with an empty list, which only JSON can have."""
+    reader, source = reader_for(path), Source(path)
+    return read_json(source, tally, on_empty=on_empty) if reader is read_json else reader(source, tally)
+
+
+def _round_vectors(matrix: NDArray[Any], precision: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Round vectors to a precision and return which rows are finite then; without a precision nothing is checked."""
+    if not precision:
+        return matrix, np.ones(len(matrix), bool)
+    with np.errstate(over="ignore"):
+        rounded = matrix.astype(precision)
+    return rounded, np.isfinite(rounded).all(axis=1)
+
+
+def read_scores(paths: Sequence[Path], *, name: str) -> PrecomputedScores:
+    """Read precomputed scores from files as a system; a CSFCube run has three files, one per facet."""
+    scores: dict[str, dict[str, float]] = {}
+    total = 0
+    for path in paths:
+        for query, candidate, score in _read_score_file(path):
+            scores.setdefault(query, {})[candidate] = score
+            total += 1
+    pairs = [score for each in scores.values() for score in each.values()]
+    metadata = {
+        "files": [path.name for path in paths],
+        "scores given": total,
+        "scores given twice": total - len(pairs),
+        "scores that are no number": sum(score != score for score in pairs),
+    }
+    return PrecomputedScores(
+        scores, name=name, revision=hash_json([hash_file(path) for path in paths])[:16], metadata=metadata
+    )
+
+
+def looks_like_scores(path: Path) -> bool:
+    """Tell whether a file holds precomputed scores rather than vectors, by its extension and first character."""
+    if path.suffix in (".run", ".trec"):
+        return True
+    if path.suffix != ".json":
+        return False
+    with open_input(path) as file:
+        return file.read(1) == b"{"
+
+
+def _read_score_file(path: Path) -> list[tuple[str, str, float]]:
+    """Read (query, candidate, score) from a TREC run or a JSON file of scores."""
+    try:
+        scores = _read_run(path) if path.suffix != ".json" else _read_json_scores(path)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InputError(
+            f"{path} holds no scores that citeweave can read ({error}); it reads TREC runs, MDCR's and CSFCube's JSON; "
+            "name a file of vectors, one JSON object per line, .jsonl"
+        ) from None
+    if not scores:
+        raise InputError(f"{path} holds no scores: it is empty; write it again")
+    return scores
+
+
+def _read_run(path: Path) -> list[tuple[str, str, float]]:
+    """Read (query, candidate, score) from a TREC run."""
+    scores = []
+    with io.TextIOWrapper(open_input(path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            words = line.split()
+            if len(words) != 6:
+                raise ValueError(f"line {number} has {len(words)} words instead of the 6 of a TREC run")
+            scores.append((words[0], words[2], float(words[4])))
+    return scores
+
+
+def _read_json_scores(path: Path) -> list[tuple[str, str, float]]:
+    """Read (query, candidate, score) from MDCR's or CSFCube's JSON; CSFCube's ranks become scores."""
+    value = json.loads(read_input(path))
+    if not isinstance(value, dict) or not value:
+        raise ValueError("it is not a JSON object with entries")
+    if all(isinstance(entry, list) for entry in value.values()):
+        facet = next((f"_{name}" for name in FACETS if f"-{name}-ranked" in path.name), "")
+        if invalid := [pair for entry in value.values() for pair in entry if not isinstance(pair, list) or not pair]:
+            raise ValueError(f"a list holds {str(invalid[0])[:60]!r} instead of a candidate with its distance")
+        # lists are sorted already: the rank keeps their order where distances are equal
+        return [
+            (query + facet, str(pair[0]), float(-rank))
+            for query, entry in value.items()
+            for rank, pair in enumerate(entry)
+        ]
+    if invalid := [name for name in value if "_" not in name]:
+        raise ValueError(f"{invalid[0][:60]!r} is not a pair 'query_candidate'")
+    pairs = ((*name.split("_", 1), float(score)) for name, score in value.items())
+    return [(query, candidate, score) for query, candidate, score in pairs]

@@ -35,7 +35,6 @@ from citeweave.core.errors import MissingExtraError, UserError, require
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.evaluation.html import PALETTE, as_json, format_number, one_line, read_resource, render_page
-from citeweave.evaluation.metrics import map_quality
 from citeweave.evaluation.systems import NoAnswerError, System
 from citeweave.evaluation.tasks import ProbeTask, Suite
 from citeweave.vectors.topk import nearest
@@ -45,7 +44,10 @@ MIN_T_SNE_PAPERS = 20
 """Fewer papers have no neighborhoods to preserve: their map is the first two principal components."""
 
 MIN_MEASURED_POINTS = 5
-"""Points with a topic that homogeneity and completeness need."""
+"""Papers with a topic that homogeneity and completeness need, and that a cluster has around each of its inner ones."""
+
+SPARSE_SHARE = 0.25
+"""Share of the papers whose neighborhood is too sparse to be inside a cluster."""
 
 MAP_FILE = "map.html"
 NO_TOPIC = "no topic"
@@ -124,7 +126,7 @@ def project_papers(
         xy = run_t_sne(vectors, seed, reporter=reporter)
         notes.insert(0, "t-SNE of the vectors by cosine.")
     shown = [str(titles[row]) for row in chosen.tolist()]
-    return MapData(xy.astype(np.float32), topics, shown, *_measure_topics(xy, topics), " ".join(notes))
+    return MapData(xy.astype(np.float32), topics, shown, *map_quality(xy, topics), " ".join(notes))
 
 
 def _check_map_input(matrix: NDArray[Any], labels: Sequence[str], titles: Sequence[str], max_papers: int) -> None:
@@ -229,14 +231,40 @@ def _silent(logger: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _measure_topics(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[float, float]:
-    """Return homogeneity and completeness of a map's papers with a topic; NaN for too few papers or a single topic."""
-    known = np.array([bool(topic) for topic in topics])  # (n,)
+class MapQuality(NamedTuple):
+    """How well the clusters of a paper map agree with the topics of its papers; NaN where that is undefined."""
+
+    homogeneity: float
+    """1 where every cluster holds papers of a single topic."""
+
+    completeness: float
+    """1 where all papers of a topic lie in a single cluster."""
+
+
+def map_quality(xy: Plane, topics: Sequence[str]) -> MapQuality:
+    """Measure a paper map: cluster its papers (papers, 2) with a topic by DBSCAN and compare clusters with topics.
+
+    SPECTER (Cohan et al., ACL 2020, figure 2) evaluates its t-SNE map so: 0.41 / 0.72 against 0.19 / 0.63 of SciBERT. It
+    does not give the settings of DBSCAN (Ester et al., KDD 1996), so its numbers are no target. scikit-learn's default
+    `eps` of 0.5 leaves most papers of a t-SNE map outside any cluster, and no fixed number suits maps of other sizes. It is
+    chosen as Ester et al. propose, from the distance of each paper to its fifth neighbor, itself included: a quarter of
+    the papers has it farther away. So the values do not change where the map is stretched.
+    """
+    from sklearn.cluster import DBSCAN
+    from sklearn.metrics import homogeneity_completeness_v_measure
+    from sklearn.neighbors import NearestNeighbors
+
+    known = np.array([bool(topic) for topic in topics])  # (papers,)
     named = [topic for topic in topics if topic]
     if len(named) < MIN_MEASURED_POINTS or len(set(named)) < 2:
-        return math.nan, math.nan
-    quality = map_quality(xy[known], named)
-    return quality.homogeneity, quality.completeness
+        return MapQuality(math.nan, math.nan)
+    points = np.asarray(xy, np.float64)[known]
+    distances, _ = NearestNeighbors(n_neighbors=MIN_MEASURED_POINTS).fit(points).kneighbors(points)
+    # papers that all lie on one spot still need an eps above 0
+    eps = float(max(np.quantile(distances[:, -1], 1 - SPARSE_SHARE), np.finfo(np.float64).tiny))
+    clusters = DBSCAN(eps=eps, min_samples=MIN_MEASURED_POINTS).fit_predict(points)  # (papers,)
+    homogeneity, completeness, _ = homogeneity_completeness_v_measure(np.asarray(named), clusters)
+    return MapQuality(float(homogeneity), float(completeness))
 
 
 class TopicMap:

@@ -27,10 +27,10 @@ applied to another. That is kept here on purpose, to compare with published numb
 Kendall tau away from lightning's predictions on the fixtures.
 
 >>> vectors, signs = np.array([[2.0], [1.0], [-1.0]]), np.array([1.0, 1.0, -1.0])
->>> descend_to_separate(vectors, signs, 1.0, FitOptions("hinge"), np.random.RandomState(42)).weights.round(2).tolist()
+>>> descend_to_separate(vectors, signs, 1.0, ProbeRule((1.0,), "hinge"), np.random.RandomState(42)).weights.round(2).tolist()
 [1.0]
 
-Does not choose C or make folds: `probe_search.py` does.
+Does not choose C or make folds: `probes.py` does.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+from citeweave.evaluation.tasks import ProbeRule
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.integer[Any]]
@@ -76,12 +78,8 @@ _STILL = 1e-12
 """A projected gradient up to this is too small for a step."""
 
 
-class FitOptions(NamedTuple):
-    """Options that all fits of a probe's search for C share."""
-
-    loss: str = "squared_hinge"
-    intercept: bool = True
-    passes: int = 1000
+NO_CLASSES = np.empty(0, dtype=np.int64)
+"""Classes of a model that predicts numbers."""
 
 
 class LinearModel(NamedTuple):
@@ -316,9 +314,8 @@ def _conjugate_gradients(axes: Axes, slope: _Slope, c: float, accuracy: Floats) 
     direction, size = scaled, (rest * scaled).sum(axis=0)
     enough = size * accuracy**2
     for _ in range(ROUNDS):
-        bent = direction + 2.0 * c * (
-            axes.rows.T @ (active * (axes.rows @ direction))
-        )  # (r, k): Hessian times direction
+        # (r, k): Hessian times direction
+        bent = direction + 2.0 * c * (axes.rows.T @ (active * (axes.rows @ direction)))
         share = _ratio(size, (direction * bent).sum(axis=0))
         step += share * direction
         rest = rest - share * bent
@@ -362,27 +359,25 @@ class Descent(NamedTuple):
     converged: bool
 
 
-def fit_classes_lightning(
-    vectors: Floats, codes: Codes, c: float, options: FitOptions, random: np.random.RandomState
+def fit_lightning(
+    vectors: Floats, targets: NDArray[Any], c: float, rule: ProbeRule, random: np.random.RandomState
 ) -> LinearModel:
-    """Solve a probe of classes as lightning's LinearSVC: one class after the other, on one stream of random numbers."""
-    classes = np.unique(codes)
-    signs = one_against_rest(codes, classes)  # (n, k)
-    descents = [descend_to_separate(vectors, np.ascontiguousarray(column), c, options, random) for column in signs.T]
+    """Solve a probe as lightning's LinearSVC, or as its LinearSVR where targets (n,) are floats.
+
+    Classes are solved one after the other on one stream of random numbers; predicted numbers are `scores`, (m, 1).
+    """
+    if targets.dtype.kind == "f":
+        classes, descents = NO_CLASSES, [descend_to_numbers(vectors, targets, c, rule, random)]
+    else:
+        classes = np.unique(targets)
+        columns = np.ascontiguousarray(one_against_rest(targets, classes).T)  # (k, n)
+        descents = [descend_to_separate(vectors, column, c, rule, random) for column in columns]
     weights = np.array([descent.weights for descent in descents])  # (k, d)
     return LinearModel(weights, np.zeros(len(weights)), classes, all(descent.converged for descent in descents))
 
 
-def fit_numbers_lightning(
-    vectors: Floats, targets: Floats, c: float, options: FitOptions, random: np.random.RandomState
-) -> LinearModel:
-    """Fit numbers as lightning's LinearSVR; its predictions are `scores`, (m, 1)."""
-    descent = descend_to_numbers(vectors, targets, c, options, random)
-    return LinearModel(descent.weights[None, :], np.zeros(1), np.empty(0, dtype=np.int64), descent.converged)
-
-
 def descend_to_separate(
-    vectors: Floats, signs: Floats, c: float, options: FitOptions, random: np.random.RandomState
+    vectors: Floats, signs: Floats, c: float, rule: ProbeRule, random: np.random.RandomState
 ) -> Descent:
     """Solve a probe by coordinate descent: weights (d,) that separate +1 from -1; the loss is hinge or squared_hinge.
 
@@ -390,13 +385,13 @@ def descend_to_separate(
     (ICML 2008), algorithm 3.
     """
     count = len(vectors)
-    bound, ridge = (c, 0.0) if options.loss == "hinge" else (_HUGE, 1.0 / (2.0 * c))
+    bound, ridge = (c, 0.0) if rule.loss == "hinge" else (_HUGE, 1.0 / (2.0 * c))
     weights, dual = np.zeros(vectors.shape[1]), np.zeros(count)  # (d,), (n,)
     curvature = np.einsum("ij,ij->i", vectors, vectors) + ridge  # (n,)
     curvature[curvature == 0.0] = np.inf  # hinge and a paper of zeros: lightning divides by 0; here it takes no step
     order = np.arange(count)  # (n,): the active papers first
     active, low, high = count, -_HUGE, _HUGE
-    for _ in range(options.passes):
+    for _ in range(rule.passes):
         random.shuffle(order[:active])
         active, smallest, largest = _class_pass(
             vectors, signs, weights, dual, curvature, order, (active, bound, ridge, low, high)
@@ -411,19 +406,19 @@ def descend_to_separate(
 
 
 def descend_to_numbers(
-    vectors: Floats, targets: Floats, c: float, options: FitOptions, random: np.random.RandomState
+    vectors: Floats, targets: Floats, c: float, rule: ProbeRule, random: np.random.RandomState
 ) -> Descent:
     """Solve a probe by lightning's coordinate descent: weights (d,) that predict numbers.
 
     As there, epsilon is 0 and the variables are mixed up.
     """
-    bound, ridge = (c, 0.0) if options.loss == "epsilon_insensitive" else (_HUGE, 1.0 / (2.0 * c))
+    bound, ridge = (c, 0.0) if rule.loss == "epsilon_insensitive" else (_HUGE, 1.0 / (2.0 * c))
     weights, dual = np.zeros(vectors.shape[1]), np.zeros(2 * len(vectors))  # (d,), (2n,)
     curvature = np.einsum("ij,ij->i", vectors, vectors) + ridge  # (n,)
     curvature[curvature == 0.0] = np.inf
     order = np.arange(len(vectors))  # (n,)
     first = 0.0
-    for step in range(options.passes):
+    for step in range(rule.passes):
         random.shuffle(order)
         violation = _number_pass(vectors, targets, weights, dual, curvature, order, (bound, ridge))
         first = first if step else violation

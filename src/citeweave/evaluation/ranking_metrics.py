@@ -1,4 +1,10 @@
-"""Formulas of ranking metrics for many queries at once: average precision, NDCG, recall, reciprocal rank.
+"""Ranking metrics by name, for many queries at once: average precision, NDCG, recall, reciprocal rank.
+
+trec_eval's names are plain; those of CSFCube and ASPIRE begin with `csfcube:`, as their formulas differ:
+
+    map  ndcg  Rprec  recip_rank  map_cut_10  ndcg_cut_10  P_5  P_cap_10  recall_5  success_1
+    csfcube:ndcg  csfcube:ndcg@20  csfcube:ndcg%20  csfcube:av_precision  csfcube:reciprocal_rank
+    csfcube:precision@20  csfcube:recall@20  csfcube:f1@20  csfcube:r_precision  csfcube:precision_at_last_relevant
 
 Queries lie one after the other in flat arrays; query i owns the pairs offsets[i] to offsets[i + 1].
 
@@ -11,6 +17,8 @@ Queries lie one after the other in flat arrays; query i owns the pairs offsets[i
     >>> ranked = rank_as_trec(scores, grades, np.array([0, 3, 5]), ties=id_order(["a", "b", "c", "a", "b"]))
     >>> ranked.grades.tolist(), ranked.submitted.tolist(), ranked.order.tolist()
     ([0, 1, 2, 1, 0], [2, 2], [1, 0, 2, 4, 3])
+    >>> {name: values.round(4).tolist() for name, values in ranking_metrics(ranked, ["map", "recall_1"]).items()}
+    {'map': [0.25, 1.0], 'recall_1': [0.0, 1.0]}
 
 A candidate is relevant where its grade reaches a threshold. `ideal` says what counts as missed: every relevant paper that
 is judged, or those alone that are in the run (as in CSFCube and ASPIRE, where a paper that is left out costs nothing).
@@ -26,13 +34,14 @@ ideal ranking; they differ in how much a rank is worth. Gains of 2^grade - 1 are
     _trec_discount     1  0.63  0.50  0.43  0.39     1 / log2(rank + 1)
     csfcube_discount  1     1  0.63  0.50  0.43     1 / log2(rank), and 1 for the first
 
-A query without candidates, or with nothing relevant, gets 0 from every metric and is never left out. Does not compute
-scores and does not know the names of metrics: `metrics.py` does.
+A metric is one fraction per query; a query without candidates, or with nothing relevant, gets 0 and is never left out.
+Means, folds and resamples are the business of `metrics.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,7 +49,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import choose
+from citeweave.core.errors import UserError, choose
+from citeweave.core.ragged import Ragged, owners_of, to_offsets
 
 Values = NDArray[np.float64]
 """(queries,) one value per query."""
@@ -53,11 +63,8 @@ IDEALS = ("judged", "submitted")
 
 
 @dataclass(frozen=True)
-class RankedCandidates:
+class RankedCandidates(Ragged):
     """Rankings to compute metrics of: all queries' candidates by score, made by `rank_as_trec` or `rank_as_given`."""
-
-    offsets: NDArray[np.int64]
-    """Where the pairs of each query begin and end, (queries + 1,)."""
 
     order: NDArray[np.int64]
     """The input pair at each place, (pairs,)."""
@@ -68,18 +75,15 @@ class RankedCandidates:
     submitted: NDArray[np.int64]
     """How many candidates of each query are in the run, (queries,)."""
 
-    def __len__(self) -> int:
-        return len(self.submitted)
-
     @cached_property
     def judged(self) -> NDArray[np.int64]:
         """Number of candidates of each query, in the run or not, (queries,)."""
-        return np.diff(self.offsets)
+        return self.lengths()
 
     @cached_property
     def query(self) -> NDArray[np.int64]:
         """The query of each place, (pairs,)."""
-        return np.repeat(np.arange(len(self)), self.judged)
+        return self.owners()
 
     @cached_property
     def place(self) -> NDArray[np.int64]:
@@ -93,7 +97,7 @@ class RankedCandidates:
 
     def length(self, ideal: str) -> NDArray[np.int64]:
         """Return the number of candidates in each query's ideal ranking, (queries,)."""
-        return self.judged if choose(ideal, IDEALS, "ideal") == "judged" else self.submitted
+        return self.judged if ideal == "judged" else self.submitted
 
     def early(self, cut: Cut) -> NDArray[np.bool_]:
         """Tell which places are among the first `cut` of their query, (pairs,)."""
@@ -111,14 +115,13 @@ class RankedCandidates:
 
     def running(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Count the flags from the query's first place up to each place, (pairs,)."""
-        sums = np.zeros(len(flags) + 1, np.int64)
-        np.cumsum(flags, out=sums[1:])
+        sums = to_offsets(flags)
         running: NDArray[np.int64] = sums[1:] - sums[self.offsets[self.query]]
         return running
 
     def best_gains(self, ideal: str) -> NDArray[np.int64]:
         """Return the gains of the ideal ranking at each place, (pairs,)."""
-        return self._best_judged if choose(ideal, IDEALS, "ideal") == "judged" else self._best_submitted
+        return self._best_judged if ideal == "judged" else self._best_submitted
 
     @cached_property
     def _best_judged(self) -> NDArray[np.int64]:
@@ -192,20 +195,15 @@ def _check_pairs(
     scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return scores, grades and offsets of a ranking as arrays, and the query of each pair; ValueError if they misfit."""
-    numbers, levels, bounds = (
-        np.asarray(scores, np.float64),
-        np.asarray(grades, np.int64),
-        np.asarray(offsets, np.int64),
-    )
+    numbers, levels = np.asarray(scores, np.float64), np.asarray(grades, np.int64)
+    bounds = np.asarray(offsets, np.int64)
     if not np.array_equal(levels, grades):
         raise ValueError("grades must be whole numbers")
     if len(levels) != len(numbers):
         raise ValueError(f"{len(levels)} grades for {len(numbers)} scores")
-    sizes = np.diff(bounds)
-    if not len(bounds) or bounds[0] != 0 or bounds[-1] != len(numbers) or (sizes < 0).any():
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != len(numbers) or (np.diff(bounds) < 0).any():
         raise ValueError(f"offsets must grow from 0 to the number of pairs, {len(numbers)}")
-    query: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
-    return numbers, levels, bounds, query
+    return numbers, levels, bounds, owners_of(bounds)
 
 
 def _sortable(scores: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -218,15 +216,10 @@ def _sortable(scores: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _ranked(
-    scores: NDArray[np.float64],
-    grades: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    order: NDArray[np.int64],
+    scores: Values, grades: NDArray[np.int64], offsets: NDArray[np.int64], order: NDArray[np.int64]
 ) -> RankedCandidates:
     """Put the grades into ranked order and count the candidates in the run."""
-    present = np.zeros(len(scores) + 1, np.int64)
-    np.cumsum(~np.isnan(scores), out=present[1:])
-    return RankedCandidates(offsets, order, grades[order], np.diff(present[offsets]))
+    return RankedCandidates(offsets, order, grades[order], np.diff(to_offsets(~np.isnan(scores))[offsets]))
 
 
 def precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
@@ -346,7 +339,7 @@ def _hits(ranked: RankedCandidates, cut: Cut, threshold: int) -> NDArray[np.bool
 def _relevant(ranked: RankedCandidates, threshold: int, ideal: str) -> Values:
     """Count the relevant papers that each query's ideal ranking has, (queries,)."""
     relevant = ranked.grades >= threshold
-    return ranked.total(relevant if choose(ideal, IDEALS, "ideal") == "judged" else relevant & ranked.in_run)
+    return ranked.total(relevant if ideal == "judged" else relevant & ranked.in_run)
 
 
 def _example(grades: list[int]) -> RankedCandidates:
@@ -404,3 +397,89 @@ def percent_cut(ranked: RankedCandidates, percent: int, *, ideal: str = "judged"
     [2]
     """
     return (percent / 100 * ranked.length(ideal)).astype(np.int64)
+
+
+# --- metrics by name -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceRule:
+    """Rule for `csfcube:` metrics: which papers are relevant, which ranking is ideal; trec_eval's have no such choice."""
+
+    threshold: int = 2
+    """Lowest grade of a relevant paper: 2 for CSFCube and RELISH, 1 for TRECCOVID and SciDocs."""
+
+    ideal: str = "judged"
+    """`submitted`, as in CSFCube's scripts, takes the ideal ranking, the number of relevant papers and the length that a
+    percentage is of from the papers in the run: what is left out costs nothing."""
+
+    def __post_init__(self) -> None:
+        choose(self.ideal, IDEALS, "ideal")
+
+
+RankingMetric = Callable[[RankedCandidates, int, RelevanceRule], Values]
+
+RANKING_METRICS: dict[str, RankingMetric] = {
+    "map": lambda ranked, k, rule: average_precision(ranked),
+    "map_cut_k": lambda ranked, k, rule: average_precision(ranked, cut=k),
+    "ndcg": lambda ranked, k, rule: ndcg(ranked),
+    "ndcg_cut_k": lambda ranked, k, rule: ndcg(ranked, cut=k),
+    "Rprec": lambda ranked, k, rule: r_precision(ranked),
+    "recip_rank": lambda ranked, k, rule: reciprocal_rank(ranked),
+    "P_k": lambda ranked, k, rule: precision_at(ranked, k),
+    "P_cap_k": lambda ranked, k, rule: capped_precision_at(ranked, k),
+    "recall_k": lambda ranked, k, rule: recall_at(ranked, k),
+    "success_k": lambda ranked, k, rule: success_at(ranked, k),
+    "csfcube:ndcg": lambda ranked, k, rule: ndcg(ranked, discount=csfcube_discount, ideal=rule.ideal),
+    "csfcube:ndcg@k": lambda ranked, k, rule: ndcg(ranked, cut=k, discount=csfcube_discount, ideal=rule.ideal),
+    "csfcube:ndcg%k": lambda ranked, k, rule: ndcg(
+        ranked, cut=percent_cut(ranked, k, ideal=rule.ideal), discount=csfcube_discount, ideal=rule.ideal
+    ),
+    "csfcube:av_precision": lambda ranked, k, rule: average_precision(
+        ranked, threshold=rule.threshold, ideal=rule.ideal
+    ),
+    "csfcube:reciprocal_rank": lambda ranked, k, rule: reciprocal_rank(ranked, threshold=rule.threshold),
+    "csfcube:precision@k": lambda ranked, k, rule: precision_at(ranked, k, threshold=rule.threshold),
+    "csfcube:recall@k": lambda ranked, k, rule: recall_at(ranked, k, threshold=rule.threshold, ideal=rule.ideal),
+    "csfcube:f1@k": lambda ranked, k, rule: f1_at(ranked, k, threshold=rule.threshold, ideal=rule.ideal),
+    "csfcube:r_precision": lambda ranked, k, rule: r_precision(ranked, threshold=rule.threshold, ideal=rule.ideal),
+    "csfcube:precision_at_last_relevant": lambda ranked, k, rule: precision_at_last_relevant(
+        ranked, threshold=rule.threshold
+    ),
+}
+"""Every ranking metric; the k at the end of a name stands for a number from 1, at most 100 after a %."""
+
+
+def ranking_metrics(
+    ranked: RankedCandidates, names: Iterable[str], rule: RelevanceRule | None = None
+) -> dict[str, Values]:
+    """Compute metrics by their names, such as `map` and `ndcg`, for every query of a ranking, (queries,) each.
+
+    >>> ranking_metrics(_example([1, 0]), ["recal_5"])
+    Traceback (most recent call last):
+    citeweave.core.errors.UserError: metric is 'recal_5'; it must be one of P_5, ..., success_5. Did you mean 'recall_5'?
+    """
+    rule = RelevanceRule() if rule is None else rule
+    values = {}
+    for name in names:
+        family, number = _parse_metric(name)
+        values[name] = RANKING_METRICS[family](ranked, number, rule)
+    return values
+
+
+def _parse_metric(name: str) -> tuple[str, int]:
+    """Split the name of a ranking metric into its family and number: recall_5 -> (recall_k, 5)."""
+    if name in RANKING_METRICS and not re.search(r"[_@%]k$", name):
+        return name, 0
+    match = re.fullmatch(r"(.*[_@%])(\d{1,9})", name)
+    number = match[2] if match else "10"
+    family = f"{match[1]}k" if match else ""
+    if f"csfcube:{family or name}" in RANKING_METRICS:
+        raise UserError(f"metric is {name!r}, which only CSFCube has; write 'csfcube:{name}'")
+    if family not in RANKING_METRICS:
+        choose(name, [re.sub(r"(?<=[_@%])k$", number, known) for known in RANKING_METRICS], "metric")
+        raise AssertionError(f"{name!r} was accepted and is no metric")
+    top = 100 if "%" in family else np.iinfo(np.int32).max
+    if not 1 <= int(number) <= top:
+        raise UserError(f"metric is {name!r}; the number at its end must be from 1 to {top}")
+    return family, int(number)

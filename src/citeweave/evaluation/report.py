@@ -7,8 +7,14 @@
     report/runs/TASK.run    TREC runs of the ranking tasks
     report/mteb/TASK.json   the same numbers in MTEB's format
 
-Per-query values come first; metrics and averages are derived from them. Does not evaluate and does not compare: see
-`evaluate.py` and `compare.py`.
+Per-query values come first; metrics and averages are derived from them.
+
+The page is one file that loads nothing: no script, no address elsewhere, charts as inline SVG. Numbers stand beside bars,
+so that a chart needs no labels and shrinks to a phone. Heat maps are tables, so that their numbers can be read, copied and
+heard; a cell's shade runs from the lowest value of its column, palest, to the highest. Per-query values are summarized: a
+page about thousands of queries stays small, and report.json holds every row. Probes have a prediction and no value for each
+paper, so they have no histogram. The map of papers is a file of its own (`paper_map.py`); the page has a small picture of it
+and a link. Does not evaluate and does not compare: see `evaluate.py` and `compare.py`.
 """
 
 from __future__ import annotations
@@ -16,22 +22,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from citeweave.core.artifact import Manifest, check_named_files, read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.core.files import link_or_copy, new_file, read_input, write_json
-from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page
-from citeweave.evaluation.report_page import remarks_of, report_as_page
-
-if TYPE_CHECKING:
-    from citeweave.evaluation.match_page import ExampleMatch
-
+from citeweave.evaluation import html
+from citeweave.evaluation.html import Block
+from citeweave.evaluation.metrics import Outcome
+from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page, preview
 
 KIND, VERSION = "report", 1
 REPORT, PAGE = "report.json", "report.html"
+
+PER_QUERY = ("mean", "folds", "weighted")
+"""Ways of deriving a metric from one value per query."""
+
+MAX_CARDS, MAX_HISTOGRAMS, MAX_LISTED_TASKS, MAX_FIELDS, MAX_COLUMNS, QUERIES_PER_END = 8, 12, 4, 40, 8, 6
+
+_SHADED = ("note", "Shades run from the lowest to the highest value of each column.")
+_DASHED = ("note", "One value per query, in percent. The dashed line is the mean.")
+_ABOUT_METRICS = ("note", "Values are in percent. Intervals are bootstrap intervals over queries or test papers.")
+_ABOUT_COVERAGE = ("note", "Counts of 0 are left out; gaps are marked with ▲.")
+
+Value = Mapping[str, Any]
 
 _NEEDED = ("suite", "model", "metrics", "headline", "coverage", "tasks", "per_query")
 
@@ -68,17 +86,12 @@ class Report:
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each task of the report, with its per-query rows."""
+        value = self.value
         return [
-            Outcome(
-                task,
-                about["kind"],
-                about["how"],
-                self.value["per_query"][task],
-                self.value["coverage"][task],
-                tuple(about["notes"]),
-                about["chosen"],
+            Outcome.of_json(
+                {**about, "task": task, "rows": value["per_query"][task], "coverage": value["coverage"][task]}
             )
-            for task, about in self.value["tasks"].items()
+            for task, about in value["tasks"].items()
         ]
 
     def runs(self) -> dict[str, Path]:
@@ -92,7 +105,7 @@ def write_report(
     folder: Path,
     runs: Mapping[str, Path],
     map_data: MapData | None = None,
-    matches: Sequence[ExampleMatch] = (),
+    matches: Sequence[Block] = (),
 ) -> None:
     """Write a report in every format into a folder; `runs` are finished TREC runs, which are hard-linked or copied."""
     write_json(folder / REPORT, value)
@@ -154,20 +167,20 @@ def _report_as_markdown(value: Mapping[str, Any]) -> str:
         "",
         *markdown_table(["metric", "value", "95 % interval"], _metric_rows(value)),
         "",
-        "Values are in percent. Intervals are bootstrap intervals over queries or test papers.",
+        _ABOUT_METRICS[1],
         *_section("Averages", [f"{name}: {note}" for name, note in value.get("averages", {}).items() if note]),
         *_section("Not evaluated", [f"{task}: {why}" for task, why in value["not_evaluated"].items()]),
         *_section("Remarks", remarks_of(value)),
         "",
         "## Coverage",
         "",
-        *markdown_table(["task", "what", "number"], _coverage_rows(value)),
+        *markdown_table(
+            ["task", "what", "number"], [[task, what, f"{count:,}"] for task, what, count in _counts(value)]
+        ),
         "",
         "## How",
         "",
-        *markdown_table(
-            ["option", "value"], [[name, str(each)] for name, each in {**value["options"], **value["model"]}.items()]
-        ),
+        *markdown_table(["option", "value"], [[*option] for option in {**value["options"], **value["model"]}.items()]),
         "",
     ]
     return "\n".join(parts)
@@ -181,20 +194,11 @@ def _metric_rows(value: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _coverage_rows(value: Mapping[str, Any]) -> list[list[str]]:
-    return [
-        [task, what, f"{number:,}"]
-        for task, counts in value["coverage"].items()
-        for what, number in counts.items()
-        if number
-    ]
-
-
 def _section(title: str, lines: Sequence[str]) -> list[str]:
     return ["", f"## {title}", "", *(f"- {_cell(line)}" for line in lines)] if lines else []
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Return the lines of a Markdown table.
 
     >>> markdown_table(["metric", "value"], [["map", "88.00"]])
@@ -247,3 +251,234 @@ def _mteb_metric(metric: str) -> str:
         if ours in metric and "_at_" not in metric:
             return metric.replace(ours, theirs, 1)
     return metric
+
+
+# --- HTML ------------------------------------------------------------------------------------------------
+
+
+def report_as_page(value: Value, *, map_data: MapData | None = None, matches: Sequence[Block] = ()) -> str:
+    """Return a report's HTML page: metrics, charts, matching sentences, map, coverage, and how it was evaluated."""
+    spreads, tasks = collect_spreads(value), value["tasks"]
+    panels = [_histogram(spread) for spread in spreads[:MAX_HISTOGRAMS]]
+    chosen = [[task, about["kind"], _plain(about["chosen"])] for task, about in tasks.items()]
+    sections: dict[str, list[Block]] = {
+        "Not evaluated": [("bullets", [f"{task}: {why}" for task, why in value["not_evaluated"].items()])],
+        "Metrics": [html.bar_table(_bar_groups(value), "metric"), _ABOUT_METRICS, ("bullets", _averages(value))],
+        "Tasks and metrics": [_task_map(value), _SHADED],
+        "Fields": [*_field_maps(value), _SHADED],
+        "Queries": [("histograms", panels), _left_out(len(spreads) - len(panels), "more tasks"), _DASHED],
+        "Lowest and highest queries": _extreme_queries(spreads),
+        "Matching sentences": list(matches),
+        "Map of papers": [("preview", map_data and preview(map_data))],
+        "Coverage": [
+            html.table(["task", "what", "number"], _coverage(value), numeric=[2], kind="gaps"),
+            _ABOUT_COVERAGE,
+        ],
+        "Remarks": [("bullets", remarks_of(value))],
+        "How it was evaluated": [html.table(["task", "kind", "chosen"], chosen), ("details", list(_metadata(value)))],
+    }
+    rows, lost = sum(map(len, value["per_query"].values())), len(value["not_evaluated"])
+    summary = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}", f"{rows:,} evaluated rows"]
+    warning, heading = f"{lost} not evaluated" if lost else "", (value["model"]["name"], f"on {value['suite']}", "")
+    return html.render_report(heading, sections, summary=summary, warning=warning, cards=_cards(value))
+
+
+# --- metrics ---------------------------------------------------------------------------------------------
+
+
+def _cards(value: Value) -> list[tuple[str, float, str]]:
+    """Return the metrics that stand first on a report's page, each with its interval or what it averages."""
+    metrics, notes = value["metrics"], value.get("averages", {})
+    averages, headline = ([name for name in names if name in metrics] for names in (notes, value["headline"]))
+    names = [*averages, *headline] if len(averages) + len(headline) <= MAX_CARDS else averages or headline
+    cards = []
+    for name in (names or list(metrics))[:MAX_CARDS]:
+        ends = [html.format_number(end) for end in _interval(value, name) if html.is_number(end)]
+        cards.append((name, metrics[name], f"95 %: {' to '.join(ends)}" if len(ends) == 2 else notes.get(name, "")))
+    return cards
+
+
+def _interval(value: Value, name: str) -> tuple[float | None, float | None]:
+    low, high = value.get("intervals", {}).get(name) or (None, None)
+    return low, high
+
+
+def _bar_groups(value: Value) -> dict[str, list[html.BarRow]]:
+    """Return the averages of a report, then the metrics of each task; a single task needs no heading."""
+    metrics, groups = dict(value["metrics"]), {}
+    for task, about in value["tasks"].items():
+        names = {metric: f"{task}.{metric}" for metric in about["how"]}
+        groups[task] = [
+            html.BarRow(metric, metrics.pop(name), *_interval(value, name)) for metric, name in names.items()
+        ]
+    if not metrics:
+        return groups if len(groups) > 1 else dict(zip([""], groups.values(), strict=True))
+    return {"averages": [html.BarRow(name, percent) for name, percent in metrics.items()], **groups}
+
+
+def _averages(value: Value) -> list[str]:
+    notes: dict[str, list[str]] = {}
+    for name, note in value.get("averages", {}).items():
+        notes.setdefault(note, []).append(name)
+    return [f"{', '.join(names)}: {note}" for note, names in notes.items() if note]
+
+
+# --- behind the means: queries and fields ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MetricSpread:
+    """The values that a report charts as a histogram: a task's main metric, query by query."""
+
+    task: str
+    metric: str
+    values: dict[str, float]
+    """Query -> percent."""
+
+    fields: dict[str, str]
+
+
+def collect_spreads(value: Value) -> list[MetricSpread]:
+    """Collect what a report charts as histograms: each task's metric, query by query; the headline's first."""
+    named = {metric: place for place, metric in enumerate(value["headline"])}
+    spreads = []
+    for task, metrics in _per_query_metrics(value).items():
+        main = min(metrics, key=lambda name: named.get(f"{task}.{name}", len(named)))
+        rows = value["per_query"][task]
+        known = {query: 100 * row[main] for query, row in rows.items() if html.is_number(row.get(main))}
+        fields = {query: str(row["field"]) for query, row in rows.items() if "field" in row}
+        if known:
+            spreads.append((named.get(f"{task}.{main}", len(named)), MetricSpread(task, main, known, fields)))
+    return [spread for _, spread in sorted(spreads, key=lambda each: each[0])]
+
+
+def _per_query_metrics(value: Value) -> dict[str, list[str]]:
+    """Return task -> its metrics that have a value for each query, for tasks with any."""
+    metrics = {
+        task: [name for name, way in about["how"].items() if way in PER_QUERY] for task, about in value["tasks"].items()
+    }
+    return {task: names for task, names in metrics.items() if names}
+
+
+def _histogram(spread: MetricSpread) -> dict[str, Any]:
+    values = np.array(list(spread.values.values()))
+    summary = [f"mean {html.format_number(values.mean())}", f"median {html.format_number(np.median(values))}"]
+    at_ends = [f"{int((values == end).sum()):,} at {end}" for end in (0, 100) if (values == end).any()]
+    return html.histogram(
+        values.tolist(), [f"{spread.task} · {spread.metric}", f"{len(values):,} queries", *summary, *at_ends]
+    )
+
+
+def _extreme_queries(spreads: Sequence[MetricSpread]) -> list[Block]:
+    """List each task's lowest and highest queries in a report, side by side; ties in the order of names."""
+    blocks: list[Block] = []
+    for spread in spreads[:MAX_LISTED_TASKS]:
+        order = sorted(spread.values, key=lambda query: (spread.values[query], query))
+        shown = {"lowest": order[:QUERIES_PER_END], "highest": order[: -QUERIES_PER_END - 1 : -1]}
+        if len(order) <= 2 * QUERIES_PER_END:
+            shown = {"every query": order}
+        tables = [_query_table(spread, queries, heading) for heading, queries in shown.items()]
+        blocks += [("heading", (f"{spread.task} · {spread.metric}", "")), ("pair", tables)]
+    return blocks
+
+
+def _query_table(spread: MetricSpread, queries: Sequence[str], heading: str) -> Any:
+    values = {query: html.format_number(spread.values[query]) for query in queries}
+    columns = {"field": spread.fields} if any(map(spread.fields.get, queries)) else {}
+    columns[spread.metric] = values
+    rows = [[query, *(column.get(query, "") for column in columns.values())] for query in queries]
+    return html.table([heading, *columns], rows, numeric=[len(columns)], kind="queries")[1]
+
+
+def _field_maps(value: Value) -> list[Block]:
+    """Return a report's heat map of fields by metrics, means over queries, for each task whose queries have fields."""
+    blocks: list[Block] = []
+    for task, metrics in _per_query_metrics(value).items():
+        fields: dict[str, list[Value]] = {}
+        for row in value["per_query"][task].values():
+            if "field" in row:
+                fields.setdefault(str(row["field"]), []).append(row)
+        if len(fields) < 2 or len(blocks) >= 3 * MAX_HISTOGRAMS:
+            continue
+        largest = sorted(fields, key=lambda name: (-len(fields[name]), name))[:MAX_FIELDS]
+        shown = metrics[:MAX_COLUMNS]
+        means = html.shade_columns([[_mean_percent(fields[name], metric) for metric in shown] for name in largest])
+        cells = [[(None, f"{len(fields[name]):,}"), *row] for name, row in zip(largest, means, strict=True)]
+        heat = _heat_map(["field", "queries", *shown], largest, cells)
+        blocks += [("heading", (task, "")), heat, _left_out(len(fields) - len(largest), "smaller fields")]
+    return blocks
+
+
+def _left_out(count: int, what: str) -> Block:
+    return "note", f"{count} {what} are in report.json." if count > 0 else ""
+
+
+def _mean_percent(rows: Sequence[Value], metric: str) -> float | None:
+    known = [row[metric] for row in rows if html.is_number(row.get(metric))]
+    return 100 * float(np.mean(known)) if known else None
+
+
+def _task_map(value: Value) -> Block:
+    """Return a report's heat map of tasks by metrics, for suites whose tasks share metrics, as MDCR's fields do."""
+    ways = {task: about["how"] for task, about in value["tasks"].items()}
+    every = dict.fromkeys(metric for own in ways.values() for metric in own)
+    shared = [metric for metric in every if sum(metric in own for own in ways.values()) > 1][:MAX_COLUMNS]
+    tasks = [task for task, own in ways.items() if any(metric in own for metric in shared)]
+    rows = [[value["metrics"].get(f"{task}.{metric}") for metric in shared] for task in tasks]
+    return _heat_map(["task", *shared], tasks, html.shade_columns(rows)) if len(tasks) > 2 else ("heat", None)
+
+
+def _heat_map(heads: Sequence[str], names: Sequence[str], cells: Sequence[Any]) -> Block:
+    rows = [(name, "", row) for name, row in zip(names, cells, strict=True)]
+    return "heat", {"heads": [(head, "") for head in heads], "rows": rows, "kind": ""}
+
+
+# --- how it was evaluated --------------------------------------------------------------------------------
+
+
+def _coverage(value: Value) -> list[list[Any]]:
+    gap = re.compile("without|missing|left out|dropped|zero|unknown")
+    return [
+        [task, ("▲", what) if gap.search(what) else what, f"{int(count):,}"] for task, what, count in _counts(value)
+    ]
+
+
+def _counts(value: Value) -> list[tuple[str, str, int]]:
+    """Return the task, the name and the number of every count of a report that is not 0."""
+    return [(task, what, count) for task, own in value["coverage"].items() for what, count in own.items() if count]
+
+
+def remarks_of(value: Value) -> list[str]:
+    """Return the notes of a report: the suite's, then each task's after its name."""
+    own = [f"{task}: {note}" for task, about in value["tasks"].items() for note in about["notes"]]
+    return [*value["notes"], *own]
+
+
+def _metadata(value: Value) -> Iterable[dict[str, Any]]:
+    """Return the options, model, data and versions of a report as tables that are closed until opened."""
+    for title in ("options", "model", "data", "versions"):
+        if rows := [[name, _plain(each)] for name, each in _flat(value.get(title, {}))]:
+            yield html.table([title, "value"], rows)[1]
+
+
+def _flat(metadata: Value, before: str = "") -> list[tuple[str, Any]]:
+    """Return nested metadata of a report as flat lines.
+
+    >>> _flat({"files": {"a.json": "12ab"}, "papers": 3})
+    [('files / a.json', '12ab'), ('papers', 3)]
+    """
+    lines: list[tuple[str, Any]] = []
+    for name, each in metadata.items():
+        inside = isinstance(each, Mapping) and each
+        lines += _flat(each, f"{before}{name} / ") if inside else [(f"{before}{name}", each)]
+    return lines
+
+
+def _plain(each: Any) -> str:
+    if isinstance(each, Mapping):
+        return ", ".join(f"{name} {_plain(inner)}" for name, inner in each.items())
+    if isinstance(each, list | tuple):
+        return ", ".join(_plain(inner) for inner in each)
+    if isinstance(each, bool):
+        return "yes" if each else "no"
+    return "–" if each is None or each == "" else str(each)

@@ -1,43 +1,55 @@
-"""Run the tasks of an evaluation, here or on an executor, and save each outcome as soon as it is finished.
+"""Run one task with a system: rank pools, search, fit probes; what is missing, metrics per query, what is counted.
 
-    work/<fingerprint>.json    the outcome of the task with this fingerprint
-    work/<fingerprint>.run     its TREC run, where it ranks
+    outcome = run_task(task, system, missing="wrong")
 
-The run is written first, so an outcome on disk is complete.
+What a paper without a vector means, by `missing`:
 
-    shared = SharedSystem(system, executor, SuiteSpec("scidocs", Path("data/scidocs")), "minilm", opening)
-    evaluate(shared, suite, "report/")
+    wrong   a candidate without a score is never found, and a query without any score gets 0 from every metric; a probe
+            does not learn from the paper, and its prediction is wrong: no class, no label, the median number
+    peers   as in the benchmark's original code: left out of the run and of the mean (SciDocs, SciRepEval), or a stop
+            (MDCR); CSFCube's and ASPIRE's scripts take the ideal ranking from the submitted list; for probes SciDocs puts
+            zeros in its place, in training and test, SciRepEval leaves it out of both
 
-A worker of the executor reads the suite, opens the same system and runs one task at a time; the driver saves the outcome
-as if it had run the task itself. Paper vectors of an encoder are embedded into the cache before, so that no text is
-encoded twice. Every machine must see the data, the model and the cache under the same names. Does not run baselines on
-workers: they are trained by the process that evaluates them.
+Where nothing can be evaluated, such as a ranking without any score or a probe whose papers with vectors are all of one
+class, that is a `NoAnswerError`. Does not compute metrics (`ranking_metrics.py`, `metrics.py`) or fit probes (`probes.py`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from citeweave.core.artifact import seal_payload, unseal_payload
-from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.executor import Executor, Make, ShardTask
-from citeweave.core.files import hash_file, hash_json, read_input, write_json
-from citeweave.encoders.encoder import TorchEncoder
-from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.encoder_systems import AspectSpace, EncoderSystem, MatchingSpace
-from citeweave.evaluation.probe_tasks import run_probe
-from citeweave.evaluation.ranking_tasks import run_ranking, run_search
-from citeweave.evaluation.report import Report, write_run
-from citeweave.evaluation.systems import NoAnswerError, System
-from citeweave.evaluation.tasks import ClickTask, NoTextsError, ProbeTask, SearchTask, Task, fingerprint
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from citeweave.evaluation.options import OpeningOptions
-    from citeweave.evaluation.suites.registry import SuiteSpec
+from citeweave.core.errors import UserError
+from citeweave.core.ragged import to_offsets
+from citeweave.evaluation import probes
+from citeweave.evaluation.metrics import Outcome, derive_metric
+from citeweave.evaluation.options import DISTANCES, split_distance
+from citeweave.evaluation.ranking_metrics import (
+    RankedCandidates,
+    RelevanceRule,
+    rank_as_given,
+    rank_as_trec,
+    ranking_metrics,
+)
+from citeweave.evaluation.systems import (
+    PLUS,
+    FacetSystem,
+    Hits,
+    NoAnswerError,
+    PaperVectors,
+    Rows,
+    Scores,
+    System,
+    choose_distance,
+    no_hits,
+)
+from citeweave.evaluation.tasks import ClickTask, Pools, ProbeTask, RankingTask, Reviewers, SearchTask, Task, TaskTexts
 
 
 def run_task(
@@ -55,232 +67,376 @@ def run_task(
     return run_ranking(task, system, distance, missing)
 
 
-Fingerprints = Mapping[str, str]
-"""Task -> fingerprint of its content."""
+# --- ranking and search ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FinishedTask:
-    """The saved outcome of a task, and the path of its TREC run where it ranks."""
-
-    outcome: Outcome
-    run: Path | None
-
-
-@dataclass(frozen=True)
-class EarlierReport:
-    """Tasks that need not run again: a finished report on the same model, suite, options and tasks."""
-
-    report: Report
-    tasks: Mapping[str, FinishedTask] = field(default_factory=dict)
-    """Fingerprint -> finished task."""
-
-    @property
-    def recipe(self) -> dict[str, Any]:
-        return self.report.manifest.recipe
-
-    @property
-    def has_map(self) -> bool:
-        return bool(self.recipe.get("map"))
+def run_ranking(task: RankingTask, system: System, distance: str, missing: str) -> Outcome:
+    """Evaluate a system on a ranking task: rank the pool of every query."""
+    chosen = choose_distance(system, distance, task.rule.distance)
+    parts = [_score_pools(task, system, part) for part in split_distance(chosen)]
+    return _evaluate_ranking("ranking", task, system, chosen, _sum_standardized(parts, task.pools.offsets), missing)
 
 
-def find_earlier_report(
-    folder: Path, base_recipe: Mapping[str, Any], fingerprints: Fingerprints
-) -> EarlierReport | None:
-    """Reopen an interrupted or earlier run of tasks if it can be extended: its recipe and the content of its tasks must be equal."""
-    try:
-        report = Report.open(folder)
-    except ArtifactError:
-        return None
-    recipe = dict(report.manifest.recipe)
-    tasks = recipe.pop("tasks", {})
-    recipe.pop("map", None)
-    if hash_json(recipe) != hash_json(base_recipe) or any(fingerprints.get(task) != tasks[task] for task in tasks):
-        return None
-    runs = report.runs()
-    return EarlierReport(
-        report, {tasks[each.task]: FinishedTask(each, runs.get(each.task)) for each in report.outcomes()}
+def _score_pools(task: RankingTask, system: System, distance: str) -> Scores:
+    """Score the pairs of a ranking task by one distance; NaN for pairs that are never ranked."""
+    if task.reviewers is None:
+        scores = system.scores(task.texts, task.pools, distance)
+    else:
+        scores = _score_reviewers(system, task.texts, task.pools, task.reviewers, distance)
+    return scores if task.pools.scored is None else np.where(task.pools.scored, scores, np.nan)
+
+
+def run_search(task: SearchTask, system: System, distance: str, missing: str) -> Outcome:
+    """Evaluate a system on a search task, a ranking of all candidates: find the papers of every question."""
+    chosen = choose_distance(system, distance, task.rule.distance)
+    if PLUS in chosen:
+        raise NoAnswerError(f"{chosen} orders pools of candidates and does not search among all papers")
+    rows, scores = _search(task, system, chosen)
+    if (rows < 0).all():
+        raise NoAnswerError(
+            f"{task.name}: no question has a hit; both papers and questions need vectors, and questions have ids such as "
+            f"{task.texts.ids[int(task.queries[0])]!r}: evaluate a model, which encodes both, or add their vectors"
+        )
+    pools, flat = _pool_hits(task, rows, scores)
+    hits = RankingTask(task.name, task.texts, pools, task.rule)
+    return _evaluate_ranking("search", hits, system, chosen, flat, missing)
+
+
+def _search(task: SearchTask, system: System, distance: str) -> Hits:
+    """Find the best papers of every question; a facet system searches by the aspect that a question asks about."""
+    if not isinstance(system, FacetSystem) or task.judgments.groups is None:
+        return system.top(task.texts, task.queries, task.candidates, task.depth, distance)
+    facet_of = dict(zip(task.judgments.queries.tolist(), task.judgments.groups, strict=True))
+    facets = np.array([facet_of.get(row, "") for row in task.queries.tolist()])  # (queries,)
+    rows, scores = no_hits(len(facets), task.depth)
+    for facet in np.unique(facets).tolist():
+        own = facets == facet
+        rows[own], scores[own] = system.system_for(facet).top(
+            task.texts, task.queries[own], task.candidates, task.depth, distance
+        )
+    return rows, scores
+
+
+def _count_zeros(system: System, texts: TaskTexts) -> int:
+    """Count vectors of zeros of a system that scores by one vector per paper."""
+    if isinstance(system, FacetSystem):
+        return system.count_zeros(texts)
+    return system.vectors(texts).count_zeros() if set(system.distances) & set(DISTANCES) else 0
+
+
+def _pool_hits(task: SearchTask, rows: Rows, scores: Scores) -> tuple[Pools, Scores]:
+    """Join the hits and the relevance judgments of every query to one pool; a judged paper that is no hit has no score."""
+    judgments = task.judgments
+    own_papers = np.full(len(task.queries), -1) if task.own is None else task.own
+    candidates, grades, flat = [], [], []
+    number_of = {row: number for number, row in enumerate(judgments.queries.tolist())}
+    for number, query in enumerate(task.queries.tolist()):
+        is_hit = (rows[number] >= 0) & (rows[number] != query) & (rows[number] != own_papers[number])
+        hits = rows[number][is_hit]
+        own = number_of.get(query)
+        span = slice(0, 0) if own is None else judgments.span(own)
+        grade_of = dict(zip(judgments.candidates[span].tolist(), judgments.grades[span].tolist(), strict=True))
+        not_found = np.array(sorted(grade_of.keys() - set(hits.tolist())), np.int64)
+        candidates.append(np.concatenate([hits, not_found]))
+        grades.append(np.array([grade_of.get(row, 0) for row in candidates[-1].tolist()], np.int64))
+        flat.append(np.concatenate([scores[number][is_hit], np.full(len(not_found), np.nan)]))
+    name_of = dict(zip(judgments.queries.tolist(), judgments.names, strict=True))
+    names = [name_of.get(row, task.texts.ids[row]) for row in task.queries.tolist()]
+    offsets = to_offsets([len(pool) for pool in candidates])
+    pools = Pools(
+        task.queries, offsets, np.concatenate(candidates), np.concatenate(grades), names, groups=judgments.groups
+    )
+    return pools, np.concatenate(flat)
+
+
+def _evaluate_ranking(
+    kind: str, task: RankingTask, system: System, distance: str, scores: Scores, missing: str
+) -> Outcome:
+    """Rank the pools by score, treat missing scores by the rule, and compute the metrics of every query."""
+    pools, rule = task.pools, task.rule
+    if rule.decimals is not None:
+        scores = np.round(scores, rule.decimals)
+    has_score = ~np.isnan(scores)  # (pairs,)
+    gaps = ~has_score if pools.scored is None else pools.scored & ~has_score
+    if missing == "peers" and rule.peers == "stop" and gaps.any():
+        raise _missing_scores(task, gaps)
+    if missing == "wrong":
+        scores = np.where(np.isneginf(scores), np.nan, scores)  # an empty vector gives no score
+        has_score = ~np.isnan(scores)
+    ranked = _rank(scores, task)
+    ideal = "submitted" if missing == "peers" else "judged"
+    prefix = "csfcube:" if rule.family == "csfcube" else ""
+    values = ranking_metrics(ranked, [prefix + name for name in rule.metrics], RelevanceRule(rule.relevant, ideal))
+    lost = _count_per_query(pools, has_score) == 0  # (queries,)
+    if lost.all():
+        raise NoAnswerError(
+            f"{task.name}: no query has a score; check that the ids of the vectors are the suite's ids, such as "
+            f"{task.texts.ids[int(pools.queries[0])]!r}"
+        )
+    in_mean = np.ones(len(pools), bool) if missing == "wrong" else ~lost
+    named = {task.called.get(metric, metric): np.where(lost, 0.0, values[prefix + metric]) for metric in rule.metrics}
+    rows = _rows(task, in_mean, named)
+    if not rows:
+        raise NoAnswerError(f"{task.name}: no query of its folds has a score; check that the vectors are the suite's")
+    return Outcome(
+        task.name,
+        kind,
+        dict.fromkeys(named, "folds" if task.folds else "mean"),
+        rows,
+        {
+            **_coverage(task, has_score),
+            "vectors of zeros": _count_zeros(system, task.texts),
+            "queries whose answers all tie": _count_ties(pools, scores),
+            "queries left out of the mean": int((~in_mean).sum()),
+        },
+        chosen={"distance": distance},
+        ranked=_run(task, ranked, scores, in_mean & ~lost),
     )
 
 
-class EvaluationFolder:
-    """The folder in which a run saves its finished tasks, and the earlier report that it extends."""
-
-    def __init__(self, folder: Path, earlier: EarlierReport | None, tag: str) -> None:
-        self._folder, self._tag = folder, tag
-        self._earlier = earlier.tasks if earlier else {}
-
-    def find(self, fingerprint: str) -> FinishedTask | None:
-        """Return a task that was already run, from the earlier report or this folder; None if it is missing or damaged."""
-        path = self._folder / f"{fingerprint}.json"
-        if fingerprint in self._earlier or not path.is_file():
-            return self._earlier.get(fingerprint)
-        run = path.with_suffix(".run")
-        try:
-            payload = unseal_payload(json.loads(read_input(path)))
-            run_hash = payload.pop("run", None)
-            outcome = Outcome.of_json(payload)
-            is_complete = run_hash is None or hash_file(run) == run_hash
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            is_complete = False
-        return FinishedTask(outcome, run if run.is_file() else None) if is_complete else None
-
-    def save(self, fingerprint: str, outcome: Outcome) -> FinishedTask:
-        """Save the outcome of a task that was run, and its TREC run where it ranks, before the next task begins."""
-        path, run = self._folder / f"{fingerprint}.json", None
-        if outcome.ranked:
-            run = path.with_suffix(".run")
-            write_run(run, outcome, self._tag)
-        run_hash = {} if run is None else {"run": hash_file(run)}
-        write_json(path, seal_payload({**outcome.as_json(), **run_hash}))
-        return FinishedTask(outcome, run)
+def _rank(scores: Scores, task: RankingTask) -> RankedCandidates:
+    """Rank the candidates of every query as the task's family of metrics does."""
+    pools = task.pools
+    if task.rule.family == "csfcube":
+        return rank_as_given(scores, pools.grades, pools.offsets)
+    return rank_as_trec(scores, pools.grades, pools.offsets, task.texts.tie_order[pools.candidates])
 
 
-@runtime_checkable
-class CountingSystem(Protocol):
-    """A system that counts what it encoded, for its metadata."""
-
-    counts: dict[str, dict[str, int]]
-    """Hash of texts -> counts."""
+def _count_per_query(pools: Pools, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Count the flagged pairs of every query, (queries,)."""
+    return np.bincount(pools.owners(), flags, minlength=len(pools)).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class SharedSystem:
-    """A system whose tasks an executor runs, and how a worker of the executor opens the same system."""
-
-    system: System
-    executor: Executor
-    suite: SuiteSpec
-    name: str
-    """Name of the system as the user gave it: a model, a folder, a file, bm25."""
-
-    opening: OpeningOptions
-
-    def embed(self, tasks: Sequence[Task]) -> None:
-        """Embed the papers of tasks before they run, into the cache, where the system is an encoder with a cache."""
-        encoder = _encoder_behind(self.system)
-        if not isinstance(encoder, EncoderSystem):
-            return
-        maker, gpu = "citeweave.evaluation.run_tasks:texts_maker", self.opening.device != "cpu"
-        for texts in {task.texts.hash: task.texts for task in tasks if not task.texts.lacking}.values():
-            arguments = {
-                "suite": self.suite.as_json(),
-                "system": self.as_json(),
-                "texts": texts.hash,
-                "batch_tokens": getattr(encoder.encoder, "batch_tokens", 0),
-            }
-            encoder.fill_cache(texts, self.executor, ShardTask(maker, arguments, "embedding", gpu=gpu))
-
-    def evaluate(
-        self, tasks: Sequence[Task], fingerprints: Fingerprints, options: Mapping[str, Any]
-    ) -> Iterator[tuple[Task, Outcome | str]]:
-        """Run tasks on the executor and yield each as it finishes, with its outcome or why there is none."""
-        if not tasks:
-            return
-        gpu = self._encodes_in_tasks and self.opening.device != "cpu"
-        arguments = {
-            "suite": self.suite.as_json(),
-            "system": self.as_json("" if gpu else "cpu"),
-            "tasks": {task.name: fingerprints[task.name] for task in tasks},
-            "options": dict(options),
-        }
-        maker = "citeweave.evaluation.run_tasks:evaluation_maker"
-        for number, shard in self.executor.make(
-            ShardTask(maker, arguments, "evaluating", "tasks", gpu), range(len(tasks))
-        ):
-            task, payload = tasks[number], json.loads(shard)
-            encoder = _encoder_behind(self.system)
-            if payload["counts"] is not None and isinstance(encoder, CountingSystem):
-                encoder.counts[task.texts.hash] = payload["counts"]
-            yield task, payload["cannot"] or _outcome_from_payload(payload)
-
-    @property
-    def _encodes_in_tasks(self) -> bool:
-        """Whether running a task needs the encoder's device: cached vectors need none."""
-        uncached = self.opening.cache is None and isinstance(_encoder_behind(self.system), EncoderSystem)
-        return uncached or self.opening.needs_sentences
-
-    def as_json(self, device: str = "") -> dict[str, Any]:
-        """Return what a worker needs to run tasks with the system, for another device than the driver's if one is named."""
-        from citeweave.evaluation.open_system import KNOWN_SYSTEMS
-
-        is_path = self.name not in KNOWN_SYSTEMS and Path(self.name).exists()
-        cache = None if self.opening.cache is None else str(self.opening.cache.absolute())
-        return {
-            "name": str(Path(self.name).absolute()) if is_path else self.name,
-            "called": self.system.name,
-            "revision": self.system.revision,
-            "opening": {**asdict(self.opening), "cache": cache, "device": device or self.opening.device},
-        }
+def _count_ties(pools: Pools, scores: Scores) -> int:
+    """Count queries whose candidates all have the same score, so that their order says nothing."""
+    each = (own[np.isfinite(own)] for own in np.split(scores, pools.offsets[1:-1]))
+    return sum(len(own) > 1 and bool((own == own[0]).all()) for own in each)
 
 
-def _encoder_behind(system: System) -> System:
-    """Return the system that encodes papers: the encoder of an aspect space, else the system itself."""
-    return system.encoder_system if isinstance(system, AspectSpace | MatchingSpace) else system
+def _coverage(task: RankingTask, has_score: NDArray[np.bool_]) -> dict[str, int]:
+    """Count queries, pairs and papers of a ranking task, and those without scores, relevant papers or texts."""
+    pools, texts = task.pools, task.texts
+    is_ranked = np.ones(len(has_score), bool) if pools.scored is None else pools.scored
+    relevant = pools.grades >= task.rule.relevant
+    papers: Sequence[int] = range(len(texts))
+    if task.reviewers is not None:  # other rows are people
+        papers = np.union1d(pools.queries, task.reviewers.papers).tolist()
+    return {
+        "queries": len(pools),
+        "queries without an answer": int((_count_per_query(pools, has_score) == 0).sum()),
+        "queries without relevant papers": int((_count_per_query(pools, relevant) == 0).sum()),
+        "pairs": int(is_ranked.sum()),
+        "pairs without an answer": int((is_ranked & ~has_score).sum()),
+        "papers": len(papers),
+        "papers without text": texts.count_without_text(papers),
+    }
 
 
-def texts_maker(suite: Mapping[str, Any], system: Mapping[str, Any], texts: str, batch_tokens: int) -> Make:
-    """Open suite and encoder on a worker that runs tasks and return: shard of a suite's texts -> its vectors as bytes."""
-    from citeweave.evaluation.suites.registry import SuiteSpec
-
-    read = {task.texts.hash: task.texts for task in SuiteSpec.of_json(suite).read().tasks}
-    if texts not in read:
-        raise UserError(f"{suite['data']} holds other texts here than where the evaluation started; copy it")
-    encoder = _encoder_behind(_reopen_system(**system))
-    assert isinstance(encoder, EncoderSystem)
-    if isinstance(encoder.encoder, TorchEncoder):
-        encoder.encoder = replace(encoder.encoder, batch_tokens=batch_tokens)  # the driver's batches
-    return encoder.shards(read[texts])
+def _missing_scores(task: RankingTask, gaps: NDArray[np.bool_]) -> UserError:
+    """Return the error for pairs without a score where the original code stops at them."""
+    pools = task.pools
+    at = int(np.flatnonzero(gaps)[0])
+    query = pools.names[int(np.searchsorted(pools.offsets, at, side="right")) - 1]
+    return UserError(
+        f"{task.name} has no score for {int(gaps.sum()):,} pairs, such as query {query!r} with "
+        f"{task.texts.ids[pools.candidates[at]]!r}; the original script stops there: score every pair, or evaluate with "
+        "--missing wrong"
+    )
 
 
-def evaluation_maker(
-    suite: Mapping[str, Any], system: Mapping[str, Any], tasks: Mapping[str, str], options: Mapping[str, Any]
-) -> Make:
-    """Open suite and system on a worker that runs tasks and return: number of a task -> its outcome as JSON."""
-    from citeweave.evaluation.suites.registry import SuiteSpec
-
-    opened, names = _reopen_system(**system), list(tasks)
-    task_of = {task.name: task for task in SuiteSpec.of_json(suite).read().choose(names).tasks}
-
-    def make(number: int) -> bytes:
-        task = task_of[names[number]]
-        if fingerprint(task) != tasks[task.name]:
-            raise UserError(
-                f"{suite['data']}: task {task.name} differs here from where the evaluation started; copy it"
-            )
-        return json.dumps(_task_payload(opened, task, options)).encode()
-
-    return make
-
-
-def _task_payload(system: System, task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a task on a worker and return its outcome as JSON, or why there is none."""
-    payload: dict[str, Any] = {"cannot": "", "outcome": None, "ranked": {}}
-    try:
-        outcome = run_task(task, system, **options)
-        payload |= {"outcome": outcome.as_json(), "ranked": outcome.ranked}
-    except (NoAnswerError, NoTextsError) as error:
-        payload["cannot"] = str(error)
-    encoder = _encoder_behind(system)
-    return {**payload, "counts": encoder.counts.get(task.texts.hash) if isinstance(encoder, CountingSystem) else None}
+def _rows(task: RankingTask, in_mean: NDArray[np.bool_], values: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
+    """Return query -> its metrics, with fold, paper and field where the task has them."""
+    pools, folds = task.pools, {name: number for number, fold in enumerate(task.folds) for name in fold}
+    rows: dict[str, dict[str, Any]] = {}
+    papers_repeat = len(np.unique(pools.queries)) < len(pools)  # one paper is a query by several facets
+    for number in np.flatnonzero(in_mean).tolist():
+        name = pools.names[number]
+        if folds and name not in folds:
+            continue
+        rows[name] = {metric: float(column[number]) for metric, column in values.items()}
+        if folds:
+            rows[name]["fold"] = folds[name]
+        if papers_repeat:
+            rows[name]["paper"] = int(pools.queries[number])
+        if pools.groups is not None:
+            rows[name]["field"] = pools.groups[number]
+    return rows
 
 
-def _outcome_from_payload(payload: Mapping[str, Any]) -> Outcome:
-    """Read the outcome of a task from a worker's JSON."""
-    ranked = {query: [(paper, score) for paper, score in best] for query, best in payload["ranked"].items()}
-    return replace(Outcome.of_json(payload["outcome"]), ranked=ranked)
+def _run(
+    task: RankingTask, ranked: RankedCandidates, scores: Scores, chosen: NDArray[np.bool_]
+) -> dict[str, list[tuple[str, float]]]:
+    """Return the TREC run of the chosen queries: their candidates with finite scores, best first."""
+    ids, numbers, candidates = task.texts.ids, scores.tolist(), task.pools.candidates.tolist()
+    run = {}
+    for number in np.flatnonzero(chosen).tolist():
+        start = ranked.offsets[number]
+        places = ranked.order[start : start + ranked.submitted[number]].tolist()
+        run[task.pools.names[number]] = [
+            (ids[candidates[at]], numbers[at]) for at in places if math.isfinite(numbers[at])
+        ]
+    return run
 
 
-def _reopen_system(name: str, called: str, revision: str, opening: Mapping[str, Any]) -> System:
-    """Open on a worker the system whose tasks it runs; a model of another revision than the driver's is refused."""
-    from citeweave.evaluation.open_system import open_system
-    from citeweave.evaluation.options import OpeningOptions
+def _score_reviewers(system: System, texts: TaskTexts, pools: Pools, reviewers: Reviewers, distance: str) -> Scores:
+    """Score (submission, reviewer) pairs, (pairs,): the mean of the best scores over the reviewer's papers.
 
-    cache = opening["cache"]
-    system = open_system(name, OpeningOptions(**{**opening, "cache": None if cache is None else Path(cache)}))
-    if system.revision != revision:
-        raise UserError(
-            f"{name} has revision {system.revision} here but {revision} where the evaluation started; copy it"
+    Allen AI's rule: the three best papers count, or all where there are fewer; NaN where no paper has a score.
+    """
+    ends = to_offsets(reviewers.lengths()[pools.candidates])  # (pairs + 1,)
+    papers = reviewers.papers[reviewers.places(pools.candidates)]
+    expanded = Pools(pools.queries, ends[pools.offsets], papers, np.zeros(len(papers), np.int64), pools.names)
+    scores = system.scores(texts, expanded, distance)
+    means = np.array([best_mean(scores[ends[at] : ends[at + 1]], reviewers.top) for at in range(len(pools.candidates))])
+    if system.distances:
+        return means
+    own = system.scores(texts, pools, distance)  # (pairs,) a file of scores may have the people themselves
+    return np.where(np.isnan(own), means, own)
+
+
+def best_mean(scores: Scores, top: int) -> float:
+    """Score a reviewer in a ranking task: the mean of the `top` best scores of the reviewer's papers.
+
+    >>> best_mean(np.array([0.25, 1.0, np.nan, 0.5, 0.75]), 3)
+    0.75
+    """
+    best = np.sort(scores[~np.isnan(scores)])[::-1][:top]
+    return float(best.mean()) if len(best) else float("nan")
+
+
+def _sum_standardized(parts: Sequence[Scores], offsets: NDArray[np.int64]) -> Scores:
+    """Sum the scores of several distances, (pairs,) each, standardized per query; a single one stays as it is.
+
+    z-scores add up well whatever the scale of a distance is (Montague and Aslam, SIGIR 2001, ZMUV). A distance that is
+    named twice counts twice; a candidate without a score by one distance has none by the sum.
+
+    >>> sentences, tokens = np.array([-0.5, -0.7, -0.9]), np.array([-3.0, -1.0, -2.0])
+    >>> _sum_standardized([sentences, tokens], np.array([0, 3])).round(2).tolist()
+    [0.0, 1.22, -1.22]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    total: Scores = np.sum([standardize_scores(part, offsets) for part in parts], axis=0)
+    return total
+
+
+def standardize_scores(scores: Scores, offsets: NDArray[np.int64]) -> Scores:
+    """Scale each query's scores (pairs,) in a ranking task, offsets[i] to offsets[i + 1], to mean 0 and deviation 1.
+
+    NaN and -inf stay what they are and do not count; scores that are all equal become 0.
+
+    >>> standardize_scores(np.array([1.0, 3.0, np.nan, 5.0, 5.0]), np.array([0, 3, 5])).tolist()
+    [-1.0, 1.0, nan, 0.0, 0.0]
+    """
+    scaled = scores.copy()
+    for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        finite = low + np.flatnonzero(np.isfinite(scores[low:high]))
+        if len(finite):
+            centered = scores[finite] - scores[finite].mean()
+            scaled[finite] = centered / (centered.std() or 1)
+    return scaled
+
+
+# --- probes ----------------------------------------------------------------------------------------------
+
+
+def run_probe(task: ProbeTask, system: System, missing: str, *, intercept: bool = True) -> Outcome:
+    """Evaluate a system by a linear probe: fit it on the training vectors, predict the labels of the test papers."""
+    task = task if intercept else replace(task, rule=probes.as_lightning(task.rule))
+    vectors = system.vectors(task.texts)
+    present = [int(vectors.present[rows].sum()) for rows in (task.train, task.test)]
+    if not all(present):
+        raise NoAnswerError(
+            f"{task.name}: {present[0]:,} training and {present[1]:,} test papers have vectors; "
+            f"check that the ids of the vectors are the suite's ids, such as {task.texts.ids[int(task.test[0])]!r}"
         )
-    system.name = called  # a relative path has another name here
-    return system
+    zeros = missing == "peers" and task.missing_as == "zeros"  # every paper takes part
+    in_train, in_test = (vectors.present[rows] | zeros for rows in (task.train, task.test))
+    labels = task.train_labels[in_train]
+    data = vectors.matrix[task.train[in_train]], labels, vectors.matrix[task.test[in_test]]
+
+    def rows_of(predictions: probes.Predictions) -> dict[str, dict[str, Any]]:
+        return _prediction_rows(task, predictions.values, in_test, labels, missing)
+
+    coverage, rule = _probe_coverage(task, vectors), task.rule
+    try:
+        if task.shots is not None:
+            return _run_few_shot(task, data, rows_of, coverage, missing)
+        fit = {"classes": probes.fit_classes, "labels": probes.fit_labels, "numbers": probes.fit_numbers}[task.kind]
+        predictions = fit(*data, rule)
+    except UserError as error:
+        raise NoAnswerError(f"{task.name}: {error}") from None
+    return Outcome(
+        task.name,
+        task.kind,
+        dict(task.metrics),
+        rows_of(predictions),
+        {**coverage, "probes that did not converge": predictions.unconverged},
+        chosen={"C": _c_as_json(predictions.best_c), "intercept": rule.intercept, "solver": rule.chosen_solver},
+    )
+
+
+def _c_as_json(best_c: float | Sequence[float]) -> Any:
+    """Return one C, or one per label: None for a label that was not learned, since JSON has no NaN."""
+    return best_c if isinstance(best_c, float) else [None if np.isnan(c) else c for c in best_c]
+
+
+def _run_few_shot(
+    task: ProbeTask,
+    data: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    rows_of: Callable[[probes.Predictions], dict[str, dict[str, Any]]],
+    coverage: dict[str, int],
+    missing: str,
+) -> Outcome:
+    """Evaluate few-shot probes, one row per fold; SciRepEval rounds each fold's score to two decimals of a percent."""
+    assert task.shots is not None
+    if task.kind == "numbers":
+        raise UserError("few-shot probes predict classes or labels, not numbers; remove few_shot from the task")
+    few_shot = probes.few_shot_labels if task.kind == "labels" else probes.few_shot_classes
+    rows: dict[str, dict[str, Any]] = {}
+    for number, predictions in enumerate(few_shot(*data, *task.shots, task.rule)):
+        values = {name: derive_metric(metric, rows_of(predictions), name) for name, metric in task.metrics.items()}
+        rows[f"fold {number}"] = {
+            name: round(100 * value, 2) / 100 if missing == "peers" else value for name, value in values.items()
+        }
+    coverage = {**coverage, "folds": len(rows)}
+    derivations = dict.fromkeys(task.metrics, "mean")
+    return Outcome(task.name, "few-shot", derivations, rows, coverage, chosen={"size": task.shots[0]})
+
+
+def _prediction_rows(
+    task: ProbeTask, predicted: NDArray[Any], in_test: NDArray[np.bool_], train_labels: NDArray[Any], missing: str
+) -> dict[str, dict[str, Any]]:
+    """Return test paper -> its label ("answer") and prediction ("told"); by `wrong`, also of papers without a vector."""
+    predictions = iter(predicted.tolist())
+    default = _default_prediction(task, train_labels)
+    seen: Counter[str] = Counter()
+    rows: dict[str, dict[str, Any]] = {}
+    for row, label, is_predicted in zip(task.test.tolist(), task.test_labels.tolist(), in_test.tolist(), strict=True):
+        paper = task.texts.ids[row]
+        seen[paper] += 1
+        name = paper if seen[paper] == 1 else f"{paper}#{seen[paper]}"
+        if is_predicted:
+            rows[name] = {"answer": label, "told": next(predictions)}
+        elif missing == "wrong":
+            rows[name] = {"answer": label, "told": default}
+    return rows
+
+
+def _default_prediction(task: ProbeTask, train_labels: NDArray[Any]) -> Any:
+    """Return the prediction for a test paper without a vector: no class, no label, the median number."""
+    if task.kind == "labels":
+        return [0] * task.test_labels.shape[1]
+    return float(np.median(train_labels)) if task.kind == "numbers" else None
+
+
+def _probe_coverage(task: ProbeTask, vectors: PaperVectors) -> dict[str, int]:
+    """Count the training and test papers of a probe, and those without a vector or text."""
+    return {
+        "training papers": len(task.train),
+        "training papers without vector": int((~vectors.present[task.train]).sum()),
+        "test papers": len(task.test),
+        "test papers without vector": int((~vectors.present[task.test]).sum()),
+        "vectors of zeros": vectors.count_zeros(),
+        "papers without text": task.texts.without_text,
+    }

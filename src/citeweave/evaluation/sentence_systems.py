@@ -25,7 +25,17 @@ from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.sentence_encoder import BYTES, PaperTokens, encode_sentences, encode_tokens
 from citeweave.evaluation.encoder_systems import EncoderSystem
-from citeweave.evaluation.systems import ABSENT, PRESENT, NoAnswerError, PaperVectors, System
+from citeweave.evaluation.systems import (
+    ABSENT,
+    PRESENT,
+    Hits,
+    NoAnswerError,
+    PaperVectors,
+    Rows,
+    Scores,
+    System,
+    no_hits,
+)
 from citeweave.evaluation.tasks import Pools, TaskTexts, fingerprint
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
 from citeweave.vectors.explain import SentenceAlignment, explain_pair
@@ -94,7 +104,7 @@ class SentenceSystem:
                 matrix[at], state[at] = np.asarray(sentences, np.float32).mean(axis=0), PRESENT
         return PaperVectors(matrix, state)
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         if distance == TOKEN_BEST:
             return self._token_scores(texts, pools)
         vectors = self._open(texts)
@@ -109,13 +119,10 @@ class SentenceSystem:
             query_sentences=pools.sentences,
             device=self._device,
         )
-        return np.where(
-            np.isneginf(scores), np.nan, scores
-        )  # a paper without sentences has no score, not the worst one
+        # a paper without sentences has no score, not the worst one
+        return np.where(np.isneginf(scores), np.nan, scores)
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
         if distance == TOKEN_BEST:
             raise NoAnswerError(f"{TOKEN_BEST} orders pools of candidates and does not search among all papers")
         vectors = self._open(texts)
@@ -123,7 +130,7 @@ class SentenceSystem:
         has_sentences = (rows >= 0) & (vectors.lengths()[np.maximum(rows, 0)] > 0)
         usable = np.flatnonzero(has_sentences[queries])
         pool = candidates[has_sentences[candidates]]
-        best, scores = np.full((len(queries), depth), -1, np.int64), np.full((len(queries), depth), np.nan)
+        best, scores = no_hits(len(queries), depth)
         if len(usable) and len(pool):
             hits = search_sentences(
                 vectors,
@@ -235,12 +242,10 @@ class CombinedSystem:
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         return self._by_paper.vectors(texts)
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         return self._system_for(distance).scores(texts, pools, distance)
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
         return self._system_for(distance).top(texts, queries, candidates, depth, distance)
 
     def _system_for(self, distance: str) -> System:
@@ -278,7 +283,7 @@ class TokenCache:
         with self._reporter.task("comparing tokens", len(scores), "pairs") as advance:
             for number, query in enumerate(pools.queries.tolist()):
                 sentences = None if pools.sentences is None else pools.sentences[number]
-                span = slice(int(pools.offsets[number]), int(pools.offsets[number + 1]))
+                span = pools.span(number)
                 scores[span] = self._score_query(query, sentences, pools.candidates[span], advance)
         return scores
 

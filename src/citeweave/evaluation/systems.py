@@ -1,21 +1,23 @@
-"""Systems that tasks evaluate: their shared protocol, scores and hits by single vectors.
+"""Systems that tasks evaluate: their shared protocol; precomputed vectors, precomputed scores and BM25 as systems.
 
     vectors(texts)                                       one row per paper; papers without a vector are marked
     scores(texts, pools, distance)                       one number per (query, candidate) pair: NaN = no score
     top(texts, queries, candidates, depth, distance)     the best candidates of every query
 
-The kinds of systems: `precomputed.py` (vectors and scores from files), `encoder_systems.py` (encoders, aspect spaces,
-BM25), `sentence_systems.py` (distances between sentences or tokens). Does not read files: `open_system.py` does.
+Other kinds of systems: `encoder_systems.py` (encoders and their aspect spaces), `sentence_systems.py` (distances between
+sentences or tokens). Does not read files: `open_system.py` does.
 
->>> from citeweave.evaluation.tasks import TaskTexts
->>> texts = TaskTexts.of_ids(["p1", "p2"], lacking="papers.jsonl")
->>> vectors = PaperVectors(np.eye(2), np.array([PRESENT, EMPTY], np.uint8))
->>> score_pairs(vectors, Pools.of(texts, {"p1": {"p2": 1}}), "cosine").tolist()
-[-inf]
+>>> texts = TaskTexts.of_ids(["p1", "p2", "p3"], lacking="papers.jsonl")
+>>> system = VectorSystem(["p1"], np.ones((1, 2)), name="mine", empty=["p2"])
+>>> system.vectors(texts).state.tolist() == [PRESENT, EMPTY, ABSENT]
+True
+>>> system.scores(texts, Pools.of(texts, {"p1": {"p2": 1, "p3": 0}}), "cosine").tolist()
+[-inf, nan]
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -24,11 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.options import split_distance
-from citeweave.evaluation.tasks import Pools, TaskTexts
+from citeweave.corpus.text import SEPARATOR
+from citeweave.evaluation.options import DISTANCES, split_distance
+from citeweave.evaluation.tasks import QUESTION, Pools, TaskTexts
+from citeweave.vectors.bm25 import Bm25
 from citeweave.vectors.explain import SentenceAlignment
 from citeweave.vectors.pair_scores import pair_scores
 from citeweave.vectors.topk import nearest
+
+Rows = NDArray[np.int64]
+"""Rows of a task's texts."""
+
+Scores = NDArray[np.float64]
+Hits = tuple[Rows, Scores]
+"""The best candidates of every query, -1 where there is none, and their scores, (queries, depth) each."""
 
 PLUS = "+"
 """Joins the names of distances whose scores are added: `mean_best+token_best`."""
@@ -79,13 +90,11 @@ class System(Protocol):
     def vectors(self, texts: TaskTexts) -> PaperVectors:
         """Return the vectors of these papers; `NoAnswerError` where the system has none."""
 
-    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
         """Score every pair, (pairs,), higher is better; NaN where there is no score, -inf where a paper is empty."""
 
-    def top(
-        self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find the best candidates of every query, rows of the texts or -1, and their scores, (queries, depth) each."""
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
+        """Find the best candidates of every query among these rows of the texts."""
 
 
 @runtime_checkable
@@ -128,32 +137,172 @@ def choose_distance(system: System, requested: str, protocol: str) -> str:
     return requested or (protocol if protocol in system.distances else system.distances[0])
 
 
-def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[np.float64]:
+def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> Scores:
     """Score pairs by a system's vectors; NaN if one is absent or the query's is empty, -inf if the candidate's is."""
     scores = pair_scores(vectors.matrix[pools.queries], vectors.matrix, pools.offsets, pools.candidates, distance)
-    query_state = np.repeat(vectors.state[pools.queries], np.diff(pools.offsets))  # (pairs,)
+    query_state = vectors.state[pools.queries][pools.owners()]  # (pairs,)
     candidate_state = vectors.state[pools.candidates]
     scores[candidate_state == EMPTY] = -np.inf
     scores[(candidate_state == ABSENT) | (query_state != PRESENT)] = np.nan
     return scores
 
 
-def find_top(
-    vectors: PaperVectors, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def no_hits(queries: int, depth: int) -> Hits:
+    """Return the hits of a system that finds nothing, to be filled."""
+    return np.full((queries, depth), -1, np.int64), np.full((queries, depth), np.nan)
+
+
+def find_top(vectors: PaperVectors, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
     """Find the nearest candidates of every query among a system's vectors by exact search."""
     pool = candidates[vectors.present[candidates]]
-    rows = np.full((len(queries), depth), -1, np.int64)
-    scores = np.full((len(queries), depth), np.nan)
+    rows, scores = no_hits(len(queries), depth)
     with_vector = np.flatnonzero(vectors.present[queries])
     if len(pool) and len(with_vector):
         k = min(depth, len(pool))
-        hits = nearest(
-            vectors.matrix[pool].astype(np.float32),
-            vectors.matrix[queries[with_vector]].astype(np.float32),
-            k,
-            metric=distance,
-        )
+        ours, asked = (vectors.matrix[part].astype(np.float32) for part in (pool, queries[with_vector]))
+        hits = nearest(ours, asked, k, metric=distance)
         rows[with_vector, :k] = pool[hits.rows]
         scores[with_vector, :k] = hits.scores
     return rows, scores
+
+
+class SingleVectorSystem:
+    """What systems with one vector per paper share: scores and hits by these vectors; subclasses make them."""
+
+    distances: tuple[str, ...] = DISTANCES
+    _last: tuple[TaskTexts, PaperVectors] | None = None
+    """Texts and vectors of the last task: most tasks of a suite share their texts."""
+
+    def vectors(self, texts: TaskTexts) -> PaperVectors:
+        """Return the vectors of these papers, made when first needed."""
+        if self._last is None or self._last[0] is not texts:
+            self._last = texts, self._make_vectors(texts)
+        return self._last[1]
+
+    def _make_vectors(self, texts: TaskTexts) -> PaperVectors:
+        raise NotImplementedError
+
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
+        """Score every pair by the vectors of its papers."""
+        return score_pairs(self.vectors(texts), pools, distance)
+
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
+        """Find the nearest candidates of every query."""
+        return find_top(self.vectors(texts), queries, candidates, depth, distance)
+
+
+class VectorSystem(SingleVectorSystem):
+    """A system of precomputed vectors, one per paper id."""
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        matrix: NDArray[Any],
+        *,
+        name: str,
+        revision: str = "",
+        empty: Iterable[str] = (),
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        self.name, self.revision, self._metadata, self._matrix = name, revision, metadata or {}, matrix
+        self._rows = {paper: row for row, paper in enumerate(ids)}  # the last of equal ids
+        self._empty = frozenset(empty)
+
+    def metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "dimension": int(self._matrix.shape[1]), **self._metadata}
+
+    def _make_vectors(self, texts: TaskTexts) -> PaperVectors:
+        """Look up the precomputed vectors of a task's papers by id."""
+        rows = np.array([self._rows.get(paper, -1) for paper in texts.ids], np.int64)
+        state = np.where(rows >= 0, PRESENT, ABSENT).astype(np.uint8)
+        if self._empty:
+            state[[at for at, paper in enumerate(texts.ids) if paper in self._empty]] = EMPTY
+        matrix = np.zeros((len(rows), self._matrix.shape[1]), self._matrix.dtype)  # (rows, dimension)
+        matrix[state == PRESENT] = self._matrix[rows[state == PRESENT]]
+        return PaperVectors(matrix, state)
+
+
+class PrecomputedScores:
+    """A system of precomputed scores; a query is looked up by its name in the task (`8781666_method`), then by its id."""
+
+    distances: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        scores: Mapping[str, Mapping[str, float]],
+        *,
+        name: str,
+        revision: str = "",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._scores, self.name, self.revision, self._metadata = scores, name, revision, metadata or {}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "queries given": len(self._scores), **self._metadata}
+
+    def vectors(self, texts: TaskTexts) -> PaperVectors:
+        raise NoAnswerError(f"{self.name} holds scores, not vectors, so it can rank but not classify or regress")
+
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
+        scores = np.full(len(pools.candidates), np.nan)
+        for number, row in enumerate(pools.queries.tolist()):
+            by_paper = self._scores.get(pools.names[number], self._scores.get(texts.ids[row], {}))
+            span = pools.span(number)
+            scores[span] = [by_paper.get(texts.ids[candidate], np.nan) for candidate in pools.candidates[span]]
+        return scores
+
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
+        rows, scores = no_hits(len(queries), depth)
+        pool = frozenset(candidates.tolist())
+        for number, query in enumerate(queries.tolist()):
+            query_id = texts.ids[query]
+            by_paper = self._scores.get(query_id, self._scores.get(query_id.removeprefix(QUESTION), {}))
+            scored = [pair for pair in by_paper.items() if pair[1] == pair[1]]  # NaN is no score
+            best = sorted(scored, key=lambda pair: (pair[1], pair[0]), reverse=True)
+            hits = [(row, score) for (paper, score) in best if (row := int(texts.rows([paper])[0])) in pool][:depth]
+            rows[number, : len(hits)] = [row for row, _ in hits]
+            scores[number, : len(hits)] = [score for _, score in hits]
+        return rows, scores
+
+
+class Bm25System:
+    """BM25 as a system to compare other systems with, by word statistics of the suite's own texts."""
+
+    name, revision = "bm25", "bm25"
+    distances: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._index: tuple[str, Bm25, list[str]] | None = None
+
+    def metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "statistics": "of the suite's texts"}
+
+    def vectors(self, texts: TaskTexts) -> PaperVectors:
+        raise NoAnswerError("bm25 has no vectors, so it can rank but not classify or regress")
+
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Scores:
+        index, words = self._open(texts)
+        queries = [words[row] for row in pools.queries.tolist()]
+        scores = index.scores(queries, pools.offsets, pools.candidates)
+        has_text = np.array([bool(text) for text in words])  # (rows,)
+        both_have_text = has_text[pools.queries][pools.owners()] & has_text[pools.candidates]
+        return np.where(both_have_text, scores, np.nan)
+
+    def top(self, texts: TaskTexts, queries: Rows, candidates: Rows, depth: int, distance: str) -> Hits:
+        words = _words(texts)
+        best = Bm25([words[row] for row in candidates.tolist()]).top([words[row] for row in queries.tolist()], depth)
+        # a paper that shares no word with the question is no hit
+        is_hit = best.scores > 0  # (queries, depth)
+        return np.where(is_hit, candidates[best.rows], -1), np.where(is_hit, best.scores, np.nan)
+
+    def _open(self, texts: TaskTexts) -> tuple[Bm25, list[str]]:
+        """Return the BM25 index of a suite's texts, and the texts, built when first needed."""
+        if self._index is None or self._index[0] != texts.hash:
+            words = _words(texts)
+            self._index = texts.hash, Bm25(words), words
+        return self._index[1], self._index[2]
+
+
+def _words(texts: TaskTexts) -> list[str]:
+    """Return title and abstract of each paper as BM25 reads them, without the separator."""
+    return [text.replace(SEPARATOR, " ") for text in texts.paper_texts()]

@@ -18,21 +18,26 @@ Does not read files (`suites/` does), hold vectors or score: `run_tasks.py` eval
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
 from citeweave.core.files import hash_json
+from citeweave.core.ragged import Ragged, owners_of, to_offsets
 from citeweave.corpus.text import TextRecipe, paper_text, sentence_texts
 
-if TYPE_CHECKING:
-    from citeweave.evaluation.probes import ProbeRule
+QUESTION = "query:"
+"""Before the ids of a search task's questions where some of them are ids of papers too."""
 
+CLASS_LOSSES = ("squared_hinge", "hinge")
+NUMBER_LOSSES = ("epsilon_insensitive", "squared_epsilon_insensitive")
+SOLVERS = ("auto", "newton", "sklearn", "lightning")
 
 _RECIPE = TextRecipe()
 
@@ -70,6 +75,18 @@ class TaskTexts:
     def of_ids(cls, ids: Sequence[str], *, lacking: str) -> TaskTexts:
         """Make the task texts of papers of which only the ids are known."""
         return cls(ids, [""] * len(ids), [""] * len(ids), lacking=lacking)
+
+    def append(self, ids: Sequence[str], titles: Sequence[str] = ()) -> TaskTexts:
+        """Return the task texts with more rows, such as questions, or papers of which only the ids are known."""
+        blank: list[Any] = [[] for _ in ids]
+        return TaskTexts(
+            [*self.ids, *ids],
+            [*self.titles, *(titles or [""] * len(ids))],
+            [*self.abstracts, *[""] * len(ids)],
+            None if self.sentences is None else [*self.sentences, *blank],
+            None if self.labels is None else [*self.labels, *blank],
+            self.lacking,
+        )
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of every paper id, -1 for an unknown id; of equal ids the first row."""
@@ -117,10 +134,7 @@ class TaskTexts:
     @cached_property
     def tie_order(self) -> NDArray[np.int64]:
         """(rows,) position of each row's id among all ids in string order, by which trec_eval breaks ties."""
-        order = np.argsort(np.array(self.ids, dtype=object), kind="stable")
-        places = np.empty(len(self.ids), np.int64)
-        places[order] = np.arange(len(self.ids))
-        return places
+        return np.argsort(np.argsort(np.array(self.ids, dtype=object), kind="stable"), kind="stable")
 
 
 @dataclass(frozen=True)
@@ -154,10 +168,16 @@ class Pools:
     def __len__(self) -> int:
         return len(self.queries)
 
+    def span(self, query: int) -> slice:
+        """Return where the pairs of the query with this number are."""
+        return Ragged(self.offsets).span(query)
+
+    def owners(self) -> NDArray[np.int64]:
+        """Return the number of the query of every pair, (pairs,)."""
+        return owners_of(self.offsets)
+
     @classmethod
-    def of(
-        cls, texts: TaskTexts, pools: Mapping[str, Mapping[str, int]], *, groups: Mapping[str, str] | None = None
-    ) -> Pools:
+    def of(cls, texts: TaskTexts, pools: Mapping[str, Mapping[str, int]]) -> Pools:
         """Make a task's pools from `{query id: {candidate id: grade}}`; every id must be among the texts.
 
         >>> texts = TaskTexts.of_ids(["q", "a", "b"], lacking="papers.jsonl")
@@ -165,18 +185,16 @@ class Pools:
         [1, 2]
         """
         names = list(pools)
-        sizes = [len(pools[name]) for name in names]
         candidates = texts.rows([paper for name in names for paper in pools[name]])
         queries = texts.rows(names)
         if (candidates < 0).any() or (queries < 0).any():
             raise UserError("a pool names papers that are not among the texts; give the texts of every id")
         return cls(
             queries=queries,
-            offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            offsets=to_offsets([len(pools[name]) for name in names]),
             candidates=candidates,
             grades=np.array([grade for name in names for grade in pools[name].values()], np.int64),
             names=names,
-            groups=None if groups is None else [groups.get(name, "") for name in names],
         )
 
 
@@ -222,11 +240,11 @@ class RankingTask:
 
 
 @dataclass(frozen=True)
-class Reviewers:
-    """Task data of reviewer matching: the papers of each person, who scores the mean of the `top` best ones."""
+class Reviewers(Ragged):
+    """Task data of reviewer matching: the papers of each person, who scores the mean of the `top` best ones.
 
-    offsets: NDArray[np.int64]
-    """(rows of texts + 1,) where the papers of the person in each row begin."""
+    There is one list of papers for each row of the texts, empty for rows that are papers.
+    """
 
     papers: NDArray[np.int64]
     """Rows of the texts."""
@@ -249,6 +267,59 @@ class SearchTask:
     depth: int = 1000
     own: NDArray[np.int64] | None = None
     """(queries,) the candidate that is the question itself and is never a hit for it; -1 = none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRule:
+    """Protocol of a linear probe: loss, solver, and how its C is chosen."""
+
+    grid: tuple[float, ...]
+    """The values of C, tried in this order; of equally good ones the first is taken."""
+
+    loss: str = "squared_hinge"
+    """squared_hinge | hinge for classes and labels, epsilon_insensitive | squared_epsilon_insensitive for numbers."""
+
+    folds: int = 3
+    """Number of folds of the training papers, each held out once; not shuffled."""
+
+    intercept: bool = True
+    seed: int = 42
+    passes: int = 1000
+    """Maximum number of passes over the papers, for sklearn and lightning."""
+
+    solver: str = "auto"
+    """auto | newton | sklearn | lightning; auto depends on loss and intercept, see `probes.py`."""
+
+    def __post_init__(self) -> None:
+        choose(self.loss, CLASS_LOSSES + NUMBER_LOSSES, "loss")
+        choose(self.solver, SOLVERS, "solver")
+        if not self.grid or not all(math.isfinite(c) and c > 0 for c in self.grid):
+            raise UserError(f"grid is {self.grid}; it must hold values of C above 0")
+        if self.folds < 2 or self.passes < 1:
+            raise UserError(
+                f"folds is {self.folds} and passes {self.passes}; there must be at least 2 folds and 1 pass"
+            )
+        if not 0 <= self.seed < 2**31:
+            raise UserError(f"seed is {self.seed}; it must be from 0 to {2**31 - 1}")
+        if self.solver == "newton" and self.loss != "squared_hinge":
+            raise UserError(f"the solver newton has no loss {self.loss}; use squared_hinge, or another solver")
+        if self.solver == "lightning" and self.intercept:
+            raise UserError("the solver lightning has no intercept; set intercept to False, or use another solver")
+
+    @property
+    def chosen_solver(self) -> str:
+        """Which solver the linear probes of this rule use, `auto` resolved by loss and intercept."""
+        if self.solver != "auto":
+            return self.solver
+        if self.loss == "squared_hinge":
+            return "newton"
+        return "sklearn" if self.intercept else "lightning"
+
+
+SCIDOCS_CLASSES = ProbeRule(tuple(np.logspace(-4, 2, 7).tolist()))
+SCIREPEVAL_CLASSES = ProbeRule(tuple(np.logspace(-2, 2, 5).tolist()))
+SCIREPEVAL_LABELS = ProbeRule(tuple(np.logspace(-2, 2, 5).tolist()), loss="hinge", passes=10_000)
+SCIREPEVAL_NUMBERS = ProbeRule(tuple(np.logspace(-4, 2, 7).tolist()), loss="epsilon_insensitive")
 
 
 @dataclass(frozen=True)
@@ -285,7 +356,7 @@ class ClickTask:
     name: str
     texts: TaskTexts
     clicks: Any
-    """`click_data.ClickData`: the clicks of train, validation and test, propensities, metadata."""
+    """`clicks.ClickData`: the clicks of train, validation and test, propensities, metadata."""
 
 
 Task: TypeAlias = RankingTask | SearchTask | ProbeTask | ClickTask

@@ -40,7 +40,8 @@ from citeweave.corpus.options import TITLES
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.model_names import hub_name, locate
 from citeweave.evaluation.options import CorpusSuiteOptions
-from citeweave.evaluation.suites.from_corpus import held_out_rows, make_suite
+from citeweave.evaluation.suites.corpus_pools import held_out_rows
+from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.tasks import Suite
 from citeweave.mining.inputs import (
     IntentSource,

@@ -44,9 +44,8 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import CITATION_COLUMNS, KIND, REFERENCE_COLUMNS, VERSION, Corpus
 from citeweave.corpus.leakage import CorpusPapers, LeakageReport, ListedPapers, audit_leakage
-from citeweave.evaluation.suites import from_corpus
+from citeweave.evaluation.suites import SUITES, from_corpus, read_suite
 from citeweave.evaluation.suites.from_corpus import make_suite
-from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.inputs import IntentSource

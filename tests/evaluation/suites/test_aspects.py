@@ -14,11 +14,10 @@ from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import open_truth
-from citeweave.evaluation.encoder_systems import Bm25System
-from citeweave.evaluation.precomputed import VectorSystem
-from citeweave.evaluation.ranking_tasks import run_ranking, run_search
+from citeweave.evaluation.run_tasks import run_ranking, run_search
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, AspectSuiteOptions, make_suite
+from citeweave.evaluation.systems import Bm25System, VectorSystem
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import EmptyResultError, InputError
-from citeweave.evaluation.suites import relish, treccovid_rf
+from citeweave.evaluation.suites import aspire, treccovid_rf
 from citeweave.evaluation.suites.treccovid_rf import RfOptions, build_treccovid_rf
 from citeweave.evaluation.tasks import RankingTask
 
@@ -37,7 +37,7 @@ def folder(tmp_path) -> Path:
 
 
 def test_the_test_split(folder):
-    suite = relish.read_suite(folder)
+    suite = aspire.read_suite(folder)
     task = task_of(suite)
     assert (suite.name, task.name, suite.headline) == ("relish", "relish", ("relish.map", "relish.ndcg%20"))
     found = grades_of(task)
@@ -55,27 +55,27 @@ def test_the_test_split(folder):
         "queries without relevant papers, which count as 0: 1",
     ]
     (folder / ABSTRACTS).unlink()  # the pools are still there
-    task = task_of(relish.read_suite(folder))
+    task = task_of(aspire.read_suite(folder))
     assert task.texts.lacking.endswith(ABSTRACTS) and grades_of(task) == found
 
 
 def test_both_forms_of_the_splits_file(folder):
-    lists = relish.read_suite(folder, split="dev")
+    lists = aspire.read_suite(folder, split="dev")
     write_files(folder, {SPLITS: {"q1": "test", "q2": "test", "q3": "dev"}})
-    names = relish.read_suite(folder, split="dev")
+    names = aspire.read_suite(folder, split="dev")
     assert task_of(lists).pools.names == task_of(names).pools.names == ["q3"]
     write_files(folder, {SPLITS: {"q1": "test", "q2": "training"}})
-    refused("the split of query q2 is 'training'; it must be dev or test", relish.read_suite, folder, error=InputError)
+    refused("the split of query q2 is 'training'; it must be dev or test", aspire.read_suite, folder, error=InputError)
     write_files(folder, {SPLITS: {"test": ["q1", "q8", "q9"], "dev": ["q2", "q3", "q4"]}})
-    assert "test queries of the splits file without candidates: 2" in relish.read_suite(folder).notes
+    assert "test queries of the splits file without candidates: 2" in aspire.read_suite(folder).notes
     write_files(folder, {SPLITS: {"test": ["q8"], "dev": []}})
-    refused("no test query of relish has candidates", relish.read_suite, folder, error=EmptyResultError)
+    refused("no test query of relish has candidates", aspire.read_suite, folder, error=EmptyResultError)
 
 
 def test_numbers_as_ids_and_abstracts_in_one_piece(folder):
     abstracts = [{"paper_id": paper, "title": None, "abstract": "Whole. In one."} for paper in (1, 2)]
     pools = {"1": {"cands": [2], "relevance_adju": [2.0]}}
-    task = task_of(relish.read_suite(write_files(folder, {ABSTRACTS: abstracts, POOLS: pools, SPLITS: {"test": [1]}})))
+    task = task_of(aspire.read_suite(write_files(folder, {ABSTRACTS: abstracts, POOLS: pools, SPLITS: {"test": [1]}})))
     assert list(task.texts.ids) == ["1", "2"] and task.pools.grades.tolist() == [2]
     assert list(task.texts.sentences_of(0)) == ["Whole.", "In one."]
 

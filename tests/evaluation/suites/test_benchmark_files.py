@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.core.errors import InputError
+from citeweave.evaluation.suites import aspire, read_suite
 from citeweave.evaluation.suites import benchmark_files as files
-from citeweave.evaluation.suites import benchmark_labels as labels
-from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import TaskTexts
 
 from ..conftest import TOPICS, refused, write_files
@@ -21,17 +20,17 @@ def written(folder, text, name="x"):
 
 
 def test_a_missing_file_is_named_with_what_it_holds(tmp_path):
-    with pytest.raises(InputError, match=r"x\.qrel is missing: it holds the grades; download it"):
-        files.require_file(tmp_path / "x.qrel", "the grades")
+    data = files.DataFolder(tmp_path)
+    refused("x.qrel is missing: it holds the grades; download it", data.file, "x.qrel", "the grades", error=InputError)
     (tmp_path / "y").mkdir()
-    refused("y is a folder, not a file", files.require_file, tmp_path / "y", "the grades", error=InputError)
+    refused("y is a folder, not a file", data.file, "y", "the grades", error=InputError)
     refused("nowhere is not a folder", files.DataFolder, tmp_path / "nowhere", error=InputError)
 
 
 def test_files_are_read_whole(tmp_path):
     written(tmp_path, gzip.compress(b"q 0 a 1\n"), "x.qrel.gz")  # stands for the plain one
     data = files.DataFolder(tmp_path)
-    assert data.has("x.qrel") and data.absent("x.qrel", "y.qrel") == ["y.qrel"]
+    assert data.has("x.qrel") and not data.has("x.qrel", "y.qrel")
     assert files.read_qrel(data.file("x.qrel", "grades")) == {"q": {"a": 1}}
     assert list(data.hashes()) == ["x.qrel"]
     pools = files.read_qrel(written(tmp_path, "q2 0 b 0\nq1 0 c 2\n\nq2\t0 a 1\r\n"))
@@ -86,11 +85,13 @@ def test_grades_ids_and_labels():
         refused("g is .*a grade is an integer", files.as_grade, bad, "g", error=InputError)
     for bad in ("", None, 1.5, True, ["a"]):
         refused("an id is", files.as_id, bad, "x", error=InputError)
-    assert labels.guess_kind([1.0, 2.0]) == labels.guess_kind(["1", "x"]) == "classes"
-    assert labels.guess_kind(list(range(31))) == "numbers"
+    assert files.as_classes(["0", "2"], "f").tolist() == [0, 2]
+    assert files.as_classes(["cat", "2"], "f").tolist() == ["cat", "2"]
+    assert files.guess_kind([1.0, 2.0]) == files.guess_kind(["1", "x"]) == "classes"
+    assert files.guess_kind(list(range(31))) == "numbers"
     with pytest.raises(InputError, match=r"f record 2 has the label \[1\]; multi-hot labels are a list of 0 and 1"):
-        labels.as_labels([[0, 1], [1]], "f")
-    refused("f record 1 has the label 'NaN'; it must be a number", labels.as_numbers, ["NaN"], "f", error=InputError)
+        files.as_labels([[0, 1], [1]], "f")
+    refused("f record 1 has the label 'NaN'; it must be a number", files.as_numbers, ["NaN"], "f", error=InputError)
 
 
 IDS = st.sampled_from("abcdef")
@@ -98,21 +99,21 @@ IDS = st.sampled_from("abcdef")
 
 @given(st.dictionaries(IDS, st.lists(st.tuples(IDS, st.integers(0, 3)), max_size=8), min_size=1))
 def test_cleaning_keeps_the_last_grade_of_every_other_paper(judged):
-    queries = [labels.GradedQuery(name, name, *map(list, zip(*pool, strict=True)) if pool else ([], [])) for name, pool in judged.items()]  # fmt: skip
+    queries = [aspire.GradedQuery(name, name, *map(list, zip(*pool, strict=True)) if pool else ([], [])) for name, pool in judged.items()]  # fmt: skip
     cleaned = {
         name: {p: grade for p, grade in sorted(dict(pool).items()) if p != name} for name, pool in judged.items()
     }
     expected = {name: pool for name, pool in cleaned.items() if pool}
-    asked = labels.clean_queries(queries, relevant=2)
-    found = {query.name: dict(zip(query.candidates, query.grades, strict=True)) for query in asked.queries}
+    asked, counts = aspire.clean_queries(queries, relevant=2)
+    found = {query.name: dict(zip(query.candidates, query.grades, strict=True)) for query in asked}
     assert found == expected
     assert [list(pool) for pool in found.values()] == [sorted(pool) for pool in found.values()]
     lost = sum(len(pool) for pool in judged.values()) - sum(len(pool) for pool in found.values())
-    without = asked.counts["queries left out, since they have no candidates"]
-    assert sum(asked.counts.values()) == lost + without + sum(max(pool.values()) < 2 for pool in expected.values())
-    if asked.queries:
-        texts, unknown = labels.add_unknown_papers(TaskTexts(["a", "x"], ["A", "X"], ["", ""]), asked.queries)
-        pools = labels.make_pools(texts, asked.queries)
+    without = counts["queries left out, since they have no candidates"]
+    assert sum(counts.values()) == lost + without + sum(max(pool.values()) < 2 for pool in expected.values())
+    if asked:
+        texts, unknown = aspire.add_unknown_papers(TaskTexts(["a", "x"], ["A", "X"], ["", ""]), asked)
+        pools = aspire.make_pools(texts, asked)
         assert len(texts) == 2 + unknown and texts.without_text == unknown
         assert [texts.ids[row] for row in pools.candidates] == [paper for pool in expected.values() for paper in pool]
 

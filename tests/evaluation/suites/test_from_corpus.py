@@ -21,14 +21,13 @@ from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import split_by_share, split_by_year
-from citeweave.evaluation.encoder_systems import Bm25System
 from citeweave.evaluation.options import CorpusSuiteOptions
-from citeweave.evaluation.precomputed import VectorSystem
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
-from citeweave.evaluation.ranking_tasks import run_ranking, run_search
+from citeweave.evaluation.run_tasks import run_ranking, run_search
 from citeweave.evaluation.suites import from_corpus
-from citeweave.evaluation.suites.corpus_pools import INTENTS, RANDOM
-from citeweave.evaluation.suites.from_corpus import held_out_rows, make_intent_suite, make_suite
+from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_graph
+from citeweave.evaluation.suites.from_corpus import INTENTS, RANDOM, make_intent_suite, make_suite
+from citeweave.evaluation.systems import Bm25System, VectorSystem
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
 
@@ -98,11 +97,11 @@ def test_held_out_papers_are_those_of_the_corpus_split(corpus, rule):
     else:
         split = split_by_year(corpus.years, validation_from=2020, test_from=2020)
     assert np.flatnonzero(held).tolist() == split.test.tolist()
-    graph = from_corpus.training_graph(corpus, options)
+    graph = training_graph(corpus, options)
     edges = zip(graph.sources().tolist(), graph.cited.targets.tolist(), strict=True)
     expected = {(a, b) for a, cited in citations(corpus, of=~held).items() for b in cited}
     assert sorted(edges) == sorted(expected) and 0 < len(expected) < len(corpus.citing)
-    assert from_corpus.training_graph(corpus, None).edges == len(corpus.citing)
+    assert training_graph(corpus, None).edges == len(corpus.citing)
 
 
 @pytest.mark.parametrize("name", RANKINGS)
@@ -219,7 +218,7 @@ def test_pairs_that_training_knows_the_other_way_round_are_not_asked_for(tmp_pat
     for i in range(0, 60, 2):  # x:i and x:i+1 cite each other
         made[i]["references"].append(f"x:{i + 1}")
     corpus = import_records(tmp_path, made)
-    training, asked = from_corpus.training_graph(corpus, THIRD), 0
+    training, asked = training_graph(corpus, THIRD), 0
     for query, relevant, _ in pools_of(make_suite(corpus, THIRD), corpus, "cite"):
         assert not set(relevant) & set(training.citing.row(query).tolist())
         asked += 1

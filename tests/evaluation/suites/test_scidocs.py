@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import EmptyResultError
-from citeweave.evaluation.probes import SCIDOCS_CLASSES
 from citeweave.evaluation.suites.scidocs import NUMBERS, read_suite
+from citeweave.evaluation.tasks import SCIDOCS_CLASSES
 
 from ..conftest import grades_of, refused, task_of, write_files
 

@@ -5,9 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from citeweave.evaluation.probes import SCIREPEVAL_CLASSES, SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS
 from citeweave.evaluation.suites.scirepeval import FIRST_VERSION, SECOND_VERSION, published_averages, read_suite
-from citeweave.evaluation.tasks import compute_averages
+from citeweave.evaluation.tasks import SCIREPEVAL_CLASSES, SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS, compute_averages
 
 from ..conftest import task_of, write_files
 

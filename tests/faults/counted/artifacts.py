@@ -24,7 +24,7 @@ from citeweave.corpus.services.service import ResponseCache
 from citeweave.encoders import aspects, delta, model_card, model_folder, save, tokens
 from citeweave.encoders.compress import compress as compress_encoder
 from citeweave.encoders.shards import ShardMaker, fill_shards, read_shards
-from citeweave.evaluation import bootstrap, report, run_tasks
+from citeweave.evaluation import evaluate, metrics, report
 from citeweave.graph import build, intent_overlay, signals
 from citeweave.mining.blocks import MiningCounts, encode_part, read_part
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
@@ -164,9 +164,9 @@ def _index(place: Path, corpus: cw.Corpus) -> dict[str, Path]:
 
 def _reports(place: Path) -> dict[str, Path]:
     rows = {f"q{number}": {"map": number / 10} for number in range(8)}
-    outcome = bootstrap.Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
+    outcome = metrics.Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
     (place / "finished").mkdir()
-    run_tasks.EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
+    evaluate.EvaluationFolder(place / "finished", None, "tag").save("mark", outcome)
     about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
     value = {"suite": "made up", "model": {"name": "toy"}, "metrics": {"cite.map": 35.0}, "headline": "cite.map"}
     value |= {"coverage": {"cite": outcome.coverage}, "tasks": {"cite": about}, "per_query": {"cite": rows}}
@@ -386,7 +386,7 @@ READERS: dict[str, Callable[[Path], Iterable[Any]]] = {
     "index, asked": _index_asked,
     "map": lambda folder: (lambda found: (found.as_json(), found.keys, found.landmarks, found.centers))(PaperMap.open(folder)),
     "report": lambda folder: (lambda found: (found.value, found.outcomes()))(cw.Report.open(folder)),
-    "finished": lambda folder: [(found := run_tasks.EvaluationFolder(folder, None, "tag").find("mark")) and found.outcome],
+    "finished": lambda folder: [(found := evaluate.EvaluationFolder(folder, None, "tag").find("mark")) and found.outcome],
     "run": _run_record,
     "checkpoints": _checkpoints,
     "library": _library,

@@ -42,8 +42,8 @@ from citeweave.corpus.services.client import Client, HttpOptions
 from citeweave.corpus.services.service import read_refusal, service_of
 from citeweave.encoders import aspects, model_folder, untrusted_model
 from citeweave.encoders.delta import read_delta
-from citeweave.evaluation.precomputed import read_scores
-from citeweave.evaluation.suites import benchmark_files, registry
+from citeweave.evaluation.open_system import read_scores
+from citeweave.evaluation.suites import SUITES, benchmark_files
 from citeweave.intents.classifier import ClassifierConfig
 from citeweave.intents.examples import read_labeled, read_unlabeled
 from citeweave.mining.formats import convert, scincl, scirepeval, sentence_transformers, specter
@@ -197,7 +197,7 @@ def suites() -> Iterator[Target]:
     """The files of every suite, as the tests of the suites write them."""
     sys.path.append(str(TESTS.parent))
     module = importlib.import_module("tests.evaluation.conftest")
-    assert set(module.FOLDERS) == set(registry.SUITES)
+    assert set(module.FOLDERS) == set(SUITES)
     for suite, values in module.FOLDERS.items():
         names = sorted(values)
         with tempfile.TemporaryDirectory() as place:

@@ -38,7 +38,7 @@ ALLOWED = {
     ("encoders/network.py", "part by a name"): "one of DTYPES, checked by choose()",
     ("encoders/runtimes.py", "part by a name"): "one of the runtime's precisions, checked by Runtime",
     ("encoders/save.py", "part by a name"): "one of DTYPES, checked by its caller",
-    ("evaluation/suites/registry.py", "import by a name"): "one of SUITES, checked by choose()",
+    ("evaluation/suites/__init__.py", "import by a name"): "one of SUITES, checked by choose()",
     ("core/errors.py", "import by a name"): "callers give constants, which this check sees",
     ("core/publish.py", "ctypes"): "one call of the C library that is loaded anyway: two folders swap names",
     ("remote/ray_executor.py", "pickles in our own pipes"): "Ray's protocol; who can reach a cluster owns it",

@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import EmptyResultError
 from citeweave.core.options import Range, check
+from citeweave.core.ragged import to_offsets
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import ASPECTS
 from citeweave.corpus.synthetic.narration import Facet
 from citeweave.corpus.synthetic.synthesize import PlantedTruth, open_truth
 from citeweave.corpus.text import sentence_texts
-from citeweave.evaluation.suites.aspire import REPORTED_NAMES
-from citeweave.evaluation.suites.benchmark_labels import GradedQuery, clean_queries, make_pools
+from citeweave.evaluation.suites.aspire import REPORTED_NAMES, GradedQuery, clean_queries, make_pools
 from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
 
 NAME = "aspects"
@@ -202,7 +202,7 @@ def _draw_pool(planted: PlantedPapers, aspect: str, paper: int, seed: int) -> tu
 
 def _make_pool_task(name: str, texts: TaskTexts, queries: Sequence[GradedQuery]) -> RankingTask:
     # sorted by id: in this family of metrics ties keep the order of candidates, which must not reveal relevance
-    pools = make_pools(texts, clean_queries(queries, relevant=RULE.relevant).queries)
+    pools = make_pools(texts, clean_queries(queries, relevant=RULE.relevant)[0])
     return RankingTask(name, texts, pools, RULE, called=REPORTED_NAMES)
 
 
@@ -212,7 +212,7 @@ def _make_space_task(literature: PlantedPapers, aspect: str, papers: Sequence[st
     shared = [np.setdiff1d(np.flatnonzero(literature.shares(aspect, row)), row) for row in queries.tolist()]
     judged = Pools(
         queries,
-        np.cumsum([0, *map(len, shared)]),
+        to_offsets([len(papers) for papers in shared]),
         np.concatenate(shared),
         np.ones(sum(map(len, shared)), np.int64),
         [f"{paper}_{aspect}" for paper in papers],

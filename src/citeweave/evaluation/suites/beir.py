@@ -37,16 +37,17 @@ from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.files import hash_file
 from citeweave.core.inputs import Source
 from citeweave.evaluation.suites.benchmark_files import (
+    REPEATED,
     DataFolder,
     as_grade,
     as_id,
     find_file,
     read_json_lines,
     recognize_suite,
+    word_counts,
     wrong_folder,
 )
-from citeweave.evaluation.suites.benchmark_labels import REPEATED
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
+from citeweave.evaluation.tasks import QUESTION, Pools, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
 
 NAME = "beir"
 KIND, VERSION = "search-benchmark", 1
@@ -57,9 +58,6 @@ RULE = RankingRule(
 
 LISTS_RULE = RankingRule(metrics=("ndcg", "map", "recip_rank"), distance="l2", family="trec")
 """As SciRepEval's search tasks: NDCG over the list, by L2."""
-
-PREFIX = "query:"
-"""Before the ids of questions where some of them are ids of papers too."""
 
 NO_ANSWER = "questions without relevant papers, which count as 0"
 
@@ -145,9 +143,9 @@ def _as_suite(files: DataFolder, collection: Collection, split: str) -> Suite:
         NAME,
         (task,),
         headline=("search.ndcg_cut_10",),
-        notes=_notes(counts),
-        data=_data(
-            files, split, papers=len(collection.papers), queries=len(task.judgments), pairs=len(task.judgments.grades)
+        notes=word_counts(counts),
+        data=files.provenance(
+            split, papers=len(collection.papers), queries=len(task.judgments), pairs=len(task.judgments.grades)
         ),
     )
 
@@ -171,14 +169,10 @@ def _make_search_task(
     counts["judged papers that the corpus lacks, which cannot be found"] = len(unknown)
     same = judged.keys() & {*papers, *unknown}
     counts["questions with the id of a paper"] = len(same)
-    row_id = {question: f"{PREFIX}{question}" if same else question for question in judged}
-    texts = TaskTexts(
-        ids=[*papers, *unknown, *row_id.values()],
-        titles=[title for title, _ in papers.values()]
-        + [""] * len(unknown)
-        + [collection.questions[question] for question in judged],
-        abstracts=[text for _, text in papers.values()] + [""] * (len(unknown) + len(judged)),
-    )
+    row_id = {question: f"{QUESTION}{question}" if same else question for question in judged}
+    known = TaskTexts(list(papers), [title for title, _ in papers.values()], [text for _, text in papers.values()])
+    questions = [collection.questions[question] for question in judged]
+    texts = known.append(unknown).append(list(row_id.values()), questions)
     pools = Pools.of(texts, {row_id[question]: pool for question, pool in judged.items()})
     own = texts.rows(list(judged)) if same else None  # BEIR never counts a paper as an answer to itself
     named = replace(pools, names=list(judged))
@@ -198,12 +192,9 @@ def _read_lists(files: DataFolder, split: str) -> Suite:
     papers = {record["id"]: record for record in read_json_lines(path, ids=("id",), keys=("title", "abstract"))}
     named = list(dict.fromkeys(paper for _, pool in lists for paper in pool))
     known = [papers.get(paper, {}) for paper in named]
-    pools = {f"{PREFIX}{number}": pool for number, (_, pool) in enumerate(lists, 1)}
-    texts = TaskTexts(
-        ids=[*named, *pools],
-        titles=[str(record.get("title") or "") for record in known] + [question for question, _ in lists],
-        abstracts=[str(record.get("abstract") or "") for record in known] + [""] * len(pools),
-    )
+    pools = {f"{QUESTION}{number}": pool for number, (_, pool) in enumerate(lists, 1)}
+    titles, abstracts = ([str(record.get(key) or "") for record in known] for key in ("title", "abstract"))
+    texts = TaskTexts(named, titles, abstracts).append(list(pools), [question for question, _ in lists])
     task = RankingTask("search", texts, Pools.of(texts, pools), LISTS_RULE)
     counts = Counter({NO_ANSWER: sum(max(pool.values()) < LISTS_RULE.relevant for _, pool in lists)})
     counts["papers without text, which only the lists name"] = sum(paper not in papers for paper in named)
@@ -211,8 +202,8 @@ def _read_lists(files: DataFolder, split: str) -> Suite:
         NAME,
         (task,),
         headline=("search.ndcg",),
-        notes=(*_notes(counts), "each question's own list is ranked; not all papers are searched"),
-        data=_data(files, split, papers=len(named), queries=len(pools), pairs=len(task.pools.grades)),
+        notes=(*word_counts(counts), "each question's own list is ranked; not all papers are searched"),
+        data=files.provenance(split, papers=len(named), queries=len(pools), pairs=len(task.pools.grades)),
     )
 
 
@@ -234,15 +225,7 @@ def _graded_lists(path: Path) -> list[tuple[str, dict[str, int]]]:
     return lists
 
 
-def _notes(counts: Counter[str]) -> tuple[str, ...]:
-    return tuple(f"{what}: {number:,}" for what, number in counts.items() if number)
-
-
-def _data(files: DataFolder, split: str, **counts: int) -> dict[str, Any]:
-    return {"folder": str(files.folder), "split": split, "files": files.hashes(), **counts}
-
-
-# --- SciTLDR's summaries as questions ---------------------------------------------------------------------
+# --- SciTLDR's summaries as questions --------------------------------------------------------------------
 
 
 def _holds_summaries(files: DataFolder) -> bool:

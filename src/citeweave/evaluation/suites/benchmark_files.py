@@ -1,4 +1,4 @@
-"""Files of published benchmarks: qrel, CSV, JSON, Parquet; papers' texts; which suite a folder holds.
+"""Files of published benchmarks: qrel, CSV, JSON, Parquet; papers' texts, labels; which suite a folder holds.
 
     q1 0 p7 1                                                             a qrel line: query, ignored, candidate, grade
     {"p1": {"title": "T", "abstract": "A", ...}, ...}                     papers of SciDocs, one object
@@ -10,9 +10,8 @@ SciRepEval's records are JSON lines, CSV or Parquet, in one file per split or se
     fos/train.jsonl   fos/test.csv   fos/test-00000-of-00002.parquet   fos/test/0000.parquet   ir/test_qrel.jsonl
 
 A benchmark is fixed: a line that cannot be read means a damaged or wrong file, so reading stops with file, line and next
-step, and nothing is skipped. Only wanted papers are kept in memory; a wanted paper that no file knows stays, without text,
-and reports count such papers. Files may be compressed: `x.jsonl.gz` stands for `x.jsonl`. Does not know what the files
-mean (each suite does) and does not download.
+step, and nothing is skipped. Only wanted papers are kept in memory; a wanted paper that no file knows stays, without text.
+Files may be compressed: `x.jsonl.gz` stands for `x.jsonl`. Does not know what they mean: each suite does.
 """
 
 from __future__ import annotations
@@ -26,14 +25,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from citeweave.core.errors import InputError
 from citeweave.core.files import hash_file
 from citeweave.core.inputs import MAX_LINE, BadRecordError, Source, parse_json
-from citeweave.corpus.readers.json_records import read_members
 from citeweave.evaluation.tasks import TaskTexts
 
 MAX_GRADE = 2**31 - 1
 FIELDS = ("title", "abstract")
+
+MAX_GUESSED_CLASSES = 30
+"""More distinct integers than this are taken for numbers, such as years, not for classes; SciDocs has 19 classes."""
+
+REPEATED = "papers given twice, of which the last line counts"
 
 _SUFFIXES = ("", ".gz", ".zst", ".bz2", ".xz")
 _FORMATS = (".jsonl", ".csv", ".parquet")
@@ -54,14 +60,6 @@ def find_file(path: Path) -> Path | None:
     return next((form for form in forms if form.is_file()), None)
 
 
-def require_file(path: Path, holds: str) -> Path:
-    """Return a benchmark's file or its compressed form; raises where there is neither. `holds` is for the message."""
-    if existing := find_file(path):
-        return existing
-    what = "is a folder, not a file" if path.is_dir() else "is missing"
-    raise InputError(f"{path} {what}: it holds {holds}; download it, or check the folder")
-
-
 class DataFolder:
     """The folder of a benchmark's files; remembers which of them were read, so that a report can name them."""
 
@@ -76,13 +74,12 @@ class DataFolder:
         """Return whether the benchmark's folder has all of these files."""
         return all(find_file(self.folder / name) is not None for name in names)
 
-    def absent(self, *names: str) -> list[str]:
-        """Return which of these files the benchmark's folder lacks."""
-        return [name for name in names if not self.has(name)]
-
     def file(self, name: str, holds: str) -> Path:
-        """Return a file that the benchmark's folder must have, and record it as read."""
-        path = require_file(self.folder / name, holds)
+        """Return a file that the benchmark's folder must have, and record it as read; `holds` is for the message."""
+        path = find_file(self.folder / name)
+        if path is None:
+            what = "is a folder, not a file" if (self.folder / name).is_dir() else "is missing"
+            raise InputError(f"{self.folder / name} {what}: it holds {holds}; download it, or check the folder")
         self._read[name] = path
         return path
 
@@ -95,6 +92,10 @@ class DataFolder:
     def hashes(self) -> dict[str, str]:
         """Return file -> sha256, for the benchmark's files that were read."""
         return {name: hash_file(path) for name, path in sorted(self._read.items())}
+
+    def provenance(self, split: str, **counts: Any) -> dict[str, Any]:
+        """Return where a suite's data comes from, for its report: folder, split, files with their hashes, counts."""
+        return {"folder": str(self.folder), "split": split, "files": self.hashes(), **counts}
 
 
 def split_files(folder: Path, *splits: str) -> list[Path]:
@@ -264,13 +265,11 @@ def as_grade(value: object, what: str) -> int:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a benchmark file that are not blank, each with its number."""
     with Source(path).open() as stream:
-        number = 0
-        while line := stream.readline(MAX_LINE + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), 1):
             if len(line) > MAX_LINE:
                 raise InputError(f"{path} line {number} is longer than {MAX_LINE >> 20} MiB; is this the right file?")
-            if line := line.strip().removeprefix(b"\xef\xbb\xbf"):
-                yield number, line
+            if content := line.strip().removeprefix(b"\xef\xbb\xbf"):
+                yield number, content
 
 
 def _decode(path: Path, data: bytes) -> str:
@@ -317,6 +316,21 @@ class BenchmarkPapers:
             rest = [_field_text(record.get(field)) for field in fields if field != "title"]
             self.known[name] = (_field_text(record.get("title")), " ".join(text for text in rest if text))
 
+    def add_records(
+        self, records: Iterable[Mapping[str, Any]], wanted: Collection[str], path: Path, fields: Sequence[str] = FIELDS
+    ) -> None:
+        """Add the wanted papers of a file's records: one each, or SciRepEval's queries with their candidates."""
+        candidates: list[tuple[str, Mapping[str, Any]]] = []
+        for record in records:
+            for name, paper, is_query in _papers_of(record, path):
+                if name in wanted and is_query:
+                    self.add(name, paper, fields)
+                elif name in wanted:
+                    candidates.append((name, paper))
+        # SciRepEval reads all queries before the candidates, and the first of equal ids counts
+        for name, paper in candidates:
+            self.add(name, paper, fields)
+
     def texts(self, ids: Iterable[str]) -> TaskTexts:
         """Return the texts of these papers, each once, in their order."""
         names = unique(ids)
@@ -324,12 +338,13 @@ class BenchmarkPapers:
         return TaskTexts(names, [title for title, _ in pairs], [abstract for _, abstract in pairs])
 
 
-def unique(ids: Iterable[str]) -> list[str]:
-    """Return each id of benchmark files once, in the order of first appearance.
+def word_counts(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what was counted in a benchmark's files as notes of its suite, such as "pairs left out: 1,200"; no zeros."""
+    return tuple(f"{what}: {number:,}" for what, number in counts.items() if number)
 
-    >>> unique(["b", "a", "b"])
-    ['b', 'a']
-    """
+
+def unique(ids: Iterable[str]) -> list[str]:
+    """Return each id of benchmark files once, in the order of first appearance."""
     return list(dict.fromkeys(ids))
 
 
@@ -342,42 +357,8 @@ def read_texts(
         return TaskTexts.of_ids(wanted, lacking=lacking)
     papers = BenchmarkPapers()
     for path in files:
-        add_papers(papers, read_records([data.use(path)]), set(wanted), path=path, fields=fields)
+        papers.add_records(read_records([data.use(path)]), set(wanted), path, fields)
     return papers.texts(wanted)
-
-
-def read_paper_object(path: Path, wanted: Collection[str]) -> BenchmarkPapers:
-    """Read the wanted papers of a benchmark file of one large JSON object, `{id: {"title", "abstract", ...}}`."""
-    papers = BenchmarkPapers()
-    for name, record in read_members(Source(path)):
-        if not isinstance(record, dict):
-            raise InputError(f"{path}: the entry of {name!r} is not a JSON object; download the file again")
-        if name in wanted:
-            papers.add(name, record)
-    return papers
-
-
-def add_papers(
-    papers: BenchmarkPapers,
-    records: Iterable[Mapping[str, Any]],
-    wanted: Collection[str],
-    *,
-    path: Path,
-    fields: Sequence[str] = FIELDS,
-) -> None:
-    """Add the wanted papers of a benchmark file's records: one each, or SciRepEval's queries with their candidates."""
-    candidates: list[tuple[str, Mapping[str, Any]]] = []
-    for record in records:
-        for name, paper, is_query in _papers_of(record, path):
-            if name not in wanted:
-                continue
-            if is_query:
-                papers.add(name, paper, fields)
-            else:
-                candidates.append((name, paper))
-    # SciRepEval reads all queries before the candidates, and the first of equal ids counts
-    for name, paper in candidates:
-        papers.add(name, paper, fields)
 
 
 def _papers_of(record: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
@@ -409,6 +390,65 @@ def _field_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int | float) and value == value else ""
+
+
+# --- labels of probes ------------------------------------------------------------------------------------
+
+
+def guess_kind(cells: Sequence[Any]) -> str:
+    """Guess the kind of a benchmark's labels: lists are `labels`, fractions or many integers `numbers`, else `classes`.
+
+    >>> guess_kind(["0.5", "2"]), guess_kind([0, 1, 1]), guess_kind([[0, 1], [1, 1]])
+    ('numbers', 'classes', 'labels')
+    """
+    if any(isinstance(cell, list) for cell in cells):
+        return "labels"
+    numbers = [_number(cell) for cell in cells]
+    if None in numbers:
+        return "classes"
+    is_number = any(number % 1 for number in numbers if number) or len(set(numbers)) > MAX_GUESSED_CLASSES
+    return "numbers" if is_number else "classes"
+
+
+def as_classes(cells: Sequence[Any], where: str) -> NDArray[Any]:
+    """Return a benchmark's class labels as integers where all of them fit into 64 bits, else as strings."""
+    for place, cell in enumerate(cells):
+        if isinstance(cell, bool) or not isinstance(cell, str | int) or cell == "":
+            raise InputError(f"{where} record {place + 1} has the label {cell!r}; a class is a string or an integer")
+    try:
+        return np.array([int(cell) for cell in cells], np.int64)
+    except (ValueError, OverflowError):
+        return np.array([str(cell) for cell in cells])
+
+
+def as_labels(cells: Sequence[Any], where: str) -> NDArray[np.int64]:
+    """Return a benchmark's lists of labels as a multi-hot array, (papers, labels) of 0 and 1."""
+    width = len(cells[0]) if cells and isinstance(cells[0], list) else 0
+    for place, cell in enumerate(cells):
+        if not isinstance(cell, list) or len(cell) != width or not width or not set(cell) <= {0, 1}:
+            raise InputError(
+                f"{where} record {place + 1} has the label {str(cell)[:60]}; multi-hot labels are a list of 0 and 1, "
+                f"as long as the first one ({width}); JSON lines can hold such lists, CSV cannot"
+            )
+    return np.array(cells, np.int64)
+
+
+def as_numbers(cells: Sequence[Any], where: str) -> NDArray[np.float64]:
+    """Return a benchmark's labels for a regression probe as finite numbers."""
+    numbers = [_number(cell) for cell in cells]
+    for place, number in enumerate(numbers):
+        if number is None:
+            raise InputError(f"{where} record {place + 1} has the label {cells[place]!r}; it must be a number")
+    return np.array(numbers, np.float64)
+
+
+def _number(cell: Any) -> float | None:
+    """Return a label as a finite number, also from text; None for anything else."""
+    try:
+        number = float(cell) if isinstance(cell, int | float | str) and not isinstance(cell, bool) else float("nan")
+    except (ValueError, OverflowError):
+        return None
+    return number if np.isfinite(number) else None
 
 
 # --- which benchmark a folder holds ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pools of a corpus suite by citations and citation intents: relevant papers among hard and random candidates.
+"""Pools of a corpus suite by citations, relevant papers among others; held-out references, the training graph.
 
     cite        papers that a held-out paper cites, among random ones
     hard_cite   the same queries and relevant papers, among papers cited by those it cites (Cohan et al., 2020)
@@ -12,15 +12,17 @@ relevant paper under another id. A query's pool depends only on the corpus, the 
     builder.add(query, relevant=cited, banned=connected)
     builder.finish()
 
-Pools by citation intent ask what a held-out paper cites for one reason, among what it cites for others:
+Held-out papers are the queries. A citation belongs to its citing paper, as in `corpus/split.py`, so that training that
+splits by the same rule and seed never sees a held-out citation.
 
-    plain, mixed = make_intent_pools(data, graph, "method")
+    year:2016    papers from 2016 on are queries; a model may learn from the citations of earlier ones
+    share:0.1    a tenth of the papers, drawn by a hash of their ids
 
-    plain    up to 25 papers that the query cites for their method, and up to 25 that it cites, but not for that
-    mixed    the same, and 25 random papers that are not connected with the query
+    order        every paper with a title, shuffled once by the seed
+    sample       the first of them: random candidates of every query come from these
 
-A citation with several intents is relevant for each of them and a negative for none of these; one without a known intent is
-left out of the pool. Does not read texts and does not predict intents.
+Tasks that can use any papers take the first of `order`, so that they share papers and an encoder reads few. Does not read
+texts and does not make tasks: see `from_corpus.py`.
 """
 
 from __future__ import annotations
@@ -28,15 +30,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus.paper import Intent
-from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError
+from citeweave.core.columns import BLOCK
+from citeweave.core.errors import EmptyResultError
+from citeweave.core.hash_keys import hash_texts
+from citeweave.core.ragged import to_offsets
+from citeweave.core.randomness import stream
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.plain_text import fold
+from citeweave.corpus.split import SplitPart, split_by_share, split_by_year
+from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.signals import Related, Signal, related, stream_related
+
+Rows = NDArray[np.int64]
+"""Rows of the corpus."""
+
+PURPOSE = "corpus suite"
+NO_CITATIONS = "the corpus has no citations"
 
 RELEVANT = 5
 NEGATIVES = 25
@@ -47,14 +63,156 @@ MAX_LIST = 1000
 
 MEMORY = 64 << 20
 
-INTENTS = {"background": Intent.BACKGROUND, "method": Intent.METHOD, "result": Intent.RESULT}
-ANY_INTENT = Intent.BACKGROUND | Intent.METHOD | Intent.RESULT
-"""A citation with only finer intents has none of these three, so it is neither relevant nor a negative."""
-
-INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
-"""At most so many papers of each kind in a pool by intent."""
-
 _NONE = np.zeros(0, np.int64)
+
+
+def held_out_rows(corpus: Corpus, options: CorpusSuiteOptions) -> NDArray[np.bool_]:
+    """Return which papers the data of a corpus suite hold out, (papers,): a model must not learn from their references."""
+    year, share = options.rule
+    try:
+        if year:
+            split = split_by_year(corpus.years, validation_from=year, test_from=year)
+        else:
+            split = split_by_share(corpus.ids, validation=0, test=share, seed=options.seed)
+    except EmptyResultError:
+        raise EmptyResultError(
+            f"--held-out {options.held_out} {_explain_empty_split(corpus, year, options.seed)}"
+        ) from None
+    return np.asarray(split.codes == SplitPart.TEST)
+
+
+def training_graph(corpus: Corpus, options: CorpusSuiteOptions | None) -> CitationGraph:
+    """Return a corpus suite's citations to learn from: all but those of held-out papers; without options, all."""
+    trained = slice(None) if options is None else ~held_out_rows(corpus, options)[corpus.citing]
+    return graph_from_edges(
+        corpus.citing[trained],
+        corpus.cited[trained],
+        len(corpus),
+        intents=corpus.intents[trained],
+        strengths=corpus.strengths[trained],
+    )
+
+
+def _explain_empty_split(corpus: Corpus, year: int, seed: int) -> str:
+    if not year:
+        return (
+            f"with seed {seed} leaves nothing on one side of {len(corpus):,} papers; "
+            "choose a larger share or another seed"
+        )
+    known = corpus.years[corpus.years > 0]
+    if not len(known):
+        return "cannot be applied: no paper has a year; hold out a share, such as share:0.1"
+    return (
+        f"leaves nothing on one side: the papers' years go from {known.min()} to {known.max()}; "
+        "choose a later year than the first and none after the last"
+    )
+
+
+class TaskUnavailableError(Exception):
+    """A task that the corpus cannot give; the text says why. Never leaves `make_suite`."""
+
+
+class PaperFields(NamedTuple):
+    """The fields of study of a corpus suite's papers: the first of each paper, or a group of it."""
+
+    names: Sequence[str]
+
+    codes: NDArray[np.int32]
+    """(papers,) place of the field among the names, -1 where a paper has none."""
+
+
+@dataclass(frozen=True)
+class SuiteData:
+    """Data of a corpus suite: the corpus and what its tasks share, each computed once, when it is first needed."""
+
+    corpus: Corpus
+    options: CorpusSuiteOptions
+
+    def stream(self, *purpose: str | int) -> np.random.Generator:
+        """Return the suite's random generator for one purpose."""
+        return stream(self.options.seed, PURPOSE, *purpose)
+
+    @property
+    def has_references(self) -> bool:
+        """Whether papers of the corpus cite anything, inside it or outside."""
+        return len(self.corpus.citing) > 0 or len(self.corpus.references_outside("citing")) > 0
+
+    @cached_property
+    def held_out(self) -> NDArray[np.bool_]:
+        """(papers,) whether a paper's references are held out."""
+        if not self.has_references:
+            raise TaskUnavailableError(NO_CITATIONS)
+        return held_out_rows(self.corpus, self.options)
+
+    def require_citations(self) -> None:
+        """Raise TaskUnavailableError for a task that needs citations where the corpus has none."""
+        if not len(self.corpus.citing):
+            raise TaskUnavailableError(NO_CITATIONS)
+
+    @cached_property
+    def graph(self) -> CitationGraph:
+        """All citations of the corpus."""
+        return graph_from_edges(self.corpus.citing, self.corpus.cited, len(self.corpus))
+
+    @cached_property
+    def held_graph(self) -> CitationGraph:
+        """The citations of held-out papers."""
+        is_held = self.held_out[self.corpus.citing]
+        return graph_from_edges(self.corpus.citing[is_held], self.corpus.cited[is_held], len(self.corpus))
+
+    @cached_property
+    def has_title(self) -> NDArray[np.bool_]:
+        """(papers,) whether a paper has a title; others are neither queries nor candidates."""
+        return self.corpus.titles.lengths() > 0
+
+    @cached_property
+    def order(self) -> Rows:
+        """Every paper with a title, shuffled: the order in which tasks take papers."""
+        return self.stream("order").permutation(np.flatnonzero(self.has_title))
+
+    @property
+    def sample(self) -> Rows:
+        """The papers from which random candidates are drawn."""
+        return self.order[: self.options.sample]
+
+    @cached_property
+    def citing_queries(self) -> Rows:
+        """A corpus suite's held-out papers with references in the corpus, in the order that all its tasks share."""
+        self.require_citations()
+        cites = np.diff(self.graph.cited.offsets) > 0  # (papers,)
+        queries = np.flatnonzero(self.held_out & cites & self.has_title)
+        if not len(queries):
+            raise TaskUnavailableError(
+                f"no paper held out by {self.options.held_out} cites a paper of the corpus; hold out other papers"
+            )
+        return self.stream("citing papers").permutation(queries)
+
+    @cached_property
+    def title_keys(self) -> NDArray[np.uint64]:
+        """(papers,) hash of the folded title: papers that share it are most likely one paper under two ids."""
+        titles, keys = self.corpus.titles, np.empty(len(self.corpus), np.uint64)
+        for start in range(0, len(keys), BLOCK):
+            keys[start : start + BLOCK] = hash_texts([fold(title) for title in titles[start : start + BLOCK]])
+        return keys
+
+    @cached_property
+    def fields(self) -> PaperFields:
+        """The first field of every paper."""
+        places: dict[str, int] = {}
+        firsts = (text.partition("\n")[0] for text in self.corpus.fields)
+        codes = np.array([places.setdefault(name, len(places)) if name else -1 for name in firsts], np.int32)
+        return PaperFields(list(places), codes)
+
+    def first_distinct(self, rows: Rows, count: int, banned: NDArray[np.uint64]) -> Rows:
+        """Return a corpus suite's first `count` rows with a title whose `title_keys` are neither banned nor repeated."""
+        rows = rows[self.has_title[rows]]
+        keys = self.title_keys[rows]
+        fresh = ~np.isin(keys, banned)
+        first = np.unique(keys[fresh], return_index=True)[1]
+        return np.asarray(rows[fresh][np.sort(first)][:count])
+
+
+# --- pools -----------------------------------------------------------------------------------------------
 
 
 class HardCandidates(NamedTuple):
@@ -74,8 +232,6 @@ class RowPools:
 
     queries: Rows
     offsets: NDArray[np.int64]
-    """(queries + 1,)"""
-
     candidates: Rows
     grades: NDArray[np.int64]
     groups: Sequence[str] | None
@@ -136,6 +292,10 @@ class PoolBuilder:
             return
         kinds = [f"{source.kind} papers" for source in near]
         self._count(len(right), len(wrong), dict(zip(kinds, map(len, parts), strict=False)))
+        self.append(query, right, wrong, group)
+
+    def append(self, query: int, right: Rows, wrong: Rows, group: str = "") -> None:
+        """Append a query's pool of the corpus suite: its relevant papers, then the others."""
         self.queries.append(query)
         self.candidates.append(np.concatenate([right, wrong]))
         self.grades.append(np.repeat([1, 0], [len(right), len(wrong)]).astype(np.int64))
@@ -145,10 +305,9 @@ class PoolBuilder:
         """Return the pools of corpus rows of all queries that were added."""
         if not self.queries:
             raise TaskUnavailableError(why_none)
-        sizes = [len(rows) for rows in self.candidates]
         return RowPools(
             np.array(self.queries, np.int64),
-            np.cumsum([0, *sizes]),
+            to_offsets([len(rows) for rows in self.candidates]),
             np.concatenate(self.candidates),
             np.concatenate(self.grades),
             self.groups if grouped else None,
@@ -180,29 +339,23 @@ class PoolBuilder:
 # --- pools by citations ----------------------------------------------------------------------------------
 
 
-def make_cite(data: SuiteData) -> RowPools:
-    """Draw the corpus suite's pools of `cite`: what a held-out paper cites, among random papers."""
-    builder = PoolBuilder(data, "cite")
-    for query in data.citing_queries.tolist():
-        builder.add(query, find_cited(data, query), find_connected(data, query))
-        if builder.is_full:
-            break
-    return builder.finish(why_none="no held-out paper cites a paper with a title")
+def make_cite(data: SuiteData, *, hard: bool = False) -> RowPools:
+    """Draw the corpus suite's pools of `cite`: what a held-out paper cites, among random papers; or of `hard_cite`.
 
-
-def make_hard_cite(data: SuiteData) -> RowPools:
-    """Draw the corpus suite's pools of `hard_cite`; a query without a second hop would be as in `cite` and is left out."""
-    builder = PoolBuilder(data, "hard_cite")
+    A query of `hard_cite` without a second hop would be as in `cite` and is left out.
+    """
+    builder, near = PoolBuilder(data, "hard_cite" if hard else "cite"), list[HardCandidates]()
     for query in data.citing_queries.tolist():
-        hop = find_second_hop(data, query)
-        if not len(hop):
-            builder.counts["queries left out: no second hop"] += 1
-            continue
-        near = [HardCandidates("second-hop", hop, builder.negatives)]
+        if hard:
+            near = [HardCandidates("second-hop", find_second_hop(data, query), builder.negatives)]
+            if not len(near[0].rows):
+                builder.counts["queries left out: no second hop"] += 1
+                continue
         builder.add(query, find_cited(data, query), find_connected(data, query), near)
         if builder.is_full:
             break
-    return builder.finish(why_none="no paper that a held-out paper cites has other references in the corpus")
+    no_hop = "no paper that a held-out paper cites has other references in the corpus"
+    return builder.finish(why_none=no_hop if hard else "no held-out paper cites a paper with a title")
 
 
 def make_cocite(data: SuiteData) -> RowPools:
@@ -245,7 +398,8 @@ def make_couple(data: SuiteData) -> RowPools:
 
 def find_cited(data: SuiteData, query: int) -> Rows:
     """Return what the query cites, in an order that every task shares, without papers whose citation of it is trained on."""
-    rows = np.setdiff1d(data.graph.cited.row(query), _citing_in_training(data, query))
+    citing = data.graph.citing.row(query)
+    rows = np.setdiff1d(data.graph.cited.row(query), citing[~data.held_out[citing]])
     return data.stream("relevant", query).permutation(rows.astype(np.int64))
 
 
@@ -297,76 +451,3 @@ def _sort_by_strength(
     """Return rows by decreasing strength, ties in random order."""
     ties = data.stream(task, "ties", query).random(len(rows))
     return rows[np.lexsort((ties, -strengths))].astype(np.int64)
-
-
-def _citing_in_training(data: SuiteData, query: int) -> NDArray[np.int32]:
-    rows = data.graph.citing.row(query)
-    return rows[~data.held_out[rows]]
-
-
-# --- pools by citation intent ----------------------------------------------------------------------------
-
-
-@dataclass
-class _IntentPools:
-    """The pools of one intent as they grow, query by query."""
-
-    queries: list[int] = field(default_factory=list)
-    candidates: list[Rows] = field(default_factory=list)
-    grades: list[NDArray[np.int64]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def add(self, query: int, relevant: Rows, *others: Rows) -> None:
-        wrong = np.concatenate(others)
-        self.queries.append(query)
-        self.candidates.append(np.concatenate([relevant, wrong]))
-        self.grades.append(np.repeat([1, 0], [len(relevant), len(wrong)]).astype(np.int64))
-        self.counts["relevant papers"] += len(relevant)
-        self.counts["other papers"] += len(wrong)
-
-    def finish(self, intent: str) -> RowPools:
-        return RowPools(
-            np.array(self.queries, np.int64),
-            np.cumsum([0, *map(len, self.candidates)]),
-            np.concatenate(self.candidates),
-            np.concatenate(self.grades),
-            [intent] * len(self.queries),
-            {"queries": len(self.queries), **self.counts},
-        )
-
-
-def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
-    """Draw a corpus suite's pools of an intent, plain and mixed; `graph` has all citations with their intents."""
-    plain, mixed, keys = _IntentPools(), _IntentPools(), data.title_keys
-    for query in data.citing_queries.tolist():
-        if len(plain.queries) == data.options.queries:
-            break
-        cited = find_cited(data, query)
-        masks = _read_intent_masks(graph, query, cited)  # (cited papers,)
-        is_right = (masks & INTENTS[intent]) != 0
-        right = data.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
-        taken = keys[np.append(cited[is_right], query)]
-        others = data.first_distinct(cited[~is_right & ((masks & ANY_INTENT) != 0)], OTHERS, taken)
-        if not len(right) or not len(others):
-            what = "other intent" if len(right) else "paper with this intent"
-            plain.counts[f"queries left out: no {what}"] += 1
-            continue
-        plain.add(query, right, others)
-        mixed.add(query, right, others, _draw_unconnected(data, intent, query))
-    if not plain.queries:
-        raise TaskUnavailableError(f"no held-out paper cites some papers for {intent} and others for something else")
-    return plain.finish(intent), mixed.finish(intent)
-
-
-def _read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
-    """Return the intents with which a paper cites each of these papers, all of which it must cite; (cited,)."""
-    start = int(graph.cited.offsets[query])
-    places = start + np.searchsorted(graph.cited.row(query), cited)
-    return np.asarray(graph.intents[places])
-
-
-def _draw_unconnected(data: SuiteData, intent: str, query: int) -> Rows:
-    """Draw random papers that are not connected with the query."""
-    banned = data.title_keys[np.append(find_connected(data, query), query)]
-    mixed = data.stream("intents", intent, query).permutation(data.sample)
-    return data.first_distinct(mixed, RANDOM, banned)

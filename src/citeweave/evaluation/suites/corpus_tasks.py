@@ -32,7 +32,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +42,14 @@ from citeweave.core.hash_keys import hash_texts
 from citeweave.corpus.corpus import UNKNOWN_COUNT
 from citeweave.corpus.plain_text import clean_text, fold
 from citeweave.corpus.text import TextRecipe, paper_text
-from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError
 from citeweave.evaluation.suites.corpus_pools import (
     HardCandidates,
+    PaperFields,
     PoolBuilder,
     RowPools,
+    Rows,
+    SuiteData,
+    TaskUnavailableError,
     find_cited,
     find_cocited,
     find_connected,
@@ -88,15 +91,6 @@ _RECIPE = TextRecipe(separator=" ")
 
 
 # --- mdcr ------------------------------------------------------------------------------------------------
-
-
-class FieldGroups(NamedTuple):
-    """The fields by which the corpus suite's task `mdcr` groups its queries."""
-
-    names: Sequence[str]
-
-    codes: Rows
-    """(papers,) position of the paper's field among the names, -1 = none of them."""
 
 
 def make_mdcr(data: SuiteData) -> RowPools:
@@ -151,20 +145,25 @@ class _WordIndex:
         return [paper_text(title, abstract, _RECIPE) for title, abstract in pairs]
 
 
-def _group_by_field(data: SuiteData) -> FieldGroups:
+def _group_by_field(data: SuiteData) -> PaperFields:
     """Return the largest fields as groups; one group of all papers where no held-out paper has one of them."""
     names, codes = data.fields
-    sizes = np.bincount(codes[data.has_title & (codes >= 0)], minlength=len(names))
-    largest = np.argsort(-sizes, kind="stable")[:MAX_FIELDS]
-    chosen = largest[sizes[largest] >= MIN_FIELD_PAPERS]
-    places = np.full(len(names) + 1, -1, np.int64)  # the last one is for papers without a field
+    chosen, _ = _largest_fields(codes[data.has_title & (codes >= 0)], len(names))
+    places = np.full(len(names) + 1, -1, np.int32)  # the last one is for papers without a field
     places[chosen] = np.arange(len(chosen))
     if (places[codes[data.citing_queries]] < 0).all():
-        return FieldGroups([ALL], np.zeros(len(codes), np.int64))
-    return FieldGroups([names[code] for code in chosen], places[codes])
+        return PaperFields([ALL], np.zeros(len(codes), np.int32))
+    return PaperFields([names[code] for code in chosen], places[codes])
 
 
-def _take_turns(queries: Rows, groups: Rows) -> Rows:
+def _largest_fields(codes: NDArray[np.int32], fields: int) -> tuple[Rows, Rows]:
+    """Return the largest fields that have enough papers, and the number of papers of each of all fields."""
+    sizes = np.bincount(codes, minlength=fields)
+    largest = np.argsort(-sizes, kind="stable")[:MAX_FIELDS]
+    return largest[sizes[largest] >= MIN_FIELD_PAPERS], sizes
+
+
+def _take_turns(queries: Rows, groups: NDArray[np.integer[Any]]) -> Rows:
     """Return the queries that have a field, the first of every field before the second of any.
 
     >>> _take_turns(np.array([4, 0, 3, 1]), np.array([7, 7, -1, 8, 7])).tolist()
@@ -174,7 +173,7 @@ def _take_turns(queries: Rows, groups: Rows) -> Rows:
     return queries[np.argsort(_place_in_class(groups[queries]), kind="stable")]
 
 
-def _most_cited(data: SuiteData, groups: FieldGroups) -> list[Rows]:
+def _most_cited(data: SuiteData, groups: PaperFields) -> list[Rows]:
     """Return the most cited papers of every field, counting only citations that training may see."""
     corpus = data.corpus
     counts = np.bincount(corpus.cited[~data.held_out[corpus.citing]], minlength=len(corpus))  # (papers,)
@@ -208,9 +207,7 @@ def make_field(data: SuiteData) -> RowProbe:
     rows = data.order[codes[data.order] >= 0][: data.options.field_papers]
     if not len(rows):
         raise TaskUnavailableError("no field labels")
-    sizes = np.bincount(codes[rows], minlength=len(names))
-    largest = np.argsort(-sizes, kind="stable")[:MAX_FIELDS]
-    classes = largest[sizes[largest] >= MIN_FIELD_PAPERS]
+    classes, sizes = _largest_fields(codes[rows], len(names))
     if len(classes) < 2:
         raise TaskUnavailableError(
             f"{len(classes)} fields have {MIN_FIELD_PAPERS} papers or more with a title; a probe needs two"
@@ -219,12 +216,9 @@ def make_field(data: SuiteData) -> RowProbe:
     place = _place_in_class(codes[rows])
     is_training = place < CLASS_SHARE * sizes[codes[rows]]
     labels = np.array(names)[codes[rows]]
-    counts = {
-        "classes": len(classes),
-        "training papers": int(is_training.sum()),
-        "test papers": int((~is_training).sum()),
-    }
-    return RowProbe("classes", rows[is_training], labels[is_training], rows[~is_training], labels[~is_training], counts)
+    train, test = rows[is_training], rows[~is_training]
+    counts = {"classes": len(classes), "training papers": len(train), "test papers": len(test)}
+    return RowProbe("classes", train, labels[is_training], test, labels[~is_training], counts)
 
 
 def make_year(data: SuiteData) -> RowProbe:
@@ -372,11 +366,7 @@ def _is_quoted(question: str, text: str) -> bool:
 def _make_search(name: str, candidates: TaskTexts, questions: Sequence[tuple[str, str]], answers: Rows) -> SearchTask:
     """Return a search task over candidates; questions are rows after them, `answers` the candidate of each question."""
     size, names = len(candidates), [question for question, _ in questions]
-    texts = TaskTexts(
-        [*candidates.ids, *names],
-        [*candidates.titles, *(text for _, text in questions)],
-        [*candidates.abstracts, *([""] * len(questions))],
-    )
+    texts = candidates.append(names, [text for _, text in questions])
     queries = np.arange(size, size + len(questions))
     offsets, grades = np.arange(len(questions) + 1), np.ones(len(questions), np.int64)
     judged = Pools(queries, offsets, answers.astype(np.int64), grades, names)

@@ -23,29 +23,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, choose
-from citeweave.evaluation.suites.aspire import METRICS, REPORTED_NAMES, SPLITS, read_abstracts, read_judgments
+from citeweave.evaluation.suites import aspire
 from citeweave.evaluation.suites.benchmark_files import (
+    REPEATED,
     DataFolder,
     as_grade,
     as_id,
     read_json,
     read_json_lines,
     recognize_suite,
+    word_counts,
     wrong_folder,
-)
-from citeweave.evaluation.suites.benchmark_labels import (
-    REPEATED,
-    UNKNOWN,
-    GradedQuery,
-    add_unknown_papers,
-    clean_queries,
-    make_pools,
 )
 from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite, TaskTexts
 
 NAME = "csfcube"
 FACETS = ("background", "method", "result")
-RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=2, distance="cosine")
+RULE = RankingRule(metrics=aspire.METRICS, family="csfcube", relevant=2, distance="cosine")
 
 _ABSTRACTS = "abstracts-csfcube-preds.jsonl"
 _SPLITS = "evaluation_splits.json"
@@ -61,7 +55,7 @@ class _Layout:
     """CSFCube's texts and judged queries, from either layout of its files."""
 
     texts: TaskTexts
-    queries: list[GradedQuery]
+    queries: list[aspire.GradedQuery]
     missing: Mapping[str, str]
     """Facet -> why it cannot be evaluated."""
 
@@ -70,36 +64,32 @@ class _Layout:
 
 def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
     """Read CSFCube from a folder, in either layout: three facets and `all`."""
-    choose(split, SPLITS, "--split")
+    choose(split, aspire.SPLITS, "--split")
     files = DataFolder(folder)
     layout = _read_layout(files)
     folds = _read_folds(files, split, [facet for facet in FACETS if facet not in layout.missing])
     in_folds = {name for part in folds.values() for fold in part for name in fold}
     chosen = [_with_sentences(query, layout.texts) for query in layout.queries if query.name in in_folds]
-    graded = clean_queries(chosen, relevant=RULE.relevant)
-    texts, unknown = add_unknown_papers(layout.texts, graded.queries)
+    queries, counts = aspire.clean_queries(chosen, relevant=RULE.relevant)
+    texts, unknown = aspire.add_unknown_papers(layout.texts, queries)
     if split == "test":
-        graded.counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
-    graded.counts["queries without a sentence of their facet, of which all sentences count"] = (
-        0 if texts.labels is None else sum(query.sentences is None for query in graded.queries)
+        counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
+    counts["queries without a sentence of their facet, of which all sentences count"] = (
+        0 if texts.labels is None else sum(query.sentences is None for query in queries)
     )
-    graded.counts[REPEATED] = layout.repeated
-    graded.counts[UNKNOWN] = unknown
-    by_name = {query.name: query for query in graded.queries}
+    counts |= {REPEATED: layout.repeated, aspire.UNKNOWN: unknown}
+    not_evaluated = dict(layout.missing)
+    if layout.missing:
+        not_evaluated["all"] = f"it needs every facet: {'; '.join(layout.missing.values())}"
+    by_name = {query.name: query for query in queries}
+    pairs = sum(len(query.candidates) for query in queries)
     return Suite(
         NAME,
         tuple(_task(name, texts, by_name, part, files.folder / _SPLITS) for name, part in folds.items()),
         headline=("all.map", "all.ndcg%20"),
-        not_evaluated=_not_evaluated(layout.missing),
-        notes=graded.notes(),
-        data={
-            "folder": str(folder),
-            "split": split,
-            "files": files.hashes(),
-            "papers": len(texts),
-            "queries": len(graded.queries),
-            "pairs": sum(len(query.candidates) for query in graded.queries),
-        },
+        not_evaluated=not_evaluated,
+        notes=word_counts(counts),
+        data=files.provenance(split, papers=len(texts), queries=len(queries), pairs=pairs),
     )
 
 
@@ -119,7 +109,7 @@ def _facet(label: str) -> str:
 
 
 def _task(
-    name: str, texts: TaskTexts, queries: Mapping[str, GradedQuery], folds: Sequence[Sequence[str]], splits: Path
+    name: str, texts: TaskTexts, queries: Mapping[str, aspire.GradedQuery], folds: Sequence[Sequence[str]], splits: Path
 ) -> RankingTask:
     names = [query for fold in folds for query in fold]
     if lost := [query for query in names if query not in queries]:
@@ -127,17 +117,11 @@ def _task(
             f"{splits} names {len(lost)} queries that are not judged, such as {lost[0]!r}; "
             "the files belong to different sets or are half downloaded: download them again"
         )
-    pools = make_pools(texts, [queries[query] for query in names])
-    return RankingTask(name, texts, pools, RULE, folds=folds, called=REPORTED_NAMES)
+    pools = aspire.make_pools(texts, [queries[query] for query in names])
+    return RankingTask(name, texts, pools, RULE, folds=folds, called=aspire.REPORTED_NAMES)
 
 
-def _not_evaluated(missing: Mapping[str, str]) -> dict[str, str]:
-    if not missing:
-        return {}
-    return {**missing, "all": f"it needs every facet: {'; '.join(missing.values())}"}
-
-
-def _with_sentences(query: GradedQuery, texts: TaskTexts) -> GradedQuery:
+def _with_sentences(query: aspire.GradedQuery, texts: TaskTexts) -> aspire.GradedQuery:
     row = int(texts.rows([query.paper])[0])
     if texts.labels is None or row < 0:
         return query
@@ -181,15 +165,15 @@ def _read_layout(files: DataFolder) -> _Layout:
 def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
     missing = {facet: f"{files.folder / name} is missing" for facet, name in names.items() if not files.has(name)}
     queries = [
-        GradedQuery(f"{paper}_{facet}", paper, candidates, grades, facet)
+        aspire.GradedQuery(f"{paper}_{facet}", paper, candidates, grades, facet)
         for facet in FACETS
         if facet not in missing
-        for paper, (candidates, grades) in read_judgments(files.file(names[facet], "grades")).items()
+        for paper, (candidates, grades) in aspire.read_judgments(files.file(names[facet], "grades")).items()
     ]
     if not files.has(_ABSTRACTS):
         named = dict.fromkeys(paper for query in queries for paper in (query.paper, *query.candidates))
         return _Layout(TaskTexts.of_ids(list(named), lacking=str(files.folder / _ABSTRACTS)), queries, missing)
-    papers = read_abstracts(files.file(_ABSTRACTS, "the papers in sentences"))
+    papers = aspire.read_abstracts(files.file(_ABSTRACTS, "the papers in sentences"))
     return _Layout(papers.texts, queries, missing, papers.repeated)
 
 
@@ -207,7 +191,7 @@ def _read_flat(files: DataFolder) -> _Layout:
         if len(candidates) != len(grades):
             raise InputError(f"{where}: {len(candidates)} candidates and {len(grades)} grades; download the file again")
         name = f"{record['query']}_{record['facet']}"
-        queries.append(GradedQuery(name, record["query"], candidates, grades, record["facet"]))
+        queries.append(aspire.GradedQuery(name, record["query"], candidates, grades, record["facet"]))
     judged = {query.group for query in queries}
     missing = {facet: f"{path} judges no query of it" for facet in FACETS if facet not in judged}
     return _Layout(_read_papers(files), queries, missing)

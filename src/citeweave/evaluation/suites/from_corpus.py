@@ -14,8 +14,11 @@
     background_mixed, method_mixed, result_mixed          and among 25 random papers too
     all, all_mixed                                        means of the three
 
+A citation with several intents is relevant for each of them and a negative for none of these; one without a known intent is
+left out of the pool.
+
 The references of held-out papers are the answers: a model that was trained on them must not be evaluated on these suites.
-`training_graph` and `held_out_rows` are the other side of that line, the same for both suites. Pools of different seeds
+`training_graph` and `held_out_rows` (`corpus_pools.py`) are the other side of that line, the same for both suites. Pools of different seeds
 differ: compare models on the same ones. A model with one vector per paper does not see the intent in question;
 `--aspect matching` answers each query in its space. Pools by intent are small, and the notes give the map of a random
 order. Does not evaluate and does not predict intents: see `evaluate.py` and `citeweave annotate`.
@@ -25,58 +28,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citeweave.core.errors import EmptyResultError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.paper import Intent
 from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.ranking_metrics import chance_of_average_precision
-from citeweave.evaluation.suites.corpus_data import Rows, SuiteData, TaskUnavailableError, held_out_rows, training_graph
-from citeweave.evaluation.suites.corpus_pools import (
-    ANY_INTENT,
-    INTENTS,
-    RowPools,
-    make_cite,
-    make_cocite,
-    make_couple,
-    make_hard_cite,
-    make_intent_pools,
+from citeweave.evaluation.suites import corpus_pools, corpus_tasks
+from citeweave.evaluation.suites.corpus_pools import RowPools, Rows, SuiteData
+from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
+    SCIREPEVAL_NUMBERS,
+    Average,
+    Pools,
+    ProbeTask,
+    RankingRule,
+    RankingTask,
+    Suite,
+    Task,
+    TaskTexts,
 )
-from citeweave.evaluation.suites.corpus_tasks import (
-    CorpusSearch,
-    RowProbe,
-    make_citations,
-    make_field,
-    make_mdcr,
-    make_summary,
-    make_title,
-    make_year,
-)
-from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, Suite, Task, TaskTexts
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay, intents_from_contexts
-
-__all__ = ["CorpusSuiteOptions", "held_out_rows", "make_intent_suite", "make_suite", "training_graph"]
 
 NAME, INTENT_SUITE = "corpus", "intents"
 MIXED = "_mixed"
 
-DrawnTask = RowPools | RowProbe | CorpusSearch
-MAKERS: Mapping[str, Callable[[SuiteData], DrawnTask | None]] = {
-    "cite": make_cite,
-    "cocite": make_cocite,
-    "hard_cite": make_hard_cite,
-    "couple": make_couple,
-    "mdcr": make_mdcr,
-    "field": make_field,
-    "year": make_year,
-    "citations": make_citations,
-    "title": make_title,
-    "summary": make_summary,
+INTENTS = {"background": Intent.BACKGROUND, "method": Intent.METHOD, "result": Intent.RESULT}
+ANY_INTENT = Intent.BACKGROUND | Intent.METHOD | Intent.RESULT
+"""A citation with only finer intents has none of these three, so it is neither relevant nor a negative."""
+
+INTENT_RELEVANT, OTHERS, RANDOM = 25, 25, 25
+"""At most so many papers of each kind in a pool by intent."""
+
+DrawnTask = RowPools | corpus_tasks.RowProbe | corpus_tasks.CorpusSearch
+Maker = Callable[[SuiteData], Any]
+"""Draws a task, or the plain and mixed pools of an intent, from the data of a suite."""
+
+MAKERS: Mapping[str, Maker] = {
+    "cite": corpus_pools.make_cite,
+    "cocite": corpus_pools.make_cocite,
+    "hard_cite": partial(corpus_pools.make_cite, hard=True),
+    "couple": corpus_pools.make_couple,
+    "mdcr": corpus_tasks.make_mdcr,
+    "field": corpus_tasks.make_field,
+    "year": corpus_tasks.make_year,
+    "citations": corpus_tasks.make_citations,
+    "title": corpus_tasks.make_title,
+    "summary": corpus_tasks.make_summary,
 }
 HEADLINE = {
     **dict.fromkeys(("cite", "cocite", "hard_cite", "couple", "mdcr"), "map"),
@@ -94,7 +100,7 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
     """Draw the suite `corpus` from a corpus: the tasks it can give; the same corpus and options give the same tasks."""
     options = options or CorpusSuiteOptions()
     data = SuiteData(corpus, options)
-    drawn, not_evaluated = _make_corpus_tasks(data, reporter)
+    drawn, not_evaluated = _draw_tasks(data, MAKERS, "tasks", reporter)
     if not drawn:
         reasons = "; ".join(f"{name}: {why}" for name, why in not_evaluated.items())
         raise EmptyResultError(f"{corpus.folder} gives no task ({reasons}); import papers with titles and citations")
@@ -121,25 +127,25 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
     )
 
 
-def _make_corpus_tasks(data: SuiteData, reporter: Reporter) -> tuple[dict[str, DrawnTask], dict[str, str]]:
-    """Draw every task that the corpus can give; the others with the reason why not."""
-    drawn: dict[str, DrawnTask] = {}
+def _draw_tasks(
+    data: SuiteData, makers: Mapping[str, Maker], unit: str, reporter: Reporter
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Draw every task that the corpus can give; the others with the reason why not. None is no task at all."""
+    drawn: dict[str, Any] = {}
     not_evaluated: dict[str, str] = {}
-    with reporter.task("building the suite", total=len(MAKERS), unit="tasks") as advance:
-        for name, maker in MAKERS.items():
+    with reporter.task("building the suite", total=len(makers), unit=unit) as advance:
+        for name, make in makers.items():
             try:
-                part = maker(data)
-                if part is not None:
-                    drawn[name] = part
-            except TaskUnavailableError as error:
+                drawn[name] = make(data)
+            except corpus_pools.TaskUnavailableError as error:
                 not_evaluated[name] = str(error)
             advance(1)
-    return drawn, not_evaluated
+    return {name: part for name, part in drawn.items() if part is not None}, not_evaluated
 
 
 def _rows_of(drawn: Mapping[str, DrawnTask]) -> Rows:
     """Return every paper of the rankings and probes, ascending; searches have texts of their own."""
-    parts = [part.papers() for part in drawn.values() if not isinstance(part, CorpusSearch)]
+    parts = [part.papers() for part in drawn.values() if not isinstance(part, corpus_tasks.CorpusSearch)]
     return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
@@ -151,7 +157,7 @@ def _read_task_texts(corpus: Corpus, rows: Rows) -> TaskTexts:
 def _as_tasks(drawn: Mapping[str, DrawnTask], rows: Rows, texts: TaskTexts) -> tuple[Task, ...]:
     return tuple(
         part.task
-        if isinstance(part, CorpusSearch)
+        if isinstance(part, corpus_tasks.CorpusSearch)
         else _make_ranking_task(name, part, rows, texts)
         if isinstance(part, RowPools)
         else _make_probe_task(name, part, rows, texts)
@@ -173,9 +179,7 @@ def _make_ranking_task(name: str, part: RowPools, rows: Rows, texts: TaskTexts) 
     return RankingTask(name, texts, pools, RULES.get(name, RULE))
 
 
-def _make_probe_task(name: str, part: RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
-    from citeweave.evaluation.probes import SCIDOCS_CLASSES, SCIREPEVAL_NUMBERS
-
+def _make_probe_task(name: str, part: corpus_tasks.RowProbe, rows: Rows, texts: TaskTexts) -> ProbeTask:
     classes = part.kind == "classes"
     return ProbeTask(
         name,
@@ -265,7 +269,11 @@ def make_intent_suite(
             f"{corpus.folder}: none of its {graph.edges:,} citations has the intent {', '.join(INTENTS)}; "
             f"predict them with `citeweave annotate {corpus.folder} -o intents/` and give --intents intents/"
         )
-    drawn, not_evaluated = _make_intent_tasks(data, graph, reporter)
+    makers = {intent: partial(make_intent_pools, graph=graph, intent=intent) for intent in INTENTS}
+    pairs, lost = _draw_tasks(data, makers, "intents", reporter)
+    drawn: dict[str, RowPools] = {name: plain for name, (plain, _) in pairs.items()}
+    drawn |= {name + MIXED: mixed for name, (_, mixed) in pairs.items()}
+    not_evaluated = {name + ending: why for name, why in lost.items() for ending in ("", MIXED)}
     if not drawn:
         raise EmptyResultError(
             f"{corpus.folder} gives no task ({'; '.join(dict.fromkeys(not_evaluated.values()))}); its citations with "
@@ -299,20 +307,42 @@ def make_intent_suite(
     )
 
 
-def _make_intent_tasks(
-    data: SuiteData, graph: CitationGraph, reporter: Reporter
-) -> tuple[dict[str, RowPools], dict[str, str]]:
-    """Draw the plain and mixed pools of each intent; the others with the reason why not."""
-    plain, mixed = {}, {}
-    not_evaluated: dict[str, str] = {}
-    with reporter.task("building the suite", total=len(INTENTS), unit="intents") as advance:
-        for intent in INTENTS:
-            try:
-                plain[intent], mixed[intent + MIXED] = make_intent_pools(data, graph, intent)
-            except TaskUnavailableError as error:
-                not_evaluated |= {intent: str(error), intent + MIXED: str(error)}
-            advance(1)
-    return {**plain, **mixed}, not_evaluated
+def make_intent_pools(data: SuiteData, graph: CitationGraph, intent: str) -> tuple[RowPools, RowPools]:
+    """Draw a corpus suite's pools of an intent, plain and mixed; `graph` has all citations with their intents."""
+    plain, mixed, keys = corpus_pools.PoolBuilder(data, intent), corpus_pools.PoolBuilder(data, intent), data.title_keys
+    for query in data.citing_queries.tolist():
+        if plain.is_full:
+            break
+        cited = corpus_pools.find_cited(data, query)
+        masks = _read_intent_masks(graph, query, cited)  # (cited papers,)
+        is_right = (masks & INTENTS[intent]) != 0
+        right = data.first_distinct(cited[is_right], INTENT_RELEVANT, keys[[query]])
+        taken = keys[np.append(cited[is_right], query)]
+        others = data.first_distinct(cited[~is_right & ((masks & ANY_INTENT) != 0)], OTHERS, taken)
+        if not len(right) or not len(others):
+            what = "other intent" if len(right) else "paper with this intent"
+            plain.counts[f"queries left out: no {what}"] += 1
+            continue
+        random = _draw_unconnected(data, intent, query)
+        for builder, wrong in ((plain, others), (mixed, np.concatenate([others, random]))):
+            builder.append(query, right, wrong, intent)
+            builder.counts.update({"relevant papers": len(right), "other papers": len(wrong)})
+    why_none = f"no held-out paper cites some papers for {intent} and others for something else"
+    return plain.finish(grouped=True, why_none=why_none), mixed.finish(grouped=True, why_none=why_none)
+
+
+def _read_intent_masks(graph: CitationGraph, query: int, cited: Rows) -> NDArray[np.uint8]:
+    """Return the intents with which a paper cites each of these papers, all of which it must cite; (cited,)."""
+    start = int(graph.cited.offsets[query])
+    places = start + np.searchsorted(graph.cited.row(query), cited)
+    return np.asarray(graph.intents[places])
+
+
+def _draw_unconnected(data: SuiteData, intent: str, query: int) -> Rows:
+    """Draw random papers that are not connected with the query."""
+    banned = data.title_keys[np.append(corpus_pools.find_connected(data, query), query)]
+    mixed = data.stream("intents", intent, query).permutation(data.sample)
+    return data.first_distinct(mixed, RANDOM, banned)
 
 
 def _averages(drawn: Mapping[str, RowPools]) -> dict[str, Average]:

@@ -19,7 +19,6 @@ from citeweave.core.errors import InputError, choose
 from citeweave.evaluation.suites.benchmark_files import (
     BenchmarkPapers,
     DataFolder,
-    add_papers,
     as_id,
     read_json,
     read_json_lines,
@@ -62,14 +61,7 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         },
         headline=tuple(f"{name}.map" for name in fields),
         notes=tuple(_notes(fields)),
-        data={
-            "folder": str(data.folder),
-            "split": split,
-            "files": data.hashes(),
-            "fields": len(fields),
-            "queries": sum(len(pools) for pools in fields.values()),
-            "papers": len(texts),
-        },
+        data=data.provenance(split, fields=len(fields), queries=sum(map(len, fields.values())), papers=len(texts)),
     )
 
 
@@ -89,14 +81,11 @@ def _read_field(where: str, queries: Any) -> FieldPools:
             raise InputError(f"{where}: query {query!r} is not an object of lists of ids; download the file again")
         if RELEVANT not in lists:
             raise InputError(f"{where}: query {query!r} has no list {RELEVANT!r}; download the file again")
-        pools[query] = _pool(f"{where}: query {query!r}", lists)
+        # in the order of the file; those of `true` are relevant even where another list repeats them
+        own = f"{where}: query {query!r}"
+        pools[query] = {as_id(paper, own): 0 for papers in lists.values() for paper in papers}
+        pools[query] |= {as_id(paper, own): 1 for paper in lists[RELEVANT]}
     return pools
-
-
-def _pool(where: str, lists: dict[str, list[Any]]) -> dict[str, int]:
-    """Return the pool of an MDCR query: every paper of its lists, in the order of the file; those of `true` are relevant."""
-    pool = {as_id(paper, where): 0 for papers in lists.values() for paper in papers}
-    return pool | {as_id(paper, where): 1 for paper in lists[RELEVANT]}
 
 
 def _read_texts(data: DataFolder, name: str, fields: dict[str, FieldPools]) -> TaskTexts:
@@ -105,7 +94,7 @@ def _read_texts(data: DataFolder, name: str, fields: dict[str, FieldPools]) -> T
         return TaskTexts.of_ids(ids, lacking=name)
     path = data.file(name, "titles and abstracts")
     papers = BenchmarkPapers()
-    add_papers(papers, read_json_lines(path, ids=["paper_id"]), set(ids), path=path)
+    papers.add_records(read_json_lines(path, ids=["paper_id"]), set(ids), path)
     return papers.texts(ids)
 
 

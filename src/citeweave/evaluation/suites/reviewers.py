@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from citeweave.core.errors import InputError, choose
+from citeweave.core.ragged import to_offsets
 from citeweave.evaluation.suites.benchmark_files import (
     DataFolder,
     as_grade,
@@ -45,6 +46,10 @@ class Judgments:
 
     pools: dict[str, dict[str, int]]
     repeated: int
+
+    def paper_ids(self) -> list[str]:
+        """Return the ids of every query and candidate, with repeats."""
+        return [paper for query, pool in self.pools.items() for paper in (query, *pool)]
 
 
 @dataclass(frozen=True)
@@ -87,14 +92,9 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         tasks,
         not_evaluated=not_evaluated,
         notes=tuple(matching_notes(matching)),
-        data={
-            "folder": str(data.folder),
-            "split": split,
-            "files": data.hashes(),
-            "queries": len(matching.hard.pools),
-            "reviewers": len(matching.papers),
-            "papers": len(texts),
-        },
+        data=data.provenance(
+            split, queries=len(matching.hard.pools), reviewers=len(matching.papers), papers=len(texts)
+        ),
     )
 
 
@@ -133,14 +133,11 @@ def make_matching_tasks(
     persons = unique(
         [*matching.papers, *(name for pools in (matching.hard.pools, soft) for pool in pools.values() for name in pool)]
     )
-    texts = _with_persons(papers, persons)
+    texts = papers.append(persons)  # papers come first: an id shared with a person means the paper
     first = len(papers)
     lists = [papers.rows(matching.papers.get(person, ())) for person in persons]
-    sizes = np.concatenate([np.zeros(first, np.int64), [len(rows) for rows in lists]])  # (rows,)
-    reviewers = Reviewers(
-        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        papers=np.concatenate([np.empty(0, np.int64), *lists]),
-    )
+    offsets = to_offsets([0] * first + [len(rows) for rows in lists])
+    reviewers = Reviewers(offsets, np.concatenate([np.empty(0, np.int64), *lists]))
     rule = RankingRule(metrics=metrics, distance="cosine", peers="stop")
     row_of = {person: first + place for place, person in enumerate(persons)}
     graded = {"hard": matching.hard.pools, "soft": soft}
@@ -174,17 +171,9 @@ def _pools(matching: ReviewerMatching, grades: Grades, papers: TaskTexts, row_of
     ]
     return Pools(
         queries=papers.rows(queries),
-        offsets=np.concatenate([[0], np.cumsum([len(pool) for pool in pools])]).astype(np.int64),
+        offsets=to_offsets([len(pool) for pool in pools]),
         candidates=np.array([row_of[person] for pool in pools for person in pool], np.int64),
         grades=np.array([grade for pool in pools for grade in pool.values()], np.int64),
         names=queries,
         scored=np.array(scored, bool),
-    )
-
-
-def _with_persons(papers: TaskTexts, persons: Sequence[str]) -> TaskTexts:
-    """Append a row per reviewer to the texts; papers come first, so that an id shared with a person means the paper."""
-    empty = [""] * len(persons)
-    return TaskTexts(
-        [*papers.ids, *persons], [*papers.titles, *empty], [*papers.abstracts, *empty], lacking=papers.lacking
     )

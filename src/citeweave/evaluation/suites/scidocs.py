@@ -2,32 +2,41 @@
 
     mag/{train,val,test}.csv, mesh/...                 pid,class_label       classes by a linear probe: macro F1
     {coview,coread,cite,cocite}/{val,test}.qrel        query 0 paper 1       pools ranked by -L2: map, ndcg
-    recomm/{train,val,test}.csv, ...                   clicks                see `clicks.py`
-    paper_metadata_{mag_mesh,view_cite_read,recomm}.json                     titles and abstracts
+    recomm/{train,val,test}.csv                        q1,p2,"p1,p2,p3"      next to q1 three papers were shown, p2 clicked
+    recomm/propensity_scores.json                      {"scores": [0.3, 0.1, 0.1, 0.1]}
+    paper_metadata_{mag_mesh,view_cite_read}.json      {"p1": {"title": "T", "abstract": "A"}, ...}
+    paper_metadata_recomm.json                         also with authors, year, references, cited_by
 
-A task whose files are missing is left out, with the reason. Does not read vectors.
+A task whose files are missing is left out, with the reason. Propensities become numbers with mean 1: [2, 2/3, 2/3, 2/3].
+Does not read vectors and does not evaluate: see `clicks.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+import io
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from citeweave.core.errors import InputError, choose
-from citeweave.evaluation.click_data import METADATA, PROPENSITIES, read_click_data
-from citeweave.evaluation.probes import SCIDOCS_CLASSES
+from citeweave.core.inputs import Source
+from citeweave.corpus.readers.json_records import read_members
+from citeweave.evaluation.click_ranker import Doubles, Metadata
+from citeweave.evaluation.clicks import ClickData, ClickLog, normalize_propensities
 from citeweave.evaluation.suites.benchmark_files import (
     BenchmarkPapers,
     DataFolder,
+    as_classes,
     read_csv,
-    read_paper_object,
     read_qrel,
     unique,
     wrong_folder,
 )
-from citeweave.evaluation.suites.benchmark_labels import as_classes
 from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
     Average,
     ClickTask,
     Pools,
@@ -46,6 +55,8 @@ RANKINGS = {"co-view": "coview", "co-read": "coread", "cite": "cite", "co-cite":
 """Task, in the order of SciDocs' own report -> folder."""
 
 CLICKS = "recomm"
+CLICK_COLUMNS = ("pid", "clicked_pid", "similar_papers_avail_at_time")
+PROPENSITIES, METADATA = "recomm/propensity_scores.json", "paper_metadata_recomm.json"
 RULE = RankingRule(metrics=("map", "ndcg"), distance="l2", decimals=5, peers="drop")
 NUMBERS = (
     *(f"{name}.f1" for name in CLASSES),
@@ -55,6 +66,7 @@ NUMBERS = (
 )
 """The twelve numbers that SciDocs reports."""
 
+_MAX_CELL_CHARACTERS = 2**24
 _CLASS_TEXTS, _RANKING_TEXTS = "paper_metadata_mag_mesh.json", "paper_metadata_view_cite_read.json"
 
 
@@ -69,7 +81,7 @@ class _ScidocsTasks:
 
     def has(self, task: str, *names: str) -> bool:
         """Return whether SciDocs' folder has a task's files; if not, record the reason."""
-        absent = self.data.absent(*names)
+        absent = [name for name in names if not self.data.has(name)]
         if absent:
             which = "which is" if len(absent) == 1 else "which are"
             self.not_evaluated[task] = f"{task} needs {', '.join(absent)}, {which} not in {self.data.folder}"
@@ -80,7 +92,7 @@ class _ScidocsTasks:
         wanted = unique(ids)
         if not self.data.has(name):
             return TaskTexts.of_ids(wanted, lacking=name)
-        return read_paper_object(self.data.file(name, "titles and abstracts"), set(wanted)).texts(wanted)
+        return _read_papers(self.data.file(name, "titles and abstracts"), set(wanted)).texts(wanted)
 
 
 def read_suite(folder: Path, *, split: str = "test") -> Suite:
@@ -90,7 +102,7 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
     _read_classes(reading)
     _read_rankings(reading)
     _read_clicks(reading)
-    if not reading.tasks and not _has_any(reading.data, split):
+    if not reading.tasks and not any(reading.data.has(f"{name}/{split}.csv") for name in (*CLASSES, CLICKS)):
         files = [
             *(f"{name}/{split}.csv" for name in (*CLASSES, CLICKS)),
             *(f"{name}/{split}.qrel" for name in RANKINGS.values()),
@@ -102,17 +114,19 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         averages={"average": Average(NUMBERS, note="mean of SciDocs' twelve numbers")},
         headline=tuple(name for name in NUMBERS if name.split(".")[0] not in reading.not_evaluated),
         not_evaluated=reading.not_evaluated,
-        data={
-            "folder": str(reading.data.folder),
-            "split": split,
-            "files": reading.data.hashes(),
-            "tasks": [task.name for task in reading.tasks],
-        },
+        data=reading.data.provenance(split, tasks=[task.name for task in reading.tasks]),
     )
 
 
-def _has_any(data: DataFolder, split: str) -> bool:
-    return any(data.has(f"{name}/{split}.csv") for name in (*CLASSES, CLICKS))
+def _read_papers(path: Path, wanted: Collection[str]) -> BenchmarkPapers:
+    """Read the wanted papers of one of SciDocs' metadata files, one large JSON object, `{id: {"title", "abstract", ...}}`."""
+    papers = BenchmarkPapers()
+    for name, record in read_members(Source(path)):
+        if not isinstance(record, dict):
+            raise InputError(f"{path}: the entry of {name!r} is not a JSON object; download the file again")
+        if name in wanted:
+            papers.add(name, record)
+    return papers
 
 
 def _read_classes(reading: _ScidocsTasks) -> None:
@@ -157,25 +171,77 @@ def _read_rankings(reading: _ScidocsTasks) -> None:
 
 
 def _read_clicks(reading: _ScidocsTasks) -> None:
-    """Read the clicks of `recomm`; the click model also needs the metadata, for its features."""
+    """Read the clicks of `recomm`, with the metadata that the click model's features need.
+
+    `split="val"` evaluates the validation clicks and chooses no epoch by them, as SciDocs' code does.
+    """
     splits = unique(["train", "val", reading.split])
-    files = [*(f"{CLICKS}/{name}.csv" for name in splits), PROPENSITIES, METADATA]
-    if not reading.has(CLICKS, *files):
+    names = [*(f"{CLICKS}/{name}.csv" for name in splits), PROPENSITIES, METADATA]
+    if not reading.has(CLICKS, *names):
         return
-    for file in files:
-        reading.data.file(file, "clicks and the papers' metadata")
-    clicks = read_click_data(reading.data.folder, reading.split)
-    papers = BenchmarkPapers(
-        {
-            name: (title, abstract)
-            for name, title, abstract in zip(
-                clicks.metadata.ids, clicks.metadata.titles, clicks.metadata.abstracts, strict=True
-            )
-        }
-    )
-    logs = [log for log in (clicks.train, clicks.val, clicks.test) if log is not None]
-    texts = papers.texts(paper for log in logs for paper in [*log.queries, *log.shown])
+    files = [reading.data.file(name, "clicks and the papers' metadata") for name in names]
+    logs = dict(zip(splits, map(read_clicks, files), strict=False))
+    metadata = read_metadata(files[-1], set[str]().union(*(log.papers() for log in logs.values())))
+    val = logs["val"] if reading.split == "test" else None
+    clicks = ClickData(logs["train"], val, logs[reading.split], read_propensities(files[-2]), metadata)
+    columns = zip(metadata.ids, metadata.titles, metadata.abstracts, strict=True)
+    papers = BenchmarkPapers({name: (title, abstract) for name, title, abstract in columns})
+    used = [log for log in (clicks.train, clicks.val, clicks.test) if log is not None]
+    texts = papers.texts(paper for log in used for paper in [*log.queries, *log.shown])
     reading.tasks.append(ClickTask(CLICKS, texts, clicks))
+
+
+def read_clicks(path: Path) -> ClickLog:
+    """Read one log of SciDocs' click data; a line that is no click is an error, as in SciDocs' code."""
+    clicks = ClickLog.of(_read_click_rows(path))
+    if not len(clicks):
+        raise InputError(
+            f"{path} holds no clicks; it must have the columns {', '.join(CLICK_COLUMNS)} and one line per click"
+        )
+    return clicks
+
+
+def _read_click_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (query, clicked paper, shown papers) from the CSV file of a click log."""
+    csv.field_size_limit(_MAX_CELL_CHARACTERS)  # a global setting, which another reader may have changed
+    with Source(path).open() as stream:
+        lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
+        try:
+            header = next(lines, [])
+            if missing := [name for name in CLICK_COLUMNS if name not in header]:
+                raise InputError(f"{path} has no column {', '.join(missing)}; it has {', '.join(header) or 'none'}")
+            query, clicked, shown = (header.index(name) for name in CLICK_COLUMNS)
+            for line in lines:
+                if not line:
+                    continue
+                if len(line) != len(header):
+                    raise InputError(
+                        f"{path} line {lines.line_num} has {len(line)} columns instead of {len(header)}; "
+                        "is the file cut off? get it again"
+                    )
+                papers = line[shown].strip().split(",")
+                if line[clicked] not in papers:
+                    raise InputError(
+                        f"{path} line {lines.line_num}: the clicked paper {line[clicked]!r} is not among the "
+                        f"{len(papers)} papers shown; is the file cut off? get it again"
+                    )
+                yield line[query], line[clicked], papers
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{path} line {lines.line_num} cannot be read ({error}); is it a CSV file?") from None
+
+
+def read_propensities(path: Path) -> Doubles:
+    """Read the propensities of click data, one per shown place, scaled to mean 1."""
+    value = Source(path).json()
+    scores = value.get("scores") if isinstance(value, dict) else None
+    if not isinstance(scores, list) or not scores or not all(isinstance(score, int | float) for score in scores):
+        raise InputError(f'{path} must be {{"scores": [one number per place]}}; get the file again')
+    return normalize_propensities(np.array(scores, np.float64), str(path))
+
+
+def read_metadata(path: Path, wanted: Collection[str]) -> Metadata:
+    """Read the metadata of the wanted papers from SciDocs' JSON file, gigabytes that are read entry by entry."""
+    return Metadata.of((name, entry) for name, entry in read_members(Source(path)) if name in wanted)
 
 
 def _read_labels(path: Path) -> list[tuple[str, str]]:

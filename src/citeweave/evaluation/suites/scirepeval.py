@@ -37,13 +37,16 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, choose
 from citeweave.evaluation.metrics import CLASSIFICATION_METRICS, REGRESSION_METRICS
-from citeweave.evaluation.probes import SCIREPEVAL_CLASSES, SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS
 from citeweave.evaluation.suites.benchmark_files import (
     FIELDS,
     DataFolder,
+    as_classes,
     as_id,
+    as_labels,
+    as_numbers,
     find_file,
     find_papers_files,
+    guess_kind,
     read_json_lines,
     read_records,
     read_texts,
@@ -52,7 +55,6 @@ from citeweave.evaluation.suites.benchmark_files import (
     unique,
     wrong_folder,
 )
-from citeweave.evaluation.suites.benchmark_labels import as_probe_labels, guess_kind
 from citeweave.evaluation.suites.reviewers import (
     HARD,
     METADATA,
@@ -63,7 +65,19 @@ from citeweave.evaluation.suites.reviewers import (
     read_judgments,
     read_people,
 )
-from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, Suite, Task, TaskTexts
+from citeweave.evaluation.tasks import (
+    SCIREPEVAL_CLASSES,
+    SCIREPEVAL_LABELS,
+    SCIREPEVAL_NUMBERS,
+    Average,
+    Pools,
+    ProbeTask,
+    RankingRule,
+    RankingTask,
+    Suite,
+    Task,
+    TaskTexts,
+)
 
 NAME = "scirepeval"
 TASKS_FILE = "scirepeval_tasks.jsonl"
@@ -235,17 +249,7 @@ class _LabeledPapers:
         return self.papers
 
 
-@dataclass(frozen=True)
-class _GradedPairs:
-    """Judged pairs of papers of a SciRepEval ranking task."""
-
-    judgments: Judgments
-
-    def paper_ids(self) -> list[str]:
-        return [paper for query, pool in self.judgments.pools.items() for paper in (query, *pool)]
-
-
-_Content: TypeAlias = _LabeledPapers | _GradedPairs | ReviewerMatching
+_Content: TypeAlias = _LabeledPapers | Judgments | ReviewerMatching
 
 
 @dataclass
@@ -284,13 +288,9 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
         headline=tuple(name for task in tasks for name in _numbers(task)),
         not_evaluated=reading.not_evaluated,
         notes=tuple(reading.notes),
-        data={
-            "folder": str(reading.data.folder),
-            "split": split,
-            "files": reading.data.hashes(),
-            "tasks in the folder": len(rows),
-            "tasks with data": len(reading.contents),
-        },
+        data=reading.data.provenance(
+            split, **{"tasks in the folder": len(rows), "tasks with data": len(reading.contents)}
+        ),
     )
 
 
@@ -315,7 +315,7 @@ def _read_content(row: TaskRow, reading: _ScirepevalTasks) -> _Content:
         judgments = read_judgments(read_records(files), files[0])
         if judgments.repeated:
             reading.notes.append(f"{row.name}: {judgments.repeated} pairs are repeated; the first counts")
-        return _GradedPairs(judgments)
+        return judgments
     return _read_labeled(row, reading)
 
 
@@ -335,7 +335,8 @@ def _read_labeled(row: TaskRow, reading: _ScirepevalTasks) -> _LabeledPapers:
     kind = "labels" if row.multi_label else kind or guess_kind(cells)
     if row.format == GUESSED:
         reading.notes.append(f"{row.name}: {TASKS_FILE} is missing; its labels look like {kind}")
-    return _LabeledPapers(kind, papers, as_probe_labels(kind, cells, f"{row.name}: train and test"), sizes[0])
+    as_array = {"classes": as_classes, "labels": as_labels, "numbers": as_numbers}[kind]
+    return _LabeledPapers(kind, papers, as_array(cells, f"{row.name}: train and test"), sizes[0])
 
 
 def _read_matching(row: TaskRow, reviewers: Dataset, reading: _ScirepevalTasks) -> ReviewerMatching:
@@ -389,9 +390,9 @@ def _read_texts(reading: _ScirepevalTasks) -> list[TaskTexts]:
 def _make_tasks(row: TaskRow, content: _Content, texts: TaskTexts, reading: _ScirepevalTasks) -> Iterator[Task]:
     if isinstance(content, ReviewerMatching):
         yield from make_matching_tasks(content, texts, metrics=row.metrics, prefix=f"{row.name} ")
-    elif isinstance(content, _GradedPairs):
+    elif isinstance(content, Judgments):
         rule = RankingRule(metrics=row.metrics, distance="l2", peers="drop")
-        yield RankingTask(row.name, texts, Pools.of(texts, content.judgments.pools), rule)
+        yield RankingTask(row.name, texts, Pools.of(texts, content.pools), rule)
     elif metrics := _probe_metrics(row, content, reading):
         rows = texts.rows(content.papers)
         yield ProbeTask(

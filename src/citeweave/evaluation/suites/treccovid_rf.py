@@ -34,14 +34,13 @@ from citeweave.core.inputs import Source
 from citeweave.core.options import Range, check
 from citeweave.core.randomness import stream
 from citeweave.corpus.text import sentence_texts
-from citeweave.evaluation.suites.aspire import METRICS, REPORTED_NAMES, read_benchmark
+from citeweave.evaluation.suites.aspire import read_single_task
 from citeweave.evaluation.suites.beir import read_qrels
-from citeweave.evaluation.suites.benchmark_files import DataFolder, read_json_lines, read_qrel, wrong_folder
-from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
+from citeweave.evaluation.suites.benchmark_files import DataFolder, read_json_lines, read_qrel
+from citeweave.evaluation.tasks import Suite
 
 NAME = "treccovid_rf"
 KIND, VERSION = "treccovid-rf", 1
-RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=1, distance="l2")
 
 _MAX_CSV_FIELD = 2**24
 """Longest field of metadata.csv; some abstracts are whole books, beyond the default limit of `csv`."""
@@ -49,22 +48,8 @@ _MAX_CSV_FIELD = 2**24
 
 def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
     """Read TRECCOVID-RF from a folder: one task, `treccovid_rf`; its groups are TREC-COVID's topics."""
-    folder, files = Path(folder), DataFolder(folder)
-    if not files.has("test-pid2anns-treccovid.json") and not files.has("abstracts-treccovid.jsonl"):
-        raise wrong_folder(
-            folder,
-            NAME,
-            "test-pid2anns-treccovid.json, treccovid-evaluation_splits.json and abstracts-treccovid.jsonl "
-            "(build_treccovid_rf writes them from TREC-COVID's files)",
-        )
-    benchmark = read_benchmark(folder, "treccovid", split=split, relevant=RULE.relevant)
-    return Suite(
-        NAME,
-        (RankingTask(NAME, benchmark.texts, benchmark.pools, RULE, called=REPORTED_NAMES),),
-        headline=("treccovid_rf.map", "treccovid_rf.ndcg%20"),
-        notes=benchmark.notes,
-        data=benchmark.data,
-    )
+    hint = " (build_treccovid_rf writes them from TREC-COVID's files)"
+    return read_single_task(NAME, folder, split, "treccovid", relevant=1, hint=hint)
 
 
 # --- building it from TREC-COVID's files -----------------------------------------------------------------
@@ -191,17 +176,22 @@ def _only(files: DataFolder, pattern: str, holds: str) -> Path:
 
 def _choose_queries(topics: Mapping[str, Sequence[str]], options: RfOptions) -> dict[str, list[str]]:
     """Draw the query papers of each topic: relevant to it alone, and not its only paper."""
-    of_paper = defaultdict(list)
-    for topic, papers in topics.items():
-        for paper in papers:
-            of_paper[paper].append(topic)
-    chosen = {}
+    of_paper, chosen = _topics_of_papers(topics), {}
     for topic, papers in sorted(topics.items()):
         eligible = [paper for paper in papers if len(of_paper[paper]) == 1] if len(papers) > 1 else []
         order = stream(options.seed, KIND, "queries", topic).permutation(len(eligible))
         if eligible:
             chosen[topic] = sorted(eligible[place] for place in order[: options.queries].tolist())
     return chosen
+
+
+def _topics_of_papers(topics: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return paper -> the topics that it is relevant to, sorted."""
+    of_paper = defaultdict(list)
+    for topic, papers in sorted(topics.items()):
+        for paper in papers:
+            of_paper[paper].append(topic)
+    return of_paper
 
 
 def _split_topics(topics: Mapping[str, Any], seed: int) -> dict[str, str]:
@@ -239,10 +229,7 @@ def _draw_negatives(others: Sequence[str], query: str, options: RfOptions) -> se
 
 
 def _write_papers(path: Path, texts: Mapping[str, tuple[str, str]], topics: Mapping[str, Sequence[str]]) -> None:
-    of_paper = defaultdict(list)
-    for topic, papers in sorted(topics.items()):
-        for paper in papers:
-            of_paper[paper].append(topic)
+    of_paper = _topics_of_papers(topics)
     with path.open("w", encoding="utf-8") as file:
         for paper, (title, abstract) in texts.items():
             record = {

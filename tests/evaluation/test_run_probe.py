@@ -8,16 +8,21 @@ import pytest
 from sklearn.metrics import f1_score
 
 from citeweave.evaluation import probes
-from citeweave.evaluation.bootstrap import Outcome
-from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
-from citeweave.evaluation.probe_tasks import run_probe
-from citeweave.evaluation.run_tasks import run_task
-from citeweave.evaluation.systems import NoAnswerError
-from citeweave.evaluation.tasks import ProbeTask, Suite, TaskTexts
+from citeweave.evaluation.metrics import Outcome
+from citeweave.evaluation.run_tasks import run_probe, run_task
+from citeweave.evaluation.systems import NoAnswerError, PrecomputedScores, VectorSystem
+from citeweave.evaluation.tasks import (
+    SCIDOCS_CLASSES,
+    SCIREPEVAL_CLASSES,
+    SCIREPEVAL_LABELS,
+    SCIREPEVAL_NUMBERS,
+    ProbeTask,
+    Suite,
+    TaskTexts,
+)
 
 from .conftest import refused
 
-LABELS, NUMBERS = probes.SCIREPEVAL_LABELS, probes.SCIREPEVAL_NUMBERS
 TRAIN, TEST = 30, 12
 IDS = [f"p{number}" for number in range(TRAIN + TEST)]
 TEXTS = TaskTexts(IDS, [f"Title {paper}" for paper in IDS], [""] * len(IDS))
@@ -26,7 +31,7 @@ MARKS = np.stack([np.arange(len(IDS)) % 2, np.arange(len(IDS)) % 3 == 0, np.zero
 TARGETS = np.arange(len(IDS)) * 7 % 13 + 0.5
 MATRIX = np.concatenate([np.eye(3)[np.arange(len(IDS)) % 3], MARKS[:, :1], TARGETS[:, None] / 13], axis=1)
 MATRIX = MATRIX + np.random.default_rng(3).normal(0, 0.35, MATRIX.shape)
-RULES = {"classes": probes.SCIREPEVAL_CLASSES, "labels": LABELS, "numbers": NUMBERS}
+RULES = {"classes": SCIREPEVAL_CLASSES, "labels": SCIREPEVAL_LABELS, "numbers": SCIREPEVAL_NUMBERS}
 ANSWERS = {"classes": CLASSES, "labels": MARKS, "numbers": TARGETS}
 METRICS = {"classes": {"f1": "f1_macro"}, "labels": {"f1_macro": "f1_macro"}, "numbers": {"kendalltau": "kendalltau"}}
 
@@ -89,10 +94,10 @@ def test_a_missing_paper_is_a_wrong_prediction(kind):
 
 def test_the_peers_take_zeros_or_leave_papers_out():
     gone = (2, TRAIN, TRAIN + 5)
-    zeros = run_probe(task(missing_as="zeros", rule=probes.SCIDOCS_CLASSES), system(gone), "peers")
+    zeros = run_probe(task(missing_as="zeros", rule=SCIDOCS_CLASSES), system(gone), "peers")
     filled = MATRIX.copy()
     filled[list(gone)] = 0
-    expected = probes.fit_classes(filled[:TRAIN], CLASSES[:TRAIN], filled[TRAIN:], probes.SCIDOCS_CLASSES)
+    expected = probes.fit_classes(filled[:TRAIN], CLASSES[:TRAIN], filled[TRAIN:], SCIDOCS_CLASSES)
     assert told(zeros) == expected.values.tolist() and len(zeros.rows) == TEST
     left_out = run_probe(task(missing_as="left out"), system(gone), "peers")
     assert set(left_out.rows) == set(IDS[TRAIN:]) - {IDS[TRAIN], IDS[TRAIN + 5]}
@@ -112,7 +117,7 @@ def test_zeros_papers_without_text_and_papers_that_are_tested_twice():
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
 def test_few_shots_are_one_row_per_fold(missing):
     outcome = run_probe(task(shots=(6, 3)), system(), missing)
-    folds = probes.few_shot_classes(MATRIX[:TRAIN], CLASSES[:TRAIN], MATRIX[TRAIN:], 6, 3, probes.SCIREPEVAL_CLASSES)
+    folds = probes.few_shot_classes(MATRIX[:TRAIN], CLASSES[:TRAIN], MATRIX[TRAIN:], 6, 3, SCIREPEVAL_CLASSES)
     assert outcome.kind == "few-shot" and list(outcome.rows) == ["fold 0", "fold 1", "fold 2"]
     each = [f1_score(CLASSES[TRAIN:], fold.values, average="macro") for fold in folds]
     if missing == "peers":  # who round every fold

@@ -10,16 +10,15 @@ import pytest
 from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.encoders import embed
-from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
+from citeweave.evaluation.evaluate import SharedSystem, evaluate, evaluate_spaces
 from citeweave.evaluation.open_system import open_spaces, open_system
 from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
-from citeweave.evaluation.run_tasks import SharedSystem
-from citeweave.evaluation.suites.registry import SuiteSpec
+from citeweave.evaluation.suites import SuiteSpec
 
 from ..conftest import Told, content
 from .conftest import FACETS, refused
 
-EMBED, EVALUATE = "citeweave.evaluation.run_tasks:texts_maker", "citeweave.evaluation.run_tasks:evaluation_maker"
+EMBED, EVALUATE = "citeweave.evaluation.evaluate:texts_maker", "citeweave.evaluation.evaluate:evaluation_maker"
 
 
 def evaluated(name: object, asked: SuiteSpec, output: Path, executor: Told | None = None, **opening: Any) -> Any:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.precomputed import PrecomputedScores, VectorSystem
-from citeweave.evaluation.ranking_tasks import best_mean, run_ranking, run_search
-from citeweave.evaluation.systems import NoAnswerError
+from citeweave.evaluation.run_tasks import best_mean, run_ranking, run_search
+from citeweave.evaluation.systems import NoAnswerError, PrecomputedScores, VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask, TaskTexts
 
 from .conftest import refused
