@@ -11,8 +11,9 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.citations import build_graph
+from citeweave.graph.intent_overlay import IntentSource
 from citeweave.mining import mine as mining
-from citeweave.mining.inputs import IntentSource, build_mining_graph, graph_inputs, graph_intents, parse_rules
+from citeweave.mining.inputs import build_mining_graph, graph_inputs, graph_intents, parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.mining.options import MiningOptions
 from citeweave.mining.samples import block_from_lists, new_samples

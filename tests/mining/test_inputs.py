@@ -10,9 +10,9 @@ from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers, import_papers
 from citeweave.graph.citations import build_graph
-from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
+from citeweave.graph.intent_overlay import KIND, VERSION, IntentSource, OverlayWriter, confidence_from_mask
 from citeweave.mining import inputs as module
-from citeweave.mining.inputs import IntentSource, check_intents, graph_inputs, parse_rules, read_rows
+from citeweave.mining.inputs import check_intents, graph_inputs, parse_rules, read_rows
 from citeweave.mining.mine import MiningInputs
 from citeweave.pipeline.recipe import load_recipe
 

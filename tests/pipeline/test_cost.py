@@ -14,7 +14,7 @@ from citeweave import synthesize
 from citeweave.core.errors import UserError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.options import graph_options
-from citeweave.graph.walk_powers import Panels
+from citeweave.graph.fastrp import Panels
 from citeweave.pipeline.cost import (
     StageWork,
     as_bytes,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.inputs import IntentSource
+    from citeweave.graph.intent_overlay import IntentSource
     from citeweave.mining.mine import MiningInputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
@@ -69,8 +69,9 @@ def mine(args: MineArguments) -> None:
     """Mine training samples: select positive and negative papers for each paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.intent_overlay import IntentSource
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.inputs import IntentSource, parse_rules
+    from citeweave.mining.inputs import parse_rules
     from citeweave.mining.mine import mine_samples
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.remote.ray_executor import open_executor

@@ -31,7 +31,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +47,7 @@ from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.build import GraphIntents, check_graph_options, make_graph, node_vectors_folder
 from citeweave.graph.citations import KIND, VERSION, CitationGraph, build_graph
-from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay, intents_from_contexts
+from citeweave.graph.intent_overlay import IntentSource
 from citeweave.graph.options import graph_options
 from citeweave.graph.signals import SIGNALS
 from citeweave.mining.mine import MiningInputs
@@ -94,68 +93,6 @@ def _parse_side(side: str, table: Any) -> list[Rule]:
     if "source" in table:
         return [parse_table(Rule, table, f"mining.{side}", name=side)]
     return [parse_table(Rule, rule, f"mining.{side}.{name}", name=name) for name, rule in table.items()]
-
-
-# Citation intents.
-
-CORPUS, SECTIONS = "corpus", "sections"
-
-
-@dataclass(frozen=True, slots=True)
-class IntentSource:
-    """Where the citation intents among mining's inputs come from: the value of `--intents`."""
-
-    where: str = CORPUS
-    """`corpus`: its own intents; `sections`: also those read from headings; else the folder of an overlay."""
-
-    of: Corpus | None = None
-    """The corpus of the overlay, if intents are added to the graph of another corpus that was made from it."""
-
-    def __post_init__(self) -> None:
-        if self.is_overlay and not Path(self.where).is_dir():
-            raise UserError(
-                f"--intents {self.where}: there is no such folder; give {CORPUS}, {SECTIONS}, or a folder written by `citeweave "
-                "annotate CORPUS -o FOLDER`"
-            )
-
-    @property
-    def is_overlay(self) -> bool:
-        """Whether the intents come from the folder of an overlay."""
-        return self.where not in (CORPUS, SECTIONS)
-
-    @property
-    def source(self) -> str:
-        """Identity of the intents for manifests: the hash of an overlay, else its name."""
-        return IntentOverlay.open(self.where).hash if self.is_overlay else self.where
-
-    def annotate(self, graph: CitationGraph, corpus: Corpus) -> CitationGraph:
-        """Return the graph for mining's inputs with these intents on the citations of its corpus."""
-        if not self.is_overlay:
-            headings = self.where == SECTIONS
-            return graph.with_intents(intents_from_contexts(corpus, graph, headings=headings))
-        overlay = IntentOverlay.open(self.where)
-        if self.of is None or overlay.corpus == corpus.hash:
-            return overlay.on(graph, corpus)
-        overlay.check(self.of)
-        return graph.with_intents(_transfer_intents(overlay, self.of, graph, corpus))
-
-
-def _transfer_intents(overlay: IntentOverlay, of: Corpus, graph: CitationGraph, corpus: Corpus) -> NDArray[np.uint8]:
-    """Return the intents of every edge, found by the ids of its papers in the corpus of the overlay; (edges,)."""
-    row = np.empty(len(corpus), np.int64)  # of each paper in `of`, -1 where it is not there
-    for start in range(0, len(corpus), BLOCK):
-        papers = np.arange(start, min(start + BLOCK, len(corpus)))
-        row[papers] = of.rows(corpus.ids.take(papers))
-    places = CitationPlaces(of).find(row[graph.sources()], row[graph.cited.targets])  # (edges,)
-    known = places >= 0
-    if graph.edges and not known.any():
-        raise UserError(
-            f"--intents {overlay.folder}: none of the {graph.edges:,} citations that are trained on is among those of "
-            f"{of.folder}; annotate the corpus of this run, or give --intents auto"
-        )
-    intents = np.array(graph.intents)
-    intents[known] = overlay.mask[places[known]]
-    return intents
 
 
 # Graph, vectors, tables and row lists.

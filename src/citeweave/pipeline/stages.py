@@ -42,8 +42,8 @@ from citeweave.encoders.model_names import hub_name, locate
 from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.suites.from_corpus import held_out_rows, make_suite
 from citeweave.evaluation.tasks import Suite
+from citeweave.graph.intent_overlay import IntentSource
 from citeweave.mining.inputs import (
-    IntentSource,
     annotate_inputs,
     build_mining_graph,
     check_intents,
