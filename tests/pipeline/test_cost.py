@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from citeweave import synthesize
 from citeweave.core.errors import UserError
 from citeweave.corpus.options import SyntheticOptions
-from citeweave.graph.options import graph_options
 from citeweave.graph.fastrp import Panels
+from citeweave.graph.options import graph_options
 from citeweave.pipeline.cost import (
     StageWork,
     as_bytes,

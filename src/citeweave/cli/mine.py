@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentSource
-    from citeweave.mining.mine import MiningInputs
+    from citeweave.mining.inputs import MiningInputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
     from citeweave.pipeline.recipe import Recipe
@@ -71,8 +71,8 @@ def mine(args: MineArguments) -> None:
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentSource
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.inputs import parse_rules
     from citeweave.mining.mine import mine_samples
+    from citeweave.mining.rules import parse_rules
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.remote.ray_executor import open_executor
     from citeweave.vectors.vectors import Vectors
@@ -141,7 +141,7 @@ def _inputs(
 ) -> MiningInputs:
     """Collect the graph and vectors that the mining rules need; a missing graph is built."""
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.mine import MiningInputs
+    from citeweave.mining.inputs import MiningInputs
     from citeweave.mining.rules import NODES
 
     if not mining_inputs.needs_graph(rules):
@@ -298,7 +298,7 @@ def convert(args: ConvertArguments) -> None:
     """Convert training samples to or from another project's format; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.formats.convert import export_samples, import_samples
+    from citeweave.mining.formats import export_samples, import_samples
     from citeweave.mining.samples import Samples
 
     exports = len(args.inputs) == 1 and (args.inputs[0] / MANIFEST).is_file()

@@ -131,14 +131,16 @@ def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
 
 # Loops over sparse rows and blocks of vectors.
 
-Offsets, Targets = NDArray[np.int64], NDArray[np.int32]
+Offsets = NDArray[np.int64]
+Targets = NDArray[np.int32]
 Weights = NDArray[np.float32] | None
 """Weights of edges; None where every edge counts 1."""
 
 Block = NDArray[Any]
 """Vectors in float32, or narrower."""
 
-Floats, Doubles = NDArray[np.float32], NDArray[np.float64]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 AHEAD = 8
 """How many entries ahead of the current one vectors are prefetched."""
