@@ -73,6 +73,7 @@ def mine(args: MineArguments) -> None:
     from citeweave.mining import inputs as mining_inputs
     from citeweave.mining.mine import mine_samples
     from citeweave.mining.rules import parse_rules
+    from citeweave.mining.tables import read_tables
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.remote.ray_executor import open_executor
     from citeweave.vectors.vectors import Vectors
@@ -94,7 +95,7 @@ def mine(args: MineArguments) -> None:
     if args.output.exists():
         refuse_existing(args.output, "samples", overwrite=True)
     vectors = {name: Vectors.open(path) for name, path in args.vectors.items()}
-    tables = mining_inputs.read_tables(args.table, opened, symmetric=args.symmetric, reporter=reporter)
+    tables = read_tables(args.table, opened, symmetric=args.symmetric, reporter=reporter)
     anchor_rows, pool_rows = (
         None if path is None else mining_inputs.read_rows(path, opened, option, reporter)
         for path, option in ((args.anchors, "--anchors"), (args.pool, "--pool"))

@@ -407,7 +407,7 @@ def block_maker(
         parsed.text,
         None if graph is None else Relations(_open_graph(**graph), opened),
         named,
-        {name: Table(**_read_worker_arrays(path)) for name, path in tables.items()},
+        {name: _read_table(path) for name, path in tables.items()},
         **{**options, "workers": options["workers"] or _worker_threads(), **columns},
     )
     run = TaskRun(parsed, data, task[0], task[1], None)
@@ -453,6 +453,11 @@ def _read_worker_arrays(path: str) -> dict[str, NDArray[Any]]:
         raise UserError(
             f"{path} cannot be read here ({error}); the output of --on must be seen by every node"
         ) from None
+
+
+def _read_table(path: str) -> Table:
+    columns = _read_worker_arrays(path)
+    return Table(columns["offsets"], columns["targets"], columns["counts"])
 
 
 def _open_graph(folder: str, expected: str, intents: str) -> CitationGraph:
