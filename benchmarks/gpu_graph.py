@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 
 from citeweave.core.progress import QUIET
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.fastrp import Projection, embed
+from citeweave.graph.fastrp import GpuPowerSum, Panels, Projection, embed, whiten
 from citeweave.graph.kernels import unit_rows
-from citeweave.graph.options import FastRP
-from citeweave.graph.walk_powers import EmbeddingRun, GpuPowerSum, Panels, whiten
+from citeweave.graph.options import FastRP, NodeVectorOptions
 
 Vectors = NDArray[np.float32]
 COMPARED = 2000
@@ -50,14 +49,14 @@ def make_graph(edges: int, seed: int = 0) -> Adjacency:
 
 def loops(adjacency: Adjacency, dimension: int, memory: int) -> Vectors:
     out = np.empty((adjacency.nodes, dimension), np.float32)
-    embed(adjacency, out, FastRP(), EmbeddingRun(0, memory, 0, "cpu"), QUIET)
+    embed(adjacency, out, NodeVectorOptions(memory=memory, device="cpu"), QUIET)
     return out
 
 
 def products(adjacency: Adjacency, dimension: int, memory: int, device: str) -> Vectors:
     """What `--device cuda` runs, on any device of torch; evening out is done on the processor, as there."""
     chosen = FastRP()
-    projection = Projection(adjacency, chosen, EmbeddingRun(0, memory, 0, "cpu"))
+    projection = Projection(adjacency, NodeVectorOptions(memory=memory, device="cpu"))
     projection.powers = GpuPowerSum(adjacency, adjacency.degrees(), chosen.weights, device)
     out = np.zeros((adjacency.nodes, dimension), np.float32)
     for panel in Panels(adjacency.nodes, dimension, memory, np.uint16):

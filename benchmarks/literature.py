@@ -146,10 +146,10 @@ def bands(clock: Clock, size: Size) -> dict[str, Any]:
 
 def triplets(clock: Clock, size: Size) -> dict[str, Any]:
     from citeweave import Corpus
-    from citeweave.mining.inputs import parse_rules
-    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.inputs import MiningInputs as Inputs
     from citeweave.mining.mine import mine_samples
     from citeweave.mining.options import MiningOptions
+    from citeweave.mining.rules import parse_rules
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.vectors.vectors import Vectors
 

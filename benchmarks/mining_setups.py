@@ -21,9 +21,10 @@ from citeweave.graph.intent_overlay import intents_from_contexts
 from citeweave.graph.options import graph_options
 from citeweave.mining.audit import audit_samples
 from citeweave.mining.bands import apply_bands, choose_bands_for_rules
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.inputs import MiningInputs
+from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import MiningOptions
+from citeweave.mining.rules import parse_rules
 from citeweave.pipeline.recipe import load_recipe
 
 SETUPS = ["specter", "specter_cl", "scincl", "cocite", "sciaspect", "aspire"]

@@ -101,9 +101,9 @@ def mine(clock: Clock, place: Place, recipe: str) -> dict[str, Any]:
 def _mine(folder: Path, recipe: str) -> Any:
     from citeweave import Corpus
     from citeweave.graph.citations import CitationGraph
-    from citeweave.mining.inputs import parse_rules
-    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.inputs import MiningInputs as Inputs
     from citeweave.mining.mine import mine_samples
+    from citeweave.mining.rules import parse_rules
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.vectors.vectors import Vectors
 

@@ -33,9 +33,9 @@ def make_data(folder: Path, papers: int) -> None:
     from citeweave.corpus.options import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
-    from citeweave.mining.inputs import parse_rules
-    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.inputs import MiningInputs as Inputs
     from citeweave.mining.mine import mine_samples
+    from citeweave.mining.rules import parse_rules
     from citeweave.pipeline.recipe import load_recipe
 
     corpus = synthesize(folder / "corpus", SyntheticOptions(papers=papers), workers=1)

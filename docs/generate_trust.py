@@ -227,7 +227,7 @@ REMOVALS = (
     (
         "a file replaced by its complete successor: `-o FILE` with `--overwrite`, state and settings in folders of citeweave",
         "the user named the file; the new one has a hidden random name until it is complete",
-        "core/files.py, mining/formats/convert.py",
+        "core/files.py, mining/formats/__init__.py",
     ),
     (
         "in an index: generations and maps that no state refers to",

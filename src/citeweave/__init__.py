@@ -61,12 +61,12 @@ if TYPE_CHECKING:
     from citeweave.intents.annotate import annotate_intents as annotate_intents
     from citeweave.mining.audit import audit_samples as audit_samples
     from citeweave.mining.bands import choose_bands as choose_bands
-    from citeweave.mining.formats.convert import export_samples as export_samples
-    from citeweave.mining.formats.convert import import_samples as import_samples
-    from citeweave.mining.inputs import parse_rules as parse_rules
-    from citeweave.mining.mine import MiningInputs as MiningInputs
+    from citeweave.mining.formats import export_samples as export_samples
+    from citeweave.mining.formats import import_samples as import_samples
+    from citeweave.mining.inputs import MiningInputs as MiningInputs
     from citeweave.mining.mine import mine_samples as mine_samples
     from citeweave.mining.options import MiningOptions as MiningOptions
+    from citeweave.mining.rules import parse_rules as parse_rules
     from citeweave.mining.samples import Samples as Samples
     from citeweave.pipeline.recipe import load_recipe as load_recipe
     from citeweave.pipeline.run import run_recipe as run_recipe
@@ -132,12 +132,12 @@ _HOME = {
     "annotate_intents": "intents.annotate",
     "audit_samples": "mining.audit",
     "choose_bands": "mining.bands",
-    "export_samples": "mining.formats.convert",
-    "import_samples": "mining.formats.convert",
-    "MiningInputs": "mining.mine",
+    "export_samples": "mining.formats",
+    "import_samples": "mining.formats",
+    "MiningInputs": "mining.inputs",
     "MiningOptions": "mining.options",
     "mine_samples": "mining.mine",
-    "parse_rules": "mining.inputs",
+    "parse_rules": "mining.rules",
     "Samples": "mining.samples",
     "run_recipe": "pipeline.run",
     "load_recipe": "pipeline.recipe",

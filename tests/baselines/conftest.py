@@ -14,9 +14,7 @@ from citeweave.baselines.data import read_training_texts
 from citeweave.baselines.doc2vec import Doc2VecOptions
 from citeweave.baselines.elmo import ElmoOptions
 from citeweave.baselines.fit import RandomOptions, fit_baseline, fit_words
-from citeweave.baselines.sgc import SgcOptions
-from citeweave.baselines.tfidf import TfidfOptions
-from citeweave.baselines.word_sums import FasttextOptions, SifOptions
+from citeweave.baselines.word_sums import FasttextOptions, SgcOptions, SifOptions, TfidfOptions
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.encoder import Encoder

@@ -23,8 +23,7 @@ from citeweave.baselines.fit import (
     fit_baseline,
     fit_words,
 )
-from citeweave.baselines.tfidf import Tfidf, TfidfOptions
-from citeweave.baselines.word_sums import SifOptions
+from citeweave.baselines.word_sums import SifOptions, Tfidf, TfidfOptions
 from citeweave.baselines.word_vectors import WordOptions
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.corpus import Corpus

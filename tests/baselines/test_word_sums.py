@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from citeweave.baselines.fit import RandomOptions, RandomVectors
-from citeweave.baselines.sgc import propagate
-from citeweave.baselines.word_sums import SentenceSum, first_direction, smooth_weights
+from citeweave.baselines.word_sums import SentenceSum, first_direction, propagate, smooth_weights
 from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph.citations import graph_from_edges
@@ -106,10 +105,9 @@ def test_pairs_are_scored_as_dense_rows_would_be(fit, texts):
     encoder = fit("tfidf")
     some = [*texts[:30], ""]
     dense = encoder.encode_sparse(some).toarray()
-    offsets, queries = np.array([0, 3, 3, 5]), np.array([4, 9, 0])
-    candidates = np.array([1, 4, 30, 7, 8])
-    scores = encoder.pair_scores(some, offsets, queries, candidates)
-    expected = [dense[q] @ dense[c] for q, c in zip([4, 4, 4, 0, 0], candidates, strict=True)]
+    queries, candidates = np.array([4, 4, 4, 0, 0]), np.array([1, 4, 30, 7, 8])
+    scores = encoder.pair_scores(some, queries, candidates)
+    expected = [dense[q] @ dense[c] for q, c in zip(queries, candidates, strict=True)]
     assert scores.dtype == np.float64 and np.allclose(scores, expected)
     assert np.isclose(scores[1], 1) and scores[2] == 0
 

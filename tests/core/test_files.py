@@ -29,7 +29,7 @@ from citeweave.encoders.model_folder import read_model_folder
 from citeweave.evaluation.open_system import looks_like_scores, read_scores
 from citeweave.evaluation.suites import benchmark_files as suite_files
 from citeweave.intents.examples import read_records
-from citeweave.mining.formats import convert as sample_files
+from citeweave.mining import formats as sample_files
 from citeweave.mining.inputs import read_rows
 from citeweave.mining.tables import read_table
 from citeweave.pipeline.recipe import load_recipe

@@ -17,7 +17,8 @@ from citeweave.corpus.ingest import exclude_papers
 from citeweave.corpus.options import DerivedTexts, SyntheticOptions
 from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.inputs import MiningInputs
+from citeweave.mining.mine import mine_samples
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.suites import without_references
 from citeweave.training.data import find_related_papers

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.fastrp import PanelFiles, Projection
+from citeweave.graph.fastrp import ROW_BLOCK, GpuPowerSum, PanelFiles, Panels, Projection, whiten
 from citeweave.graph.kernels import as_kernel_array, narrow_into, unit_rows
 from citeweave.graph.node_vectors import embed_nodes
 from citeweave.graph.options import FastRP, NodeVectorOptions
-from citeweave.graph.walk_powers import ROW_BLOCK, EmbeddingRun, GpuPowerSum, Panels, whiten
 
 
 def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path):
@@ -70,8 +69,9 @@ def made_up(*, weighted):
 def test_vectors_are_those_of_the_loops_to_rounding(weighted, memory):
     pytest.importorskip("torch")
     adjacency, chosen = made_up(weighted=weighted), FastRP(weights=(0.5, 0.0, 1.0))
-    wanted = embed_nodes(adjacency, NodeVectorOptions(dimension=48, fastrp=chosen, device="cpu"))
-    projection = Projection(adjacency, chosen, EmbeddingRun(0, memory, 1, "cpu"))
+    options = NodeVectorOptions(dimension=48, fastrp=chosen, device="cpu")
+    wanted = embed_nodes(adjacency, options)
+    projection = Projection(adjacency, options)
     projection.powers = GpuPowerSum(adjacency, adjacency.degrees(), chosen.weights, "cpu")
     found = np.zeros((200, 48), np.float32)
     for panel in Panels(200, 48, memory, np.uint16):

@@ -10,11 +10,10 @@ from citeweave.core.errors import UserError
 from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency, Csr
+from citeweave.graph.fastrp import MIN_PANEL_WIDTH, Panels, whiten
 from citeweave.graph.kernels import fill_signs
-from citeweave.graph.node_vectors import METHODS, embed_nodes
+from citeweave.graph.node_vectors import METHODS, _proximity, embed_nodes, filter_weights
 from citeweave.graph.options import EdgeModel, FastRP, NodeVectorOptions, ProNE
-from citeweave.graph.prone import _proximity, filter_weights
-from citeweave.graph.walk_powers import MIN_PANEL_WIDTH, Panels, whiten
 
 CHEAP = ("fastrp", "prone")
 QUICK = EdgeModel(epochs=2, batch=100, chunk=10, uniform=10)
@@ -239,7 +238,7 @@ def test_options_are_tables_of_a_recipe_and_wrong_ones_are_refused(make, wrong, 
 def test_the_edge_model_learns_by_hand():
     """One edge 0 -> 1 and nodes 2, 3 as negatives: two steps of loss, gradient and row-wise Adagrad on paper."""
     torch = pytest.importorskip("torch")
-    from citeweave.graph.edge_model import _EdgeModelTrainer, _EdgeTensors
+    from citeweave.graph.node_vectors import _EdgeModelTrainer, _EdgeTensors
 
     start = np.array([[1, 0], [0.5, 0], [1, 1], [0, 1]], np.float32)
     edges = _EdgeTensors(torch.tensor([0]), torch.tensor([1]), None)
@@ -259,7 +258,7 @@ def test_the_edge_model_learns_by_hand():
 @pytest.mark.parametrize("loss", ["margin", "softmax", "logistic"])
 def test_losses_are_their_formulas(loss):
     torch = pytest.importorskip("torch")
-    from citeweave.graph.edge_model import _MASKED, _EdgeModelTrainer
+    from citeweave.graph.node_vectors import _MASKED, _EdgeModelTrainer
 
     true, false = np.array([[0.5, -1.0]]), np.array([[[0.45, 0.1, _MASKED], [0.0, 2.0, _MASKED]]])
     trainer = _EdgeModelTrainer(torch, torch.zeros(1, 2), EdgeModel(loss=loss))

@@ -150,11 +150,11 @@ def test_union_adds_weighted_cosines():
         parse_union("cocited:none")
 
 
-def test_union_in_blocks_and_files_is_the_same(corpus, tmp_path):
+def test_union_in_blocks_is_the_same(corpus):
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     parts = parse_union("connected:1,cocited_nearby:0.5,coupled:0.3", strongest=5)
     whole = unite_signals(Relations(graph, corpus), parts)
-    small = unite_signals(Relations(graph, corpus), parts, memory=2000, folder=tmp_path / "union", workers=2)
+    small = unite_signals(Relations(graph, corpus), parts, memory=2000, workers=2)
     for column in ("offsets", "targets", "weights"):
         assert np.array_equal(getattr(whole, column), getattr(small, column))
     both = signals.symmetrize(whole)

@@ -11,10 +11,12 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.citations import build_graph
+from citeweave.graph.intent_overlay import IntentSource
 from citeweave.mining import mine as mining
-from citeweave.mining.inputs import IntentSource, build_mining_graph, graph_inputs, graph_intents, parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.inputs import MiningInputs, build_mining_graph, graph_inputs, graph_intents
+from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import MiningOptions
+from citeweave.mining.rules import parse_rules
 from citeweave.mining.samples import block_from_lists, new_samples
 from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe

@@ -15,9 +15,9 @@ from citeweave.core.progress import QUIET
 from citeweave.corpus.text import sentence_texts
 from citeweave.mining import align
 from citeweave.mining.align import REASONS, align_samples, best_match
-from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import AlignmentOptions
+from citeweave.mining.rules import parse_rules
 from citeweave.mining.samples import SampleNames, Samples, block_from_lists
 
 from .conftest import refused, write_jsonl, write_samples

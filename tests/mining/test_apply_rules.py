@@ -7,9 +7,8 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.mine import MiningInputs
-from citeweave.mining.mining_data import MiningData, field_masks
-from citeweave.mining.rules import ContextFilter
+from citeweave.mining.inputs import MiningData, MiningInputs, field_masks
+from citeweave.mining.options import ContextFilter
 from citeweave.mining.sources import collect_cocited_pairs
 
 from .conftest import negatives_of, pairs_of, unit_vectors, with_text

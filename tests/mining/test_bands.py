@@ -12,12 +12,20 @@ from citeweave.core.errors import UserError
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining import bands as module
 from citeweave.mining.audit import audit_samples
-from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, rank_pairs, related_curve
+from citeweave.mining.band_curves import (
+    STEP,
+    collision_shares,
+    draw_anchors,
+    rank_grid,
+    rank_pairs,
+    related_curve,
+    reverse_ranks,
+)
 from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules, draw_bands
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
-from citeweave.mining.mining_data import PoolVectors
+from citeweave.mining.inputs import MiningInputs, PoolVectors
+from citeweave.mining.mine import mine_samples
+from citeweave.mining.rules import parse_rules
 from citeweave.vectors.topk import Band, nearest
 
 from .conftest import refused, table_of
@@ -74,15 +82,15 @@ def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part):
     usable = set(anchors.tolist()) & set(vectors.pool.tolist())
     ranks, band = all_ranks(vectors, "cosine"), Band(3, 8)
     grid = [12, 20, 60, 200]
-    curve = collision_curve(vectors, anchors, positives=band, ranks=grid, sample=10_000)
-    for rank, share in zip(grid, curve.shares, strict=True):
+    rows = draw_anchors(vectors, anchors, 10_000, 0)
+    reverse = reverse_ranks(vectors, rows, anchors, band)
+    shares = collision_shares(reverse, len(rows), grid, len(vectors.pool))
+    for rank, share in zip(grid, shares, strict=True):
         low, high = int(rank / STEP), min(int(np.ceil(rank * STEP)), len(vectors.pool) - 1)
         pairs = [(a, b) for a in usable for b in usable if a != b]
         collisions = sum(low < ranks[a, b] <= high and band.low < ranks[b, a] <= band.high for a, b in pairs)
         assert share == pytest.approx(collisions / len(usable) / (high - low))
-    assert curve.shares[0] > curve.shares[-1] and curve.pairs <= 5 * len(usable)
-    half = collision_curve(vectors, anchors, positives=band, ranks=grid, sample=10_000, count=2)
-    assert np.allclose(half.shares, 0.4 * curve.shares)
+    assert shares[0] > shares[-1] and len(reverse) <= 5 * len(usable)
 
 
 def test_the_related_curve_asks_the_graph_about_each_rank():

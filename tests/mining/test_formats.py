@@ -21,9 +21,17 @@ from citeweave.core.publish import work_folder
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.text import paper_text
-from citeweave.mining.formats import sentence_transformers, specter, triplet_rows
-from citeweave.mining.formats.convert import FORMATS, READERS, WRITERS, export_samples, import_samples
-from citeweave.mining.formats.triplet_rows import NAMES, OUTSIDE, TWICE, known_rows, paired_samples
+from citeweave.mining.formats import (
+    FORMATS,
+    READERS,
+    WRITERS,
+    export_samples,
+    import_samples,
+    sentence_transformers,
+    specter,
+    triplets,
+)
+from citeweave.mining.formats.triplets import NAMES, OUTSIDE, TWICE, known_rows, paired_samples
 from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleNames, block_from_lists
 
@@ -153,7 +161,7 @@ def test_files_are_those_of_the_format(tmp_path, corpus, samples, export, monkey
     for name in "ab":  # the same twice, also in blocks
         export("scincl", name, gzip=True)
         export("sentence_transformers", name, columns="group", file_type="jsonl")
-        for module in (triplet_rows, sentence_transformers):
+        for module in (triplets, sentence_transformers):
             monkeypatch.setattr(module, "CELLS", 3)
     first, second = (contents(tmp_path / name) for name in "ab")
     assert first == second and gzip.decompress(first["train_triples.csv.gz"]).startswith(b"query_paper_id,")
@@ -167,7 +175,7 @@ def test_papers_without_text_are_counted_where_texts_are_written(tmp_path, corpu
     samples = samples_of(tmp_path / "bare", corpus, [(0, [1], [(11, 1)]), (0, [1], [(2, 1)])])
     for format, rejected in (("scirepeval", 1), ("sentence_transformers", 1), ("scincl", 0)):
         counts = export(format, format, samples=samples)
-        reasons = {triplet_rows.NO_TEXT: 1} if rejected else {}
+        reasons = {triplets.NO_TEXT: 1} if rejected else {}
         assert counts["records"]["triplets"] == {"read": 2, "kept": 2 - rejected, "rejected": reasons}
     assert sum(counts["notes"].values()) == 1
 
@@ -293,9 +301,9 @@ LINES = st.lists(st.permutations(range(5)).map(lambda row: row[:3]), min_size=1,
 @given(array=LINES.map(lambda lines: np.array(lines, np.int32)), cuts=st.integers(1, 9), at_once=st.integers(3, 12))
 def test_samples_do_not_depend_on_blocks(array, cuts, at_once):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triplet_rows, "MAX_SAMPLE", 2)
+        patch.setattr(triplets, "MAX_SAMPLE", 2)
         whole = list(paired_samples([array]))
-        patch.setattr(triplet_rows, "_WRITTEN_AT_ONCE", at_once)
+        patch.setattr(triplets, "_WRITTEN_AT_ONCE", at_once)
         parts = list(paired_samples(array[start : start + cuts] for start in range(0, len(array), cuts)))
     for take in (lambda b: b.anchors, lambda b: np.diff(b.positives.offsets), lambda b: b.negatives.rows):
         assert np.array_equal(np.concatenate([*map(take, whole)]), np.concatenate([*map(take, parts)]))

@@ -12,10 +12,10 @@ from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.mining import mine as mining
-from citeweave.mining.blocks import BlockFiles, BlockPace
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, rules_from_json
+from citeweave.mining.inputs import MiningInputs
+from citeweave.mining.mine import BlockFiles, BlockPace
 from citeweave.mining.options import MiningOptions
+from citeweave.mining.rules import parse_rules, rules_from_json
 from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.rules import Rule
+from citeweave.mining.rules import Rule, parse_rules
 from citeweave.pipeline.recipe import load_recipe
 
 from .conftest import refused

@@ -95,7 +95,7 @@ def test_sums_are_those_of_a_dictionary(papers, lines):
     owners = np.repeat(np.arange(papers), np.diff(table.offsets)).tolist()
     pairs = list(zip(owners, table.targets.tolist(), strict=True))
     assert pairs == sorted(wanted) and [wanted[pair] for pair in pairs] == table.counts.tolist()
-    assert table.offsets[0] == 0 and table.offsets[-1] == len(table)
+    assert table.offsets[0] == 0 and table.offsets[-1] == len(table.targets)
 
 
 def test_blocks_change_nothing(read, monkeypatch):

@@ -14,8 +14,8 @@ from citeweave import synthesize
 from citeweave.core.errors import UserError
 from citeweave.core.progress import format_duration
 from citeweave.corpus.options import SyntheticOptions
+from citeweave.graph.fastrp import Panels
 from citeweave.graph.options import graph_options
-from citeweave.graph.walk_powers import Panels
 from citeweave.pipeline.cost import (
     StageWork,
     as_bytes,

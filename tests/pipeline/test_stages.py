@@ -20,9 +20,8 @@ from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.citations import build_graph, graph_from_edges
-from citeweave.graph.intent_overlay import LABELS, IntentOverlay
+from citeweave.graph.intent_overlay import LABELS, IntentOverlay, IntentSource
 from citeweave.intents.annotate import annotate_intents
-from citeweave.mining.inputs import IntentSource
 from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run_folder import RunFolder

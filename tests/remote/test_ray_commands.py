@@ -24,9 +24,10 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.shards import EncoderSpec, RemoteShards
 from citeweave.graph.citations import build_graph
 from citeweave.mining import mine
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.inputs import MiningInputs
+from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import MiningOptions
+from citeweave.mining.rules import parse_rules
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.remote.ray_executor import ClusterOptions, RayExecutor
 

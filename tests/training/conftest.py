@@ -17,8 +17,9 @@ from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.encoders.encoder import load_encoder
 from citeweave.graph.citations import CitationGraph, build_graph
 from citeweave.mining.align import align_samples
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.inputs import MiningInputs
+from citeweave.mining.mine import mine_samples
+from citeweave.mining.rules import parse_rules
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.training import trainer

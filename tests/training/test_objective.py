@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.inputs import MiningInputs
+from citeweave.mining.mine import mine_samples
+from citeweave.mining.rules import parse_rules
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.training import sentence_objective
 from citeweave.training.batches import Batch, Batches, allowed_pairs, batch_candidates, build_batch, mark_negatives

@@ -11,15 +11,15 @@ on the text alone, so that neither other texts nor Python's changing hashes make
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
 from citeweave.baselines.data import BaselineData, Floats
-from citeweave.baselines.word_vectors import gensim_seed, silence_dot_messages, split_words, stable_hash
+from citeweave.baselines.word_vectors import gensim_seed, silence_dot_messages, split_words, stable_hash, train_gensim
 from citeweave.core.arguments import as_texts
-from citeweave.core.errors import EmptyResultError, require
+from citeweave.core.errors import require
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
@@ -94,26 +94,7 @@ def fit_doc2vec(data: BaselineData, options: Doc2VecOptions, revision: str) -> D
     texts = data.texts()
     gensim = require("gensim.models.doc2vec", extra="baselines")
     data.reporter.say(f"doc2vec: {len(texts):,} texts, {options.epochs} epochs")
-    with silence_dot_messages():
-        try:
-            model = gensim.Doc2Vec(
-                [gensim.TaggedDocument(split_words(text), [row]) for row, text in enumerate(texts)],
-                vector_size=options.vector_size,
-                min_count=options.min_count,
-                epochs=options.epochs,
-                sample=options.sample,
-                alpha=options.alpha,
-                min_alpha=options.min_alpha,
-                negative=options.negative,
-                dm=0,
-                dbow_words=0,
-                seed=gensim_seed(data.seed, "doc2vec"),
-                workers=1,
-                hashfxn=stable_hash,
-            )
-        except RuntimeError as error:
-            raise EmptyResultError(
-                f"no doc2vec model from {len(texts):,} texts ({error}); give more texts, "
-                f"or lower min_count ({options.min_count})"
-            ) from None
+    documents = [gensim.TaggedDocument(split_words(text), [row]) for row, text in enumerate(texts)]
+    fixed = {"dm": 0, "dbow_words": 0, "seed": gensim_seed(data.seed, "doc2vec")}
+    model = train_gensim(gensim.Doc2Vec, documents, "doc2vec model", **fixed, **asdict(options))
     return Doc2Vec(revision, model, options, data.seed)

@@ -35,9 +35,18 @@ from citeweave.baselines.citeomatic import CiteomaticOptions, fit_citeomatic
 from citeweave.baselines.data import BaselineData, Floats
 from citeweave.baselines.doc2vec import Doc2VecOptions, fit_doc2vec
 from citeweave.baselines.elmo import ElmoOptions, fit_elmo
-from citeweave.baselines.sgc import SgcOptions, fit_sgc
-from citeweave.baselines.tfidf import Tfidf, TfidfOptions, fit_tfidf
-from citeweave.baselines.word_sums import FasttextOptions, SentenceSum, SifOptions, fit_fasttext, fit_sif
+from citeweave.baselines.word_sums import (
+    FasttextOptions,
+    SentenceSum,
+    SgcOptions,
+    SifOptions,
+    Tfidf,
+    TfidfOptions,
+    fit_fasttext,
+    fit_sgc,
+    fit_sif,
+    fit_tfidf,
+)
 from citeweave.baselines.word_vectors import WordOptions, WordVectors, train_words
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError, choose
@@ -315,10 +324,10 @@ class SparseTfidf(EncoderSystem):
         if distance != "cosine":
             return super().scores(texts, pools, distance)
         papers = texts.paper_texts()
-        scores = self._tfidf.pair_scores(papers, pools.offsets, pools.queries, pools.candidates)
+        queries = np.repeat(pools.queries, np.diff(pools.offsets))  # (pairs,)
+        scores = self._tfidf.pair_scores(papers, queries, pools.candidates)
         has_text = np.array([bool(text) for text in papers])  # (rows,)
-        owners = np.repeat(pools.queries, np.diff(pools.offsets))  # (pairs,)
-        return np.where(has_text[owners] & has_text[pools.candidates], scores, np.nan)
+        return np.where(has_text[queries] & has_text[pools.candidates], scores, np.nan)
 
     def top(
         self, texts: TaskTexts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str

@@ -1,12 +1,27 @@
-"""Papers as sums of word vectors (fastText sum, SIF) or of sentence vectors (Sentence-BERT's way).
+"""Papers as sums of their words: TF-IDF, sums of word vectors (fastText, SIF, SGC) and of sentence vectors.
 
+    tfidf       (1 + ln tf) idf of every term, sparse; dense rows by SVD
     fasttext    sum over words of  tf idf           v(w)
     sif         sum over words of  tf a / (a + p(w)) v(w), over the length; minus its part along one direction
+    sgc         S^k X with S = D^-1/2 (A + I) D^-1/2 and X the rows of sif: averaged over citations, without training
 
-"This simple baseline is a weighted sum of pretrained word vectors [...] The summed bag of words representation has a
-number of weighting options, which are extensively tuned on a validation set" (Cohan et al. 2020, appendix A). The
+Terms and word vectors are those of `word_vectors.py`; words outside the vocabulary count nothing.
+
+TF-IDF. SPECTER's tables have none; terms follow its appendix A. Rankings should use `Tfidf.pair_scores`: TF-IDF as
+published is sparse, and `encode` is its projection onto the 300 strongest directions of the corpus (latent semantic
+analysis), which is a different, smoother method.
+
+fastText. "This simple baseline is a weighted sum of pretrained word vectors [...] The summed bag of words representation
+has a number of weighting options, which are extensively tuned on a validation set" (Cohan et al. 2020, appendix A). The
 paper does not say which of the 9 combinations of sublinear_tf, binary, use_idf and smooth_idf won, so idf is an option
-here, on by default. Terms and word vectors are those of `word_vectors.py`; words outside the vocabulary count nothing.
+here, on by default.
+
+SGC (Wu et al. 2019, "Simplifying graph convolutional networks"). "SGC with no learning boils down to graph propagation on
+node features [...] we used SIF features as node representations [...] Our range of k was 1 through 8 (inclusive), and was
+chosen with a validation set. For the node features, we chose the SIF model with a = 0.0001" (Cohan et al. 2020, appendix
+A). The paper does not give the chosen k: 2 here, as in Wu et al. Citations count in both directions, once per pair of
+papers. Only papers of the corpus have neighbors. `encode` recognizes them by their text; every other text gets its plain
+SIF vector, which is in the same space.
 
 `SentenceSum` turns any sentence encoder into an encoder of papers, without training:
 
@@ -24,16 +39,94 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.extmath import randomized_svd
 
-from citeweave.baselines.data import BaselineData, Floats, split_fields
+from citeweave.baselines.data import BaselineData, Floats, read_training_texts, split_fields
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors, count_terms, fit_terms, train_words
 from citeweave.core.arguments import as_texts
 from citeweave.core.files import hash_json
+from citeweave.core.hash_keys import hash_texts
+from citeweave.core.columns import KeyLookup
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import owners_of, to_offsets
+from citeweave.core.randomness import stream
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.encoder import Encoder
+from citeweave.graph.citations import CitationGraph
 from citeweave.vectors.vectors import unit_rows
+
+
+class TermSum:
+    """Encoder of texts as the sum of one vector per term, by the counts or weights of its terms."""
+
+    name: str
+
+    def __init__(self, revision: str, vectorizer: Any, vectors: Floats) -> None:
+        self.revision, self.dimension = revision, vectors.shape[1]
+        self._vectorizer, self._vectors = vectorizer, vectors  # (terms, dimension)
+
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        return np.asarray(count_terms(self._vectorizer, as_texts(texts)) @ self._vectors, np.float32)
+
+
+# TF-IDF
+
+_PAIRS = 65_536
+"""Pairs of sparse rows multiplied at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TfidfOptions:
+    """Options of the TF-IDF baseline."""
+
+    terms: TermOptions = field(default_factory=TermOptions)
+
+    sublinear: bool = True
+    """A term that occurs tf times counts 1 + ln tf."""
+
+    dimension: Annotated[int, Range(1)] = 300
+    """Length of a dense vector; less where the corpus has fewer papers or terms."""
+
+    def __post_init__(self) -> None:
+        check(self, "tfidf")
+
+
+class Tfidf(TermSum):
+    """Fitted TF-IDF: a vocabulary with its weights, and the SVD directions for dense vectors, which `encode` returns."""
+
+    name = "tfidf"
+
+    def encode_sparse(self, texts: Sequence[str]) -> Any:
+        """Return TF-IDF rows of length 1 as a CSR matrix of float64, (texts, terms); empty texts have no entries."""
+        return count_terms(self._vectorizer, texts)
+
+    def pair_scores(
+        self, texts: Sequence[str], queries: NDArray[np.int64], candidates: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the TF-IDF cosine of every query with its candidate, higher is nearer; positions in `texts`, (pairs,)."""
+        rows = self.encode_sparse(texts)  # (texts, terms)
+        out = np.empty(len(queries))
+        for start in range(0, len(queries), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            out[part] = np.asarray(rows[queries[part]].multiply(rows[candidates[part]]).sum(axis=1)).ravel()
+        return out
+
+
+def fit_tfidf(data: BaselineData, options: TfidfOptions, revision: str) -> Tfidf:
+    """Fit TF-IDF: count the terms of the corpus and find its strongest directions by SVD."""
+    texts = data.texts()
+    vectorizer = fit_terms(texts, options.terms, idf=True, sublinear=options.sublinear, norm="l2")
+    counts = count_terms(vectorizer, texts)  # (papers, terms)
+    dimension = min(options.dimension, *counts.shape)
+    # an int seed: sklearn takes no Generator
+    start = int(stream(data.seed, "tfidf").integers(2**31))
+    directions = randomized_svd(counts, n_components=dimension, random_state=start)[2]
+    return Tfidf(revision, vectorizer, np.ascontiguousarray(directions.T, np.float32))
+
+
+# Sums of word vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +154,23 @@ class SifOptions:
         check(self, "sif")
 
 
-class FasttextSum:
+class FasttextSum(TermSum):
     """Encoder of texts as the weighted sum of their fastText word vectors."""
 
     name = "fasttext"
 
-    def __init__(self, revision: str, vectorizer: Any, vectors: Floats) -> None:
-        self.revision, self.dimension = revision, vectors.shape[1]
-        self._vectorizer, self._vectors = vectorizer, vectors  # (terms, dimension)
 
-    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
-        texts = as_texts(texts)
-        return np.asarray(count_terms(self._vectorizer, texts) @ self._vectors, np.float32)  # (texts, dimension)
-
-
-class Sif:
+class Sif(TermSum):
     """Encoder of texts as the smooth-inverse-frequency mean of their word vectors, minus the common direction."""
 
     name = "sif"
 
     def __init__(self, revision: str, vectorizer: Any, vectors: Floats, common: NDArray[np.float64]) -> None:
-        self.revision, self.dimension = revision, vectors.shape[1]
-        self._vectorizer, self._vectors = vectorizer, vectors  # (terms, dimension), weighted
+        super().__init__(revision, vectorizer, vectors)
         self._common = common  # (dimension,), of length 1
 
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
-        texts = as_texts(texts)
-        means = _weighted_means(count_terms(self._vectorizer, texts), self._vectors)  # (texts, dimension)
+        means = _weighted_means(count_terms(self._vectorizer, as_texts(texts)), self._vectors)  # (texts, dimension)
         return np.asarray(means - np.outer(means @ self._common, self._common), np.float32)
 
 
@@ -146,6 +229,73 @@ def _weighted_means(counts: Any, vectors: Floats) -> NDArray[np.float64]:
     return np.asarray((counts @ vectors) / np.maximum(lengths, 1)[:, None])
 
 
+# SGC
+
+
+@dataclass(frozen=True, slots=True)
+class SgcOptions:
+    """Options of the SGC baseline."""
+
+    k: Annotated[int, Range(0, 64)] = 2
+    """How many times vectors are averaged over neighbors."""
+
+    sif: SifOptions = field(default_factory=lambda: SifOptions(a=1e-4))
+
+    def __post_init__(self) -> None:
+        check(self, "sgc")
+
+
+class Sgc:
+    """SGC encoder: propagated vectors for the papers of its corpus, SIF vectors for all other texts."""
+
+    name = "sgc"
+
+    def __init__(self, revision: str, sif: Sif, matrix: Floats, texts: Sequence[str]) -> None:
+        self.revision, self.dimension = revision, sif.dimension
+        self._sif, self._matrix = sif, matrix
+        self._lookup = KeyLookup(hash_texts(list(texts)))  # the first of equal texts
+
+    def vectors_of_corpus(self) -> Floats:
+        """Return the propagated vectors of all papers, (papers, dimension), in the order of the corpus."""
+        return self._matrix
+
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
+        out = self._sif.encode(texts, reporter=reporter)  # (texts, dimension)
+        rows = self._lookup.find(hash_texts(list(texts)))  # (texts,)
+        known = (rows >= 0) & np.array([bool(text) for text in texts], bool)
+        out[known] = self._matrix[rows[known]]
+        return out
+
+
+def fit_sgc(data: BaselineData, options: SgcOptions, revision: str) -> Sgc:
+    """Fit SIF on the training papers, then propagate its vectors over all citations of the graph."""
+    graph = data.citation_graph("sgc")
+    sif = fit_sif(data, options.sif, revision)
+    texts = read_training_texts(data.corpus, np.arange(len(data.corpus)))
+    matrix = propagate(graph, sif.encode(texts), options.k)  # (papers, dimension)
+    return Sgc(revision, sif, matrix, texts)
+
+
+def propagate(graph: CitationGraph, features: Floats, k: int) -> Floats:
+    """Propagate features (papers, dimension) k times over the normalized citation graph: S^k X.
+
+    >>> from citeweave.graph.citations import graph_from_edges
+    >>> pair = graph_from_edges(np.array([0]), np.array([1]), nodes=3)
+    >>> propagate(pair, np.array([[2.0], [0.0], [5.0]], np.float32), 1).round(6).tolist()
+    [[1.0], [1.0], [5.0]]
+    """
+    nodes, ones = graph.nodes, np.ones(graph.edges, np.float64)
+    cited = sparse.csr_matrix((ones, graph.cited.targets, graph.cited.offsets), shape=(nodes, nodes))
+    linked = cited.maximum(cited.T) + sparse.identity(nodes, format="csr")
+    scale = sparse.diags(1 / np.sqrt(np.asarray(linked.sum(axis=1)).ravel()))
+    step = (scale @ linked @ scale).tocsr()  # (papers, papers)
+    propagated = features.astype(np.float64)
+    for _ in range(k):
+        propagated = step @ propagated
+    return np.asarray(propagated, np.float32)
+
+
 # Sums of sentence vectors
 
 _TEXTS = 4096
@@ -169,7 +319,7 @@ class SentenceSum:
             flat = [sentence for sentences in part for sentence in sentences]
             if flat:
                 vectors = self._encoder.encode(flat, reporter=reporter)  # (sentences, dimension)
-                owners = np.repeat(np.arange(len(part)), [len(sentences) for sentences in part])
+                owners = owners_of(to_offsets([len(sentences) for sentences in part]))
                 np.add.at(out[start : start + _TEXTS], owners, vectors)
         return unit_rows(out)
 

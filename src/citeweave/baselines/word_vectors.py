@@ -167,29 +167,33 @@ def train_words(
     """Train fastText word vectors on texts, on one thread, so that the seed fixes the result."""
     models = require("gensim.models", extra="baselines")
     reporter.say(f"word vectors: {len(texts):,} texts, {options.epochs} epochs")
+    model = train_gensim(
+        models.FastText,
+        [split_words(text) for text in texts],
+        "word vectors",
+        seed=gensim_seed(seed, "word vectors"),
+        vector_size=options.dimension,
+        epochs=options.epochs,
+        min_count=options.min_count,
+        window=options.window,
+        bucket=options.buckets,
+        alpha=options.rate,
+        sample=options.sample,
+        sg=1,
+        negative=5,
+    )
+    return WordVectors(model.wv, identity or {})
+
+
+def train_gensim(model: Any, documents: Sequence[Any], what: str, *, min_count: int, **options: Any) -> Any:
+    """Train a gensim model of words on one thread, so that its seed fixes the result; `what` names it in errors."""
     with silence_dot_messages():
         try:
-            model = models.FastText(
-                sentences=[split_words(text) for text in texts],
-                vector_size=options.dimension,
-                epochs=options.epochs,
-                min_count=options.min_count,
-                window=options.window,
-                bucket=options.buckets,
-                alpha=options.rate,
-                sample=options.sample,
-                sg=1,
-                negative=5,
-                seed=gensim_seed(seed, "word vectors"),
-                workers=1,
-                hashfxn=stable_hash,
-            )
+            return model(documents, min_count=min_count, workers=1, hashfxn=stable_hash, **options)
         except RuntimeError as error:
             raise EmptyResultError(
-                f"no word vectors from {len(texts):,} texts ({error}); give more texts, "
-                f"or lower min_count ({options.min_count})"
+                f"no {what} from {len(documents):,} texts ({error}); give more texts, or lower min_count ({min_count})"
             ) from None
-    return WordVectors(model.wv, identity or {})
 
 
 def gensim_seed(seed: int, purpose: str) -> int:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.inputs import IntentSource
-    from citeweave.mining.mine import MiningInputs
+    from citeweave.graph.intent_overlay import IntentSource
+    from citeweave.mining.inputs import MiningInputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
     from citeweave.pipeline.recipe import Recipe
@@ -69,9 +69,11 @@ def mine(args: MineArguments) -> None:
     """Mine training samples: select positive and negative papers for each paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.intent_overlay import IntentSource
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.inputs import IntentSource, parse_rules
     from citeweave.mining.mine import mine_samples
+    from citeweave.mining.rules import parse_rules
+    from citeweave.mining.tables import read_tables
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.remote.ray_executor import open_executor
     from citeweave.vectors.vectors import Vectors
@@ -93,7 +95,7 @@ def mine(args: MineArguments) -> None:
     if args.output.exists():
         refuse_existing(args.output, "samples", overwrite=True)
     vectors = {name: Vectors.open(path) for name, path in args.vectors.items()}
-    tables = mining_inputs.read_tables(args.table, opened, symmetric=args.symmetric, reporter=reporter)
+    tables = read_tables(args.table, opened, symmetric=args.symmetric, reporter=reporter)
     anchor_rows, pool_rows = (
         None if path is None else mining_inputs.read_rows(path, opened, option, reporter)
         for path, option in ((args.anchors, "--anchors"), (args.pool, "--pool"))
@@ -140,7 +142,7 @@ def _inputs(
 ) -> MiningInputs:
     """Collect the graph and vectors that the mining rules need; a missing graph is built."""
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.mine import MiningInputs
+    from citeweave.mining.inputs import MiningInputs
     from citeweave.mining.rules import NODES
 
     if not mining_inputs.needs_graph(rules):
@@ -297,7 +299,7 @@ def convert(args: ConvertArguments) -> None:
     """Convert training samples to or from another project's format; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.formats.convert import export_samples, import_samples
+    from citeweave.mining.formats import export_samples, import_samples
     from citeweave.mining.samples import Samples
 
     exports = len(args.inputs) == 1 and (args.inputs[0] / MANIFEST).is_file()

@@ -84,8 +84,7 @@ def graph(args: GraphArguments) -> None:
 def _graph_intents(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
     """Return the intents for the graph's edges; None if it keeps those of the corpus."""
     from citeweave.graph.build import GraphIntents
-    from citeweave.graph.intent_overlay import LABELS
-    from citeweave.mining.inputs import IntentSource
+    from citeweave.graph.intent_overlay import LABELS, IntentSource
     from citeweave.mining.rules import intent_bits
 
     source = IntentSource(intents)

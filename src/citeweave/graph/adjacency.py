@@ -30,13 +30,8 @@ from numpy.typing import NDArray
 from citeweave.core.columns import release
 from citeweave.core.errors import UserError
 from citeweave.core.progress import Advance
-from citeweave.graph.kernels import (
-    add_rows,
-    add_weights,
-    hash_entries,
-    store_scaled,
-    transpose,
-)
+from citeweave.core.ragged import Ragged, count_owners
+from citeweave.graph.kernels import add_rows, add_weights, hash_entries, transpose
 
 CHUNK = 2048
 """Rows that a thread sums at a time: few enough to stay in a core's cache, enough to hide the cost of a call."""
@@ -49,11 +44,8 @@ ChunkSink = Callable[[int, NDArray[np.float32]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Csr:
+class Csr(Ragged):
     """One sparse matrix in compressed rows: the neighbors of row i are targets[offsets[i]:offsets[i + 1]]."""
-
-    offsets: NDArray[np.int64]
-    """Shape (nodes + 1,)."""
 
     targets: NDArray[np.int32]
     """Shape (edges,), ascending within a row."""
@@ -63,7 +55,7 @@ class Csr:
 
     @property
     def nodes(self) -> int:
-        return len(self.offsets) - 1
+        return len(self)
 
     @property
     def edges(self) -> int:
@@ -71,12 +63,11 @@ class Csr:
 
     def row(self, node: int) -> NDArray[np.int32]:
         """Return the neighbors of one node of the sparse matrix."""
-        return self.targets[self.offsets[node] : self.offsets[node + 1]]
+        return self.targets[self.span(node)]
 
     def transposed(self) -> Csr:
         """Return the transpose of the sparse matrix as a new one."""
-        offsets = np.zeros(self.nodes + 1, np.int64)  # (nodes + 1,)
-        np.cumsum(np.bincount(self.targets, minlength=self.nodes), out=offsets[1:])
+        offsets = count_owners(self.targets, self.nodes)  # (nodes + 1,)
         sources = np.empty(self.edges, np.int32)  # (edges,)
         weights = None if self.weights is None else np.empty(self.edges, np.float32)
         transpose(self.offsets, self.targets, self.weights, offsets[:-1].copy(), sources, weights)
@@ -119,23 +110,24 @@ class Adjacency:
 
     def times(
         self,
-        block: NDArray[np.float32],
+        block: NDArray[Any],
         out: NDArray[np.float32] | None = None,
-        *,
-        scale: NDArray[np.float32] | None = None,
         workers: int = 0,
+        advance: Advance = lambda rows: None,
     ) -> NDArray[np.float32]:
-        """Multiply the adjacency with a dense block of shape (nodes, width); row i is scaled by scale[i] if given.
+        """Multiply the adjacency with a dense block of shape (nodes, width).
 
         `out` must not be `block`; both may be columns of a wider array.
         """
-        out = np.empty(block.shape, np.float32) if out is None else out
-        self.sweep(block, lambda first, sums: store_scaled(sums, scale, first, out), workers)
-        return out
+        product = np.empty(block.shape, np.float32) if out is None else out
 
-    def sweep(
-        self, block: NDArray[Any], sink: ChunkSink, workers: int = 0, advance: Advance = lambda rows: None
-    ) -> None:
+        def store(first: int, sums: NDArray[np.float32]) -> None:
+            product[first : first + len(sums)] = sums
+
+        self.sweep(block, store, workers, advance)
+        return product
+
+    def sweep(self, block: NDArray[Any], sink: ChunkSink, workers: int, advance: Advance) -> None:
         """Sum the neighbors' rows of a dense block for every node, and hand the sums to `sink`, chunk by chunk.
 
         Runs on threads. `block` is float32, or bfloat16 as uint16; sums are float32 and never depend on the workers.
@@ -329,27 +321,17 @@ def _keep_largest(targets, counts, number):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def count_two_hops(first, second, limits, rows, counter, results):  # type: ignore[no-untyped-def]
-    """Count directed two-hop paths of an adjacency from every row to the nodes they end at. Returns how many nodes."""
+def count_two_hops(hops, limits, rows, counter, results):  # type: ignore[no-untyped-def]
+    """Count two-hop paths of an adjacency from every row to the nodes they end at. Returns how many nodes.
+
+    `hops` is a tuple of pairs: the edges of the first and of the second hop, for every kind of path.
+    """
     at = 0
     for number in range(len(rows)):
-        touched = _add_paths(first, second, limits.longest, rows[number], counter, 0)
+        touched = 0
+        for first, second in hops:
+            touched = _add_paths(first, second, limits.longest, rows[number], counter, touched)
         at = _write_counts(rows[number], limits, counter, touched, at, results)
-        results.offsets[number + 1] = at
-    return at
-
-
-@numba.njit(cache=True, nogil=True)
-def count_two_hops_undirected(out, into, limits, rows, counter, results):  # type: ignore[no-untyped-def]
-    """Count two-hop paths of an adjacency from every row over edges in either direction. Returns how many nodes."""
-    at = 0
-    for number in range(len(rows)):
-        row = rows[number]
-        touched = _add_paths(out, out, limits.longest, row, counter, 0)
-        touched = _add_paths(out, into, limits.longest, row, counter, touched)
-        touched = _add_paths(into, out, limits.longest, row, counter, touched)
-        touched = _add_paths(into, into, limits.longest, row, counter, touched)
-        at = _write_counts(row, limits, counter, touched, at, results)
         results.offsets[number + 1] = at
     return at
 

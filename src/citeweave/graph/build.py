@@ -29,8 +29,6 @@ killed run resumes with the next one. Holds one block at a time; `signals.relate
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -42,13 +40,13 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact, read_manifest
 from citeweave.core.columns import NumberWriter, open_numbers, read_saved_arrays, write_numbers
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.files import link_or_copy, move, write_atomically
+from citeweave.core.files import link_or_copy, move, new_file
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.citations import KIND, MEMORY, VERSION, CitationGraph, write_graph
+from citeweave.graph.citations import KIND, MEMORY, VERSION, CitationGraph, hash_columns, write_graph
 from citeweave.graph.edge_sort import row_ranges
-from citeweave.graph.node_vectors import NodeVectorTask, embed_nodes, write_node_vectors
+from citeweave.graph.node_vectors import embed_nodes, write_node_vectors
 from citeweave.graph.options import CITATIONS, FULL, GraphOptions
 from citeweave.graph.signals import (
     Related,
@@ -79,10 +77,6 @@ class GraphIntents:
     embedded: Mapping[str, int] = field(default_factory=dict)
     """Intents whose citations get node vectors of their own: name -> bits of `Intent`; 0 = unknown intent."""
 
-    def as_recipe(self) -> dict[str, Any]:
-        """Return the intents of a graph as they are recorded in its manifest."""
-        return {"intents": {"from": self.source, "apart": dict(sorted(self.embedded.items()))}}
-
 
 def make_graph(
     corpus: Corpus,
@@ -105,12 +99,9 @@ def make_graph(
     complete vectors are saved. `overwrite` of a graph of the same corpus reuses its citations.
     """
     options, folder = options or GraphOptions(), Path(folder)
-    recipe = {
-        "corpus": corpus.hash,
-        **_result_options(options),
-        "judged": evaluation,
-        **(intents.as_recipe() if intents else {}),
-    }
+    recipe = {"corpus": corpus.hash, **_result_options(options), "judged": evaluation}
+    if intents is not None:
+        recipe["intents"] = {"from": intents.source, "apart": dict(sorted(intents.embedded.items()))}
     if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             # a function of its own, so that its memory maps are closed: Windows cannot rename a folder in use
@@ -138,14 +129,18 @@ def _write_graph_and_vectors(
 
     if evaluate_links is not None:
         writer.facts["links"] = evaluate_links(graph, embed)
-    write = _NodeVectorWriter(corpus, options, writer, reporter)
-    writer.facts["isolated"] = write(graph)
+    writer.facts["isolated"] = _write_vectors(writer, corpus, graph, options, reporter)
     if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
         writer.facts["device"] = "cuda"  # its numbers differ a little from those of a CPU
     if intents is not None:
-        annotated = intents.annotate(graph)
+        annotated, apart = intents.annotate(graph), {}
         _replace_intents(writer.folder, annotated)
-        writer.facts["apart"] = _embed_intents(annotated, intents, write)
+        for name, bits in intents.embedded.items():
+            part = annotated.restricted(bits)
+            apart[name] = {"citations": part.edges, "papers": int((part.degrees() > 0).sum())}
+            if part.edges:
+                _write_vectors(writer, corpus, part, options, reporter, name)
+        writer.facts["apart"] = apart
 
 
 def node_vectors_folder(folder: Path, intent: str = "") -> Path:
@@ -153,43 +148,29 @@ def node_vectors_folder(folder: Path, intent: str = "") -> Path:
     return folder / (f"vectors-{intent}" if intent else "vectors")
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeVectorWriter:
-    """Writes the node vectors of a graph, or of one intent's citations, into the graph folder."""
-
-    corpus: Corpus
-    options: GraphOptions
-    writer: ArtifactWriter
-    reporter: Reporter
-
-    def __call__(self, graph: CitationGraph, intent: str = "") -> int:
-        """Write the node vectors; return the number of papers with the vector 0."""
-        corpus, options = self.corpus, self.options
-        task = NodeVectorTask(
-            corpus.ids,
-            lambda: _build_adjacency(graph, corpus, options, self.reporter),
-            options.vectors,
-            options.dtype,
-            f"{options.label}, {intent} only" if intent else options.label,
-            f"citations of corpus {corpus.hash[:12]}",
-        )
-        place = node_vectors_folder(self.writer.folder, intent)
-        work = self.writer.scratch_folder(place.name)
-        isolated = write_node_vectors(task, work, self.reporter)
-        for path in sorted((work / "vectors").iterdir()):
-            link_or_copy(path, place / path.name)
-        return isolated
-
-
-def _embed_intents(graph: CitationGraph, intents: GraphIntents, write: _NodeVectorWriter) -> dict[str, Any]:
-    """Write the node vectors of each intent's graph; return its numbers of citations and papers."""
-    counts = {}
-    for name, bits in intents.embedded.items():
-        part = graph.restricted(bits)
-        counts[name] = {"citations": part.edges, "papers": int((part.degrees() > 0).sum())}
-        if part.edges:
-            write(part, name)
-    return counts
+def _write_vectors(
+    writer: ArtifactWriter,
+    corpus: Corpus,
+    graph: CitationGraph,
+    options: GraphOptions,
+    reporter: Reporter,
+    intent: str = "",
+) -> int:
+    """Write node vectors of a graph, or of one intent's citations, into its folder; return how many papers have the vector 0."""
+    place = node_vectors_folder(writer.folder, intent)
+    work = writer.scratch_folder(place.name)
+    isolated = write_node_vectors(
+        corpus.ids,
+        lambda: _build_adjacency(graph, corpus, options, reporter),
+        options,
+        work,
+        label=f"{options.label}, {intent} only" if intent else options.label,
+        source=f"citations of corpus {corpus.hash[:12]}",
+        reporter=reporter,
+    )
+    for path in sorted((work / "vectors").iterdir()):
+        link_or_copy(path, place / path.name)
+    return isolated
 
 
 def _replace_intents(folder: Path, graph: CitationGraph) -> None:
@@ -211,16 +192,13 @@ def check_graph_options(folder: Path, required: GraphOptions) -> None:
             )
 
 
-def _build_adjacency(
-    graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter = QUIET
-) -> Adjacency:
+def _build_adjacency(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter) -> Adjacency:
     """Return the adjacency matrix to embed: the citations, or a weighted union of signals."""
     if options.signal == CITATIONS:
         return graph.adjacency(options.direction, weighted=options.weighted)
-    parts = parse_union(options.signal, strongest=options.strongest)
     union = unite_signals(
         Relations(graph, corpus),
-        parts,
+        parse_union(options.signal, strongest=options.strongest),
         normalize=options.normalize,
         memory=MEMORY,
         workers=options.vectors.workers,
@@ -301,7 +279,9 @@ def write_related(
                 path = writer.scratch_folder("blocks") / f"{first:09d}-{last:09d}.npz"
                 if not path.exists():
                     spans = stream_related(relations, signal, queries[first:last], memory=memory // 2, workers=workers)
-                    write_atomically(path, _as_bytes(join_related([block for _, block in spans])))
+                    block = join_related([block for _, block in spans])
+                    with new_file(path) as file:
+                        np.savez(file, offsets=block.offsets, target=block.targets, strength=block.strengths)
                 parts.append(path)
                 advance(last - first)
         _join(writer, queries, parts)
@@ -324,28 +304,15 @@ def _recipe(relations: Relations, signal: Signal, rows: NDArray[np.int64]) -> di
         "graph": [
             graph.nodes,
             graph.edges,
-            graph.corpus or _hash_of(graph.cited.offsets, graph.cited.targets),
-            None if signal.intent is None else _hash_of(graph.intents),
+            graph.corpus or hash_columns(graph.cited.offsets, graph.cited.targets),
+            None if signal.intent is None else hash_columns(graph.intents),
         ],
         "signal": asdict(signal),
-        "rows": _hash_of(rows),
+        "rows": hash_columns(rows),
     }
     if signal.name == "cocited_nearby" and corpus is not None and corpus.hash != graph.corpus:
         recipe["contexts"] = corpus.hash
     return recipe
-
-
-def _hash_of(*columns: NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.hexdigest()
-
-
-def _as_bytes(block: Related) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, offsets=block.offsets, target=block.targets, strength=block.strengths)
-    return file.getvalue()
 
 
 def _join(writer: ArtifactWriter, rows: NDArray[np.int64], parts: Sequence[Path]) -> None:

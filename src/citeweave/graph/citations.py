@@ -19,18 +19,18 @@ Nodes are the rows of the corpus. What "related" means beyond one edge is in `si
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import (
     ArtifactWriter,
-    Manifest,
     artifact_matches,
     check_files,
     new_artifact,
@@ -51,18 +51,6 @@ from citeweave.graph.edge_sort import (
     take_edges,
     transposed_rows,
 )
-
-__all__ = [
-    "DIRECTIONS",
-    "KIND",
-    "MEMORY",
-    "VERSION",
-    "CitationGraph",
-    "GraphCounts",
-    "build_graph",
-    "graph_from_edges",
-    "write_graph",
-]
 
 KIND, VERSION = "graph", 1
 DIRECTIONS = ("both", "cited", "citing")
@@ -100,7 +88,7 @@ class CitationGraph:
 
     def __init__(
         self,
-        columns: dict[str, NDArray[Any]],
+        columns: Columns,
         counts: GraphCounts,
         *,
         corpus: str = "",
@@ -121,7 +109,14 @@ class CitationGraph:
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
         check_files(folder, manifest)
-        return _open(folder, manifest)
+        try:
+            counts = GraphCounts(*(int(manifest.facts[name]) for name in GraphCounts.__slots__))
+        except (KeyError, TypeError, ValueError):
+            raise ArtifactError(
+                f"{folder}/manifest.json does not describe a graph: it is damaged; build it again"
+            ) from None
+        columns = open_columns(folder, counts.nodes, counts.edges)
+        return cls(columns, counts, corpus=str(manifest.facts.get("corpus", "")), folder=folder)
 
     @property
     def nodes(self) -> int:
@@ -136,11 +131,11 @@ class CitationGraph:
 
     def sources(self) -> NDArray[np.int32]:
         """Return the citing row of every edge, in the order of `cited.targets`; shape (edges,)."""
-        return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.cited.offsets))
+        return np.repeat(np.arange(self.nodes, dtype=np.int32), self.cited.lengths())
 
     def degrees(self) -> NDArray[np.int64]:
         """Return the number of citations made and received by every paper; shape (nodes,)."""
-        return np.diff(self.cited.offsets) + np.diff(self.citing.offsets)
+        return self.cited.lengths() + self.citing.lengths()
 
     def adjacency(self, direction: str = "both", *, weighted: bool = False) -> Adjacency:
         """Export the rows of the citation graph as one sparse matrix: undirected, along citations or against them, weighted or not."""
@@ -200,11 +195,11 @@ def write_graph(
     if counts is None:
         _clear(work)
         edges = EdgeList(corpus.citing, corpus.cited, corpus.intents, corpus.strengths)
-        graph = sort_edges(edges, len(corpus), work, memory)
+        counts = sort_edges(edges, len(corpus), work, memory)[1]
         outside = len(corpus.references_outside("citing"))
         for name in TYPES:
             sync(work / f"{name}.npy")
-        counts = replace(graph.counts, dangling=graph.counts.dangling + outside)
+        counts = replace(counts, dangling=counts.dangling + outside)
         write_json(counts_file, seal_payload(asdict(counts)))
     columns = open_columns(work, counts.nodes, counts.edges)
     for name in columns:
@@ -267,15 +262,12 @@ def graph_from_edges(
     return CitationGraph(columns, counts)
 
 
-def _open(folder: Path, manifest: Manifest) -> CitationGraph:
-    try:
-        counts = GraphCounts(*(int(manifest.facts[name]) for name in GraphCounts.__slots__))
-    except (KeyError, TypeError, ValueError):
-        raise ArtifactError(
-            f"{folder}/manifest.json does not describe a graph: it is damaged; build it again"
-        ) from None
-    columns = open_columns(folder, counts.nodes, counts.edges)
-    return CitationGraph(columns, counts, corpus=str(manifest.facts.get("corpus", "")), folder=folder)
+def hash_columns(*columns: NDArray[Any]) -> str:
+    """Hash columns, such as those of a citation graph, in their order."""
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
 
 
 # Columns: sorted out of a list of edges, opened and checked.
@@ -290,36 +282,12 @@ class EdgeList:
     intents: NDArray[np.uint8] | None = None
     strengths: NDArray[np.float32] | None = None
 
-    def intents_of(self, rows: SortedRows) -> NDArray[np.uint8]:
-        """Return the intents of some sorted rows of citations; those of duplicate citations are united."""
-        if self.intents is None:
-            return np.zeros(len(rows.targets), np.uint8)
-        intents = take_edges(self.intents, rows.edges)
-        if len(rows.repeated):
-            np.bitwise_or.at(intents, rows.repeats, self.intents[rows.repeated])
-        release(self.intents)
-        return intents
 
-    def strengths_of(self, rows: SortedRows) -> NDArray[np.float32]:
-        """Return the strengths of some sorted rows of citations; of duplicate citations the largest."""
-        if self.strengths is None:
-            return np.ones(len(rows.targets), np.float32)
-        strengths = take_edges(self.strengths, rows.edges)
-        if len(rows.repeated):
-            np.maximum.at(strengths, rows.repeats, self.strengths[rows.repeated])
-        release(self.strengths)
-        return strengths
+def sort_edges(edges: EdgeList, nodes: int, folder: Path | None, memory: int) -> tuple[Columns, GraphCounts]:
+    """Sort citations into the columns of a citation graph, in both directions, within `memory` bytes.
 
-
-class SortedGraph(NamedTuple):
-    """All columns of a sorted graph, memory-mapped where they are files, and its edge counts."""
-
-    columns: Columns
-    counts: GraphCounts
-
-
-def sort_edges(edges: EdgeList, nodes: int, folder: Path | None, memory: int) -> SortedGraph:
-    """Sort citations into the columns of a citation graph, in both directions, within `memory` bytes."""
+    Columns in a folder are memory-mapped. Intents of duplicate citations are united, of their strengths the largest stays.
+    """
     if len(edges.citing) >= MAX_EDGES:
         raise UserError(
             f"the graph has {len(edges.citing):,} edges; it can have up to {MAX_EDGES - 1:,}: split the corpus by year"
@@ -331,8 +299,8 @@ def sort_edges(edges: EdgeList, nodes: int, folder: Path | None, memory: int) ->
     for rows in sorted_rows(edges.citing, edges.cited, counts, memory=memory):
         offsets[rows.first + 1 : rows.first + len(rows.counts) + 1] = rows.counts
         out["cited/targets"].append(rows.targets)
-        out["edges/intents"].append(edges.intents_of(rows))
-        out["edges/strengths"].append(edges.strengths_of(rows))
+        out["edges/intents"].append(_merge_duplicates(edges.intents, rows, np.bitwise_or, np.uint8(0)))
+        out["edges/strengths"].append(_merge_duplicates(edges.strengths, rows, np.maximum, np.float32(1)))
     to_itself, dangling = counts.to_itself, counts.dangling
     del counts
     columns = {name: column.close() for name, column in out.items()}
@@ -341,7 +309,20 @@ def sort_edges(edges: EdgeList, nodes: int, folder: Path | None, memory: int) ->
     columns |= _transpose_columns(columns, folder, memory)
     kept = len(columns["cited/targets"])
     duplicates = len(edges.citing) - kept - to_itself - dangling
-    return SortedGraph(columns, GraphCounts(nodes, kept, duplicates, to_itself, dangling))
+    return columns, GraphCounts(nodes, kept, duplicates, to_itself, dangling)
+
+
+def _merge_duplicates(
+    column: NDArray[Any] | None, rows: SortedRows, merge: np.ufunc, default: np.number[Any]
+) -> NDArray[Any]:
+    """Return an attribute of some sorted rows of citations, the values of duplicate citations merged into one."""
+    if column is None:
+        return np.full(len(rows.targets), default)
+    values = take_edges(column, rows.edges)
+    if len(rows.repeated):
+        merge.at(values, rows.repeats, column[rows.repeated])
+    release(column)
+    return values
 
 
 def _transpose_columns(columns: Columns, folder: Path | None, memory: int) -> Columns:

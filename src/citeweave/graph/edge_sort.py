@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import release
+from citeweave.core.ragged import to_offsets
 
 CHUNK = 1 << 22
 """Edges read at a time."""
@@ -85,8 +86,7 @@ def sorted_rows(
     assert len(sources) < MAX_EDGES
     degrees = counts.degrees
     for first, last in row_ranges(degrees, max(1, memory // SORTING)):
-        starts = np.zeros(last - first + 1, np.int64)
-        np.cumsum(degrees[first:last], out=starts[1:])
+        starts = to_offsets(degrees[first:last])
         packed, at = np.empty(starts[-1], np.uint64), starts[:-1].copy()
         begin, end = 0, len(sources)
         if counts.ascending:  # not with numpy: its searchsorted copies a 32-bit column to a 64-bit one
@@ -114,8 +114,7 @@ def transposed_rows(
     for span in _spans(len(targets), targets):
         _count_targets(targets[span], degrees)
     for first, last in row_ranges(degrees, max(1, memory // TRANSPOSING)):
-        starts = np.zeros(last - first + 1, np.int64)
-        np.cumsum(degrees[first:last], out=starts[1:])
+        starts = to_offsets(degrees[first:last])
         sources, edges = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint32)
         at = starts[:-1].copy()
         for rows in _spans(nodes, offsets, targets, every=CHUNK):

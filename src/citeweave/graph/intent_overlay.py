@@ -16,6 +16,12 @@ Where the source states the intents, those it names have confidence 1, the other
     graph = overlay.on(graph, corpus)              # the graph with these intents on its edges
     overlay.masks_at(0.8)                          # only intents above another threshold
 
+An overlay belongs to one corpus. For a corpus made from that one (by removing papers or references) its citations are
+found again by the ids of the two papers. Intents may also come from the corpus itself, or from headings:
+
+    source = IntentSource("intents/")              # or "corpus", or "sections"
+    graph = source.annotate(graph, corpus)         # the graph with these intents on its edges
+
 Without a classifier, the headings above citing sentences are a coarse stand-in:
 
     "1 Introduction", "2. Related Work"      background
@@ -28,6 +34,7 @@ Does not classify citing sentences: `intents/annotate.py` does.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +42,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, read_manifest
-from citeweave.core.columns import (
-    MatrixWriter,
-    NumberWriter,
-    open_matrix,
-    open_numbers,
-    write_numbers,
-)
+from citeweave.core.columns import BLOCK, MatrixWriter, NumberWriter, open_matrix, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.ragged import owners_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.paper import Intent
 from citeweave.graph.citations import CitationGraph
@@ -132,10 +134,7 @@ class IntentOverlay:
             )
         masks = self.mask if threshold is None else self.masks_at(threshold)  # (citations,)
         places = CitationPlaces(corpus).find(graph.sources(), graph.cited.targets)  # (edges,)
-        known = places >= 0
-        intents = np.array(graph.intents)
-        intents[known] = masks[places[known]]
-        return graph.with_intents(intents)
+        return _replace_known(graph, masks, places)
 
 
 class CitationPlaces:
@@ -150,15 +149,27 @@ class CitationPlaces:
 
     def find(self, citing: NDArray[Any], cited: NDArray[Any]) -> NDArray[np.int64]:
         """Find the number of each citation of an intent overlay in the corpus, -1 where it has no such citation."""
-        if not len(self._codes):
-            return np.full(len(citing), -1, np.int64)
-        wanted = self._code(citing, cited)
-        at = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
+        places = _find_ascending(self._codes, self._code(citing, cited))
         # a negative row would share the code of the paper before it
-        return np.where((self._codes[at] == wanted) & (np.asarray(citing) >= 0) & (np.asarray(cited) >= 0), at, -1)
+        return np.where((np.asarray(citing) >= 0) & (np.asarray(cited) >= 0), places, -1)
 
     def _code(self, citing: NDArray[Any], cited: NDArray[Any]) -> NDArray[np.int64]:
         return np.asarray(citing, np.int64) * self._papers + np.asarray(cited, np.int64)
+
+
+def _find_ascending(codes: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each wanted citation among ascending ones, -1 where it is not there."""
+    if not len(codes):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
+    return np.where(codes[at] == wanted, at, -1)
+
+
+def _replace_known(graph: CitationGraph, masks: NDArray[np.uint8], places: NDArray[np.int64]) -> CitationGraph:
+    """Return the graph with the intent mask at each edge's place; an edge with place -1 keeps its intents."""
+    intents = np.array(graph.intents)
+    intents[places >= 0] = masks[places[places >= 0]]
+    return graph.with_intents(intents)
 
 
 def mask_from_confidence(confidence: NDArray[np.float16], threshold: float) -> NDArray[np.uint8]:
@@ -250,14 +261,70 @@ def intents_from_contexts(corpus: Corpus, graph: CitationGraph, *, headings: boo
         )
     if not intents_of_context.any():
         return np.array(graph.intents)
-    counts = np.diff(table.cited_offsets)
-    citing, cited = np.repeat(table.citing, counts).astype(np.int64), table.cited.astype(np.int64)  # (mentions,)
-    bits = np.repeat(intents_of_context, counts)
-    use = (citing >= 0) & (bits > 0)
+    context = owners_of(table.cited_offsets)  # (mentions,)
+    use = np.flatnonzero((table.citing[context] >= 0) & (intents_of_context[context] > 0))
+    context, cited = context[use], table.cited[use]
     codes = graph.sources().astype(np.int64) * graph.nodes + graph.cited.targets  # ascending, (edges,)
-    mentioned = citing[use] * graph.nodes + cited[use]
-    at = np.minimum(np.searchsorted(codes, mentioned), max(len(codes) - 1, 0))
-    is_edge = codes[at] == mentioned if len(codes) else np.zeros(len(mentioned), bool)
+    places = _find_ascending(codes, table.citing[context].astype(np.int64) * graph.nodes + cited)
     intents = np.array(graph.intents)
-    np.bitwise_or.at(intents, at[is_edge], bits[use][is_edge])
+    np.bitwise_or.at(intents, places[places >= 0], intents_of_context[context[places >= 0]])
     return intents
+
+
+# Where the intents of a graph come from.
+
+CORPUS, SECTIONS = "corpus", "sections"
+
+
+@dataclass(frozen=True, slots=True)
+class IntentSource:
+    """Where the citation intents of a graph come from: the corpus, headings or an overlay; the value of `--intents`."""
+
+    where: str = CORPUS
+    """`corpus`: its own intents; `sections`: also those read from headings; else the folder of an overlay."""
+
+    of: Corpus | None = None
+    """The corpus of the overlay, if intents are added to the graph of another corpus that was made from it."""
+
+    def __post_init__(self) -> None:
+        if self.is_overlay and not Path(self.where).is_dir():
+            raise UserError(
+                f"--intents {self.where}: there is no such folder; give {CORPUS}, {SECTIONS}, or a folder written by `citeweave "
+                "annotate CORPUS -o FOLDER`"
+            )
+
+    @property
+    def is_overlay(self) -> bool:
+        """Whether the intents come from the folder of an overlay."""
+        return self.where not in (CORPUS, SECTIONS)
+
+    @property
+    def source(self) -> str:
+        """Identity of the intents for manifests: the hash of an overlay, else its name."""
+        return IntentOverlay.open(self.where).hash if self.is_overlay else self.where
+
+    def annotate(self, graph: CitationGraph, corpus: Corpus) -> CitationGraph:
+        """Return the graph with the intents of this source on its citations."""
+        if not self.is_overlay:
+            headings = self.where == SECTIONS
+            return graph.with_intents(intents_from_contexts(corpus, graph, headings=headings))
+        overlay = IntentOverlay.open(self.where)
+        if self.of is None or overlay.corpus == corpus.hash:
+            return overlay.on(graph, corpus)
+        overlay.check(self.of)
+        return _transfer_intents(overlay, self.of, graph, corpus)
+
+
+def _transfer_intents(overlay: IntentOverlay, of: Corpus, graph: CitationGraph, corpus: Corpus) -> CitationGraph:
+    """Return the graph with the intents of every edge that has its papers, found by id, in the corpus of the overlay."""
+    row = np.empty(len(corpus), np.int64)  # of each paper in `of`, -1 where it is not there
+    for start in range(0, len(corpus), BLOCK):
+        papers = np.arange(start, min(start + BLOCK, len(corpus)))
+        row[papers] = of.rows(corpus.ids.take(papers))
+    places = CitationPlaces(of).find(row[graph.sources()], row[graph.cited.targets])  # (edges,)
+    if graph.edges and not (places >= 0).any():
+        raise UserError(
+            f"--intents {overlay.folder}: none of the {graph.edges:,} citations that are trained on is among those of "
+            f"{of.folder}; annotate the corpus of this run, or give --intents auto"
+        )
+    return _replace_known(graph, overlay.mask, places)

@@ -131,6 +131,17 @@ def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
 
 # Loops over sparse rows and blocks of vectors.
 
+Offsets = NDArray[np.int64]
+Targets = NDArray[np.int32]
+Weights = NDArray[np.float32] | None
+"""Weights of edges; None where every edge counts 1."""
+
+Block = NDArray[Any]
+"""Vectors in float32, or narrower."""
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
 AHEAD = 8
 """How many entries ahead of the current one vectors are prefetched."""
 
@@ -139,14 +150,7 @@ _ODD, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 
 
 @numba.njit(cache=True, nogil=True)
-def add_rows(
-    offsets: NDArray[np.int64],
-    targets: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    block: NDArray[Any],
-    first: int,
-    sums: NDArray[np.float32],
-) -> None:
+def add_rows(offsets: Offsets, targets: Targets, weights: Weights, block: Block, first: int, sums: Floats) -> None:
     """Add by a compiled kernel to sums[i] the vectors of the neighbors of node first + i, times their weights."""
     width = block.shape[1]
     stop = offsets[first + len(sums)]
@@ -180,25 +184,7 @@ def add_rows(
 
 
 @numba.njit(cache=True, nogil=True)
-def store_scaled(
-    sums: NDArray[np.float32], scale: NDArray[np.float32] | None, first: int, out: NDArray[np.float32]
-) -> None:
-    """Store neighbors' sums by a kernel: out[first + i] = sums[i], times scale[first + i] if there is a scale."""
-    for i in range(len(sums)):
-        factor = np.float32(1) if scale is None else scale[first + i]
-        for j in range(sums.shape[1]):
-            out[first + i, j] = sums[i, j] * factor
-
-
-@numba.njit(cache=True, nogil=True)
-def end_step(
-    sums: NDArray[np.float32],
-    now: NDArray[Any],
-    loop: float,
-    scale: NDArray[np.float32],
-    first: int,
-    after: NDArray[Any],
-) -> None:
+def end_step(sums: Floats, now: Block, loop: float, scale: Floats, first: int, after: Block) -> None:
     """End a step by a kernel: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
     for i in range(len(sums)):
         factor = scale[first + i]
@@ -212,7 +198,7 @@ def end_step(
 
 
 @numba.njit(cache=True, nogil=True)
-def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int, gains: NDArray[np.float32]) -> None:
+def find_gains(sums: Floats, gain: float, columns: int, first: int, gains: Floats) -> None:
     """Set by a kernel gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
     for i in range(len(sums)):
         length = np.float32(0)
@@ -222,9 +208,7 @@ def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int,
 
 
 @numba.njit(cache=True, nogil=True)
-def add_gained(
-    sums: NDArray[np.float32], gains: NDArray[np.float32], first: int, column: int, out: NDArray[Any]
-) -> None:
+def add_gained(sums: Floats, gains: Floats, first: int, column: int, out: Block) -> None:
     """Add a scaled walk power by a kernel: out[first + i, column + j] += gains[first + i] * sums[i, j]."""
     for i in range(len(sums)):
         factor, row = gains[first + i], first + i
@@ -233,7 +217,7 @@ def add_gained(
 
 
 @numba.njit(cache=True, nogil=True)
-def widen_into(block: NDArray[Any], column: int, out: NDArray[np.float32]) -> None:
+def widen_into(block: Block, column: int, out: Floats) -> None:
     """Copy a narrow block into float32 columns: out[i, column + j] = block[i, j]."""
     for i in range(len(block)):
         for j in range(block.shape[1]):
@@ -241,7 +225,7 @@ def widen_into(block: NDArray[Any], column: int, out: NDArray[np.float32]) -> No
 
 
 @numba.njit(cache=True, nogil=True)
-def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> None:
+def narrow_into(block: Floats, column: int, out: Block) -> None:
     """Copy a float32 block into a narrower one: out[i, column + j] = block[i, j], rounded."""
     for i in range(len(block)):
         for j in range(block.shape[1]):
@@ -249,7 +233,7 @@ def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> N
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[Any]) -> None:
+def fill_signs(key: int, column: int, scale: Floats, out: Block) -> None:
     """Fill with random signs by a kernel: out[i, j] = +-scale[i], by the key, node i and column + j alone."""
     width = out.shape[1]
     for i in range(len(out)):
@@ -272,12 +256,7 @@ def _spread(state: np.uint64) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True)
-def add_weights(
-    offsets: NDArray[np.int64],
-    targets: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    out: NDArray[np.float64],
-) -> bool:
+def add_weights(offsets: Offsets, targets: Targets, weights: Weights, out: Doubles) -> bool:
     """Add by a compiled kernel the edge weights of every row to out; return False if one is negative or not finite."""
     valid = True
     for i in range(len(out)):
@@ -291,9 +270,7 @@ def add_weights(
 
 
 @numba.njit(cache=True, nogil=True)
-def hash_entries(
-    offsets: NDArray[np.int64], targets: NDArray[np.int32], weights: NDArray[np.float32] | None
-) -> tuple[np.uint64, np.uint64]:
+def hash_entries(offsets: Offsets, targets: Targets, weights: Weights) -> tuple[np.uint64, np.uint64]:
     """Hash by a kernel all entries (row, column, weight) of a graph, and of its transpose, whatever their order."""
     forward, backward = np.uint64(0), np.uint64(0)
     for i in range(len(offsets) - 1):
@@ -307,12 +284,7 @@ def hash_entries(
 
 @numba.njit(cache=True, nogil=True)
 def transpose(
-    offsets: NDArray[np.int64],
-    targets: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    ends: NDArray[np.int64],
-    sources: NDArray[np.int32],
-    transposed: NDArray[np.float32] | None,
+    offsets: Offsets, targets: Targets, weights: Weights, ends: Offsets, sources: Targets, transposed: Weights
 ) -> None:
     """Transpose a graph's sparse rows by a compiled counting sort; `ends` holds where every row begins, later ends."""
     for i in range(len(offsets) - 1):
@@ -325,13 +297,7 @@ def transpose(
 
 
 @numba.njit(cache=True, nogil=True)
-def add_columns(
-    offsets: NDArray[np.int64],
-    targets: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    factors: NDArray[np.float64],
-    out: NDArray[np.float64],
-) -> None:
+def add_columns(offsets: Offsets, targets: Targets, weights: Weights, factors: Doubles, out: Doubles) -> None:
     """Add by a compiled kernel to out[j] the edge weights of column j, each times the factor of its row."""
     for i in range(len(factors)):
         for at in range(offsets[i], offsets[i + 1]):
@@ -340,12 +306,7 @@ def add_columns(
 
 @numba.njit(cache=True, nogil=True)
 def fill_log_weights(
-    offsets: NDArray[np.int64],
-    targets: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    rows: NDArray[np.float64],
-    columns: NDArray[np.float64],
-    out: NDArray[np.float32],
+    offsets: Offsets, targets: Targets, weights: Weights, rows: Doubles, columns: Doubles, out: Floats
 ) -> None:
     """Set edge weights by a kernel: w of entry (i, j) to log w + rows[i] + columns[j]; a weight of 0 stays 0."""
     for i in range(len(rows)):
@@ -355,7 +316,7 @@ def fill_log_weights(
 
 
 @numba.njit(cache=True, nogil=True)
-def unit_rows(matrix: NDArray[np.float32]) -> None:
+def unit_rows(matrix: Floats) -> None:
     """Normalize node vectors to length 1 by a compiled kernel, in place; zero rows stay zero."""
     for i in range(len(matrix)):
         square = 0.0

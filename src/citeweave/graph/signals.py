@@ -31,15 +31,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import GrowingColumn
 from citeweave.core.errors import UserError, choose
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import Ragged, count_owners, owners_of, to_offsets
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.adjacency import (
     NO_EDGES,
@@ -53,7 +52,6 @@ from citeweave.graph.adjacency import (
     count_nearby_cocitations,
     count_paths,
     count_two_hops,
-    count_two_hops_undirected,
     list_one_hop,
     new_workspace,
 )
@@ -98,23 +96,16 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Related:
+class Related(Ragged):
     """The papers that a citation signal relates to each of some papers, with strengths, ascending within a row."""
-
-    offsets: NDArray[np.int64]
-    """Shape (rows + 1,)."""
 
     targets: NDArray[np.int32]
     strengths: NDArray[np.float32]
     """Shape (targets,); 1 for signals over one hop."""
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
     def row(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the related papers and strengths of the n-th query."""
-        span = slice(self.offsets[number], self.offsets[number + 1])
-        return self.targets[span], self.strengths[span]
+        return self.targets[self.span(number)], self.strengths[self.span(number)]
 
 
 @dataclass
@@ -150,15 +141,13 @@ def collect_mentions(corpus: Corpus) -> CitationMentions:
     paper 7, section "Method", sentence 1: cites 4                           4 (1, Method)
     """
     table = corpus.contexts
-    lengths = np.diff(table.cited_offsets)
-    citing = np.repeat(table.citing, lengths)  # (mentions,)
-    numbers = np.repeat(np.arange(len(table), dtype=np.int64), lengths)
+    numbers = owners_of(table.cited_offsets)  # (mentions,)
+    citing = table.citing[numbers]
     keys = table.sections.keys()
     keys[table.sections.lengths() == 0] = 0
     order = np.argsort(citing, kind="stable")
     order = order[int(np.searchsorted(citing[order], 0)) :]
-    counts = np.bincount(citing[order], minlength=len(corpus))
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    offsets = count_owners(citing[order], len(corpus))
     return CitationMentions(offsets, table.cited[order], numbers[order], keys[numbers[order]])
 
 
@@ -173,9 +162,8 @@ def join_related(blocks: Sequence[Related]) -> Related:
     """Concatenate blocks of papers that a citation signal relates into one."""
     if len(blocks) == 1:
         return blocks[0]
-    counts = [np.zeros(1, np.int64), *(np.diff(block.offsets) for block in blocks)]
     return Related(
-        np.cumsum(np.concatenate(counts)),
+        to_offsets(np.concatenate([np.zeros(0, np.int64), *(block.lengths() for block in blocks)])),
         np.concatenate([np.zeros(0, np.int32), *(block.targets for block in blocks)]),
         np.concatenate([np.zeros(0, np.float32), *(block.strengths for block in blocks)]),
     )
@@ -231,8 +219,7 @@ def largest_sizes(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64])
     out = np.zeros(len(rows), np.int64)
     if signal.name in ONE_HOP:
         for side in _directions(graph, signal.name):
-            if side is not NO_EDGES:
-                out += side.offsets[rows + 1] - side.offsets[rows]
+            out += side.offsets[rows + 1] - side.offsets[rows]
         return out
     for first, second in _hops(graph, signal.name):
         count_paths(first, second, signal.longest, rows, out)
@@ -251,20 +238,20 @@ def _sides(graph: CitationGraph) -> tuple[Edges, Edges]:
     return Edges(graph.cited.offsets, graph.cited.targets), Edges(graph.citing.offsets, graph.citing.targets)
 
 
-def _directions(graph: CitationGraph, name: str) -> tuple[Edges, Edges]:
+def _directions(graph: CitationGraph, name: str) -> list[Edges]:
     out, into = _sides(graph)
-    return {"cited": (out, NO_EDGES), "citing": (into, NO_EDGES), "connected": (out, into)}[name]
+    return {"cited": [out], "citing": [into], "connected": [out, into]}[name]
 
 
-def _hops(graph: CitationGraph, name: str) -> list[tuple[Edges, Edges]]:
+def _hops(graph: CitationGraph, name: str) -> tuple[tuple[Edges, Edges], ...]:
     """Return the first and second hop of every kind of path that a two-hop signal follows."""
     out, into = _sides(graph)
     hops = {
-        "second_hop": [(out, out)],
-        "cocited": [(into, out)],
-        "cocited_nearby": [(into, out)],
-        "coupled": [(out, into)],
-        "connected_of_connected": [(out, out), (out, into), (into, out), (into, into)],
+        "second_hop": ((out, out),),
+        "cocited": ((into, out),),
+        "cocited_nearby": ((into, out),),
+        "coupled": ((out, into),),
+        "connected_of_connected": ((out, out), (out, into), (into, out), (into, into)),
     }
     return hops[name]
 
@@ -283,18 +270,15 @@ def _count_related(
         np.zeros(len(rows) + 1, np.int64), np.empty(size, np.int32), np.empty(size if two_hops else 0, np.float32)
     )
     limits = HopLimits(signal.longest, np.float32(signal.least), signal.strongest)
-    out, into = _sides(graph)
     if not two_hops:
-        end = list_one_hop(*_directions(graph, signal.name), rows, results)
+        first, second = [*_directions(graph, signal.name), NO_EDGES][:2]
+        end = list_one_hop(first, second, rows, results)
         return Related(results.offsets, results.targets[:end].copy(), np.ones(end, np.float32))
     if signal.name == "cocited_nearby":
-        worth = np.array(signal.worth, np.float32)
+        worth, (out, into) = np.array(signal.worth, np.float32), _sides(graph)
         end = count_nearby_cocitations(out, into, relations.mentions, worth, limits, rows, counter, results)
-    elif signal.name == "connected_of_connected":
-        end = count_two_hops_undirected(out, into, limits, rows, counter, results)
     else:
-        [(first, second)] = _hops(graph, signal.name)
-        end = count_two_hops(first, second, limits, rows, counter, results)
+        end = count_two_hops(_hops(graph, signal.name), limits, rows, counter, results)
     return Related(results.offsets, results.targets[:end].copy(), results.strengths[:end].copy())
 
 
@@ -333,22 +317,18 @@ def unite_signals(
     parts: Sequence[UnionPart],
     *,
     normalize: bool = True,
-    folder: Path | None = None,
     memory: int = MEMORY,
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> Csr:
-    """Compute the weighted union of signals as a sparse matrix, in memory or as plain files in a folder."""
-    counts: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
-    targets = GrowingColumn(None if folder is None else folder / "targets.npy", np.int32)
-    weights = GrowingColumn(None if folder is None else folder / "weights.npy", np.float32)
+    """Compute the weighted union of signals as a sparse matrix."""
+    blocks = []
     with reporter.task("uniting signals", relations.graph.nodes, "papers") as advance:
         for block in _blocks(relations, parts, normalize=normalize, memory=memory, workers=workers):
-            counts.append(np.diff(block.offsets))
-            targets.append(block.targets)
-            weights.append(block.strengths)
+            blocks.append(block)
             advance(len(block))
-    union = Csr(np.cumsum(np.concatenate(counts)), targets.close(), weights.close())
+    joined = join_related(blocks)
+    union = Csr(joined.offsets, joined.targets, joined.strengths)
     if not union.edges:
         names = ", ".join(part.signal.name for part in parts)
         raise UserError(f"no two papers are related by {names}; the union has no edges: choose another --signal")
@@ -362,7 +342,7 @@ def symmetrize(union: Csr) -> Adjacency:
 
 def _cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
     """Normalize strengths to Salton's cosine: strength / sqrt(size of one paper * size of the other)."""
-    own = np.repeat(sizes[rows], np.diff(block.offsets))  # (targets,)
+    own = np.repeat(sizes[rows], block.lengths())  # (targets,)
     other = sizes[block.targets]  # (targets,)
     result: NDArray[np.float32] = (block.strengths / np.sqrt(own.astype(np.float64) * other)).astype(np.float32)
     return result
@@ -395,7 +375,7 @@ def _weighted(
     sizes = {"cocited": graph.citing, "cocited_nearby": graph.citing, "coupled": graph.cited}
     strengths = block.strengths
     if normalize and part.signal.name in sizes:
-        strengths = _cosine_strengths(block, rows, np.diff(sizes[part.signal.name].offsets))
+        strengths = _cosine_strengths(block, rows, sizes[part.signal.name].lengths())
     return Related(block.offsets, block.targets, (strengths * np.float32(part.weight)).astype(np.float32))
 
 

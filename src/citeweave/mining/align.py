@@ -20,9 +20,10 @@ Trains nothing. `options.py` has the options, the `[alignment]` table of a recip
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from citeweave.core.errors import EmptyResultError
 from citeweave.core.files import link_or_copy, new_file
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import Ragged, spans, to_offsets
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.encoder import Encoder
@@ -82,9 +84,9 @@ def align_samples(
         if not counts["kept"]:
             raise EmptyResultError(_no_alignment_message(samples, options, counts["rejected"]))
         for name in samples.manifest.files:
-            if name not in ALIGNMENT_COLUMNS.values():  # samples that were aligned before are aligned again
+            if name not in [old for old, _ in ALIGNMENT_COLUMNS.values()]:  # aligned before: aligned again
                 link_or_copy(samples.folder / name, writer.folder / name)
-        for attribute, name in ALIGNMENT_COLUMNS.items():
+        for attribute, (name, _) in ALIGNMENT_COLUMNS.items():
             write_numbers(writer.folder / name, getattr(outcome.alignment, attribute))
         provenance = {"by": options.by, "model": encoder.name, "revision": encoder.revision, "samples": samples.hash}
         writer.facts |= {**samples.manifest.facts, "alignment": {**provenance, "pairs": counts}}
@@ -93,22 +95,18 @@ def align_samples(
 
 
 @dataclass(frozen=True, slots=True)
-class PositivePairs:
+class PositivePairs(Ragged):
     """Pairs to align: every positive with its anchor, and the citing sentences through which they are aligned."""
+
+    contexts: NDArray[np.int64]
+    """Those of each pair, by its offsets."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    """Shape (pairs + 1,): the contexts of each pair."""
-
-    contexts: NDArray[np.int64]
     state: NDArray[np.int8]
     """Shape (pairs,): -1 = can be aligned, else an index into REASONS."""
 
     through_contexts: bool
-
-    def __len__(self) -> int:
-        return len(self.anchors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +130,24 @@ def _positive_pairs(corpus: Corpus, samples: Samples, options: AlignmentOptions)
     state = np.full(len(owner), _ALIGNED, np.int8)
     if options.by != CONTEXTS:
         empty = np.zeros(len(owner) + 1, np.int64)
-        return PositivePairs(anchors, positives, empty, np.zeros(0, np.int64), state, through_contexts=False)
-    counts = np.diff(samples.context_offsets)[owner]
+        return PositivePairs(empty, np.zeros(0, np.int64), anchors, positives, state, through_contexts=False)
+    own = Ragged(samples.context_offsets)
+    counts = own.lengths()[owner]
     pair = np.repeat(np.arange(len(owner)), counts)  # (contexts of pairs,)
-    place = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
-    context = samples.contexts[np.repeat(samples.context_offsets[owner], counts) + place]
+    context = samples.contexts[own.places(owner)]
     both = _cites(corpus.contexts, context, anchors[pair]) & _cites(corpus.contexts, context, positives[pair])
     usable = np.bincount(pair[both], minlength=len(owner))
     state[usable == 0] = 1
     state[counts == 0] = 0
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(usable)])
-    return PositivePairs(anchors, positives, offsets, context[both], state, through_contexts=True)
+    return PositivePairs(to_offsets(usable), context[both], anchors, positives, state, through_contexts=True)
 
 
 def _cites(table: Contexts, contexts: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return whether each citing sentence cites the paper of the same position."""
-    counts = table.cited_offsets[contexts + 1] - table.cited_offsets[contexts]
+    starts = table.cited_offsets[contexts]
+    counts = table.cited_offsets[contexts + 1] - starts
     entry = np.repeat(np.arange(len(contexts)), counts)  # (citations,)
-    place = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts)
-    hit = table.cited[table.cited_offsets[contexts[entry]] + place] == rows[entry]
+    hit = table.cited[spans(starts, counts)] == rows[entry]
     cites = np.zeros(len(contexts), bool)
     cites[entry[hit]] = True
     return cites
@@ -165,13 +162,13 @@ def _align(
     if not len(left):
         return outcome
     papers = np.union1d(pairs.anchors[left], pairs.positives[left]).astype(np.int64)
-    texts = _collect_texts(corpus, papers, np.unique(pairs.contexts), writer.scratch_folder("texts"), reporter=reporter)
+    texts = _collect_texts(corpus, papers, np.unique(pairs.contexts), writer.scratch_folder("texts"), reporter)
     outcome.state[left[texts.counts(pairs.positives[left]) == 0]] = 3
     outcome.state[left[texts.counts(pairs.anchors[left]) == 0]] = 2
     left = outcome.left
     if not len(left):
         return outcome
-    vectors = _encode_texts(texts, encoder, writer.scratch_folder("vectors"), reporter=reporter)
+    vectors = _encode_texts(texts, encoder, writer.scratch_folder("vectors"), reporter)
     with reporter.task("aligning", len(left), "pairs") as advance:
         for start in range(0, len(left), PAIRS_PER_BLOCK):
             block = left[start : start + PAIRS_PER_BLOCK]
@@ -184,16 +181,16 @@ def _match_block(
     pairs: PositivePairs,
     block: NDArray[np.int64],
     texts: AlignmentTexts,
-    vectors: TextVectors,
+    vectors: Sequence[NDArray[np.float32]],
     outcome: _AlignmentResult,
 ) -> None:
     """Find the aligned sentences of some pairs and fill them into the result."""
     of_anchor = [texts.of_paper(row) for row in pairs.anchors[block].tolist()]
     of_positive = [texts.of_paper(row) for row in pairs.positives[block].tolist()]
-    own = [pairs.contexts[pairs.offsets[at] : pairs.offsets[at + 1]] for at in block.tolist()]
+    own = [pairs.contexts[pairs.span(at)] for at in block.tolist()]
     of_contexts = [texts.of_contexts(contexts) for contexts in own]
     used = np.unique(np.concatenate([*of_anchor, *of_positive, *of_contexts]))
-    matrix = vectors.take(used)  # (texts of the block, dimension)
+    matrix = _take_vectors(vectors, used)  # (texts of the block, dimension)
     alignment = outcome.alignment
     for at, contexts, *numbers in zip(block.tolist(), own, of_anchor, of_positive, of_contexts, strict=True):
         anchor, positive, cited = (matrix[np.searchsorted(used, each)] for each in numbers)  # each (texts, dimension)
@@ -213,14 +210,8 @@ def _match_block(
 
 def _unaligned(pairs: int) -> Alignment:
     """Return an alignment in which no pair has sentences yet."""
-    return Alignment(
-        anchor_sentences=np.full(pairs, -1, np.int16),
-        sentences=np.full(pairs, -1, np.int16),
-        anchor_contexts=np.full(pairs, -1, np.int64),
-        contexts=np.full(pairs, -1, np.int64),
-        anchor_similarities=np.full(pairs, np.nan, np.float32),
-        similarities=np.full(pairs, np.nan, np.float32),
-    )
+    types = [dtype for _, dtype in ALIGNMENT_COLUMNS.values()]
+    return Alignment(*(np.full(pairs, np.nan if dtype == np.float32 else -1, dtype) for dtype in types))
 
 
 def _counts(outcome: _AlignmentResult) -> dict[str, Any]:
@@ -243,8 +234,7 @@ def _no_alignment_message(samples: Samples, options: AlignmentOptions, rejected:
 # The best match between sentences.
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceMatch:
+class SentenceMatch(NamedTuple):
     """The best matching sentences of two texts, and their similarity."""
 
     sentence: int
@@ -289,14 +279,14 @@ _NAME = "text"
 
 
 @dataclass(frozen=True, slots=True)
-class AlignmentTexts:
-    """Distinct sentences to align, numbered by first occurrence, and which paper or context has which."""
+class AlignmentTexts(Ragged):
+    """Distinct sentences to align, numbered by first occurrence, and which paper or context has which.
+
+    The offsets are those of the sentences of each paper in `numbers`.
+    """
 
     papers: NDArray[np.int64]
     """Rows of the corpus, ascending."""
-
-    offsets: NDArray[np.int64]
-    """Shape (papers + 1,): the sentences of each paper in `numbers`."""
 
     contexts: NDArray[np.int64]
     """Numbers of citing sentences, ascending; their texts follow those of the papers in `numbers`."""
@@ -309,13 +299,9 @@ class AlignmentTexts:
 
     column: TextColumn
 
-    def __len__(self) -> int:
-        return len(self.first)
-
     def of_paper(self, row: int) -> NDArray[np.int64]:
         """Return the text numbers of a paper's sentences, in their order."""
-        at = int(np.searchsorted(self.papers, row))
-        return self.numbers[self.offsets[at] : self.offsets[at + 1]]
+        return self.numbers[self.span(int(np.searchsorted(self.papers, row)))]
 
     def of_contexts(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the text numbers of these citing sentences."""
@@ -323,7 +309,7 @@ class AlignmentTexts:
 
     def counts(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the number of sentences of each of these papers."""
-        return np.diff(self.offsets)[np.searchsorted(self.papers, rows)]
+        return self.lengths()[np.searchsorted(self.papers, rows)]
 
     def take(self, numbers: NDArray[np.int64]) -> list[str]:
         """Return the sentences with these text numbers."""
@@ -331,15 +317,10 @@ class AlignmentTexts:
 
 
 def _collect_texts(
-    corpus: Corpus,
-    papers: NDArray[np.int64],
-    contexts: NDArray[np.int64],
-    work: Path,
-    *,
-    reporter: Reporter = QUIET,
+    corpus: Corpus, papers: NDArray[np.int64], contexts: NDArray[np.int64], work: Path, reporter: Reporter
 ) -> AlignmentTexts:
     """Collect the distinct sentences of some papers' abstracts and some citing sentences; both ascending."""
-    writer, keys, counts = TextWriter(work, _NAME), [np.zeros(0, np.uint64)], [0]
+    writer, keys, counts = TextWriter(work, _NAME), [np.zeros(0, np.uint64)], list[int]()
     with reporter.task("splitting abstracts", len(papers), "papers") as advance:
         for start in range(0, len(papers), _READ):
             split = [
@@ -355,8 +336,7 @@ def _collect_texts(
     order = np.argsort(first)  # texts stay in the order of the corpus
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    offsets = np.cumsum(counts, dtype=np.int64)
-    return AlignmentTexts(papers, offsets, contexts, place[inverse], first[order], TextColumn(work, _NAME))
+    return AlignmentTexts(to_offsets(counts), papers, contexts, place[inverse], first[order], TextColumn(work, _NAME))
 
 
 def _write(writer: TextWriter, texts: list[str]) -> Keys:
@@ -370,36 +350,26 @@ BLOCK = 2048
 """Texts per block of vectors that is saved."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextVectors:
-    """Vectors of the sentences to align, one per distinct sentence, in memory-mapped blocks."""
-
-    blocks: list[NDArray[np.float32]]
-    """Each (BLOCK, dimension), the last one shorter."""
-
-    def take(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the vectors of these texts, whose numbers ascend; shape (numbers, dimension)."""
-        cuts = np.flatnonzero(np.diff(numbers // BLOCK)) + 1
-        parts = [self.blocks[int(part[0]) // BLOCK][part % BLOCK] for part in np.split(numbers, cuts) if len(part)]
-        return np.concatenate(parts)
+def _take_vectors(blocks: Sequence[NDArray[np.float32]], numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the vectors of texts, whose numbers ascend, from blocks of BLOCK vectors; shape (numbers, dimension)."""
+    cuts = np.flatnonzero(np.diff(numbers // BLOCK)) + 1
+    return np.concatenate(
+        [blocks[int(part[0]) // BLOCK][part % BLOCK] for part in np.split(numbers, cuts) if len(part)]
+    )
 
 
-def _encode_texts(texts: AlignmentTexts, encoder: Encoder, work: Path, *, reporter: Reporter = QUIET) -> TextVectors:
-    """Encode every distinct sentence once; blocks already saved in `work` are reused."""
+def _encode_texts(texts: AlignmentTexts, encoder: Encoder, work: Path, reporter: Reporter) -> list[NDArray[np.float32]]:
+    """Encode every distinct sentence once, in memory-mapped blocks; those already saved in `work` are reused."""
     blocks = []
-    with reporter.task("encoding sentences", len(texts), "sentences") as advance:
-        for start in range(0, len(texts), BLOCK):
+    number = len(texts.first)
+    with reporter.task("encoding sentences", number, "sentences") as advance:
+        for start in range(0, number, BLOCK):
             path = work / f"{start // BLOCK:08d}.npy"
-            count = min(BLOCK, len(texts) - start)
+            count = min(BLOCK, number - start)
             if not path.exists():
                 vectors = encoder.encode(texts.take(np.arange(start, start + count)))  # (count, dimension)
-                _save(path, np.ascontiguousarray(vectors, np.float32))
+                with new_file(path) as file:
+                    np.save(file, np.ascontiguousarray(vectors, np.float32))
             blocks.append(open_matrix(path, np.float32, (count, encoder.dimension)))
             advance(count)
-    return TextVectors(blocks)
-
-
-def _save(path: Path, matrix: NDArray[np.float32]) -> None:
-    """Save a block of sentence vectors atomically."""
-    with new_file(path) as file:
-        np.save(file, matrix)
+    return blocks

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.hash_keys import mix_keys
+from citeweave.core.ragged import count_owners, to_offsets
 from citeweave.corpus.corpus import Corpus
-from citeweave.mining.blocks import MiningCounts, encode_part
 from citeweave.mining.draw import (
     CandidateLists,
     choose_candidates,
@@ -31,13 +31,13 @@ from citeweave.mining.draw import (
     filter_entries,
     join_lists,
     repeat_to,
+    share_a_value,
     shuffle,
     take_first,
 )
-from citeweave.mining.mining_data import MiningData
+from citeweave.mining.inputs import MiningData
 from citeweave.mining.rules import MISCELLANEOUS, OF_ASPECT, SHARES, VECTOR_SOURCES, MiningRules, Rule
-from citeweave.mining.samples import Picks, SampleBlock
-from citeweave.mining.shared_metadata import share_a_value
+from citeweave.mining.samples import MiningCounts, Picks, SampleBlock, encode_part, new_block
 from citeweave.mining.sources import (
     AnchorBlock,
     CocitedPairs,
@@ -101,8 +101,10 @@ def apply_rules(rules: MiningRules, block: AnchorBlock, *, task: int = 0) -> tup
         groups.append(_select(rules.for_aspect(aspect), own, both))
     usable = np.stack([group.usable for group in groups])  # (aspects, anchors)
     counts = MiningCounts()
-    if rules.aspects:
-        counts.aspects = {group.aspect: _count_reasons(group) for group in groups}
+    for group in groups if rules.aspects else ():
+        own_counts = MiningCounts()
+        _count_reasons(group, group.usable, own_counts)
+        counts.aspects[group.aspect] = own_counts.skipped
     if rules.every_aspect:
         needed = [group.has_positive for group in groups if group.aspect != MISCELLANEOUS]
         missing = ~np.logical_and.reduce([np.ones(len(block.anchors), bool), *needed])  # (anchors,)
@@ -112,7 +114,9 @@ def apply_rules(rules: MiningRules, block: AnchorBlock, *, task: int = 0) -> tup
         counts.skip("no negative", int(none_left.sum()))
         counts.used = int((~missing & ~none_left).sum())
     else:
-        _count_skipped(groups, np.asarray(usable.any(axis=0)), counts)
+        used = np.asarray(usable.any(axis=0))
+        counts.used = int(used.sum())
+        counts.skip("no positive", _count_reasons(groups[0], used, counts))
     return _assemble(rules, groups, usable, block, counts, task), counts
 
 
@@ -127,23 +131,13 @@ def _rank_bands(rules: list[Rule], block: AnchorBlock) -> RankedNeighbors:
     return rank_neighbors(by_rank, block) if by_rank else RankedNeighbors({}, {})
 
 
-def _count_reasons(group: _AspectSelection) -> dict[str, int]:
-    """Count the anchors without a sample in one aspect, each by its first reason."""
-    left, counts = ~group.usable, MiningCounts()
+def _count_reasons(group: _AspectSelection, used: NDArray[np.bool_], counts: MiningCounts) -> int:
+    """Count the anchors without a sample by the first reason of an aspect; return how many have none there."""
+    left = ~used
     for reason, where in group.reasons:
         counts.skip(reason, int((where & left).sum()))
         left = left & ~where
-    return counts.skipped
-
-
-def _count_skipped(groups: list[_AspectSelection], used: NDArray[np.bool_], counts: MiningCounts) -> None:
-    """Count each anchor without a sample once, by the first reason of the first aspect."""
-    counts.used = int(used.sum())
-    left = ~used
-    for reason, where in groups[0].reasons:
-        counts.skip(reason, int((where & left).sum()))
-        left = left & ~where
-    counts.skip("no positive", int(left.sum()))
+    return int(left.sum())
 
 
 def _select(rules: MiningRules, block: AnchorBlock, ranked: RankedNeighbors) -> _AspectSelection:
@@ -289,16 +283,8 @@ def _assemble(
                 counts.got[rule.name] = counts.got.get(rule.name, 0) + len(selected.rows)
                 parts.append((number, names.index(rule.name), selected))
         sides.append(_mix_picks(parts, block, len(groups), usable, label))
-    samples = len(at_anchor)
-    return SampleBlock(
-        anchors=block.anchors[at_anchor].astype(np.int32),
-        positives=sides[0],
-        negatives=sides[1],
-        aspects=at_aspect.astype(np.uint8),
-        tasks=np.full(samples, task, np.uint8),
-        context_offsets=np.zeros(samples + 1, np.int64),
-        contexts=np.zeros(0, np.int64),
-    )
+    plain = new_block(block.anchors[at_anchor], sides[0], sides[1])
+    return dataclasses.replace(plain, aspects=at_aspect.astype(np.uint8), tasks=np.full(len(plain), task, np.uint8))
 
 
 def _only_usable(lists: CandidateLists, usable: NDArray[np.bool_]) -> CandidateLists:
@@ -320,13 +306,11 @@ def _mix_picks(
     scores = np.concatenate([np.zeros(0, np.float32), *(lists.scores for _, _, lists in parts)])
     rule = np.concatenate([np.zeros(0, np.uint8), *(np.full(len(lists.rows), r, np.uint8) for _, r, lists in parts)])
     order = np.argsort(owner, kind="stable")
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owner, minlength=number))])
-    ragged = CandidateLists(offsets, rows[order], scores[order])
+    ragged = CandidateLists(count_owners(owner, number), rows[order], scores[order])
     salt = derive_salt(block.data.seed, "mining", "mix", label)
     mixed = order[shuffle(ragged, np.repeat(block.keys, aspects), salt)]
     samples = usable.T.ravel()  # (anchors * aspects,)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ragged.counts()[samples])])
-    return Picks(ends, rows[mixed], rule[mixed], scores[mixed])
+    return Picks(to_offsets(ragged.counts()[samples]), rows[mixed], rule[mixed], scores[mixed])
 
 
 # One task of a mining run.
@@ -374,26 +358,21 @@ class TaskRun:
         return self._draw(anchors), None
 
     def _draw(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Draw as many anchors as mining.anchors says, and count the others."""
-        drawn = _draw_units(units, self.rules.anchors, self.data.seed)
-        self.counts.skip("not drawn: mining.anchors has a number", len(units) - len(drawn))
-        return drawn
-
-
-def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """Return all anchors, or `count` of them drawn by key, in ascending order."""
-    units = np.sort(units)
-    if not count or count >= len(units):
-        return units
-    keys = mix_keys(units.astype(np.uint64), np.full(len(units), derive_salt(seed, "mining", "anchors"), np.uint64))
-    return np.sort(units[np.argsort(keys, kind="stable")[:count]])
+        """Draw as many anchors as mining.anchors says, by key and in ascending order, and count the others."""
+        units, count = np.sort(units), self.rules.anchors
+        if not count or count >= len(units):
+            return units
+        salt = np.full(len(units), derive_salt(self.data.seed, "mining", "anchors"), np.uint64)
+        order = np.argsort(mix_keys(units.astype(np.uint64), salt), kind="stable")
+        self.counts.skip("not drawn: mining.anchors has a number", len(units) - count)
+        return np.sort(units[order[:count]])
 
 
 def mine_block(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> bytes:
     """Apply the rules of a task to a block of anchors, or pairs; return the mined samples as the bytes of a file."""
     if pairs is None:
         return encode_part(*apply_rules(run.rules, AnchorBlock(units, run.data, task=run.name), task=run.number))
-    context_counts = np.diff(pairs.offsets)[units].astype(np.float32)
+    context_counts = pairs.lengths()[units].astype(np.float32)
     positives = CandidateLists(np.arange(len(units) + 1, dtype=np.int64), pairs.positives[units], context_counts)
     anchors = pairs.anchors[units].astype(np.int64)
     anchor_block = AnchorBlock(anchors, run.data, task=run.name, known_positives=positives)
@@ -404,15 +383,7 @@ def mine_block(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | Non
 def _with_contexts(block: SampleBlock, units: NDArray[np.int64], pairs: CocitedPairs) -> SampleBlock:
     """Add the citing sentences of each pair to its sample; samples keep the order of their pairs."""
     number_of = {(int(pairs.anchors[unit]), int(pairs.positives[unit])): int(unit) for unit in units}
-    numbers = [
-        number_of[int(anchor), int(block.positives.rows[block.positives.offsets[i]])]
-        for i, anchor in enumerate(block.anchors)
-    ]
+    numbers = [number_of[int(anchor), int(block.positives.of(i)[0])] for i, anchor in enumerate(block.anchors)]
     used = np.array(numbers, np.int64)
-    counts = np.diff(pairs.offsets)[used]
-    places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return dataclasses.replace(
-        block,
-        context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
-        contexts=pairs.contexts[np.repeat(pairs.offsets[used], counts) + places],
-    )
+    contexts = pairs.contexts[pairs.places(used)]
+    return dataclasses.replace(block, context_offsets=to_offsets(pairs.lengths()[used]), contexts=contexts)

@@ -37,7 +37,7 @@ from citeweave.mining.audit_report import (
 )
 from citeweave.mining.collisions import find_collisions, find_repeats, iter_picks
 from citeweave.mining.false_negatives import LONGEST, Copies, RelatedCounts, count_relations, find_copies
-from citeweave.mining.mining_data import MiningData
+from citeweave.mining.inputs import MiningData
 from citeweave.mining.rules import VECTOR_SOURCES
 from citeweave.mining.samples import Samples
 from citeweave.vectors.vectors import Vectors
@@ -85,8 +85,8 @@ def audit_samples(
     """
     options = options or AuditOptions()
     _check_inputs(samples, corpus, graph)
-    origin = _SampleOrigin.of(samples)
-    data = _mining_data(samples, corpus, origin.text, vectors)
+    rules, text = _read_origin(samples)
+    data = _mining_data(samples, corpus, text, vectors)
     occurring = _occurring(samples, len(corpus))
     related = count_relations(samples, graph, longest=options.longest, workers=options.workers, reporter=reporter)
     shared = {"examples": options.examples, "memory": options.memory}
@@ -98,7 +98,7 @@ def audit_samples(
     audit = SampleAudit(
         folder=str(samples.folder),
         coverage=_measure_coverage(samples, data, occurring),
-        rules=tuple(_audit_rules(samples, origin, related, copies)),
+        rules=tuple(_audit_rules(samples, rules, related, copies)),
         collisions=find_collisions(samples, corpus, **shared),
         repeats=find_repeats(samples, corpus, memory=options.memory),
         similarities=measure_similarities(samples, data, max_values=options.values),
@@ -129,42 +129,37 @@ def _check_inputs(samples: Samples, corpus: Corpus, graph: CitationGraph | None)
             raise UserError(f"{samples.folder} names rows that {corpus.folder} does not have; mine the samples again")
 
 
-@dataclass(frozen=True, slots=True)
-class _SampleOrigin:
-    """The rules and the text requirement that samples were mined with, from their manifest."""
+def _read_origin(samples: Samples) -> tuple[dict[str, dict[str, Any]], str]:
+    """Read from the manifest the tables of the rules that samples were mined with, by name, and the text they required.
 
-    rules: dict[str, dict[str, Any]]
-    """The tables of the rules by the names that samples use; empty for samples that were converted."""
-
-    text: str
-    """Which papers could take part: any, title or abstract."""
-
-    @classmethod
-    def of(cls, samples: Samples) -> _SampleOrigin:
-        """Read the rules and text requirement of samples to audit from their manifest."""
-        table = samples.manifest.recipe.get("rules")
-        if not isinstance(table, Mapping):
-            return cls({}, "any")
-        tasks = table.get("tasks") or [("", 1.0, table)]
-        rules = {
-            f"{name}.{rule['name']}" if name else str(rule["name"]): dict(rule)
-            for name, _, inner in tasks
-            for side in SIDES
-            for rule in inner.get(side, ())
-        }
-        texts = {str(inner.get("text")) for _, _, inner in tasks}
-        return cls(rules, next((text for text in ("any", "title") if text in texts), "abstract"))
+    There are no tables for samples that were converted. The text is any, title or abstract.
+    """
+    table = samples.manifest.recipe.get("rules")
+    if not isinstance(table, Mapping):
+        return {}, "any"
+    tasks = table.get("tasks") or [("", 1.0, table)]
+    rules = {
+        f"{name}.{rule['name']}" if name else str(rule["name"]): dict(rule)
+        for name, _, inner in tasks
+        for side in SIDES
+        for rule in inner.get(side, ())
+    }
+    texts = {str(inner.get("text")) for _, _, inner in tasks}
+    return rules, next((text for text in ("any", "title") if text in texts), "abstract")
 
 
 def _audit_rules(
-    samples: Samples, origin: _SampleOrigin, related: dict[str, dict[str, RelatedCounts]], copies: dict[str, Copies]
+    samples: Samples,
+    rules: Mapping[str, Mapping[str, Any]],
+    related: dict[str, dict[str, RelatedCounts]],
+    copies: dict[str, Copies],
 ) -> Iterator[RuleAudit]:
     """Yield the audit of every rule: papers selected, relations to the anchors, copies."""
     facts = samples.manifest.facts
     requested, selected = facts.get("rules_asked", {}), facts.get("rules_got", {})
     for side in SIDES:
         for name, counts in related[side].items():
-            table = origin.rules.get(name, {})
+            table = rules.get(name, {})
             yield RuleAudit(
                 name=name,
                 side=side,

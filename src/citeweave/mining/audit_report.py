@@ -33,7 +33,7 @@ from citeweave.graph.signals import SIGNALS
 from citeweave.mining.collisions import Collisions, PickBlock, Repeats, iter_picks
 from citeweave.mining.draw import CandidateLists
 from citeweave.mining.false_negatives import Copies, Copy
-from citeweave.mining.mining_data import MiningData
+from citeweave.mining.inputs import MiningData
 from citeweave.mining.samples import Samples
 from citeweave.mining.sources import AnchorBlock
 from citeweave.mining.vector_sources import anchor_similarities
@@ -373,7 +373,8 @@ def _relations(audit: SampleAudit) -> Iterator[str]:
         if rule.side != "negatives":
             continue
         what = f"of the negatives of rule {rule.name!r}"
-        ways = [name for name in ("cited", "citing") if rule.share(name) > CONNECTED and not _on_purpose(rule, name)]
+        # a rule may draw from such papers on purpose
+        ways = [name for name in _WAYS if rule.share(name) > CONNECTED and rule.source not in (name, "connected")]
         if ways:
             shares = [f"{percent(rule.share(name))} {what} {_WAYS[name]} their anchor" for name in ways]
             exclude = "connected" if len(ways) == 2 else ways[0]
@@ -381,10 +382,6 @@ def _relations(audit: SampleAudit) -> Iterator[str]:
         if rule.share("cocited") > COCITED and rule.source not in SIGNALS and "cocited" not in rule.exclude:
             share = percent(rule.share("cocited"))
             yield f'{share} {what} are cited together with their anchor: add exclude = ["cocited"] to it'
-
-
-def _on_purpose(rule: RuleAudit, relation: str) -> bool:
-    return rule.source in (relation, "connected")
 
 
 def _copies(audit: SampleAudit) -> Iterator[str]:
@@ -442,17 +439,17 @@ def measure_similarities(
     samples: Samples, data: MiningData, *, max_values: int = 200_000
 ) -> dict[str, RuleSimilarities]:
     """Measure what an audit reports: scores and cosines of papers to anchors, for about `max_values` papers per rule."""
-    collected = {name: _RuleValues() for name in (SCORES, *sorted(data.vectors))}
+    collected: dict[str, list[Any]] = {name: [] for name in (SCORES, *sorted(data.vectors))}
     for side in ("positives", "negatives"):
         rules = getattr(samples, side).rules
         counts = np.bincount(rules, minlength=len(samples.names.rules))
         for block in iter_picks(samples, side):
             chosen = block.draw(np.minimum(1.0, max_values / np.maximum(counts, 1)))
             rules_of_papers = block.rules[chosen]
-            collected[SCORES].add(rules_of_papers, block.scores[chosen])
+            collected[SCORES].append((rules_of_papers, block.scores[chosen]))
             for name in data.vectors:
-                collected[name].add(rules_of_papers, _cosines(block, chosen, name, data))
-    measured = {name: values.by_rule(name, samples.names.rules) for name, values in collected.items()}
+                collected[name].append((rules_of_papers, _cosines(block, chosen, name, data)))
+    measured = {name: _group_by_rule(name, parts, samples.names.rules) for name, parts in collected.items()}
     return {name: similarities for name, similarities in measured.items() if similarities.values}
 
 
@@ -464,26 +461,16 @@ def _cosines(block: PickBlock, chosen: NDArray[np.int64], name: str, data: Minin
     return anchor_similarities(lists, AnchorBlock(block.anchors[chosen], data), data.pool_vectors(name))
 
 
-class _RuleValues:
-    """Similarities collected block by block, with the rule of each."""
-
-    def __init__(self) -> None:
-        self.rules: list[NDArray[np.uint8]] = []
-        self.values: list[NDArray[np.float32]] = []
-
-    def add(self, rules: NDArray[np.uint8], values: NDArray[np.float32]) -> None:
-        self.rules.append(rules)
-        self.values.append(values)
-
-    def by_rule(self, name: str, names: tuple[str, ...]) -> RuleSimilarities:
-        """Group the collected similarities by rule."""
-        rules = np.concatenate([np.zeros(0, np.uint8), *self.rules])
-        values = np.concatenate([np.zeros(0, np.float32), *self.values])
-        known, missing = {}, {}
-        for number in np.unique(rules).tolist():
-            own = values[rules == number]
-            finite = own[np.isfinite(own)]
-            missing[names[number]] = len(own) - len(finite)
-            if len(finite):
-                known[names[number]] = finite
-        return RuleSimilarities(name, known, missing)
+def _group_by_rule(
+    name: str, parts: Sequence[tuple[NDArray[np.uint8], NDArray[np.float32]]], names: tuple[str, ...]
+) -> RuleSimilarities:
+    """Group similarities, collected in parts with the rule of each, by rule."""
+    rules, values = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    known, missing = {}, {}
+    for number in np.unique(rules).tolist():
+        own = values[rules == number]
+        finite = own[np.isfinite(own)]
+        missing[names[number]] = len(own) - len(finite)
+        if len(finite):
+            known[names[number]] = finite
+    return RuleSimilarities(name, known, missing)

@@ -1,7 +1,7 @@
 """Curves for choosing rank bands: by rank, the share of colliding negatives and of related neighbors.
 
-    curve = collision_curve(vectors, anchors, positives=Band(20, 25), ranks=[50, 100, 1000, 4000])
-    curve.shares                [0.081, 0.022, 0.0004, 0.0]       of the hard negatives taken around each rank
+    reverse = reverse_ranks(vectors, rows, anchors, Band(20, 25))
+    collision_shares(reverse, len(rows), [50, 100, 1000, 4000], pool)       [0.081, 0.022, 0.0004, 0.0]
 
 A negative b of anchor a collides when a is a positive of b (SciNCL, section 6.4). Positive pairs are far fewer than
 negatives, so they are counted: for anchors b drawn at random, each of their positives a, and the rank of b among the
@@ -35,7 +35,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
-from citeweave.mining.mining_data import PoolVectors
+from citeweave.mining.inputs import PoolVectors
 from citeweave.vectors.topk import search
 from citeweave.vectors.topk.bands import Band
 from citeweave.vectors.topk.blocks import TILE
@@ -102,27 +102,6 @@ def draw_anchors(vectors: PoolVectors, anchors: NDArray[np.integer[Any]], count:
     return np.sort(stream(seed, "bands", "anchors").choice(known, min(count, len(known)), replace=False))
 
 
-def collision_curve(
-    vectors: PoolVectors,
-    anchors: NDArray[np.integer[Any]],
-    *,
-    positives: Band,
-    ranks: Sequence[int] | NDArray[np.integer[Any]],
-    count: int | None = None,
-    metric: str = "cosine",
-    sample: int = 500,
-    seed: int = 0,
-) -> CollisionCurve:
-    """Measure the curve of colliding negatives, their expected share at each rank. Anchors are papers.
-
-    `count` positives are drawn from the band; by default all of the band are taken.
-    """
-    rows = draw_anchors(vectors, anchors, sample, seed)
-    reverse = reverse_ranks(vectors, rows, anchors, positives, metric=metric)
-    shares = collision_shares(reverse, len(rows), positives, ranks, len(vectors.pool), count=count)
-    return CollisionCurve(np.asarray(ranks, np.int64), shares, len(reverse))
-
-
 def reverse_ranks(
     vectors: PoolVectors,
     rows: NDArray[np.int64],
@@ -137,9 +116,7 @@ def reverse_ranks(
 
     Positives are the papers in a band of ranks. Rows are rows of the matrix, anchors are papers.
     """
-    neighbors = search(
-        vectors.matrix, vectors.matrix[rows], [positives], metric=metric, pool_rows=vectors.pool, itself=rows, workers=workers
-    )[0].rows  # (rows, width of the band)  # fmt: skip
+    [neighbors] = _search(vectors, rows, [positives], metric, workers)  # (rows, width of the band)
     own, other = np.repeat(rows, neighbors.shape[1]), neighbors.ravel().astype(np.int64)
     usable = (other >= 0) & np.isin(other, vectors.row_of[anchors])
     return rank_pairs(
@@ -154,25 +131,18 @@ def reverse_ranks(
 
 
 def collision_shares(
-    reverse: NDArray[np.int64],
-    anchors: int,
-    positives: Band,
-    ranks: Sequence[int] | NDArray[np.integer[Any]],
-    pool: int,
-    *,
-    count: int | None = None,
+    reverse: NDArray[np.int64], anchors: int, ranks: Sequence[int] | NDArray[np.integer[Any]], pool: int
 ) -> NDArray[np.float64]:
     """Convert reverse ranks into the curve of expected shares of colliding negatives at each rank.
 
-    An anchor makes `count` positive pairs; those with a reverse rank from low to high collide with the negatives taken
-    there, as many as there are ranks from low to high.
+    Positive pairs with a reverse rank from low to high collide with the negatives taken there, as many as there are
+    ranks from low to high.
     """
     ordered = np.sort(reverse)
     high = np.minimum(np.ceil(np.asarray(ranks) * STEP).astype(np.int64), pool - 1)
     low = np.minimum(np.floor(np.asarray(ranks) / STEP).astype(np.int64), high - 1)
     inside = np.searchsorted(ordered, high, "right") - np.searchsorted(ordered, low, "right")
-    drawn = 1.0 if count is None else count / (positives.high - positives.low)
-    return np.asarray(drawn * inside / max(1, anchors) / (high - low), np.float64)
+    return np.asarray(inside / max(1, anchors) / (high - low), np.float64)
 
 
 def related_curve(
@@ -193,10 +163,8 @@ def related_curve(
     far = ranks[ranks > near]
     before = np.maximum(np.concatenate([[near], far[:-1]]), far - NEIGHBORS_PER_RANK)
     bands = [Band(0, near), *(Band(int(low), int(high)) for low, high in zip(before, far, strict=True))]
-    blocks = search(
-        vectors.matrix, vectors.matrix[rows], bands, metric=metric, pool_rows=vectors.pool, itself=rows, workers=workers
-    )
-    columns = [block.rows[:, [at]] for block in blocks[:1] for at in range(near)] + [block.rows for block in blocks[1:]]
+    nearest, *others = _search(vectors, rows, bands, metric, workers)
+    columns = [nearest[:, [at]] for at in range(near)] + others
     relations = [_relate(vectors, graph, rows, column, workers) for column in columns]
     random = stream(seed, "bands", "background").choice(vectors.pool, (len(rows), 4 * NEIGHBORS_PER_RANK))
     return RelatedCurve(
@@ -206,6 +174,15 @@ def related_curve(
             name: _share(_relate(vectors, graph, rows, random, workers), relation) for name, relation in RELATED.items()
         },
     )
+
+
+def _search(
+    vectors: PoolVectors, rows: NDArray[np.int64], bands: Sequence[Band], metric: str, workers: int
+) -> list[NDArray[Any]]:
+    """Return the neighbors of some rows in every band of ranks, (rows, width of the band)."""
+    matrix, pool = vectors.matrix, vectors.pool
+    found = search(matrix, matrix[rows], bands, metric=metric, pool_rows=pool, itself=rows, workers=workers)
+    return [neighbors.rows for neighbors in found]
 
 
 def _relate(

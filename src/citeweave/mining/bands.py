@@ -52,8 +52,7 @@ from citeweave.mining.band_curves import (
     related_curve,
     reverse_ranks,
 )
-from citeweave.mining.mine import MiningInputs, collect_mining_data
-from citeweave.mining.mining_data import PoolVectors
+from citeweave.mining.inputs import MiningInputs, PoolVectors, collect_mining_data
 from citeweave.mining.options import MiningOptions
 from citeweave.mining.rules import OF_ASPECT, MiningRules, Rule, intent_bits
 from citeweave.vectors.topk import Band
@@ -132,12 +131,10 @@ class Bands:
             "collision_curve": {"ranks": self.curve.ranks.tolist(), "shares": self.curve.shares.tolist()},
         }
         if self.related is not None:
-            shares = {name: values.tolist() for name, values in self.related.shares.items()}
-            background = dict(self.related.background)
             payload["related_curve"] = {
                 "ranks": self.related.ranks.tolist(),
-                "shares": shares,
-                "background": background,
+                "shares": {name: values.tolist() for name, values in self.related.shares.items()},
+                "background": dict(self.related.background),
             }
         return payload
 
@@ -178,7 +175,7 @@ def choose_bands(
     band = Band(first - positives, first)
     reverse = reverse_ranks(vectors, rows, anchors, band, metric=metric, workers=options.workers, reporter=reporter)
     ranks = grid[grid >= first + negatives]
-    curve = CollisionCurve(ranks, collision_shares(reverse, len(rows), band, ranks, pool), len(reverse))
+    curve = CollisionCurve(ranks, collision_shares(reverse, len(rows), ranks, pool), len(reverse))
     at, reasons = _negative_rank(curve, related, options)
     share = float(curve.shares[at])
     return Bands(first, int(ranks[at]), pool, share, reasons, curve, related, positives, negatives)
@@ -190,12 +187,10 @@ def choose_bands_for_rules(
     inputs: MiningInputs,
     *,
     seed: int = 0,
-    workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> Bands:
     """Choose rank bands for the `neighbors` rules of a recipe; of a mixture, for the task that needs most."""
-    tasks = [inner for _, _, inner in rules.tasks] or [rules]
-    tasks = [task for task in tasks if any(rule.source == "neighbors" for rule in task.rules)]
+    tasks = [task for task in rules.parts if any(rule.source == "neighbors" for rule in task.rules)]
     kinds = {(rule.vectors, rule.metric) for task in tasks for rule in task.rules if rule.source == "neighbors"}
     if len(kinds) != 1:
         names = ", ".join(sorted(f"{name} ({metric})" for name, metric in kinds)) or "none"
@@ -211,7 +206,7 @@ def choose_bands_for_rules(
         positives=max(1, *(_count_neighbors(task.positives) for task in tasks)),
         negatives=max(1, *(_count_neighbors(task.negatives) for task in tasks)),
         metric=metric,
-        options=BandOptions(seed=seed, workers=workers),
+        options=BandOptions(seed=seed),
         reporter=reporter,
     )
     return dataclasses.replace(chosen, vectors=name)
@@ -317,26 +312,14 @@ def _holds_from_here(good: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def choose_aspect_bands(
-    corpus: Corpus,
-    rules: MiningRules,
-    inputs: MiningInputs,
-    *,
-    seed: int = 0,
-    workers: int = 0,
-    reporter: Reporter = QUIET,
+    corpus: Corpus, rules: MiningRules, inputs: MiningInputs, *, seed: int = 0, reporter: Reporter = QUIET
 ) -> dict[str, Bands]:
     """Choose rank bands for every aspect by whose node vectors some rule ranks."""
     chosen = {}
     for aspect in rules.aspect_graphs:
         try:
-            chosen[aspect] = choose_bands_for_rules(
-                corpus,
-                rules.for_aspect(aspect),
-                restrict_to_aspect(inputs, aspect),
-                seed=seed,
-                workers=workers,
-                reporter=reporter,
-            )
+            own, restricted = rules.for_aspect(aspect), restrict_to_aspect(inputs, aspect)
+            chosen[aspect] = choose_bands_for_rules(corpus, own, restricted, seed=seed, reporter=reporter)
         except UserError as error:
             raise aspect_error(aspect, error) from None
     return chosen
@@ -370,8 +353,7 @@ def with_aspect_bands(rules: MiningRules, by_aspect: Mapping[str, MiningRules]) 
         bands = {name: {each.name: each.band for each in own.rules}[rule.name] for name, own in by_aspect.items()}
         return dataclasses.replace(rule, aspect_bands=tuple(bands.items()))
 
-    positives, negatives = (tuple(map(banded, side)) for side in (rules.positives, rules.negatives))
-    return dataclasses.replace(rules, positives=positives, negatives=negatives)
+    return rules.change_sides(lambda side: tuple(map(banded, side)))
 
 
 def draw_bands(bands: Bands, folder: str | Path) -> list[Path]:

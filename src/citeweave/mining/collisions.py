@@ -22,14 +22,16 @@ A block holds complete samples. What is computed over blocks must not depend on 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.hash_keys import mix_keys
+from citeweave.core.ragged import number_within
 from citeweave.corpus.corpus import Corpus
+from citeweave.graph.edge_sort import row_ranges
 from citeweave.mining.draw import derive_salt
 from citeweave.mining.samples import Picks, Samples
 
@@ -66,14 +68,8 @@ class PickBlock:
 
 
 def sample_spans(samples: Samples) -> Iterator[tuple[int, int]]:
-    """Yield spans of samples to check for collisions, of at most `MAX_PICKS` selected papers, or of one sample."""
-    ends = samples.positives.offsets + samples.negatives.offsets  # (samples + 1,)
-    first = 0
-    while first < len(samples):
-        last = int(np.searchsorted(ends, ends[first] + MAX_PICKS, "right")) - 1
-        last = min(max(last, first + 1), len(samples))
-        yield first, last
-        first = last
+    """Return spans of samples to check for collisions, of at most `MAX_PICKS` selected papers, or of one sample."""
+    return row_ranges(samples.positives.lengths() + samples.negatives.lengths(), MAX_PICKS)
 
 
 def iter_picks(samples: Samples, side: str) -> Iterator[PickBlock]:
@@ -114,14 +110,6 @@ class Collision:
     """Names of the rules that selected it as positive, for either of the two."""
 
     negative_by: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return a collision, the pair of papers and its rules, as JSON."""
-        return {
-            "papers": list(self.papers),
-            "positive_by": list(self.positive_by),
-            "negative_by": list(self.negative_by),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +156,7 @@ class Collisions:
             "negatives": self.negatives,
             "share_of_negatives": self.share_of_negatives,
             "negatives_touched_by_rule": dict(self.touched_by_rule),
-            "examples": [example.as_json() for example in self.examples],
+            "examples": [{name: list(names) for name, names in asdict(one).items()} for one in self.examples],
         }
 
 
@@ -206,8 +194,7 @@ def _pair_keys(block: PickBlock, papers: int) -> NDArray[np.uint64]:
     return (low * papers + high).astype(np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class _SidePairs:
+class _SidePairs(NamedTuple):
     """The pairs of one side of samples in one pass; every column of shape (picks,)."""
 
     keys: NDArray[np.uint64]
@@ -220,16 +207,14 @@ class _SidePairs:
 
 def _collect_pairs(samples: Samples, side: str, papers: int, number: int, passes: int) -> _SidePairs:
     """Collect the pairs of one side that belong to a pass; a pair belongs to the same pass on both sides."""
-    parts: list[_SidePairs] = [
-        _SidePairs(np.zeros(0, np.uint64), np.zeros(0, bool), np.zeros(0, np.uint8), np.zeros(0, np.uint8))
-    ]
+    parts = []
     for block in iter_picks(samples, side):
         keys = _pair_keys(block, papers)
         mask: NDArray[np.bool_] = block.anchors != block.rows
         if passes > 1:
             mask &= mix_keys(keys, keys) % np.uint64(passes) == number
-        parts.append(_SidePairs(keys[mask], (block.anchors > block.rows)[mask], block.aspects[mask], block.rules[mask]))
-    return _SidePairs(*(np.concatenate([getattr(part, name) for part in parts]) for name in _SidePairs.__slots__))
+        parts.append((keys[mask], (block.anchors > block.rows)[mask], block.aspects[mask], block.rules[mask]))
+    return _SidePairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def _compare(
@@ -238,21 +223,17 @@ def _compare(
     """Return the keys of colliding pairs, counts in the order of `Collisions`, and affected negatives by rule."""
     positive, negative = np.unique(up.keys), np.unique(down.keys)
     colliding = np.intersect1d(positive, negative, assume_unique=True)
-    positives, negatives = (_find_colliding(side, colliding) for side in (up, down))
-    anchors = _intersect(
-        *(np.unique(2 * place + side.swapped[at]) for side, (at, place) in ((up, positives), (down, negatives)))
-    )
-    aspects = _intersect(
-        *(np.unique(256 * place + side.aspects[at]) for side, (at, place) in ((up, positives), (down, negatives)))
-    )
+    (at, place), (touched, other) = (_find_colliding(side, colliding) for side in (up, down))
+    anchors = np.intersect1d(2 * place + up.swapped[at], 2 * other + down.swapped[touched])
+    aspects = np.intersect1d(256 * place + up.aspects[at], 256 * other + down.aspects[touched])
     counts = [
         len(colliding),
         len(np.unique(anchors // 2)),
         len(np.unique(aspects // 256)),
         len(positive) + len(negative) - len(colliding),
-        len(negatives[0]),
+        len(touched),
     ]
-    return colliding, np.array(counts, np.int64), np.bincount(down.rules[negatives[0]], minlength=rules)
+    return colliding, np.array(counts, np.int64), np.bincount(down.rules[touched], minlength=rules)
 
 
 def _find_colliding(side: _SidePairs, colliding: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -262,10 +243,6 @@ def _find_colliding(side: _SidePairs, colliding: NDArray[np.uint64]) -> tuple[ND
     place = np.minimum(np.searchsorted(colliding, side.keys), len(colliding) - 1)
     at = np.flatnonzero(colliding[place] == side.keys)
     return at, place[at]
-
-
-def _intersect(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.intersect1d(first, second, assume_unique=True)
 
 
 def _describe(samples: Samples, corpus: Corpus, keys: NDArray[np.uint64]) -> Iterator[Collision]:
@@ -366,8 +343,7 @@ def triplet_keys(samples: Samples, first: int, last: int) -> NDArray[np.uint64]:
     sides = [take_picks(samples, side, first, last) for side in ("positives", "negatives")]
     sizes = [np.bincount(block.samples - first, minlength=last - first) for block in sides]  # (samples,) each
     counts = np.where((sizes[0] > 0) & (sizes[1] > 0), np.maximum(*sizes), 0)
-    owner = np.repeat(np.arange(last - first), counts)  # (triplets,)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    owner, place = np.repeat(np.arange(last - first), counts), number_within(counts)  # (triplets,)
     rows = [
         block.rows[(np.cumsum(size) - size)[owner] + place % np.maximum(size[owner], 1)].astype(np.uint64)
         for block, size in zip(sides, sizes, strict=True)

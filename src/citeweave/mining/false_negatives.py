@@ -21,20 +21,19 @@ triples of all papers are compared, in several passes over parts of them if they
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.executor import run_in_threads, run_range_in_threads
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import spans, to_offsets
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS
 from citeweave.corpus.leakage import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions
@@ -188,7 +187,7 @@ def _join_pairs(blocks: Iterable[tuple[_TextPairs, NDArray[np.uint8]]]) -> tuple
 
 def _text_pairs(samples: Samples) -> Iterator[tuple[_TextPairs, NDArray[np.uint8]]]:
     """Yield the pairs of texts to compare, block by block, and the rules of their negatives."""
-    ups, downs = (np.diff(picks.offsets) for picks in (samples.positives, samples.negatives))
+    ups, downs = samples.positives.lengths(), samples.negatives.lengths()
     share = min(1.0, MAX_PAIRS / max(1, int(((1 + ups) * downs).sum())))
     shares = np.full(len(samples.names.rules), share)
     for first, last in sample_spans(samples):
@@ -197,8 +196,7 @@ def _text_pairs(samples: Samples) -> Iterator[tuple[_TextPairs, NDArray[np.uint8
         owners = down.samples[chosen]
         counts = ups[owners]
         number = np.repeat(np.arange(len(chosen)), counts)  # (pairs with positives,)
-        place = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
-        at = samples.positives.offsets[owners][number] - up.first + place
+        at = spans(samples.positives.offsets[owners] - up.first, counts)
         yield (
             _TextPairs(
                 others=np.concatenate([down.anchors[chosen], up.rows[at]]).astype(np.int32),
@@ -225,15 +223,12 @@ def relate_pairs(
     out = np.zeros(len(first), np.uint8)
     rows = np.asarray(first, np.int64), np.asarray(second, np.int64)
     lists = graph.cited.offsets, graph.cited.targets, graph.citing.offsets, graph.citing.targets
-    edges = [*range(0, len(out), _BLOCK), len(out)]
 
-    def work(span: tuple[int, int]) -> None:
-        part = slice(*span)
+    def work(block: int) -> None:
+        part = slice(block * _BLOCK, (block + 1) * _BLOCK)
         _relate(*lists, longest, rows[0][part], rows[1][part], out[part])
 
-    number = min(workers or os.cpu_count() or 1, max(1, len(edges) - 1))
-    with ThreadPoolExecutor(number) as pool:
-        list(pool.map(work, pairwise(edges)))
+    run_in_threads(-(-len(out) // _BLOCK), work, workers)
     return out
 
 
@@ -312,7 +307,6 @@ def _relate(out, cited, into, citing, longest, first, second, bits):  # type: ig
 # Pairs that are the same work.
 
 _TEXTS_PER_BLOCK = 4096
-_PAIRS_PER_THREAD = 1 << 15
 _BYTES_PER_LETTER = 2
 """Memory for the word triples of a text: 8 bytes for every word."""
 
@@ -328,56 +322,42 @@ def find_same_works(
 ) -> NDArray[np.bool_]:
     """Return whether a negative is false since the two papers of a pair are the same work, by title or text; (pairs,)."""
     papers, places = np.unique(np.concatenate([first, second]), return_inverse=True)
-    pairs = _ComparedPairs(places[: len(first)].astype(np.int32), places[len(first) :].astype(np.int32))
+    pairs = places[: len(first)].astype(np.int32), places[len(first) :].astype(np.int32)
     letters = int((corpus.titles.lengths() + corpus.abstracts.lengths())[papers].sum())
     passes = max(1, -(-letters * _BYTES_PER_LETTER // memory))
     sizes, titles = np.zeros(len(papers), np.int32), np.zeros(len(papers), np.uint64)
     shared = np.zeros(len(first), np.int32)
-    with (
-        ThreadPoolExecutor(workers or os.cpu_count()) as pool,
-        reporter.task("comparing texts", passes * len(papers), "papers") as advance,
-    ):
+    with reporter.task("comparing texts", passes * len(papers), "papers") as advance:
         for number in range(passes):
             parts = []
             for start in range(0, len(papers), _TEXTS_PER_BLOCK):
-                part = _ComparedTexts.read(corpus, papers[start : start + _TEXTS_PER_BLOCK])
-                titles[start : start + _TEXTS_PER_BLOCK] = part.titles
-                parts.append(_shingles_of_pass(part.triples, number, passes))
-                advance(len(part.titles))
-            triples = _join_texts(parts)
-            sizes += np.diff(triples.bounds).astype(np.int32)
-            _count_shared(triples, pairs, shared, pool)
-    smaller = np.minimum(sizes[pairs.first], sizes[pairs.second])
+                keys, texts = _read_texts(corpus, papers[start : start + _TEXTS_PER_BLOCK])
+                titles[start : start + _TEXTS_PER_BLOCK] = keys
+                parts.append(_shingles_of_pass(texts, number, passes))
+                advance(len(keys))
+            lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.bounds) for part in parts)])
+            triples = Shingles(
+                np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in parts)]), to_offsets(lengths)
+            )
+            sizes += lengths.astype(np.int32)
+            run_range_in_threads(len(triples), partial(_sort, triples.hashes, triples.bounds), workers)
+            run_range_in_threads(
+                len(shared), partial(_add_shared, triples.hashes, triples.bounds, *pairs, shared), workers
+            )
+    smaller = np.minimum(*(sizes[side] for side in pairs))
     alike = (smaller >= TEXT_MINIMUM) & (shared >= LeakageOptions().containment * smaller)
-    titled = (titles[pairs.first] == titles[pairs.second]) & (titles[pairs.first] > 0)
-    return np.asarray((alike | titled) & (pairs.first != pairs.second))
+    titled = (titles[pairs[0]] == titles[pairs[1]]) & (titles[pairs[0]] > 0)
+    return np.asarray((alike | titled) & (pairs[0] != pairs[1]))
 
 
-class _ComparedPairs(NamedTuple):
-    """Pairs of papers whose texts are compared, as positions among all compared papers."""
-
-    first: NDArray[np.int32]
-    second: NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class _ComparedTexts:
-    """Title keys and word triples of some papers, by which they are compared."""
-
-    titles: NDArray[np.uint64]
-    """Key of the folded title, 0 if it is too short to prove anything."""
-
-    triples: Shingles
-
-    @classmethod
-    def read(cls, corpus: Corpus, rows: NDArray[np.integer[Any]]) -> _ComparedTexts:
-        """Read titles and abstracts to compare possible false negatives by, and compute their keys and triples."""
-        titles, abstracts = corpus.titles.take(rows), corpus.abstracts.take(rows)
-        folded = [fold(title) for title in titles]
-        long = [len(text) >= MINIMUM_TITLE_LETTERS and text.count(" ") + 1 >= MINIMUM_TITLE_WORDS for text in folded]
-        keys = np.where(long, hash_texts(folded), np.uint64(0))
-        texts = [f"{title}\n{abstract}" for title, abstract in zip(titles, abstracts, strict=True)]
-        return cls(keys, shingle_texts(texts, TEXT_WORDS))
+def _read_texts(corpus: Corpus, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.uint64], Shingles]:
+    """Read what possible false negatives are compared by: keys of their titles, 0 if too short, and word triples."""
+    titles, abstracts = corpus.titles.take(rows), corpus.abstracts.take(rows)
+    folded = [fold(title) for title in titles]
+    long = [len(text) >= MINIMUM_TITLE_LETTERS and text.count(" ") + 1 >= MINIMUM_TITLE_WORDS for text in folded]
+    keys = np.where(long, hash_texts(folded), np.uint64(0))
+    texts = [f"{title}\n{abstract}" for title, abstract in zip(titles, abstracts, strict=True)]
+    return keys, shingle_texts(texts, TEXT_WORDS)
 
 
 def _shingles_of_pass(shingles: Shingles, number: int, passes: int) -> Shingles:
@@ -385,26 +365,7 @@ def _shingles_of_pass(shingles: Shingles, number: int, passes: int) -> Shingles:
     if passes == 1:
         return shingles
     mask = shingles.hashes % np.uint64(passes) == number
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
-    return Shingles(shingles.hashes[mask], ends[shingles.bounds])
-
-
-def _join_texts(parts: list[Shingles]) -> Shingles:
-    counts = [np.zeros(1, np.int64), *(np.diff(part.bounds) for part in parts)]
-    return Shingles(np.concatenate([part.hashes for part in parts]), np.cumsum(np.concatenate(counts)))
-
-
-def _count_shared(
-    triples: Shingles, pairs: _ComparedPairs, shared: NDArray[np.int32], pool: ThreadPoolExecutor
-) -> None:
-    list(pool.map(partial(_sort, triples.hashes, triples.bounds), *_spans(len(triples))))
-    list(pool.map(partial(_add_shared, triples.hashes, triples.bounds, *pairs, shared), *_spans(len(shared))))
-
-
-def _spans(count: int) -> tuple[list[int], list[int]]:
-    """Return starts and ends of the parts of a range that threads work on."""
-    edges = [*range(0, count, _PAIRS_PER_THREAD), count]
-    return edges[:-1], edges[1:]
+    return Shingles(shingles.hashes[mask], to_offsets(mask)[shingles.bounds])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -2,9 +2,12 @@
 
     samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
 
-Finished blocks are saved in the work folder, so an interrupted run resumes where it stopped. Blocks are small enough
-that each takes less than half a minute (`blocks.py`). A sample depends on its anchor and the seed alone, so the same
-seed gives the same samples under any number of workers, any memory and any clock.
+    000000000000-000000000064-<hash of these units>.npz      a block, named by its units: another memory makes other blocks
+
+A block is a file in the work folder as soon as it is mined, so an interrupted run resumes where it stopped. Its size is
+set by the clock, within the spans that fit the memory, so that an interruption costs less than half a minute. A sample
+depends on its anchor and the seed alone, so the same seed gives the same samples under any number of workers, any memory
+and any clock.
 
 With an executor its workers mine the blocks. The driver decides which anchors there are and where blocks begin. What
 only its memory holds (intents added to the graph, tables, anchors, pairs of contexts) it writes beside the blocks; all
@@ -19,8 +22,10 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,36 +37,30 @@ from citeweave.core.columns import open_numbers, read_arrays, write_numbers
 from citeweave.core.errors import UserError
 from citeweave.core.executor import Executor, Make, ShardTask
 from citeweave.core.files import hash_json, move, write_atomically
-from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.hash_keys import mix_keys
+from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph import citations
-from citeweave.graph.citations import CitationGraph
+from citeweave.graph.citations import CitationGraph, hash_columns
 from citeweave.graph.edge_sort import row_ranges
 from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
 from citeweave.mining.apply_rules import TaskRun, mine_block, rule_names
-from citeweave.mining.blocks import (
-    BlockFiles,
-    BlockPace,
-    MiningCounts,
-    key_limit,
-    mixture_counts,
-    read_part,
-    renumber,
-    sample_keys,
-)
-from citeweave.mining.mining_data import MiningData
+from citeweave.mining.draw import derive_salt
+from citeweave.mining.inputs import MiningData, MiningInputs, check_relations, collect_mining_data
 from citeweave.mining.options import MiningOptions
-from citeweave.mining.rules import ContextFilter, MiningRules, Rule
+from citeweave.mining.rules import MiningRules, rules_from_json
 from citeweave.mining.samples import (
     KIND,
     VERSION,
+    MiningCounts,
+    SampleBlock,
     SampleNames,
     Samples,
     SamplesWriter,
     new_samples,
+    read_part,
     take_samples,
 )
-from citeweave.mining.shared_metadata import check_relations
 from citeweave.mining.sources import CocitedPairs
 from citeweave.mining.tables import Table
 from citeweave.mining.vector_sources import check_bands
@@ -69,25 +68,6 @@ from citeweave.vectors.vectors import Vectors
 
 BLOCK_ANCHORS = 16_384
 """Maximum number of anchors in a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class MiningInputs:
-    """What `mine_samples` mines with besides the corpus: graph, vectors, tables, anchors, pool."""
-
-    graph: CitationGraph | None = None
-    vectors: Mapping[str, Vectors] = field(default_factory=dict)
-    """By the name that rules use; "graph" are the node vectors."""
-
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    anchors: NDArray[np.int64] | None = None
-    """Rows that may be anchors, in the pool or not; None = all of the pool."""
-
-    pool: NDArray[np.int64] | None = None
-    """Rows that may be selected, if they have the text that the rules require; None = all rows."""
-
-    before: Corpus | None = None
-    """The corpus before papers were removed, such as those of a benchmark: their sentences are not used as contexts."""
 
 
 def mine_samples(
@@ -120,35 +100,14 @@ def mine_samples(
     with new_samples(folder, names, corpus=corpus.hash, recipe=recipe, facts=facts, overwrite=overwrite) as writer:
         if inputs.pool is not None:
             writer.write_pool(inputs.pool)
-        runs = [
-            TaskRun(
-                inner, collect_mining_data(corpus, inner, inputs, options), number, name, inputs.anchors, inputs.before
-            )
-            for number, (name, _, inner) in enumerate(tasks)
-        ]
+        runs = []
+        for number, (name, _, inner) in enumerate(tasks):
+            data = collect_mining_data(corpus, inner, inputs, options)
+            runs.append(TaskRun(inner, data, number, name, inputs.anchors, inputs.before))
         for run in runs:
             _mine_parts(run, writer.artifact, options.save_every, reporter, executor)
         _write_samples(runs, [weight for _, weight, _ in tasks], writer)
         return writer.finish()
-
-
-def collect_mining_data(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: MiningOptions) -> MiningData:
-    """Collect what to mine one task's samples with; refuse a pool without any usable paper."""
-    data = MiningData(
-        corpus,
-        rules.text,
-        Relations(inputs.graph, corpus) if inputs.graph is not None else None,
-        inputs.vectors,
-        inputs.tables,
-        options.seed,
-        options.workers,
-        options.memory,
-        options.device,
-        pool_rows=inputs.pool,
-        anchors=inputs.anchors,
-    )
-    data.check_pool()
-    return data
 
 
 def _write_samples(runs: list[TaskRun], weights: list[float], writer: SamplesWriter) -> None:
@@ -156,13 +115,18 @@ def _write_samples(runs: list[TaskRun], weights: list[float], writer: SamplesWri
     shares = mixture_counts([run.samples for run in runs], weights)
     base = 0
     for run, share in zip(runs, shares, strict=True):
-        limit = key_limit(run.parts, run.data.seed, share)
+        limit = _key_limit(run, share)
+        places = np.array([writer.names.aspects.index(aspect) for aspect in run.rules.aspects or ("",)], np.uint8)
         for part in run.parts:
             block = read_part(part)[0]
             if limit is not None:
-                block = take_samples(block, sample_keys(block, run.data.seed) <= limit)
-            places = [writer.names.aspects.index(aspect) for aspect in run.rules.aspects or ("",)]
-            writer.append(renumber(block, base, places))
+                block = take_samples(block, _sample_keys(block, run.data.seed) <= limit)
+            positives, negatives = (
+                dataclasses.replace(picks, rules=(picks.rules + base).astype(np.uint8))
+                for picks in (block.positives, block.negatives)
+            )
+            aspects = places[block.aspects]
+            writer.append(dataclasses.replace(block, positives=positives, negatives=negatives, aspects=aspects))
         base += len(rule_names(run.rules))
     writer.facts |= _summarize_counts(runs, shares)
 
@@ -172,12 +136,7 @@ def _mine_parts(
 ) -> None:
     """Mine the blocks of one task, here or on an executor; blocks saved by an earlier run are reused."""
     check_relations(run.data.corpus, run.rules)
-    for aspect in run.rules.aspects or ("",):
-        own = run.rules.for_aspect(aspect)
-        positives, negatives = (
-            [rule for rule in side if aspect not in rule.not_for] for side in (own.positives, own.negatives)
-        )
-        check_bands(positives, negatives, run.data)
+    check_bands(run.rules, run.data)
     units, pairs = run.units()
     files = BlockFiles(artifact.scratch_folder(f"blocks-{run.number}"), units)
     spans = list(_spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64)))
@@ -186,10 +145,11 @@ def _mine_parts(
             spans = files.split(spans)
             run.parts = [files.path(*span) for span in spans]
             missing = [number for number, path in enumerate(run.parts) if not path.exists()]
-            advance(len(units) - sum(spans[number][1] - spans[number][0] for number in missing))
+            sizes = [last - first for first, last in spans]
+            advance(len(units) - sum(sizes[number] for number in missing))
             for number, part in executor.make(_block_task(run, units, pairs, spans), missing) if missing else ():
                 write_atomically(run.parts[number], part)
-                advance(spans[number][1] - spans[number][0])
+                advance(sizes[number])
         else:
             mined = files.fill(spans, lambda rows: mine_block(run, rows, pairs), BlockPace(save_every), advance)
             run.parts = list(mined)
@@ -202,9 +162,8 @@ def _mine_parts(
 def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield spans of anchors whose related papers over two hops fit into the memory."""
     sizes = np.full(len(anchors), max(1, run.data.memory // BLOCK_ANCHORS), np.int64)
-    names = {rule.source for rule in run.rules.rules} | {name for rule in run.rules.rules for name in rule.exclude}
     longest = max((rule.max_references for rule in run.rules.rules), default=1)
-    for name in sorted(names & set(TWO_HOPS)):
+    for name in sorted(run.rules.sources & set(TWO_HOPS)):
         graph = run.data.graph(f"source {name}").graph
         sizes += 24 * np.minimum(largest_sizes(graph, Signal(name, longest=longest), anchors), graph.nodes)
     return row_ranges(sizes, run.data.memory)
@@ -244,10 +203,10 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: M
     return {
         "corpus": corpus.hash,
         "rules": dataclasses.asdict(rules),
-        "graph": None if inputs.graph is None else _hash_columns(*_identifying_columns(inputs.graph)),
+        "graph": None if inputs.graph is None else _hash_graph(inputs.graph),
         "vectors": {name: vectors.manifest.hash for name, vectors in sorted(inputs.vectors.items())},
         "tables": {
-            name: _hash_columns(table.offsets, table.targets, table.counts)
+            name: hash_columns(table.offsets, table.targets, table.counts)
             for name, table in sorted(inputs.tables.items())
         },
         "anchors": anchors,
@@ -257,16 +216,126 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: M
     }
 
 
-def _identifying_columns(graph: CitationGraph) -> list[NDArray[Any]]:
-    """Return the columns that identify a graph; a graph without a corpus also needs its offsets."""
-    return [graph.cited.targets, graph.intents, *([] if graph.corpus else [graph.cited.offsets])]
+def _hash_graph(graph: CitationGraph) -> str:
+    """Hash the columns that identify a graph; a graph without a corpus also needs its offsets."""
+    return hash_columns(graph.cited.targets, graph.intents, *([] if graph.corpus else [graph.cited.offsets]))
 
 
-def _hash_columns(*columns: NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.hexdigest()
+# Mixtures of several tasks.
+
+
+def mixture_counts(available: list[int], weights: list[float]) -> list[int]:
+    """Return how many samples of each task's blocks make the requested mixture, as many as the scarcest allows.
+
+    >>> mixture_counts([100, 40], [0.5, 0.5]), mixture_counts([100, 40], [0.8, 0.2]), mixture_counts([7], [1.0])
+    ([40, 40], [100, 25], [7])
+    """
+    if len(available) == 1:
+        return list(available)
+    scale = min(count / weight for count, weight in zip(available, weights, strict=True))
+    return [min(count, round(weight * scale)) for count, weight in zip(available, weights, strict=True)]
+
+
+def _key_limit(run: TaskRun, count: int) -> np.uint64 | None:
+    """Return the largest key of the `count` samples of a task that stay in a mixture, None if all do."""
+    if count >= run.samples:
+        return None
+    keys = np.concatenate([_sample_keys(read_part(part)[0], run.data.seed) for part in run.parts])
+    return np.uint64(np.sort(keys)[count - 1] if count else 0)
+
+
+def _sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
+    """Return a random key per sample of a block, by which the samples of a mixture are drawn."""
+    salt = np.full(len(block), derive_salt(seed, "mining", "mixture"), np.uint64)
+    first = block.positives.rows[np.minimum(block.positives.offsets[:-1], max(len(block.positives.rows) - 1, 0))]
+    return mix_keys(
+        mix_keys(salt, block.anchors.astype(np.uint64)),
+        mix_keys(block.aspects.astype(np.uint64), first.astype(np.uint64)),
+    )
+
+
+# The files of all blocks.
+
+FIRST_SIZE, MIN_SIZE = 64, 16
+"""Units of the first block, and of the smallest: below that a block is mostly overhead."""
+
+
+class BlockPace:
+    """Chooses the size of the next block to mine so that it takes about a third of the time after which work is saved.
+
+    >>> seconds = iter([0.0, 5.0, 5.0, 25.0])
+    >>> pace = BlockPace(30.0, lambda: next(seconds))
+    >>> sizes = [pace.size]
+    >>> for _ in range(2):
+    ...     pace.begin()
+    ...     pace.end()
+    ...     sizes.append(pace.size)
+    >>> sizes
+    [64, 128, 64]
+    """
+
+    def __init__(self, every: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.size, self._every, self._clock, self._begun = FIRST_SIZE, every, clock, 0.0
+
+    def begin(self) -> None:
+        self._begun = self._clock()
+
+    def end(self) -> None:
+        """Make the next block to mine larger or smaller, by the time this one took."""
+        seconds = self._clock() - self._begun
+        if seconds < self._every / 4:
+            self.size *= 2
+        elif seconds > self._every / 2:
+            self.size = max(MIN_SIZE, self.size // 2)
+
+
+class BlockFiles:
+    """The block files of a mining run over some units (anchors or pairs), (units,)."""
+
+    def __init__(self, folder: Path, units: NDArray[np.int64]) -> None:
+        self._folder, self._units = folder, units
+
+    def path(self, first: int, last: int) -> Path:
+        """Return the block file of the units from `first` up to `last`."""
+        name = hashlib.sha256(self._units[first:last].tobytes()).hexdigest()[:32]
+        return self._folder / f"{first:012d}-{last:012d}-{name}.npz"
+
+    def split(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Split spans of units so that each is a block of samples that an earlier run saved, or is missing completely."""
+        names = sorted(path.name.split("-") for path in self._folder.glob("*-*-*.npz"))
+        numbers = [(int(first), int(last)) for first, last, _ in names if first.isdecimal() and last.isdecimal()]
+        # of several with the same start, the longest
+        saved = {first: last for first, last in numbers if self.path(first, last).exists()}
+        starts, parts = sorted(saved), list[tuple[int, int]]()
+        for start, end in spans:
+            while start < end:
+                following = bisect_right(starts, start)
+                last = saved.get(start, 0)
+                if not start < last <= end:
+                    last = min([end, *starts[following : following + 1]])
+                parts.append((start, last))
+                start = last
+        return parts
+
+    def fill(
+        self,
+        spans: list[tuple[int, int]],
+        mine: Callable[[NDArray[np.int64]], bytes],
+        pace: BlockPace,
+        advance: Advance,
+    ) -> Iterator[Path]:
+        """Yield the block files of all units in order; blocks that no earlier run has saved are mined now."""
+        for start, end in self.split(spans):
+            while start < end:
+                last = end
+                if not self.path(start, end).exists():
+                    last = min(end, start + pace.size)
+                    pace.begin()
+                    write_atomically(self.path(start, last), mine(self._units[start:last]))
+                    pace.end()
+                yield self.path(start, last)
+                advance(last - start)
+                start = last
 
 
 # Blocks mined by the workers of an executor.
@@ -284,7 +353,6 @@ def _block_task(
 ) -> ShardTask:
     """Describe the blocks of one mining task as work for an executor."""
     data, rules = run.data, json.loads(json.dumps(asdict(run.rules)))
-    assert hash_json(asdict(rules_from_json(rules))) == hash_json(rules), "rules survive a round trip through JSON"
     folder = run.parts[0].parent / "worker-inputs"
     folder.mkdir(exist_ok=True)
     starts = np.array([first for first, _ in spans] + [spans[-1][1]], np.int64)  # (blocks + 1,)
@@ -327,42 +395,26 @@ def block_maker(
     options: Mapping[str, Any],
 ) -> Make:
     """Open on a worker what to mine a task with; return a function from the number of a block to its bytes."""
-    opened, parsed = _open_corpus(*corpus), rules_from_json(rules)
-    rows = {name: open_numbers(Path(str(blocks[name])), np.int64) for name in _ROWS if name in blocks}
+    opened, parsed = Corpus.open(corpus[0]), rules_from_json(rules)
+    _check_hash(corpus[0], opened.hash, corpus[1])
+    named = {name: Vectors.open(folder) for name, (folder, _) in vectors.items()}
+    for name, (folder, expected) in vectors.items():
+        _check_hash(folder, named[name].manifest.hash, expected)
+    columns = {name: open_numbers(Path(str(path)), np.int64) for name, path in blocks.items() if name != "pairs"}
+    units, starts = columns.pop("units"), columns.pop("starts")
     data = MiningData(
         opened,
         parsed.text,
         None if graph is None else Relations(_open_graph(**graph), opened),
-        {name: _open_vectors(*place) for name, place in vectors.items()},
+        named,
         {name: _read_table(path) for name, path in tables.items()},
-        **{**options, "workers": options["workers"] or _worker_threads(), **rows},
+        **{**options, "workers": options["workers"] or _worker_threads(), **columns},
     )
     run = TaskRun(parsed, data, task[0], task[1], None)
-    units, starts = (open_numbers(Path(str(blocks[name])), np.int64) for name in ("units", "starts"))
-    pairs = _read_pairs(blocks["pairs"])
+    pairs = None
+    if blocks["pairs"] is not None:  # the driver has counted the sentences
+        pairs = CocitedPairs(**_read_worker_arrays(blocks["pairs"]), rejected={}, kept=0)
     return lambda number: mine_block(run, np.array(units[starts[number] : starts[number + 1]]), pairs)
-
-
-def rules_from_json(value: Mapping[str, Any]) -> MiningRules:
-    """Rebuild the rules that a worker mines by from the JSON that its driver sends.
-
-    >>> payload = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
-    >>> rules_from_json(payload).positives[0].band
-    (10, 20)
-    """
-    fields = {name: _tuples(entry) for name, entry in value.items()}
-    for side in ("positives", "negatives"):
-        fields[side] = tuple(
-            Rule(**{name: _tuples(entry) for name, entry in rule.items()}) for rule in value.get(side, ())
-        )
-    if "contexts" in value:
-        fields["contexts"] = ContextFilter(**value["contexts"])
-    fields["tasks"] = tuple((name, weight, rules_from_json(inner)) for name, weight, inner in value.get("tasks", ()))
-    return MiningRules(**fields)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(part) for part in value) if isinstance(value, list | tuple) else value
 
 
 def _describe_graph(graph: CitationGraph, folder: Path) -> dict[str, str]:
@@ -408,22 +460,6 @@ def _read_table(path: str) -> Table:
     return Table(columns["offsets"], columns["targets"], columns["counts"])
 
 
-def _read_pairs(path: str | None) -> CocitedPairs | None:
-    if path is None:
-        return None
-    columns = _read_worker_arrays(path)
-    # the driver has counted the sentences
-    return CocitedPairs(
-        columns["anchors"], columns["positives"], columns["offsets"], columns["contexts"], rejected={}, kept=0
-    )
-
-
-def _open_corpus(folder: str, expected: str) -> Corpus:
-    opened = Corpus.open(folder)
-    _check_hash(folder, opened.hash, expected)
-    return opened
-
-
 def _open_graph(folder: str, expected: str, intents: str) -> CitationGraph:
     opened = CitationGraph.open(folder)
     _check_hash(folder, _graph_hash(Path(folder)), expected)
@@ -432,12 +468,6 @@ def _open_graph(folder: str, expected: str, intents: str) -> CitationGraph:
 
 def _graph_hash(graph: Path) -> str:
     return read_manifest(graph, citations.KIND, citations.VERSION).hash
-
-
-def _open_vectors(folder: str, expected: str) -> Vectors:
-    opened = Vectors.open(folder)
-    _check_hash(folder, opened.manifest.hash, expected)
-    return opened
 
 
 def _check_hash(folder: str, actual: str, expected: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from citeweave.core.errors import UserError
-from citeweave.core.options import INTERNAL, SIZE, Flag, OneOf, Range, check
+from citeweave.core.options import INTERNAL, SIZE, Flag, Old, OneOf, Range, check
 from citeweave.core.progress import SAVE_EVERY
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -47,6 +47,41 @@ class MiningOptions:
 
     def __post_init__(self) -> None:
         check(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFilter:
+    """Which citing sentences count: ASPIRE's filters of sentences that cite several papers (Mysore et al., NAACL 2022)."""
+
+    min_papers: Annotated[int, Old("least_papers")] = 2
+    """Minimum number of papers cited in the sentence, including those outside the corpus."""
+
+    max_papers: Annotated[int, Old("most_papers")] = 3
+    """Maximum number of papers cited in it."""
+
+    min_words: Annotated[int, Old("least_words")] = 5
+    """Minimum number of words of the sentence."""
+
+    max_words: Annotated[int, Old("most_words")] = 60
+    """Maximum number of words."""
+
+    brackets: bool = True
+    """Only sentences with ( ) or [ ]: others have lost their citation marks."""
+
+    max_contexts: Annotated[int, Old("most_contexts")] = 10
+    """Sentences per pair, at most one from each citing paper."""
+
+    min_sentences: Annotated[int, Old("least_sentences")] = 3
+    """Minimum number of sentences of either abstract."""
+
+    max_sentences: Annotated[int, Old("most_sentences")] = 20
+    """Maximum number of sentences."""
+
+    max_sentence_words: Annotated[int, Old("longest_sentence")] = 80
+    """Words of its longest sentence, which must have more than three."""
+
+    def __post_init__(self) -> None:
+        check(self, "mining.contexts")
 
 
 CONTEXTS, ABSTRACTS = "contexts", "abstracts"

@@ -17,8 +17,12 @@
 
 `[mining.positives]` is one rule, or a table of named ones. A rule is checked when it is made:
 
->>> Rule("easy", "random", 3, exclude=("connected",)).source
-'random'
+>>> rules = parse_rules({"positives": {"source": "cited", "count": 5}})
+>>> rules.positives[0].name, rules.positives[0].source
+('positives', 'cited')
+>>> parse_rules({"positives": {"source": "cited", "coutn": 5}})  # doctest: +ELLIPSIS
+Traceback (most recent call last):
+citeweave.core.errors.UserError: mining.positives: key is 'coutn'; it must be one of above, ... Did you mean 'count'?
 >>> Rule("easy", "random", 3, band=25)
 Traceback (most recent call last):
 citeweave.core.errors.UserError: rule 'easy': band is 25 with source random; neighbors needs a band such as 25 or [1000, 2000], other sources have none
@@ -32,19 +36,21 @@ Samples may be mined per aspect, which is a citation intent, the rest of citatio
 >>> intent_bits("method", "mining.aspects"), is_relation("venue"), aspect_vectors("method")
 (2, True, 'graph-method')
 
-`inputs.py` reads rules from a table, `apply_rules.py` applies them. Does not look at papers.
+`apply_rules.py` applies rules. Does not look at papers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.options import INTERNAL, Expected, Old, OneOf, Range, check
+from citeweave.core.options import INTERNAL, Expected, Old, OneOf, Range, check, convert, parse_table
 from citeweave.corpus.paper import Intent, parse_intents
 from citeweave.graph.signals import SIGNALS, TWO_HOPS
+from citeweave.mining.options import ContextFilter
 
 MISCELLANEOUS = "miscellaneous"
 RELATIONS = ("venue", "author", "field")
@@ -70,21 +76,16 @@ def intent_bits(word: str, where: str) -> int:
     """Return the bits of `Intent` for the name of an intent in a mining rule; 0 = unknown."""
     if word in ("unknown", MISCELLANEOUS):
         return 0
+    return _known_intents(word, where, ("unknown",))
+
+
+def _known_intents(word: str, where: str, others: tuple[str, ...]) -> int:
+    """Return the bits of the intents that a word names; refuse any other word and list what else there could be."""
     bits = int(parse_intents(word))
     if not bits:
-        names = ", ".join(str(intent.name).lower() for intent in Intent if intent)
-        raise UserError(f"{where} is {word!r}; it must be one of {names}, unknown")
+        names = [str(intent.name).lower() for intent in Intent if intent]
+        raise UserError(f"{where} is {word!r}; it must be one of {', '.join([*names, *others])}")
     return bits
-
-
-def _check_aspect(word: str) -> None:
-    """Refuse a value of mining.aspects that is not an aspect."""
-    if word == MISCELLANEOUS or is_relation(word):
-        return
-    if not int(parse_intents(word)):
-        intents = ", ".join(str(intent.name).lower() for intent in Intent if intent)
-        relations = ", ".join(RELATIONS)
-        raise UserError(f"mining.aspects is {word!r}; it must be one of {intents}, {MISCELLANEOUS}, {relations}")
 
 
 # One rule.
@@ -228,14 +229,15 @@ class Rule:
             raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
         if self.source == "table" and not self.table:
             raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
+        self._check_keys(where)
+
+    def _check_keys(self, where: str) -> None:
+        """Refuse keys that do not fit the source or each other."""
         for key, sources in _FITS.items():
             if self.source not in sources and getattr(self, key) != _DEFAULTS[key]:
                 signals = ["a signal"] if set(sources) & set(SIGNALS) else []
                 named = " or ".join([*signals, *(source for source in sources if source not in SIGNALS)])
                 raise UserError(f"{where}: {key} is for source {named}, not for {self.source}; leave it out")
-        self._check_aspects(where)
-
-    def _check_aspects(self, where: str) -> None:
         if self.source == SHARES:
             choose(self.relation, (*RELATIONS, SAME, OTHER), f"{where}: relation")
         if self.field and self.excluded_relations:
@@ -262,9 +264,11 @@ class Rule:
     def intent_bits(self, aspect: str = "") -> int | None:
         """Return the bits of `Intent` that a citation must carry; None = any. `other` is resolved by the miner."""
         word = aspect if self.intent in (SAME, OTHER) else self.intent
-        if not word:
-            return None
-        return intent_bits(word, f"rule {self.name!r}: intent")
+        return intent_bits(word, f"rule {self.name!r}: intent") if word else None
+
+    def ranks_by(self, vectors: str) -> bool:
+        """Whether the rule ranks papers by the vectors of this name."""
+        return self.source in VECTOR_SOURCES and self.vectors == vectors
 
     def ranks(self, pool: int) -> tuple[int, int]:
         """Return the mining rule's band as ranks in a pool of this size: low < rank <= high.
@@ -321,7 +325,7 @@ class MiningRules:
     anchors_per: Annotated[str, OneOf("papers", "contexts")] = "papers"
     """`papers`: one sample per anchor; `contexts`: one sample for every pair of papers cited in one sentence."""
 
-    contexts: ContextFilter = field(default_factory=lambda: ContextFilter())
+    contexts: ContextFilter = field(default_factory=ContextFilter)
     """Which citing sentences count, where anchors come from contexts."""
 
     aspects: tuple[str, ...] = ()
@@ -337,7 +341,8 @@ class MiningRules:
     def __post_init__(self) -> None:
         check(self, "mining")
         for aspect in self.aspects:
-            _check_aspect(aspect)
+            if aspect not in (MISCELLANEOUS, *RELATIONS):
+                _known_intents(aspect, "mining.aspects", (MISCELLANEOUS, *RELATIONS))
         if self.tasks:
             return
         if not self.positives and self.anchors_per == "papers":
@@ -358,15 +363,17 @@ class MiningRules:
     def without_sentences(self) -> MiningRules:
         """Return the mining rules for a corpus without citing sentences: optional rules are left out."""
         tasks = tuple((name, weight, inner.without_sentences()) for name, weight, inner in self.tasks)
-        positives, negatives = (
-            tuple(rule for rule in rules if not rule.optional) for rules in (self.positives, self.negatives)
-        )
-        return dataclasses.replace(self, positives=positives, negatives=negatives, tasks=tasks)
+        kept = self.change_sides(lambda rules: tuple(rule for rule in rules if not rule.optional))
+        return dataclasses.replace(kept, tasks=tasks)
+
+    def change_sides(self, change: Callable[[tuple[Rule, ...]], tuple[Rule, ...]]) -> MiningRules:
+        """Return the mining rules with those of either side, positives and negatives, changed by a function."""
+        return dataclasses.replace(self, positives=change(self.positives), negatives=change(self.negatives))
 
     def _check_aspects_of(self, rule: Rule) -> None:
         """Refuse a rule that depends on the aspect but does not fit every aspect it applies to."""
         by_intent, by_relation = rule.intent in (SAME, OTHER), rule.relation in (SAME, OTHER)
-        by_graph = rule.source in VECTOR_SOURCES and rule.vectors == OF_ASPECT
+        by_graph = rule.ranks_by(OF_ASPECT)
         key, value = ("relation", rule.relation) if by_relation else ("intent", rule.intent)
         key, value = ("vectors", rule.vectors) if by_graph else (key, value)
         if (by_intent or by_relation or by_graph) and not self.aspects:
@@ -390,72 +397,95 @@ class MiningRules:
         """Return the mining rules with the vectors and bands of one aspect in place of "aspect"."""
         if not self.aspect_graphs:
             return self
-        positives, negatives = (
-            tuple(rule.for_aspect(aspect) for rule in side) for side in (self.positives, self.negatives)
-        )
-        return dataclasses.replace(self, positives=positives, negatives=negatives)
+        return self.change_sides(lambda rules: tuple(rule.for_aspect(aspect) for rule in rules))
+
+    @property
+    def parts(self) -> list[MiningRules]:
+        """The rules of every task of a mixture, or these rules if there are no tasks."""
+        return [part for _, _, inner in self.tasks for part in inner.parts] or [self]
+
+    @property
+    def all_rules(self) -> list[Rule]:
+        """The rules of all tasks."""
+        return [rule for part in self.parts for rule in part.rules]
 
     @property
     def aspect_graphs(self) -> tuple[str, ...]:
         """Aspects whose citations need node vectors of their own, because some rule ranks by them."""
-        inner = [aspect for _, _, rules in self.tasks for aspect in rules.aspect_graphs]
-        by_graph = [rule for rule in self.rules if rule.source in VECTOR_SOURCES and rule.vectors == OF_ASPECT]
-        own = [aspect for aspect in self.aspects if any(aspect not in rule.not_for for rule in by_graph)]
-        return tuple(dict.fromkeys([*inner, *own]))
+        graphs: dict[str, None] = {}
+        for part in self.parts:
+            by_graph = [rule for rule in part.rules if rule.ranks_by(OF_ASPECT)]
+            graphs |= {aspect: None for aspect in part.aspects if any(aspect not in rule.not_for for rule in by_graph)}
+        return tuple(graphs)
 
     def needs_vectors(self, name: str) -> bool:
         """Whether some rule ranks papers by the vectors of this name."""
-        inner = any(rules.needs_vectors(name) for _, _, rules in self.tasks)
-        return inner or any(rule.source in VECTOR_SOURCES and rule.vectors == name for rule in self.rules)
+        return any(rule.ranks_by(name) for rule in self.all_rules)
 
     @property
     def from_contexts(self) -> bool:
         """Whether some samples come from pairs cited in one sentence."""
-        return self.anchors_per == "contexts" or any(rules.from_contexts for _, _, rules in self.tasks)
+        return any(part.anchors_per == "contexts" for part in self.parts)
 
     @property
     def needs_intents(self) -> bool:
         """Whether some rule needs citations of a known intent."""
-        inner = any(rules.needs_intents for _, _, rules in self.tasks)
-        return inner or bool(self.aspect_graphs) or any(rule.intent not in ("", "unknown") for rule in self.rules)
+        return bool(self.aspect_graphs) or any(rule.intent not in ("", "unknown") for rule in self.all_rules)
 
     @property
     def sources(self) -> set[str]:
         """All sources that rules draw from or exclude."""
-        inner = {source for _, _, rules in self.tasks for source in rules.sources}
-        return inner | {rule.source for rule in self.rules} | {name for rule in self.rules for name in rule.exclude}
+        return {source for rule in self.all_rules for source in (rule.source, *rule.exclude)}
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFilter:
-    """Rules for contexts: ASPIRE's filters of sentences that cite several papers (Mysore et al., NAACL 2022)."""
+def parse_rules(table: Mapping[str, Any]) -> MiningRules:
+    """Read mining rules from a `[mining]` table; refuse an unknown key with the nearest known one."""
+    own = {key: value for key, value in table.items() if key not in ("positives", "negatives", "tasks")}
+    sides = {side: tuple(_parse_side(side, table.get(side, {}))) for side in ("positives", "negatives")}
+    tasks = convert(table.get("tasks", {}), Mapping[str, Mapping[str, Any]], "mining.tasks")
+    if tasks and any(sides.values()):
+        raise UserError("mining has both tasks and rules of its own; give every rule to a task")
+    if tasks and own:
+        raise UserError(f"mining has {', '.join(own)} beside tasks; give them to every task, as mining.tasks.NAME.KEY")
+    parsed = tuple(_parse_task(name, task) for name, task in tasks.items())
+    return parse_table(MiningRules, own, "mining", **sides, tasks=parsed)
 
-    min_papers: Annotated[int, Old("least_papers")] = 2
-    """Minimum number of papers cited in the sentence, including those outside the corpus."""
 
-    max_papers: Annotated[int, Old("most_papers")] = 3
-    """Maximum number of papers cited in it."""
+def _parse_task(name: str, table: Mapping[str, Any]) -> tuple[str, float, MiningRules]:
+    """Read one task of a mixture: name, weight and rules."""
+    weight = convert(table.get("weight", 1.0), Annotated[float, Range(above=0)], f"mining.tasks.{name}.weight")
+    try:
+        return name, weight, parse_rules({key: value for key, value in table.items() if key != "weight"})
+    except UserError as error:
+        raise UserError(f"mining.tasks.{name}: {error}") from None
 
-    min_words: Annotated[int, Old("least_words")] = 5
-    """Minimum number of words of the sentence."""
 
-    max_words: Annotated[int, Old("most_words")] = 60
-    """Maximum number of words."""
+def _parse_side(side: str, table: Any) -> list[Rule]:
+    """Read the rules for positives or negatives: one rule, or a table of named rules."""
+    if not isinstance(table, Mapping):
+        raise UserError(f"mining.{side} is {table!r}; it must be a table with source and count, or one of named rules")
+    if "source" in table:
+        return [parse_table(Rule, table, f"mining.{side}", name=side)]
+    return [parse_table(Rule, rule, f"mining.{side}.{name}", name=name) for name, rule in table.items()]
 
-    brackets: bool = True
-    """Only sentences with ( ) or [ ]: others have lost their citation marks."""
 
-    max_contexts: Annotated[int, Old("most_contexts")] = 10
-    """Sentences per pair, at most one from each citing paper."""
+def rules_from_json(value: Mapping[str, Any]) -> MiningRules:
+    """Rebuild the rules that a worker mines by from the JSON that its driver sends.
 
-    min_sentences: Annotated[int, Old("least_sentences")] = 3
-    """Minimum number of sentences of either abstract."""
+    >>> payload = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
+    >>> rules_from_json(payload).positives[0].band
+    (10, 20)
+    """
+    fields = {name: _tuples(entry) for name, entry in value.items()}
+    for side in ("positives", "negatives"):
+        fields[side] = tuple(
+            Rule(**{name: _tuples(entry) for name, entry in rule.items()}) for rule in value.get(side, ())
+        )
+    if "contexts" in value:
+        fields["contexts"] = ContextFilter(**value["contexts"])
+    fields["tasks"] = tuple((name, weight, rules_from_json(inner)) for name, weight, inner in value.get("tasks", ()))
+    return MiningRules(**fields)
 
-    max_sentences: Annotated[int, Old("most_sentences")] = 20
-    """Maximum number of sentences."""
 
-    max_sentence_words: Annotated[int, Old("longest_sentence")] = 80
-    """Words of its longest sentence, which must have more than three."""
-
-    def __post_init__(self) -> None:
-        check(self, "mining.contexts")
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(part) for part in value) if isinstance(value, list | tuple) else value

@@ -26,14 +26,24 @@ Some samples in memory are a block:
     >>> block.positives.of(0).tolist(), take_samples(block, np.array([False, True])).anchors.tolist()
     ([1, 2], [8])
 
+A block is a file as soon as it is mined, with counts of the anchors that were skipped and why:
+
+    >>> counts = MiningCounts()
+    >>> counts.skip("no positive", 3)
+    >>> counts.add(MiningCounts(used=2, skipped={"no positive": 1}))
+    >>> counts.used, counts.skipped
+    (2, {'no positive': 4})
+
 Does not select papers: `mine.py` does.
 """
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +51,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
-from citeweave.core.columns import NumberWriter, open_numbers, write_numbers
+from citeweave.core.columns import NumberWriter, offsets_fit, open_numbers, read_saved_arrays, write_numbers
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.ragged import Ragged, number_within, to_offsets
 
 
 @dataclass(frozen=True, slots=True)
-class Picks:
+class Picks(Ragged):
     """The papers selected for each of some samples, as ragged lists with rule and score."""
-
-    offsets: NDArray[np.int64]
-    """Shape (samples + 1,)."""
 
     rows: NDArray[np.int32]
     rules: NDArray[np.uint8]
@@ -61,11 +69,12 @@ class Picks:
 
     def of(self, sample: int) -> NDArray[np.int32]:
         """Return the papers selected for one sample."""
-        return self.rows[self.offsets[sample] : self.offsets[sample + 1]]
+        return self.rows[self.span(sample)]
 
-    def owners(self) -> NDArray[np.int64]:
-        """Return the sample of every selected paper, shape (picks,)."""
-        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+    def take(self, mask: NDArray[np.bool_]) -> Picks:
+        """Return the papers selected for some of the samples; shape of the mask (samples,)."""
+        at = self.places(np.flatnonzero(mask))
+        return Picks(to_offsets(self.lengths()[mask]), self.rows[at], self.rules[at], self.scores[at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +125,15 @@ class SampleBlock:
 
 def take_samples(block: SampleBlock, mask: NDArray[np.bool_]) -> SampleBlock:
     """Return some samples of a block; shape of the mask (samples,)."""
-
-    def ragged(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        counts = np.diff(offsets)
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mask])]), np.repeat(mask, counts)
-
-    def picks(old: Picks) -> Picks:
-        offsets, entries = ragged(old.offsets)
-        return Picks(offsets, old.rows[entries], old.rules[entries], old.scores[entries])
-
-    offsets, entries = ragged(block.context_offsets)
+    contexts = Ragged(block.context_offsets)
     return SampleBlock(
         anchors=block.anchors[mask],
-        positives=picks(block.positives),
-        negatives=picks(block.negatives),
+        positives=block.positives.take(mask),
+        negatives=block.negatives.take(mask),
         aspects=block.aspects[mask],
         tasks=block.tasks[mask],
-        context_offsets=offsets,
-        contexts=block.contexts[entries],
+        context_offsets=to_offsets(contexts.lengths()[mask]),
+        contexts=block.contexts[contexts.places(np.flatnonzero(mask))],
     )
 
 
@@ -146,11 +146,16 @@ def block_from_lists(
     negative_rule: int = 0,
 ) -> SampleBlock:
     """Make a block of samples from plain lists; one rule selected all positives and another all negatives."""
+    return new_block(anchors, _picks_from_lists(positives, positive_rule), _picks_from_lists(negatives, negative_rule))
+
+
+def new_block(anchors: Sequence[int] | NDArray[np.integer[Any]], positives: Picks, negatives: Picks) -> SampleBlock:
+    """Return a block of samples of the first aspect and task, without contexts."""
     number = len(anchors)
     return SampleBlock(
         anchors=np.array(anchors, np.int32),
-        positives=_picks_from_lists(positives, positive_rule),
-        negatives=_picks_from_lists(negatives, negative_rule),
+        positives=positives,
+        negatives=negatives,
         aspects=np.zeros(number, np.uint8),
         tasks=np.zeros(number, np.uint8),
         context_offsets=np.zeros(number + 1, np.int64),
@@ -160,22 +165,86 @@ def block_from_lists(
 
 def _picks_from_lists(lists: Sequence[Sequence[int]], rule: int) -> Picks:
     rows = np.array([row for picks in lists for row in picks], np.int32)
-    offsets = np.cumsum([0, *(len(picks) for picks in lists)]).astype(np.int64)
-    return Picks(offsets, rows, np.full(len(rows), rule, np.uint8), np.full(len(rows), np.nan, np.float32))
+    return Picks(
+        to_offsets([len(picks) for picks in lists]),
+        rows,
+        np.full(len(rows), rule, np.uint8),
+        np.full(len(rows), np.nan, np.float32),
+    )
+
+
+# Blocks saved while samples are mined.
+
+
+@dataclass
+class MiningCounts:
+    """Counts of mined blocks: anchors used and skipped by reason, papers requested and selected by each rule."""
+
+    used: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    """Papers that each rule was to select, for the samples that were made ..."""
+
+    got: dict[str, int] = field(default_factory=dict)
+    """... and papers that it selected."""
+
+    aspects: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Aspect -> reason -> anchors without a sample in this aspect."""
+
+    def skip(self, reason: str, number: int) -> None:
+        """Count anchors that were skipped for a reason."""
+        if number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def add(self, other: MiningCounts) -> None:
+        """Add the counts of another mined block or task."""
+        self.used += other.used
+        for reason, number in other.skipped.items():
+            self.skip(reason, number)
+        pairs = [(self.asked, other.asked), (self.got, other.got)]
+        pairs += [(self.aspects.setdefault(aspect, {}), reasons) for aspect, reasons in other.aspects.items()]
+        for own, others in pairs:
+            for name, number in others.items():
+                own[name] = own.get(name, 0) + number
+
+
+_PICKS = tuple(entry.name for entry in fields(Picks))
+_PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")
+
+
+def encode_part(block: SampleBlock, counts: MiningCounts) -> bytes:
+    """Encode a mined block of samples and its counts as the bytes of its file."""
+    columns = {name: getattr(block, name) for name in _PLAIN}
+    columns |= {f"up_{name}": getattr(block.positives, name) for name in _PICKS}
+    columns |= {f"down_{name}": getattr(block.negatives, name) for name in _PICKS}
+    columns["account"] = np.frombuffer(json.dumps(asdict(counts)).encode(), np.uint8)
+    file = io.BytesIO()
+    np.savez(file, **columns)
+    return file.getvalue()
+
+
+def read_part(path: Path) -> tuple[SampleBlock, MiningCounts]:
+    """Read a saved block of mined samples and its counts."""
+    picked = [f"{side}_{name}" for side in ("up", "down") for name in _PICKS]
+    columns = read_saved_arrays(path, [*_PLAIN, *picked, "account"])
+    positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
+    plain = {name: columns[name] for name in _PLAIN}
+    counts = MiningCounts(**json.loads(columns["account"].tobytes()))
+    return SampleBlock(positives=positives, negatives=negatives, **plain), counts
 
 
 # The folder of samples.
 
 KIND, VERSION, POOL = "samples", 1, "pool.npy"
 ALIGNMENT_COLUMNS = {
-    "anchor_sentences": "positives/anchor_sentence.npy",
-    "sentences": "positives/sentence.npy",
-    "anchor_contexts": "positives/anchor_context.npy",
-    "contexts": "positives/context.npy",
-    "anchor_similarities": "positives/anchor_similarity.npy",
-    "similarities": "positives/similarity.npy",
+    "anchor_sentences": ("positives/anchor_sentence.npy", np.int16),
+    "sentences": ("positives/sentence.npy", np.int16),
+    "anchor_contexts": ("positives/anchor_context.npy", np.int64),
+    "contexts": ("positives/context.npy", np.int64),
+    "anchor_similarities": ("positives/anchor_similarity.npy", np.float32),
+    "similarities": ("positives/similarity.npy", np.float32),
 }
-"""Attributes of `Alignment` and their files; all of them exist or none."""
+"""Attributes of `Alignment`, their files and types; all of them exist or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +331,9 @@ class Samples:
 
     def triplets(self) -> Triplets:
         """Turn samples into triplets: positives paired with negatives of the same sample, first with first, the shorter list repeated."""
-        ups, downs = np.diff(self.positives.offsets), np.diff(self.negatives.offsets)  # (samples,)
+        ups, downs = self.positives.lengths(), self.negatives.lengths()  # (samples,)
         counts = np.where((ups > 0) & (downs > 0), np.maximum(ups, downs), 0)
-        owner = np.repeat(np.arange(len(counts)), counts)  # (triplets,)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        owner, place = np.repeat(np.arange(len(counts)), counts), number_within(counts)  # (triplets,)
         up = self.positives.offsets[owner] + place % ups[owner]
         down = self.negatives.offsets[owner] + place % downs[owner]
         return Triplets(
@@ -283,23 +351,16 @@ class Samples:
         return Picks(*(open_numbers(folder / f"{column}.npy", dtype) for column, dtype in types.items()))
 
     def _alignment(self) -> Alignment | None:
-        if ALIGNMENT_COLUMNS["sentences"] not in self.manifest.files:
+        if ALIGNMENT_COLUMNS["sentences"][0] not in self.manifest.files:
             return None
-        types = {"sentences": np.int16, "contexts": np.int64, "similarities": np.float32}
-        columns = {
-            attribute: open_numbers(self.folder / name, types[attribute.removeprefix("anchor_")])
-            for attribute, name in ALIGNMENT_COLUMNS.items()
-        }
-        return Alignment(**columns)
+        return Alignment(*(open_numbers(self.folder / name, dtype) for name, dtype in ALIGNMENT_COLUMNS.values()))
 
     def _check(self) -> None:
-        lists: list[tuple[NDArray[np.int64], NDArray[Any]]]
-        lists = [(p.offsets, p.rows) for p in (self.positives, self.negatives)]
-        lists.append((self.context_offsets, self.contexts))
         valid = len(self.aspects) == len(self.tasks) == len(self)
-        for offsets, values in lists:
-            valid = valid and len(offsets) == len(self) + 1 and offsets[0] == 0 and offsets[-1] == len(values)
-            valid = valid and bool((np.diff(offsets) >= 0).all())
+        valid = valid and all(
+            offsets_fit(picks.offsets, len(self), len(picks.rows)) for picks in (self.positives, self.negatives)
+        )
+        valid = valid and offsets_fit(self.context_offsets, len(self), len(self.contexts))
         if self.alignment is not None:
             columns = [getattr(self.alignment, attribute) for attribute in ALIGNMENT_COLUMNS]
             valid = valid and all(len(column) == len(self.positives.rows) for column in columns)
@@ -343,8 +404,7 @@ class SamplesWriter:
             raise EmptyResultError(f"{self.folder}: no sample could be made{self._skip_reasons()}")
         for column in self._columns.values():
             column.close()
-        names = {"rules": self.names.rules, "aspects": self.names.aspects, "tasks": self.names.tasks}
-        self.artifact.facts |= {**{name: list(value) for name, value in names.items()}, **self.facts}
+        self.artifact.facts |= {name: list(value) for name, value in asdict(self.names).items()} | self.facts
         self.artifact.facts["samples"] = self.count
         return Samples(self.folder, self.artifact.finish())
 

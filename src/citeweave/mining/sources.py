@@ -3,7 +3,7 @@
     cited, cocited, ...   papers related in the graph, restricted to an intent where the rule says so
     table                 pairs with counts from anywhere: co-views, co-reads, SPECTER's data.json
     random                papers of the pool
-    shares                papers of the same venue, with a shared author or field: see `shared_metadata.py`
+    shares                papers of the same venue, with a shared author or field: drawn by `draw.py`
     neighbors, similar, cells, sorted_random      by vectors: see `vector_sources.py`
 
 Each source is a function from a rule and a block of anchors to candidate lists; candidates are papers of the pool and
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK
 from citeweave.core.hash_keys import mix_keys
+from citeweave.core.ragged import Ragged, number_within, spans, to_offsets
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived_texts import bracket_reason, repeat_keys, word_reason
 from citeweave.corpus.text import sentences
@@ -34,34 +35,26 @@ from citeweave.mining.draw import (
     CandidateLists,
     derive_salt,
     draw_from_pool,
+    draw_sharing_papers,
     drop_forbidden,
     empty_lists,
     filter_entries,
     join_lists,
 )
-from citeweave.mining.mining_data import MiningData
-from citeweave.mining.rules import (
-    MISCELLANEOUS,
-    OTHER,
-    SAME,
-    ContextFilter,
-    Rule,
-    intent_bits,
-    is_relation,
-)
-from citeweave.mining.shared_metadata import draw_sharing_papers
+from citeweave.mining.inputs import MiningData
+from citeweave.mining.options import ContextFilter
+from citeweave.mining.rules import MISCELLANEOUS, OTHER, SAME, Rule, intent_bits, is_relation
 
 
 @dataclass(frozen=True, slots=True)
-class CocitedPairs:
+class CocitedPairs(Ragged):
     """Source of candidates by contexts: pairs of papers cited in one sentence, and the numbers of those sentences."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    """Shape (pairs + 1,): the contexts of each pair."""
-
     contexts: NDArray[np.int64]
+    """Those of each pair, by its offsets."""
+
     rejected: dict[str, int]
     """Contexts left out, by reason; papers with an unsuitable abstract are counted here too."""
 
@@ -84,10 +77,9 @@ def collect_cocited_pairs(
     rejected: dict[str, int] = {}
     numbers = _usable_contexts(corpus, options, before, rejected)
     table = corpus.contexts
-    counts = np.diff(table.cited_offsets)[numbers]
-    context = np.repeat(numbers, counts)  # (mentions,)
-    place = np.arange(len(context)) - np.repeat(np.cumsum(counts) - counts, counts)
-    cited = table.cited[table.cited_offsets[context] + place]
+    mentions = Ragged(table.cited_offsets)
+    context = np.repeat(numbers, mentions.lengths()[numbers])  # (mentions,)
+    cited = table.cited[mentions.places(numbers)]
     seen = np.unique(cited[in_pool[cited]])
     fits = np.zeros(len(corpus), bool)
     fits[seen] = _abstracts_fit(corpus, seen, options)
@@ -197,23 +189,20 @@ def _group_pairs(
     order = np.lexsort([where, citing, second, first])
     first, second, where, citing = first[order], second[order], where[order], citing[order]
     new_pair = np.concatenate([[True], (first[1:] != first[:-1]) | (second[1:] != second[:-1])]) if len(first) else np.zeros(0, bool)  # fmt: skip
-    new_paper = new_pair.copy()
-    new_paper[1:] |= citing[1:] != citing[:-1]
-    keep = new_paper
+    keep = new_pair.copy()
+    keep[1:] |= citing[1:] != citing[:-1]  # another citing paper
     pair = np.cumsum(new_pair) - 1
     order = np.lexsort([where[keep], pair[keep]])
     pair, where = pair[keep][order], where[keep][order]
     counts = np.bincount(pair, minlength=int(new_pair.sum()))
-    place = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
-    within = place < options.max_contexts
-    counts = np.minimum(counts, options.max_contexts)
+    within = number_within(counts) < options.max_contexts
     low, high = first[new_pair], second[new_pair]
     keys = mix_keys(mix_keys(low.astype(np.uint64), high.astype(np.uint64)), np.full(len(low), derive_salt(seed, "mining", "anchor of a pair"), np.uint64))  # fmt: skip
     swapped = (keys & np.uint64(1)).astype(bool)
     return CocitedPairs(
         anchors=np.where(swapped, high, low).astype(np.int32),
         positives=np.where(swapped, low, high).astype(np.int32),
-        offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
+        offsets=to_offsets(np.minimum(counts, options.max_contexts)),
         contexts=where[within],
         rejected=rejected,
         kept=len(np.unique(where)),
@@ -287,10 +276,9 @@ def _signal(rule: Rule, intent: int | None) -> Signal:
 def table_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     """The source `table`: candidates of a rule from a table of pairs, optionally only an upper or lower grade."""
     table, data = block.data.table(rule.table), block.data
-    counts = table.offsets[block.anchors + 1] - table.offsets[block.anchors]
-    at = np.repeat(table.offsets[block.anchors], counts) + _places(counts)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    lists = CandidateLists(offsets, table.targets[at], table.counts[at])
+    starts, ends = table.offsets[block.anchors], table.offsets[block.anchors + 1]
+    at = spans(starts, ends - starts)
+    lists = CandidateLists(to_offsets(ends - starts), table.targets[at], table.counts[at])
     if rule.grade:
         lists = filter_entries(lists, _has_grade(lists, rule.grade, rule.margin))
     other = lists.rows != block.anchors[lists.owners()]
@@ -360,7 +348,7 @@ def shared_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, sal
 def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -> CandidateLists:
     """Return the papers that a rule's source must never give, by the signals and positives in its `exclude`.
 
-    Neighbors are excluded in `vector_sources.py`, shared metadata in `shared_metadata.py`. `positives` are all
+    Neighbors are excluded in `vector_sources.py`, shared metadata by `draw.py`. `positives` are all
     candidates of the positive rules.
     """
     parts = [empty_lists(len(block.anchors))]
@@ -370,12 +358,3 @@ def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -
         elif name != "neighbors" and not is_relation(name):
             parts.append(block.related(Signal(name, longest=rule.max_references)))
     return join_lists(*parts)
-
-
-def _places(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position of every entry within its list.
-
-    >>> _places(np.array([2, 0, 3])).tolist()
-    [0, 1, 0, 1, 2]
-    """
-    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -21,9 +21,10 @@ as a number of `numbers` ("s2") if it is one. Does not search for titles that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from citeweave.core.columns import BLOCK, is_finite
 from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.inputs import Source
-from citeweave.core.progress import Count, Tally
+from citeweave.core.progress import QUIET, Count, Reporter, Tally
+from citeweave.core.ragged import Ragged, owners_of, to_offsets
 from citeweave.corpus.corpus import NOT_FOUND, Corpus, IdIndex, Rows
 from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import clean_text, dict_of, number_of
@@ -54,11 +56,8 @@ _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Ragged):
     """A table of pairs: for every paper the papers it is paired with, and their counts."""
-
-    offsets: NDArray[np.int64]
-    """Shape (papers + 1,): the pairs of row i are targets[offsets[i]:offsets[i + 1]]."""
 
     targets: NDArray[np.int32]
     """Shape (pairs,), ascending within a row."""
@@ -72,11 +71,8 @@ class Table:
     @property
     def facts(self) -> dict[str, Any]:
         """Numbers of pairs and anchors and the counts of the table's lines, for a manifest."""
-        anchors = int((np.diff(self.offsets) > 0).sum())
+        anchors = int((self.lengths() > 0).sum())
         return {"pairs": len(self.targets), "anchors": anchors, **self.tally.as_json()}
-
-    def __len__(self) -> int:
-        return len(self.targets)
 
 
 _Pair = tuple[str, str, float]
@@ -99,7 +95,10 @@ def read_table(
         raise InputError(f"{path} is empty; give a table of pairs")
     pairs = _json_pairs(source, tally) if head.startswith(b"{") else _tsv_pairs(source, tally, label)
     lookup = PaperLookup(corpus, tally, numbers=numbers)
-    anchors, others, counts = _concatenate([_look_up_pairs(block, lookup, tally) for block in _blocks(pairs)])
+    blocks = []
+    while block := list(islice(pairs, _BLOCK)):
+        blocks.append(_look_up_pairs(block, lookup, tally))
+    anchors, others, counts = _concatenate(blocks)
     if not len(anchors):
         reasons = "; ".join(f"{number:,}: {reason}" for reason, number in tally.counts["pairs"].rejected.items())
         raise EmptyResultError(f"{path} has no pair of papers of {corpus.folder} ({reasons or 'it has no pairs'})")
@@ -107,6 +106,18 @@ def read_table(
         anchors, others = np.concatenate([anchors, others]), np.concatenate([others, anchors])
         counts = np.concatenate([counts, counts])
     return build_table(anchors, others, counts, papers=len(corpus), tally=tally)
+
+
+def read_tables(
+    paths: Mapping[str, Path], corpus: Corpus, *, symmetric: bool = False, reporter: Reporter = QUIET
+) -> dict[str, Table]:
+    """Read tables of pairs by the names that mining rules use, and report a line on each."""
+    tables = {name: read_table(path, corpus, symmetric=symmetric) for name, path in paths.items()}
+    for name, table in tables.items():
+        count = table.tally.counts["pairs"]
+        reasons = "".join(f"; {number:,} not: {reason}" for reason, number in count.rejected.items())
+        reporter.say(f"table {name}: {count.kept:,} of {count.read:,} pairs{reasons}")
+    return tables
 
 
 def build_table(
@@ -207,17 +218,6 @@ def _finite(number: float | None) -> float | None:
     return float(number) if is_finite(number) and abs(number) <= LARGEST else None
 
 
-def _blocks(pairs: Iterator[_Pair]) -> Iterator[list[_Pair]]:
-    block: list[_Pair] = []
-    for pair in pairs:
-        block.append(pair)
-        if len(block) == _BLOCK:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
 # Lookup of papers.
 
 SAME_TEXT = "text that several papers have, taken for the first of them"
@@ -241,7 +241,7 @@ class PaperLookup:
     def rows_of_any(self, spellings: Sequence[Sequence[str]]) -> Rows:
         """Look up papers that a table names by several ids each: the row of the first known one, -1 if there is none."""
         result = np.full(len(spellings), NOT_FOUND, np.int32)
-        owners = np.repeat(np.arange(len(spellings)), [len(ids) for ids in spellings])
+        owners = owners_of(to_offsets([len(ids) for ids in spellings]))
         rows = self._look_up([id for ids in spellings for id in ids])
         known = np.flatnonzero(rows != NOT_FOUND)[::-1]  # in reverse, so that the first of a list is written last
         result[owners[known]] = rows[known]

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
+from citeweave.core.ragged import Ragged, count_owners, to_offsets
 from citeweave.core.randomness import stream
 from citeweave.mining.draw import CandidateLists, empty_lists, filter_entries
-from citeweave.mining.mining_data import MiningData, PoolVectors
-from citeweave.mining.rules import NODES, Rule
+from citeweave.mining.inputs import MiningData, PoolVectors
+from citeweave.mining.rules import NODES, MiningRules, Rule
 from citeweave.mining.sources import AnchorBlock
-from citeweave.vectors.topk import (
-    Band,
-    Neighbors,
-    TopkOptions,
-    far_band,
-    search,
-)
+from citeweave.vectors.topk import Band, Neighbors, TopkOptions, far_band, search
 
 _KMEANS_PAPERS = 50_000
 _KMEANS_ROUNDS = 15
@@ -46,11 +42,19 @@ class RankedNeighbors:
     """By the name of the vectors: the score of the farthest neighbor used, NaN where there is none, and the metric."""
 
 
-def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], data: MiningData) -> None:
+def check_bands(rules: MiningRules, data: MiningData) -> None:
     """Refuse vector sources whose bands of negatives are nearer than positives of the same vectors, or overlap them."""
-    for up in (rule for rule in positives if rule.source == "neighbors"):
-        for down in (rule for rule in negatives if rule.source == "neighbors" and rule.vectors == up.vectors):
-            high, low = (_check_ranks(rule, data.pool_vectors(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
+    for aspect in rules.aspects or ("",):
+        own = rules.for_aspect(aspect)
+        positives, negatives = (
+            [rule for rule in side if rule.source == "neighbors" and aspect not in rule.not_for]
+            for side in (own.positives, own.negatives)
+        )
+        for up, down in product(positives, negatives):
+            if up.vectors != down.vectors:
+                continue
+            vectors = data.pool_vectors(up.vectors)
+            high, low = _check_ranks(up, vectors)[1], _check_ranks(down, vectors)[0]
             if low < high:
                 raise UserError(
                     f"the band of rule {down.name!r} begins at rank {low + 1:,}, that of rule {up.name!r} ends at rank "
@@ -69,7 +73,7 @@ def rank_neighbors(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors
         here = np.flatnonzero(own >= 0)
         neighbors = _search_bands(group, vectors, own[here], block.data, metric)
         for rule in group:
-            bands[rule.name] = _as_lists(neighbors[rule.name], here, vectors, len(block.anchors))
+            bands[rule.name] = _as_lists(neighbors[rule.name], here, vectors.paper_of, len(block.anchors))
         far = max(group, key=lambda rule: _check_ranks(rule, vectors)[1])
         score = np.full(len(block.anchors), np.nan, np.float32)
         score[here] = neighbors[far.name].scores[:, -1]
@@ -118,14 +122,12 @@ def _search_bands(
     return neighbors
 
 
-def _as_lists(neighbors: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> CandidateLists:
-    """Turn the neighbors of the anchors that have a vector into candidate lists of all anchors."""
+def _as_lists(neighbors: Neighbors, here: NDArray[np.int64], papers: NDArray[np.int32], anchors: int) -> CandidateLists:
+    """Turn neighbors of the anchors that have a vector into candidate lists of all; `papers` are those of their rows."""
     counts = np.zeros(anchors, np.int64)
     counts[here] = (neighbors.rows >= 0).sum(axis=1)
-    mask = neighbors.rows.ravel() >= 0
-    rows = vectors.paper_of[neighbors.rows.ravel()[mask]].astype(np.int32)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return CandidateLists(offsets, rows, neighbors.scores.ravel()[mask])
+    known = neighbors.rows >= 0
+    return CandidateLists(to_offsets(counts), papers[neighbors.rows[known]], neighbors.scores[known])
 
 
 def beyond_neighbors(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
@@ -170,7 +172,7 @@ def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     papers = vectors.paper_of[vectors.pool]  # (pool,)
     pool = vectors.unit(papers)  # (pool, dimension)
     limit = np.float32(rule.above if rule.above is not None else rule.below)
-    rows = np.full((len(here), rule.count), -1, np.int32)
+    rows = np.full((len(here), rule.count), -1, np.int32)  # positions in `papers`
     scores = np.full((len(here), rule.count), np.nan, np.float32)
     step = 64  # fixed, so that sums are made in one order whatever the memory
     for start in range(0, len(here), step):
@@ -178,12 +180,7 @@ def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
         cosines = vectors.unit(block.anchors[part]) @ pool.T  # (anchors, pool)
         span = slice(start, start + step)
         _nearest_to_limit(cosines, papers, block.anchors[part], limit, rule.above is not None, rows[span], scores[span])
-    return _as_lists(Neighbors(rows, scores), here, _by_paper(vectors), len(block.anchors))
-
-
-def _by_paper(vectors: PoolVectors) -> PoolVectors:
-    """Return the same vectors with rows numbered by paper."""
-    return PoolVectors(vectors.matrix, vectors.row_of, np.arange(len(vectors.row_of), dtype=np.int32), vectors.pool)
+    return _as_lists(Neighbors(rows, scores), here, papers, len(block.anchors))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -204,7 +201,7 @@ def _nearest_to_limit(cosines, papers, anchors, limit, above, rows, scores):  # 
                 if at < count:
                     rows[number, at], scores[number, at] = rows[number, at - 1], scores[number, at - 1]
                 at -= 1
-            rows[number, at], scores[number, at] = papers[i], score
+            rows[number, at], scores[number, at] = i, score
             if size < count:
                 size += 1
 
@@ -219,25 +216,18 @@ def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centers.T, axis=1)
     target = nearest[home, min(rule.cell, len(cells.centers) - 1)]  # (anchors here,)
     counts = np.zeros(len(block.anchors), np.int64)
-    counts[here] = np.diff(cells.offsets)[target]
-    starts = cells.offsets[target]
-    places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    full = np.zeros(len(block.anchors), np.int64)
-    full[here] = starts
-    rows = cells.papers[np.repeat(full, counts) + places]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return CandidateLists(offsets, rows, np.full(len(rows), np.nan, np.float32))
+    counts[here] = cells.lengths()[target]
+    rows = cells.papers[cells.places(target)]
+    return CandidateLists(to_offsets(counts), rows, np.full(len(rows), np.nan, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """k-means cells that a vector source takes candidates from: their centers and the papers of each."""
+class Cells(Ragged):
+    """k-means cells that a vector source takes candidates from: the papers of each, and their centers."""
 
+    papers: NDArray[np.int32]
     centers: NDArray[np.float32]
     """Shape (cells, dimension), of length 1."""
-
-    offsets: NDArray[np.int64]
-    papers: NDArray[np.int32]
 
 
 def _cluster_pool(data: MiningData, rule: Rule) -> Cells:
@@ -267,8 +257,7 @@ def _assign_cells(vectors: PoolVectors, papers: NDArray[np.int32], centers: NDAr
     for start in range(0, len(papers), 1 << 16):
         home[start : start + (1 << 16)] = np.argmax(vectors.unit(papers[start : start + (1 << 16)]) @ centers.T, axis=1)
     order = np.argsort(home, kind="stable")
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=len(centers)))])
-    return Cells(centers, offsets, papers[order])
+    return Cells(count_owners(home, len(centers)), papers[order], centers)
 
 
 def sort_by_similarity(rule: Rule, lists: CandidateLists, block: AnchorBlock) -> CandidateLists:

@@ -32,9 +32,9 @@ import numpy as np
 
 from citeweave.core.errors import UserError
 from citeweave.core.progress import format_duration
+from citeweave.graph.fastrp import MIN_PANEL_WIDTH
 from citeweave.graph.kernels import LINE
 from citeweave.graph.signals import TWO_HOPS
-from citeweave.graph.walk_powers import MIN_PANEL_WIDTH
 from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, estimate_tokens, get_constant
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.mining.bands import aspect_error, choose_bands_for_rules, restrict_to_aspect, with_aspect_bands
-from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, collect_mining_data
+from citeweave.mining.inputs import MiningInputs, collect_mining_data
 from citeweave.mining.options import MiningOptions
-from citeweave.mining.rules import MiningRules, Rule
+from citeweave.mining.rules import MiningRules, Rule, parse_rules
 from citeweave.pipeline.recipe import Recipe, load_recipe, shipped_recipes
 
 PUBLISHED_POOL = 680_967

@@ -169,8 +169,8 @@ def read_recipe(recipe: Recipe) -> RecipeOptions:
     """Parse and check every table of a recipe; an unknown key is refused with the nearest known one."""
     from citeweave.corpus.options import PAPERS, DerivedTexts
     from citeweave.graph.options import graph_options
-    from citeweave.mining.inputs import parse_rules
     from citeweave.mining.options import AlignmentOptions
+    from citeweave.mining.rules import parse_rules
     from citeweave.training.options import ACCURACY, encoder_options, training_options
 
     for key in recipe.table("recipe"):

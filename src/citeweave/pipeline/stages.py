@@ -43,8 +43,9 @@ from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.tasks import Suite
+from citeweave.graph.intent_overlay import IntentSource
 from citeweave.mining.inputs import (
-    IntentSource,
+    MiningInputs,
     annotate_inputs,
     build_mining_graph,
     check_intents,
@@ -52,12 +53,12 @@ from citeweave.mining.inputs import (
     graph_intents,
     needs_graph,
     read_rows,
-    read_tables,
 )
-from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import AlignmentOptions, MiningOptions
 from citeweave.mining.rules import NODES, MiningRules
 from citeweave.mining.samples import Samples
+from citeweave.mining.tables import read_tables
 from citeweave.pipeline.fit_bands import fit_bands
 from citeweave.pipeline.options import AUTO, RunOptions
 from citeweave.pipeline.recipe import Recipe, RecipeOptions

@@ -48,7 +48,7 @@ from citeweave.evaluation.suites import SUITES, from_corpus, read_suite
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.citations import graph_from_edges
-from citeweave.mining.inputs import IntentSource
+from citeweave.graph.intent_overlay import IntentSource
 from citeweave.mining.tables import Table, build_table
 from citeweave.pipeline.options import CORPUS, INTENTS, RunOptions
 

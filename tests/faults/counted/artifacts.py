@@ -26,8 +26,7 @@ from citeweave.encoders.compress import compress as compress_encoder
 from citeweave.encoders.shards import ShardMaker, fill_shards, read_shards
 from citeweave.evaluation import evaluate, metrics, report
 from citeweave.graph import build, intent_overlay, signals
-from citeweave.mining.blocks import MiningCounts, encode_part, read_part
-from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
+from citeweave.mining.samples import MiningCounts, SampleNames, block_from_lists, encode_part, new_samples, read_part
 from citeweave.pipeline.run_folder import RunFolder, read_record
 from citeweave.search.map import PaperMap, make_map
 from citeweave.search.neighborhood import find_missing_papers, find_neighborhood

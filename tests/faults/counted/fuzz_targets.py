@@ -46,7 +46,8 @@ from citeweave.evaluation.open_system import read_scores
 from citeweave.evaluation.suites import SUITES, benchmark_files
 from citeweave.intents.classifier import ClassifierConfig
 from citeweave.intents.examples import read_labeled, read_unlabeled
-from citeweave.mining.formats import convert, scincl, scirepeval, sentence_transformers, specter
+from citeweave.mining import formats
+from citeweave.mining.formats import sentence_transformers, specter, triplets
 from citeweave.pipeline.recipe import read_overrides, read_recipe
 from citeweave.pipeline.run_folder import read_record
 from citeweave.remote import fetch as fetch_module
@@ -155,7 +156,7 @@ def other_files() -> Iterator[Target]:
     triplet = b'{"query": {"corpus_id": 1, "title": "a"}, "pos": {"corpus_id": 2}, "neg": {"corpus_id": 3}}\n'
     pairs = b'{"anchor": "a b", "positive": "c", "negative": "d"}\n'
     graph = b'{"a": {"b": {"count": 5}, "c": {"count": 1}}, "b": {}}'
-    words = literals(scincl, scirepeval, sentence_transformers, specter)
+    words = literals(triplets, sentence_transformers, specter)
     parsers: tuple[tuple[str, str, bytes, Callable[[Path], object]], ...] = (
         ("labeled citing sentences", "c.jsonl", citances, lambda path: read_labeled([path])),
         ("citing sentences", "c.jsonl", citances, read_unlabeled),
@@ -173,7 +174,7 @@ def other_files() -> Iterator[Target]:
     samples = {"scincl": tsv, "scirepeval": triplet, "sentence_transformers": pairs, "specter": graph}
     for format, seed in samples.items():
 
-        def read(path: Path, way: Any = convert.READERS[format]) -> None:
+        def read(path: Path, way: Any = formats.READERS[format]) -> None:
             source = inputs.Source(path)
             way.recognize(source.head())
             list(way.read([source], [], _FewNames(), progress.Tally({kind: progress.Count() for kind in way.kinds})))

@@ -15,7 +15,7 @@ from citeweave.core import progress
 from citeweave.core.artifact import new_artifact
 from citeweave.core.files import LockedError, hash_json, take_lock
 from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
-from citeweave.mining.blocks import BlockFiles, BlockPace
+from citeweave.mining.mine import BlockFiles, BlockPace
 
 _LINE = re.compile(r"embedding: \d+ of 50 papers \(\d+ %\), [\d.,e+-]+/s, \d+:\d\d(:\d\d)?( left)?")
 JUMPS = (1e-9, 0.5, 31.0, 3600.0, 1e9, -0.5, -3600.0, -1e9)

@@ -8,8 +8,8 @@ from typing import Any
 import citeweave as cw
 from citeweave.core.errors import UserError
 from citeweave.corpus.options import DerivedTexts
-from citeweave.mining.options import AlignmentOptions
-from citeweave.mining.rules import ContextFilter, MiningRules, Rule
+from citeweave.mining.options import AlignmentOptions, ContextFilter
+from citeweave.mining.rules import MiningRules, Rule
 from citeweave.pipeline.recipe import read_recipe, shipped_recipes
 
 from .counting import one_line

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source, open_parquet, read_json_lines, read_parquet_batches
 from citeweave.core.progress import Count, Tally
-from citeweave.mining.formats.triplet_rows import (
+from citeweave.mining.formats.triplets import (
     CELLS,
     NO_ID,
     ROWS,
@@ -175,7 +175,7 @@ def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
 
 def _most_common_negatives(samples: Samples) -> int:
     """Return the number of negatives that most rows of a dataset can have, one row per positive; at least 1."""
-    ups, downs = np.diff(samples.positives.offsets), np.diff(samples.negatives.offsets)  # (samples,)
+    ups, downs = samples.positives.lengths(), samples.negatives.lengths()  # (samples,)
     rows = np.bincount(downs, weights=ups)[1:]  # (largest number of negatives,)
     return len(rows) - int(np.argmax(rows[::-1])) if rows.any() else 1
 
@@ -183,7 +183,7 @@ def _most_common_negatives(samples: Samples) -> int:
 def _group_rows(out: ExportedSamples, negatives: int) -> Iterator[PaperRows]:
     """Yield anchor, positive and several negatives per row, in blocks of shape (n, 2 + negatives)."""
     ups, downs = out.samples.positives, out.samples.negatives
-    counts = np.diff(downs.offsets)  # (samples,)
+    counts = downs.lengths()  # (samples,)
     out.count_samples(needs_negatives=True)
     out.tally.counts["rows"] = Count()
     owners = ups.owners()  # (positives,)

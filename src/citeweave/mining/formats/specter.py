@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,13 @@ from citeweave.core.errors import choose
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Count, Tally
+from citeweave.core.ragged import to_offsets
 from citeweave.corpus.corpus import lines
 from citeweave.corpus.readers import specter as reader
 from citeweave.corpus.readers.json_records import read_members
-from citeweave.mining.formats.triplet_rows import NEGATIVE, NO_POSITIVE, OUTSIDE, POSITIVE, ExportedSamples, blocks
+from citeweave.mining.formats.triplets import NEGATIVE, NO_POSITIVE, OUTSIDE, POSITIVE, ExportedSamples, blocks
 from citeweave.mining.options import ExportOptions
-from citeweave.mining.samples import Picks, SampleBlock
+from citeweave.mining.samples import Picks, SampleBlock, new_block
 from citeweave.mining.tables import ITSELF, NO_COUNT, OTHER_OUTSIDE, PaperLookup, count_in
 
 LISTS = ("train.txt", "val.txt", "dev.txt", "test.txt")
@@ -144,7 +144,9 @@ def _samples(queries: list[_Query], lookup: PaperLookup, tally: Tally) -> Iterat
         tally.note("queries without a negative", int(not negatives))
         samples.append((anchor, positives, negatives))
     if samples:
-        yield _block(samples)
+        ups = _picks([positives for _, positives, _ in samples], POSITIVE)
+        downs = _picks([negatives for _, _, negatives in samples], NEGATIVE)
+        yield new_block([anchor for anchor, _, _ in samples], ups, downs)
 
 
 def _known_counts(anchor: int, pairs: list[tuple[int, float]], tally: Tally) -> dict[int, float]:
@@ -159,24 +161,10 @@ def _known_counts(anchor: int, pairs: list[tuple[int, float]], tally: Tally) -> 
     return counts
 
 
-def _block(samples: list[tuple[int, dict[int, float], dict[int, float]]]) -> SampleBlock:
-    number = len(samples)
-    return SampleBlock(
-        anchors=np.array([anchor for anchor, _, _ in samples], np.int32),
-        positives=_picks([positives for _, positives, _ in samples], POSITIVE),
-        negatives=_picks([negatives for _, _, negatives in samples], NEGATIVE),
-        aspects=np.zeros(number, np.uint8),
-        tasks=np.zeros(number, np.uint8),
-        context_offsets=np.zeros(number + 1, np.int64),
-        contexts=np.zeros(0, np.int64),
-    )
-
-
 def _picks(lists: Sequence[Mapping[int, float]], rule: int) -> Picks:
-    offsets = np.array([0, *accumulate(len(counts) for counts in lists)], np.int64)
     rows = np.array([row for counts in lists for row in counts], np.int32)
     scores = np.array([count for counts in lists for count in counts.values()], np.float32)
-    return Picks(offsets, rows, np.full(len(rows), rule, np.uint8), scores)
+    return Picks(to_offsets([len(counts) for counts in lists]), rows, np.full(len(rows), rule, np.uint8), scores)
 
 
 # Writing.
@@ -221,7 +209,7 @@ def _written_queries(out: ExportedSamples, used: NDArray[np.bool_]) -> Iterator[
     for anchor, own in _by_anchor(samples.anchors):
         ups = np.concatenate([samples.positives.of(sample) for sample in own])
         downs, rules = (
-            np.concatenate([column[_span(samples.negatives.offsets, sample)] for sample in own])
+            np.concatenate([column[samples.negatives.span(sample)] for sample in own])
             for column in (samples.negatives.rows, samples.negatives.rules)
         )
         out.advance(len(own))
@@ -270,10 +258,6 @@ def _rules_left_out(out: ExportedSamples) -> list[int]:
         for name in named:
             choose(name, rules, "--leave-out")
     return [number for number, name in enumerate(rules) if name in named]
-
-
-def _span(offsets: NDArray[np.int64], sample: int) -> slice:
-    return slice(int(offsets[sample]), int(offsets[sample + 1]))
 
 
 def _lists(queries: list[str], options: ExportOptions) -> dict[str, list[str]]:
