@@ -17,7 +17,7 @@ from citeweave.search.build import build_index
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, DraftScores, recommend
 from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
 from citeweave.search.index import Index
-from citeweave.search.index_model import open_query_encoder
+from citeweave.search.nearest import open_query_encoder
 from citeweave.search.options import IndexOptions
 
 from .conftest import CPU, random_heads

@@ -10,13 +10,12 @@ from citeweave.core.hash_keys import hash_text, hash_texts
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.answer import allowed_rows
-from citeweave.search.build import build_index
+from citeweave.search.build import ChangeOptions, add_papers, build_index, delete_papers
 from citeweave.search.explain import ABSTRACT_DISTANCE, explain, shared_words
 from citeweave.search.index import Index
 from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Passage, Query
-from citeweave.search.update import ChangeOptions, add_papers, delete_papers
 from citeweave.vectors.explain import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 

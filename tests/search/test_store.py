@@ -14,8 +14,9 @@ from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.search import store_protocol
-from citeweave.search.build import build_index
+from citeweave.search.build import ChangeOptions, build_index, delete_papers, update_index
 from citeweave.search.filters import filter_rows, fold_name
+from citeweave.search.generation import ChangeCounts
 from citeweave.search.index import Index
 from citeweave.search.lance import LanceStore
 from citeweave.search.nearest import nearest_papers
@@ -24,7 +25,6 @@ from citeweave.search.query import Filter
 from citeweave.search.store import is_synced, nearest_in_store, open_store
 from citeweave.search.store import sync_store as sync
 from citeweave.search.store_protocol import StoredPapers, SyncMark, VectorStore, store_keys
-from citeweave.search.update import ChangeCounts, ChangeOptions, delete_papers, update_index
 from citeweave.vectors.vectors import Provenance
 
 from .conftest import CPU, WORDS, corpus_of

@@ -18,21 +18,28 @@ from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import state
 from citeweave.search.answer import answer
-from citeweave.search.build import build_index, describe_index, index_corpus
+from citeweave.search.build import (
+    ChangeOptions,
+    add_papers,
+    build_index,
+    delete_papers,
+    describe_index,
+    fill_vectors,
+    index_corpus,
+    update_index,
+)
 from citeweave.search.cite import Draft, recommend
 from citeweave.search.explain import explain
 from citeweave.search.filters import count_facets
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
 from citeweave.search.index_vectors import PrecomputedVectors
 from citeweave.search.map import make_map
-from citeweave.search.nearest import nearest_papers
+from citeweave.search.nearest import QueryEncoder, nearest_papers
 from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Passage, Query, SentenceQuery
 from citeweave.search.state import open_writer, read_state
 from citeweave.search.suggest import suggest
-from citeweave.search.update import ChangeOptions, add_papers, delete_papers, fill_vectors, update_index
 from citeweave.search.words import search_words
 
 from .conftest import CPU, SAID, Content, corpus_of, ids_of

@@ -175,9 +175,8 @@ def change(args: ChangeArguments) -> None:
     )
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.build import describe_index
+    from citeweave.search.build import ChangeOptions, add_papers, describe_index, fill_vectors
     from citeweave.search.index import Index
-    from citeweave.search.update import ChangeOptions, add_papers, fill_vectors
 
     opened = Index.open(args.index)
     precomputed = _open_precomputed(args.vectors, args.sentence_vectors, trust_ids=args.trust_ids)
@@ -222,7 +221,7 @@ def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool
 
 def _delete(index: Index, path: Path) -> dict[str, Any]:
     """Delete the papers listed in a file; return how many, and how many ids the index does not have."""
-    from citeweave.search.update import delete_papers
+    from citeweave.search.build import delete_papers
 
     ids = _read_ids(path)
     unknown = int((index.rows(ids) < 0).sum())

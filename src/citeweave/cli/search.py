@@ -242,7 +242,7 @@ def _parse_years(text: str) -> tuple[int | None, int | None]:
 
 def _search(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
     from citeweave.search.answer import answer, needs_query_encoder
-    from citeweave.search.index_model import open_query_encoder
+    from citeweave.search.nearest import open_query_encoder
 
     index.check_aspect(query.aspect)
     # without vectors to compare with, the model need not be loaded

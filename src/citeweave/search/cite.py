@@ -37,8 +37,7 @@ from citeweave.corpus.plain_text import clean_text
 from citeweave.corpus.text import sentence_texts
 from citeweave.search.citing_sentences import CitingSentences, without_marks
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
-from citeweave.search.nearest import check_count
+from citeweave.search.nearest import QueryEncoder, check_count
 from citeweave.search.query import CitingEvidence, Hit, Passage
 from citeweave.search.rankings import rank_rows
 from citeweave.vectors.topk import QueryScan, compare

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.core.hash_keys import Keys
+from citeweave.core.ragged import spans
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.paper import OutsideName
 from citeweave.search.index import Index, IndexedPaper
-from citeweave.search.index_papers import spread
 
 MAX_NEIGHBORS, MAX_MISSING = 500, 1000
 _MAX_READ = 2000
@@ -147,7 +147,7 @@ def _count_cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:
     """Return the keys of all papers that papers cite, known ones by their own id, and how many cite each."""
     counted = np.diff(index.reference_offsets) * ((index.flags & STUB) == 0)
     all_citing = np.repeat(np.arange(index.size), counted)
-    all_cited = index.reference_keys[spread(index.reference_offsets[:-1], counted)]
+    all_cited = index.reference_keys[spans(index.reference_offsets[:-1], counted)]
     keys, counts = np.unique(all_cited, return_counts=True)
     rows, own_keys = index.rows_of_keys(keys), keys.copy()
     own_keys[rows >= 0] = index.keys_of(rows[rows >= 0])

@@ -21,8 +21,7 @@ from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
-from citeweave.search.nearest import need_papers
+from citeweave.search.nearest import QueryEncoder, need_papers
 from citeweave.search.query import MatchedSentence, SentenceQuery
 from citeweave.search.rankings import Ranking, rank_rows
 from citeweave.vectors.document_distance import DocumentDistance, rerank

@@ -37,13 +37,13 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import STUB
 from citeweave.search.answer import NearestSearch
 from citeweave.search.filters import filter_rows
+from citeweave.search.generation import ChangeCounts
 from citeweave.search.index import Index
 from citeweave.search.lance import LanceStore
 from citeweave.search.milvus import MilvusStore
 from citeweave.search.nearest import MAX_COUNT, check_count
 from citeweave.search.query import Filter
 from citeweave.search.store_protocol import StoreKeys, SyncMark, VectorStore, as_store_keys
-from citeweave.search.update import ChangeCounts
 from citeweave.vectors.topk import Neighbors
 from citeweave.vectors.vectors import Provenance
 

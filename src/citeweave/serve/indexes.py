@@ -39,7 +39,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.encoder import Encoder
 from citeweave.search.answer import answer
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder, load_query_encoder
+from citeweave.search.nearest import QueryEncoder, load_query_encoder
 from citeweave.search.query import Query, SentenceQuery
 from citeweave.search.sentences import encode_sentences_alone
 from citeweave.serve.metrics import Metrics

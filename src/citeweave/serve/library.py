@@ -281,11 +281,11 @@ def _work_on_library(
 def _fill_vectors(folder: Path, options: LibraryOptions, stop: Callable[[], bool], reporter: Reporter) -> None:
     """Embed all papers of a library that have no vectors."""
     from citeweave.encoders.model_names import DEFAULT_MODEL
-    from citeweave.search.index_model import open_embedding
-    from citeweave.search.update import fill_vectors, pending_rows, pending_sentence_rows
+    from citeweave.search.build import fill_vectors
+    from citeweave.search.index_vectors import open_embedding
 
     index, encoder = Index.open(folder), None
-    if len(pending_rows(index)) or len(pending_sentence_rows(index)):
+    if (index.not_embedded | (index.with_vector & ~index.with_sentences)).any():
         try:
             encoder = open_embedding(index, device=options.device).encoder
         except MissingExtraError:

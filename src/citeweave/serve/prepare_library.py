@@ -54,11 +54,10 @@ from citeweave.encoders.delta import open_model
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, stored_name
 from citeweave.encoders.runtimes import Runtime, check_runtime
-from citeweave.search.build import build_index
+from citeweave.search.build import ChangeOptions, build_index, update_index
 from citeweave.search.index import Index
 from citeweave.search.options import IndexOptions
 from citeweave.search.state import is_index, read_facts
-from citeweave.search.update import ChangeOptions, update_index
 from citeweave.serve.options import LibraryOptions
 from citeweave.serve.zotero import find_database, write_csl, write_csl_from_rdf
 
