@@ -29,18 +29,16 @@ from citeweave.search.build import (
     update_index,
 )
 from citeweave.search.cite import Draft, recommend
-from citeweave.search.explain import explain
+from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
 from citeweave.search.filters import count_facets
 from citeweave.search.index import Index
 from citeweave.search.index_vectors import PrecomputedVectors
 from citeweave.search.map import make_map
 from citeweave.search.nearest import QueryEncoder, nearest_papers
-from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Passage, Query, SentenceQuery
 from citeweave.search.state import open_writer, read_state
-from citeweave.search.suggest import suggest
-from citeweave.search.words import search_words
+from citeweave.search.words import search_words, suggest
 
 from .conftest import CPU, SAID, Content, corpus_of, ids_of
 
@@ -98,7 +96,7 @@ def queried(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
         found[f"query {number}"] = [(hit.id, hit.score, hit.matches) for hit in hits]
     for prefix in ("c", "ce", "models g", "the "):
         found[prefix] = [(one.text, one.papers, one.row is None or index.id(one.row)) for one in suggest(index, prefix)]
-    found["missing"] = find_missing_papers(index).as_json()
+    found["missing"] = [paper.as_json() for paper in find_missing_papers(index)]
     for name in named[:4]:
         near = find_neighborhood(index, index.row(name), max_papers=3)
         found[f"around {name}"] = ([paper.id for paper in near.nodes], near.edges, near.left_out, near.outside)
@@ -171,7 +169,7 @@ def test_a_deleted_paper_is_nowhere(made, copy):
             answer(index, made.reader, query)
     assert fill_vectors(copy, model=made.model) == 0
     assert add_papers(copy, made.corpus, np.arange(2), options=ChangeOptions(model=str(made.model))).added == 2
-    assert suggest(index, "c") == [] == find_missing_papers(index).papers
+    assert suggest(index, "c") == [] == find_missing_papers(index)
     assert count_facets(index, np.arange(index.size))["venues"] == []
 
 

@@ -262,8 +262,9 @@ class StoreArguments(CommonArguments):
 
 def store(args: StoreArguments) -> None:
     """Copy the vectors of an index to LanceDB or Milvus, or update such a copy, for `citeweave search --store`."""
+    from citeweave.search.databases import open_store
     from citeweave.search.index import Index
-    from citeweave.search.store import open_store, provenance_for_store, sync_store
+    from citeweave.search.store import provenance_for_store, sync_store
 
     if (args.lance is None) == (args.milvus is None):
         raise UserError("give either --lance FOLDER or --milvus ADDRESS")

@@ -92,7 +92,7 @@ def answer(
 
     `query_encoder` may be None where `needs_query_encoder` says so, or to search by words alone; with the query in its
     place, the index's own model is loaded where the query needs it. `near` compares vectors: the index itself, or a
-    store (`nearest_by_store`), which sentences and drafts do not use.
+    store (`nearest_in_store`), which sentences and drafts do not use.
     """
     if isinstance(query_encoder, Query) and query is None:
         query = query_encoder
@@ -254,13 +254,7 @@ def _rank_by_vector(candidates: _Candidates, vector: Singles, query: Query, by: 
         return Ranking(rows, scores, by, exact, note)
     lexical = search_words(index, words, depth, allowed=allowed)
     fused = fuse_rankings([lexical.rows, rows], count, name=index.id)
-    return Ranking(
-        np.array([each.item for each in fused], np.int64),
-        np.array([each.score for each in fused]),
-        by,
-        exact,
-        note,
-    )
+    return Ranking(fused.rows, fused.scores, by, exact, note)
 
 
 def _missing_note(index: Index, by: str) -> str:

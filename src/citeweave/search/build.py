@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -360,7 +360,8 @@ class _StoppableReporter(Reporter):
             yield advance
 
 
-class IndexedCorpus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IndexedCorpus:
     """An index that was built or updated, and how many papers changed."""
 
     index: Index

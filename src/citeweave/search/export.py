@@ -31,35 +31,29 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from citeweave.core.errors import UserError
 from citeweave.core.files import resolve_output, write_atomically
 from citeweave.corpus.plain_text import clean_text, fold, is_harmless, latex_to_text
+from citeweave.search.index import IndexedPaper
 
 
-class Exportable(Protocol):
-    """A paper that can be exported; papers of an index and of a corpus can."""
+@dataclass(frozen=True, slots=True)
+class ExportedPaper:
+    """A paper to export that is not in an index."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def abstract(self) -> str: ...
-    @property
-    def year(self) -> int | None: ...
-    @property
-    def venue(self) -> str: ...
-    @property
-    def authors(self) -> tuple[str, ...]: ...
-    @property
-    def fields(self) -> tuple[str, ...]: ...
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-    @property
-    def extra(self) -> Mapping[str, object]: ...
+    id: str
+    title: str = ""
+    abstract: str = ""
+    year: int | None = None
+    venue: str = ""
+    authors: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
 
+
+Exportable = IndexedPaper | ExportedPaper
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -285,21 +279,6 @@ def _ascii(text: str, between: str = "") -> str:
     """
     plain = unicodedata.normalize("NFKD", fold(text)).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", between, plain.lower())
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedPaper:
-    """A paper to export that is not in an index."""
-
-    id: str
-    title: str = ""
-    abstract: str = ""
-    year: int | None = None
-    venue: str = ""
-    authors: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    extra: Mapping[str, object] = field(default_factory=dict)
 
 
 # --- CSV and JSON --------------------------------------------------------------------------------------

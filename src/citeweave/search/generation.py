@@ -37,7 +37,8 @@ from citeweave.search.citing_sentences import SentenceSources, corpus_mentions, 
 from citeweave.search.index import HEADS, INTENT_BITS, Index
 from citeweave.search.index_vectors import Embedding, GenerationVectors, PrecomputedVectors, model_metadata
 from citeweave.search.state import KIND, VERSION, IndexWriter
-from citeweave.search.words import searchable_text, write_words
+from citeweave.search.words import searchable_text
+from citeweave.search.write_words import write_words
 
 TEXTS = {
     "id": "ids",

@@ -142,7 +142,7 @@ class Index:
         self.id_index = IdIndex.open(self.place / "ids")
         self.outside_names = OutsideNames.open(self.place)
         """Names of cited papers that the index does not have; None where no source names any."""
-        self.words = WordTable.open(self.place / "words")
+        self.words = WordTable(self.place / "words")
 
     def _open_references(self, folder: Path) -> None:
         self.reference_offsets: NDArray[np.int64] = open_numbers(folder / "offsets.npy", np.int64)

@@ -20,9 +20,8 @@ from fastapi import Query as FromUrl
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.mining.samples import Picks, Samples
-from citeweave.search.explain import explain
+from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
 from citeweave.search.index import Index
-from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.serve.indexes import CurrentServer, OpenIndex, find_row, short_paper
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, printable, unknown_paper, without_paths
 from citeweave.serve.schemas import (
@@ -72,7 +71,7 @@ async def missing(server: CurrentServer, parameters: Annotated[MissingParameters
     """Return papers that many papers of the index cite but that are not in it."""
 
     def work(opened: OpenIndex) -> dict[str, Any]:
-        return find_missing_papers(opened.index, max_papers=parameters.most).as_json()
+        return {"papers": [paper.as_json() for paper in find_missing_papers(opened.index, parameters.most)]}
 
     return Json(await server.run_on_index(parameters.index, work))
 

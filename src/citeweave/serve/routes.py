@@ -26,7 +26,7 @@ from citeweave.search.export import to_bibtex, to_csv, to_json
 from citeweave.search.filters import count_facets, filter_rows
 from citeweave.search.index import Index
 from citeweave.search.query import Filter, Query
-from citeweave.search.suggest import suggest as suggestions
+from citeweave.search.words import suggest as suggestions
 from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex, Server, find_row, short_paper
 from citeweave.serve.library import count_papers
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, failure, without_paths

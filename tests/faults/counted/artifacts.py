@@ -29,8 +29,8 @@ from citeweave.graph import build, intent_overlay, signals
 from citeweave.mining.blocks import MiningCounts, encode_part, read_part
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.pipeline.run_folder import RunFolder, read_record
+from citeweave.search.explain import find_missing_papers, find_neighborhood
 from citeweave.search.map import PaperMap, make_map
-from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.serve.prepare_library import LibraryFolder
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.vectors import compressed, document_distance, sentence_search, sentence_vectors

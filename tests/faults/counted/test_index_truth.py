@@ -23,8 +23,7 @@ from citeweave.encoders.encoder import TorchEncoder
 from citeweave.search import build, index_vectors, nearest
 from citeweave.search.filters import filter_rows
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.suggest import suggest
-from citeweave.search.words import search_words, searchable_text
+from citeweave.search.words import search_words, searchable_text, suggest
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.vectors import new_vectors
 
