@@ -60,7 +60,7 @@ def answers(index: Index) -> dict[str, Any]:
         found[paper.id] = (
             (paper.title, paper.abstract, paper.year, paper.ids),
             index.references(row).tolist(),
-            sorted(index.id(int(at)) for at in index.citing(index.key_of(row))),
+            sorted(index.id(int(at)) for at in index.citing(row)),
             [index.row(name) == row for name in (paper.id, *paper.ids)],
             None if own is None else (own.tolist(), index.sentence_numbers(row).tolist()),
         )
@@ -144,7 +144,7 @@ def test_a_deleted_paper_is_nowhere(made, copy):
     assert delete_papers(copy, ["p:0", "p:0", "nobody"]) == 1
     index = Index.open(copy)
     assert len(index) == len(before) - 1 and index.rows(["p:0"]).tolist() == [-1]
-    assert [index.id(int(row)) for row in index.citing(index.key_of(index.row("p:7")))] == ["p:2"]
+    assert [index.id(int(row)) for row in index.citing(index.row("p:7"))] == ["p:2"]
     near = nearest_papers(index, before.take(np.array([before.row("p:0")])), 19)
     assert near.rows.shape == (1, 18)
     # the sentence in which it cites p:7 stays, without its name

@@ -23,7 +23,7 @@ from citeweave.search.options import IndexOptions
 from citeweave.serve import indexes
 from citeweave.serve.app import create_app
 from citeweave.serve.indexes import BatchedEncoder, Batcher, ServedIndexes, Workers
-from citeweave.serve.metrics import Metrics
+from citeweave.serve.middleware import Metrics
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.responses import RefusedError
 

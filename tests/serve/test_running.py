@@ -23,7 +23,7 @@ pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 from citeweave.cli import main
 from citeweave.core.randomness import stream
 from citeweave.serve.app import app_from_environment, create_app, create_server
-from citeweave.serve.limits import PromptProtocol
+from citeweave.serve.middleware import PromptProtocol
 from citeweave.serve.options import ServeOptions
 
 PATIENCE = 300.0

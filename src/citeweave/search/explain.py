@@ -100,9 +100,7 @@ class Explanation:
 def explain(index: Index, left_row: int, right_row: int, distance: DocumentDistance = ABSTRACT_DISTANCE) -> Explanation:
     """Explain why the papers in two rows of an index are alike."""
     rows = (left_row, right_row)
-    keys = [index.key_of(row) for row in rows]
-    references = [index.references(row) for row in rows]
-    cited_by = [index.citing(key) for key in keys]
+    references, cited_by = [index.references(row) for row in rows], [index.citing(row) for row in rows]
     shared = np.intersect1d(references[0], references[1])
     known = index.rows_of_keys(shared)
     citing = np.intersect1d(cited_by[0], cited_by[1])
@@ -122,7 +120,7 @@ def explain(index: Index, left_row: int, right_row: int, distance: DocumentDista
         right_sentences=index.sentence_texts(right_row),
         pairs=pairs,
         distance=total,
-        cites=_citing_side(bool(np.isin(keys[1], references[0])), bool(np.isin(keys[0], references[1]))),
+        cites=_citing_side(index.keys[right_row] in references[0], index.keys[left_row] in references[1]),
         shared=_papers(index, known[known >= 0]),
         shared_unknown=int((known < 0).sum()),
         citing=_papers(index, citing),
@@ -237,7 +235,7 @@ def find_neighborhood(index: Index, row: int, max_papers: int = 50) -> Neighborh
     """Return a paper's neighborhood: at most `max_papers` citation neighbors, those with the most links among them first."""
     _check_number(max_papers, MAX_NEIGHBORS)
     cited = index.rows_of_keys(index.references(row))
-    around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))
+    around = np.union1d(cited[cited >= 0], index.citing(row))
     others = around[around != row].tolist()
     # of very many the first by id, so that the result does not depend on the index's history
     read = others if len(others) <= _MAX_READ else sorted(others, key=index.id)[:_MAX_READ]
@@ -316,7 +314,7 @@ def _count_cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:
     all_cited = index.reference_keys[spans(index.reference_offsets[:-1], counted)]
     keys, counts = np.unique(all_cited, return_counts=True)
     rows, own_keys = index.rows_of_keys(keys), keys.copy()
-    own_keys[rows >= 0] = index.keys_of(rows[rows >= 0])
+    own_keys[rows >= 0] = index.keys[rows[rows >= 0]]
     distinct, places = np.unique(own_keys, return_inverse=True)
     totals = np.bincount(places, counts, len(distinct)).astype(np.int64)
     several = np.bincount(places) > 1

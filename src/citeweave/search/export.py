@@ -31,6 +31,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from citeweave.core.errors import UserError
 from citeweave.core.files import resolve_output, write_atomically
@@ -316,22 +317,23 @@ def safe_cell(text: str) -> str:
     return f"'{line}" if line.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) else line
 
 
+def paper_json(paper: Exportable) -> dict[str, Any]:
+    """Return the fields of a paper as JSON, as exports and the HTTP API show them."""
+    return {
+        "id": paper.id,
+        "title": paper.title,
+        "abstract": paper.abstract,
+        "year": paper.year,
+        "venue": paper.venue,
+        "authors": list(paper.authors),
+        "fields": list(paper.fields),
+        "ids": list(paper.ids),
+    }
+
+
 def to_json(papers: Iterable[Exportable]) -> str:
     """Export papers as a JSON list of objects."""
-    rows = [
-        {
-            "id": paper.id,
-            "title": paper.title,
-            "abstract": paper.abstract,
-            "year": paper.year,
-            "venue": paper.venue,
-            "authors": list(paper.authors),
-            "fields": list(paper.fields),
-            "ids": list(paper.ids),
-        }
-        for paper in papers
-    ]
-    return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+    return json.dumps([paper_json(paper) for paper in papers], ensure_ascii=False, indent=1) + "\n"
 
 
 FORMATS: dict[str, Callable[[Iterable[Exportable]], str]] = {"bibtex": to_bibtex, "csv": to_csv, "json": to_json}

@@ -249,7 +249,7 @@ def _replaced_rows(
     keys = np.asarray(records.ids.keys)[written[records.ids.rows]]
     claimed = index.rows_of_keys(keys)
     known = claimed >= 0
-    own = index.keys_of(claimed[known]) == keys[known]
+    own = index.keys[claimed[known]] == keys[known]
     return np.unique(np.concatenate([current[current >= 0], claimed[known][own]]))
 
 

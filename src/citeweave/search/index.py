@@ -46,6 +46,7 @@ from citeweave.core.artifact import MANIFEST, Manifest, check_files
 from citeweave.core.columns import TextColumn, offsets_fit, open_matrix, open_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.hash_keys import Keys, hash_texts
+from citeweave.core.ragged import spans
 from citeweave.corpus.corpus import LOCAL, STUB, IdIndex, lines
 from citeweave.corpus.paper import OutsideName, OutsideNames
 from citeweave.corpus.text import sentence_texts
@@ -252,10 +253,6 @@ class Index:
     def title(self, row: int) -> str:
         return self.titles[row]
 
-    def year(self, row: int) -> int:
-        """Return the year of the paper in a row, 0 where it is unknown."""
-        return int(self.years[row])
-
     def paper(self, row: int) -> IndexedPaper:
         """Return the complete record of the paper in a row of the index."""
         flags = int(self.flags[row])
@@ -294,14 +291,6 @@ class Index:
         """Return the row of the paper that has an id with each key, -1 where none has."""
         return self._checked(self.id_index.rows_of(np.asarray(keys, np.uint64))).astype(np.int64)
 
-    def key_of(self, row: int) -> np.uint64:
-        """Return the key of the own id of the paper in a row."""
-        return np.uint64(self.keys[row])
-
-    def keys_of(self, rows: NDArray[Any]) -> Keys:
-        """Return the keys of the own ids of the papers in some rows."""
-        return np.asarray(self.keys[rows])
-
     def sentence_texts(self, row: int) -> list[str]:
         """Return the sentences of a paper's abstract, or its title where it has none."""
         return sentence_texts(self.abstracts[row]) or [text for text in [self.titles[row]] if text]
@@ -315,17 +304,11 @@ class Index:
         keys[rows >= 0] = self.keys[rows[rows >= 0]]
         return np.unique(keys)
 
-    def citing(self, key: np.uint64 | int) -> NDArray[np.int64]:
-        """Return the rows of the papers that cite the paper with this key, by any of its ids; ascending."""
-        keys = {int(key)}
-        row = int(self.rows_of_keys(np.array([key], np.uint64))[0])
-        if row >= 0:
-            keys |= {*hash_texts([self.ids[row], *lines(self.other_ids[row])]).tolist()}
-        spans = [
-            np.searchsorted(self._cited, np.uint64(each), side=side) for each in keys for side in ("left", "right")
-        ]
-        parts = [self._citing[first:last] for first, last in zip(spans[::2], spans[1::2], strict=True)]
-        return np.unique(self._checked(np.concatenate(parts))).astype(np.int64)
+    def citing(self, row: int) -> NDArray[np.int64]:
+        """Return the rows of the papers that cite the paper in a row, by any of its ids; ascending."""
+        keys = np.unique(hash_texts([self.ids[row], *lines(self.other_ids[row])]))
+        first, end = (np.searchsorted(self._cited, keys, side=side) for side in ("left", "right"))
+        return np.unique(self._checked(self._citing[spans(first, end - first)])).astype(np.int64)
 
     def outside_name(self, key: int) -> OutsideName | None:
         """Return the name of a cited paper that the index lacks, by the key of its id."""

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
 from numpy.typing import NDArray
 
 from citeweave.core.errors import CiteweaveError
@@ -42,9 +42,9 @@ from citeweave.search.index import Index
 from citeweave.search.nearest import QueryEncoder, load_query_encoder
 from citeweave.search.query import Query, SentenceQuery
 from citeweave.search.sentences import encode_sentences_alone
-from citeweave.serve.metrics import Metrics
+from citeweave.serve.middleware import Metrics
 from citeweave.serve.options import ServeOptions
-from citeweave.serve.responses import RefusedError, clip, printable, unknown_paper, without_paths
+from citeweave.serve.responses import Json, RefusedError, clip, printable, without_paths
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +77,18 @@ class Server:
         """Run a request's work on the current state of an index, in a thread."""
         return await self.workers.run(lambda: work(self.indexes.get(name)))
 
+    def once_per_state(self, what: str, name: str, index: Index, compute: Callable[[Index], T]) -> T:
+        """Return what is computed of an index once per state of it, such as its facets."""
+        state, value = self.cache.get((what, name), (None, None))
+        if state != index.number:
+            value = compute(index)
+            self.cache[what, name] = index.number, value
+        return value  # type: ignore[no-any-return]
+
+    async def respond(self, name: str, work: Callable[[OpenIndex], Any]) -> Response:
+        """Respond with the JSON of a request's work on the current state of an index."""
+        return Json(await self.run_on_index(name, work))
+
 
 def _current_server(request: Request) -> Server:
     server: Server = request.app.state.server
@@ -84,19 +96,6 @@ def _current_server(request: Request) -> Server:
 
 
 CurrentServer = Annotated[Server, Depends(_current_server)]
-
-
-def find_row(index: Index, id: str) -> int:
-    """Return the row of a paper of a served index by any of its ids; 404 if there is none."""
-    row = int(index.rows([id])[0])
-    if row < 0:
-        raise unknown_paper(id)
-    return row
-
-
-def short_paper(index: Index, row: int) -> dict[str, Any]:
-    """Return the id, title and year of a paper of an index, as lists of papers show it."""
-    return {"id": index.id(row), "title": index.title(row), "year": index.year(row) or None}
 
 
 # --- indexes ---
@@ -433,23 +432,12 @@ class Batcher:
             start += len(job.texts)
 
 
-@dataclass(frozen=True, slots=True)
 class BatchedEncoder:
     """An encoder of a served index that batches its texts with those of other request threads."""
 
-    batcher: Batcher
-
-    @property
-    def name(self) -> str:
-        return self.batcher.encoder.name
-
-    @property
-    def revision(self) -> str:
-        return self.batcher.encoder.revision
-
-    @property
-    def dimension(self) -> int:
-        return self.batcher.encoder.dimension
+    def __init__(self, batcher: Batcher) -> None:
+        self.batcher, encoder = batcher, batcher.encoder
+        self.name, self.revision, self.dimension = encoder.name, encoder.revision, encoder.dimension
 
     def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Rows:
         return self.batcher.submit(texts).result()

@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -418,27 +418,24 @@ class BackgroundWork:
 
     def _show_progress(self, lines: IO[str]) -> None:
         """Show the progress lines of the background process; other lines are ignored."""
-        open_task: Any = None
-        shown = 0
-        for line in lines:
-            try:
-                progress = json.loads(line)
-            except ValueError:
-                continue
-            if "say" in progress:
-                self._reporter.say(progress["say"])
-            elif "error" in progress:
-                self._fail(progress["error"])
-            elif "what" in progress:
-                if self._store(progress):
-                    if open_task is not None:
-                        open_task[0].__exit__(None, None, None)
-                    context = self._reporter.task(progress["what"], progress["total"] or None, progress.get("unit", ""))
-                    open_task, shown = (context, context.__enter__()), 0
-                open_task[1](progress["done"] - shown)
-                shown = progress["done"]
-        if open_task is not None:
-            open_task[0].__exit__(None, None, None)
+        with ExitStack() as task:
+            for line in lines:
+                try:
+                    progress = json.loads(line)
+                except ValueError:
+                    continue
+                if "say" in progress:
+                    self._reporter.say(progress["say"])
+                elif "error" in progress:
+                    self._fail(progress["error"])
+                elif "what" in progress:
+                    if self._store(progress):
+                        task.close()
+                        unit = progress.get("unit", "")
+                        shown, new = 0, self._reporter.task(progress["what"], progress["total"] or None, unit)
+                        advance = task.enter_context(new)
+                    advance(progress["done"] - shown)
+                    shown = progress["done"]
 
     def _fail(self, message: str) -> None:
         self.error = message

@@ -190,27 +190,12 @@ _CLIENTS: dict[str, type[OpenAlex] | type[SemanticScholar]] = {"openalex": OpenA
 _PREPARE_OPTIONS = LibraryOptions()
 
 
-@dataclass(frozen=True, slots=True)
 class LibraryFolder:
     """The folder of a prepared library: paths of its corpus and index, and its record library.json."""
 
-    folder: Path
-
-    @property
-    def corpus(self) -> Path:
-        return self.folder / "corpus"
-
-    @property
-    def enriched_corpus(self) -> Path:
-        return self.folder / "richer"
-
-    @property
-    def fetched(self) -> Path:
-        return self.folder / "fetched"
-
-    @property
-    def index(self) -> Path:
-        return self.folder / "index"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.corpus, self.index = folder, folder / "corpus", folder / "index"
+        self.fetched, self.enriched_corpus = folder / "fetched", folder / "richer"
 
     def record(self) -> dict[str, Any]:
         """Read the record library.json of a prepared library; empty if there is none that citeweave wrote."""
