@@ -221,7 +221,7 @@ def test_damaged_and_foreign_folders_are_refused(as_large, made, copy):
         damage(folder, segment)
         with pytest.raises(ArtifactError, match=said):
             index = Index.open(folder)
-            index.citing(index.row("p:7"))
+            index.citing(index.key_of(index.row("p:7")))
         shutil.rmtree(folder)
 
 

@@ -28,7 +28,7 @@ from citeweave.search.build import (
     index_corpus,
     update_index,
 )
-from citeweave.search.cite import Draft, recommend
+from citeweave.search.cite import recommend
 from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
 from citeweave.search.filters import count_facets
 from citeweave.search.index import Index
@@ -60,7 +60,7 @@ def answers(index: Index) -> dict[str, Any]:
         found[paper.id] = (
             (paper.title, paper.abstract, paper.year, paper.ids),
             index.references(row).tolist(),
-            sorted(index.id(int(at)) for at in index.citing(row)),
+            sorted(index.id(int(at)) for at in index.citing(index.key_of(row))),
             [index.row(name) == row for name in (paper.id, *paper.ids)],
             None if own is None else (own.tolist(), index.sentence_numbers(row).tolist()),
         )
@@ -144,11 +144,11 @@ def test_a_deleted_paper_is_nowhere(made, copy):
     assert delete_papers(copy, ["p:0", "p:0", "nobody"]) == 1
     index = Index.open(copy)
     assert len(index) == len(before) - 1 and index.rows(["p:0"]).tolist() == [-1]
-    assert [index.id(int(row)) for row in index.citing(index.row("p:7"))] == ["p:2"]
+    assert [index.id(int(row)) for row in index.citing(index.key_of(index.row("p:7")))] == ["p:2"]
     near = nearest_papers(index, before.take(np.array([before.row("p:0")])), 19)
     assert near.rows.shape == (1, 18)
     # the sentence in which it cites p:7 stays, without its name
-    found = recommend(index, made.reader, Draft(SAID), count=19)
+    found = recommend(index, made.reader, Passage(SAID), count=19)
     assert {one.evidence.citing for one in found if one.evidence} == {"", "p:1", "p:2", "p:4"}
     with pytest.raises(UserError, match="paper 'p:0!' is not in") as refused:
         index.row("p:0!")

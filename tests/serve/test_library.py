@@ -343,7 +343,7 @@ def test_a_library_is_enriched_once(source, opened, options, openalex, capsys):
         own = [row for row in range(index.size) if not index.paper(row).stub]
         assert sorted(index.id(row) for row in own) == ["k0", "k1", "k2", "k3"]
         assert words(library, "graphs") and index.paper(index.row("k3")).abstract == "Graphs grow"
-        citing = index.citing(index.row("k3"))
+        citing = index.citing(index.key_of(index.row("k3")))
         assert [index.id(int(row)) for row in citing] == ["openalex:W80"]
     counts = "4 of 4 papers found, 0 not, 0 ambiguous; 1 citing papers and 1 that the library cites"
     assert counts in capsys.readouterr().err

@@ -100,7 +100,7 @@ class Explanation:
 def explain(index: Index, left_row: int, right_row: int, distance: DocumentDistance = ABSTRACT_DISTANCE) -> Explanation:
     """Explain why the papers in two rows of an index are alike."""
     rows = (left_row, right_row)
-    references, cited_by = [index.references(row) for row in rows], [index.citing(row) for row in rows]
+    references, cited_by = [index.references(row) for row in rows], [index.citing(index.key_of(row)) for row in rows]
     shared = np.intersect1d(references[0], references[1])
     known = index.rows_of_keys(shared)
     citing = np.intersect1d(cited_by[0], cited_by[1])
@@ -235,7 +235,7 @@ def find_neighborhood(index: Index, row: int, max_papers: int = 50) -> Neighborh
     """Return a paper's neighborhood: at most `max_papers` citation neighbors, those with the most links among them first."""
     _check_number(max_papers, MAX_NEIGHBORS)
     cited = index.rows_of_keys(index.references(row))
-    around = np.union1d(cited[cited >= 0], index.citing(row))
+    around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))
     others = around[around != row].tolist()
     # of very many the first by id, so that the result does not depend on the index's history
     read = others if len(others) <= _MAX_READ else sorted(others, key=index.id)[:_MAX_READ]
@@ -302,8 +302,8 @@ def find_missing_papers(index: Index, max_papers: int = 50, *, min_citing: int =
     order = outside[np.lexsort((keys[outside], ~known[outside], -counts[outside]))][:max_papers]
     missing = []
     for key, count, row in zip(keys[order].tolist(), counts[order].tolist(), rows[order].tolist(), strict=True):
-        known = index.paper(row) if row >= 0 else index.outside_name(key)
-        missing.append(MissingPaper(key, count, known, in_index=row >= 0))
+        paper = index.paper(row) if row >= 0 else index.outside_name(key)
+        missing.append(MissingPaper(key, count, paper, in_index=row >= 0))
     return missing
 
 

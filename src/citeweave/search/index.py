@@ -253,6 +253,10 @@ class Index:
     def title(self, row: int) -> str:
         return self.titles[row]
 
+    def year(self, row: int) -> int:
+        """Return the year of the paper in a row, 0 where it is unknown."""
+        return int(self.years[row])
+
     def paper(self, row: int) -> IndexedPaper:
         """Return the complete record of the paper in a row of the index."""
         flags = int(self.flags[row])
@@ -291,6 +295,10 @@ class Index:
         """Return the row of the paper that has an id with each key, -1 where none has."""
         return self._checked(self.id_index.rows_of(np.asarray(keys, np.uint64))).astype(np.int64)
 
+    def key_of(self, row: int) -> np.uint64:
+        """Return the key of the own id of the paper in a row."""
+        return np.uint64(self.keys[row])
+
     def sentence_texts(self, row: int) -> list[str]:
         """Return the sentences of a paper's abstract, or its title where it has none."""
         return sentence_texts(self.abstracts[row]) or [text for text in [self.titles[row]] if text]
@@ -304,9 +312,11 @@ class Index:
         keys[rows >= 0] = self.keys[rows[rows >= 0]]
         return np.unique(keys)
 
-    def citing(self, row: int) -> NDArray[np.int64]:
-        """Return the rows of the papers that cite the paper in a row, by any of its ids; ascending."""
-        keys = np.unique(hash_texts([self.ids[row], *lines(self.other_ids[row])]))
+    def citing(self, key: np.uint64 | int) -> NDArray[np.int64]:
+        """Return the rows of the papers that cite the paper with this key, by any of its ids; ascending."""
+        row = int(self.rows_of_keys(np.array([key], np.uint64))[0])
+        own = hash_texts([self.ids[row], *lines(self.other_ids[row])] if row >= 0 else [])
+        keys = np.union1d(own, np.uint64(key))
         first, end = (np.searchsorted(self._cited, keys, side=side) for side in ("left", "right"))
         return np.unique(self._checked(self._citing[spans(first, end - first)])).astype(np.int64)
 

@@ -389,8 +389,9 @@ def _label_points(points: MappedPapers, placed: PlacedPoints) -> PaperMap:
         part = np.arange(start, min(start + _BLOCK, len(rows)))
         owners[part] = assign_groups(points.vectors(part), placed.centers)
     field, fields = fields_of(index).number_rows(rows, FIELDS)
-    years = index.years[rows].astype(np.int16)
-    columns = {"row": rows.astype(np.int32), "key": points.keys, "year": years, "field": field, "group": owners}
+    columns: dict[str, NDArray[Any]] = {"row": rows, "key": points.keys, "year": index.years[rows]}
+    columns = {name: np.asarray(column, _COLUMNS[name]) for name, column in columns.items()}
+    columns |= {"field": field, "group": owners}
     return PaperMap(
         state=index.number,
         columns=columns,

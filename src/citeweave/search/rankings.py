@@ -102,7 +102,7 @@ def fuse_rankings(rankings: Sequence[NDArray[Any]], count: int, *, name: Callabl
     every = np.concatenate([np.empty(0, np.int64), *rankings])
     parts = np.concatenate([np.empty(0), *(1 / (K + 1 + np.arange(len(ranking))) for ranking in rankings)])
     rows, places = np.unique(every, return_inverse=True)
-    return rank_rows(rows, np.bincount(places, parts, len(rows)), count, name=name)
+    return rank_rows(rows, np.bincount(places, parts, len(rows)).astype(np.float64), count, name=name)
 
 
 # --- maximal marginal relevance --------------------------------------------------------------------------

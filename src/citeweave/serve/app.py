@@ -37,7 +37,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from citeweave.core.errors import CiteweaveError, UserError, require
-from citeweave.serve.indexes import MAIN, LibraryStatus, ServedIndexes, Server, Workers
+from citeweave.serve.indexes import MAIN, ServedIndexes, Server, Workers
+from citeweave.serve.library import Library
 from citeweave.serve.middleware import (
     BodyLimit,
     ConcurrencyLimit,
@@ -63,7 +64,7 @@ _OPTIONS = ServeOptions()
 
 
 def create_app(
-    indexes: Mapping[str, Path] | LibraryStatus,
+    indexes: Mapping[str, Path] | Library,
     options: ServeOptions = _OPTIONS,
     *,
     also: Mapping[str, Path] | None = None,
@@ -319,13 +320,7 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".json": "application/json",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
-    ".txt": "text/plain; charset=utf-8",
 }
 START = "/page/index.html"
 

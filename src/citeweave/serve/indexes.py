@@ -28,7 +28,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import numpy as np
 from fastapi import Depends, Request, Response
@@ -42,6 +42,7 @@ from citeweave.search.index import Index
 from citeweave.search.nearest import QueryEncoder, load_query_encoder
 from citeweave.search.query import Query, SentenceQuery
 from citeweave.search.sentences import encode_sentences_alone
+from citeweave.serve.library import Library
 from citeweave.serve.middleware import Metrics
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.responses import Json, RefusedError, clip, printable, without_paths
@@ -101,19 +102,6 @@ CurrentServer = Annotated[Server, Depends(_current_server)]
 # --- indexes ---
 
 
-class LibraryStatus(Protocol):
-    """The progress of a served index that is a library still being built."""
-
-    @property
-    def index_folder(self) -> Path: ...
-
-    def working(self) -> Mapping[str, Any] | None:
-        """Return the current background task: what, done, total, seconds_left; None if there is none."""
-
-    def missing_data(self) -> Sequence[str]:
-        """List what the library cannot do because data is missing, one sentence each."""
-
-
 @dataclass(frozen=True, slots=True)
 class OpenIndex:
     """A served index, open at one state, with its encoder."""
@@ -143,7 +131,7 @@ class ServedIndexes:
     """All indexes of a server by name, opened and kept current; the first one is the default."""
 
     def __init__(
-        self, folders: Mapping[str, Path], options: ServeOptions, metrics: Metrics, library: LibraryStatus | None = None
+        self, folders: Mapping[str, Path], options: ServeOptions, metrics: Metrics, library: Library | None = None
     ) -> None:
         self.folders, self.library = dict(folders), library
         self._options, self._metrics = options, metrics

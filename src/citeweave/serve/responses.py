@@ -208,7 +208,7 @@ def hit_json(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
 
 def paper_details_json(index: Index, row: int) -> dict[str, Any]:
     """Return a paper with its sentences, references and citing papers as JSON for /papers/{id}."""
-    paper, citing = index.paper(row), index.citing(row)
+    paper, citing = index.paper(row), index.citing(index.key_of(row))
     cited = index.rows_of_keys(index.references(row))  # (references,), -1 where not in the index
     return {
         **paper_json(paper),

@@ -273,11 +273,14 @@ class ShortPaper(BaseModel):
     year: int | None
 
 
-class PaperResponse(ShortPaper):
+class PaperFields(ShortPaper):
     abstract: str
     venue: str
     authors: list[str]
     fields: list[str]
+
+
+class PaperResponse(PaperFields):
     ids: list[str] = Field(description="Other ids of the same paper.")
 
 
@@ -312,12 +315,8 @@ class MatchResponse(BaseModel):
     score: _Score
 
 
-class HitResponse(ShortPaper):
+class HitResponse(PaperFields):
     outside: bool = Field(description="Known as a reference or citation only, not a paper of the library.")
-    abstract: str
-    venue: str
-    authors: list[str]
-    fields: list[str]
     score: _Score
     row: int
     matches: list[MatchResponse]

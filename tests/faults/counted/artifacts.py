@@ -326,7 +326,7 @@ def _index_by_rows(folder: Path) -> Iterator[Any]:
     yield attrgetter("matrix", "aspect_matrices", "flags", "text_keys", "record_keys", "cited_as")(index)
     rows = [index.row(id) for id in IDS if id not in ("p:2", "p:5")]
     yield [index.paper(row) for row in rows], [index.references(row) for row in rows]
-    yield [index.citing(row) for row in rows]
+    yield [index.citing(index.key_of(row)) for row in rows]
     yield index.heads and index.heads.hash, index.known_intents
 
 

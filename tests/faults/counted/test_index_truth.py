@@ -311,7 +311,7 @@ def _told(index: cw.Index, encoder: TorchEncoder, queries: NDArray[Any], texts: 
     for row in range(index.size):
         shown = index.paper(row)
         told[shown.id] = (shown.title, shown.abstract, shown.year, shown.ids, index.references(row).tolist())
-        told[shown.id] += (sorted(_names(index, index.citing(row))),)
+        told[shown.id] += (sorted(_names(index, index.citing(index.key_of(row)))),)
     described = build.describe_index(index)
     return {**told, **{name: described[name] for name in ("papers", "with_abstract", "references")}}
 
