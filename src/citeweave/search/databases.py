@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import ArtifactError, UserError, choose, require
 from citeweave.core.files import write_json
-from citeweave.remote import object_storage
+from citeweave.remote import object_storage as storage
 from citeweave.search.store import Dialect, ScoredIds, StoreInfo, StoreKeys, VectorStore
 from citeweave.vectors.vectors import Provenance
 
@@ -96,7 +96,7 @@ class LanceStore(VectorStore):
     dialect = Dialect("({})", "array_has_any")
 
     def __init__(self, folder: str | Path) -> None:
-        self._bucket = object_storage.Address.parse(folder) if object_storage.is_address(folder) else None
+        self._bucket = storage.Address.parse(folder) if storage.is_address(folder) else None
         if self._bucket is None and "://" in str(folder):
             raise UserError(f"--lance is {str(folder)[:200]!r}; give a folder, s3://bucket/name or gs://bucket/name")
         self._folder = Path(folder)
@@ -119,9 +119,7 @@ class LanceStore(VectorStore):
     def _read_file(self) -> bytes | None:
         try:
             return (
-                object_storage.read_small_object(self._bucket / _INFO)
-                if self._bucket
-                else (self._folder / _INFO).read_bytes()
+                storage.read_small_object(self._bucket / _INFO) if self._bucket else (self._folder / _INFO).read_bytes()
             )
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -130,7 +128,7 @@ class LanceStore(VectorStore):
 
     def _is_empty(self) -> bool:
         if self._bucket:
-            return not object_storage.list_objects(self._bucket)
+            return not storage.list_objects(self._bucket)
         return not self._folder.exists() or (self._folder.is_dir() and not any(self._folder.iterdir()))
 
     def create(self) -> None:
@@ -146,7 +144,7 @@ class LanceStore(VectorStore):
     def write_info(self, info: StoreInfo) -> None:
         if self._bucket:
             text = json.dumps(info.as_json(), indent=1, ensure_ascii=False)
-            object_storage.write_small_object(self._bucket / _INFO, text.encode())
+            storage.write_small_object(self._bucket / _INFO, text.encode())
         else:
             write_json(self._folder / _INFO, info.as_json())
 
@@ -216,13 +214,13 @@ class LanceStore(VectorStore):
         if self._bucket is None or self._bucket.scheme != "s3":
             return None
         options = {"connect_timeout": "5s"}
-        if object_storage.endpoint():
+        if storage.endpoint():
             # without these, LanceDB takes any storage for Amazon's
-            options |= {"aws_endpoint": object_storage.endpoint(), "aws_region": object_storage.region() or "us-east-1"}
-            options |= {"allow_http": "true"} if object_storage.endpoint().startswith("http://") else {}
-        elif object_storage.region():
-            options["aws_region"] = object_storage.region()
-        return options | ({"aws_skip_signature": "true"} if object_storage.is_anonymous() else {})
+            options |= {"aws_endpoint": storage.endpoint(), "aws_region": storage.region() or "us-east-1"}
+            options |= {"allow_http": "true"} if storage.endpoint().startswith("http://") else {}
+        elif storage.region():
+            options["aws_region"] = storage.region()
+        return options | ({"aws_skip_signature": "true"} if storage.is_anonymous() else {})
 
 
 def _schema(dimension: int) -> Any:
@@ -259,7 +257,7 @@ class MilvusStore(VectorStore):
             )
         if "@" in address:
             raise UserError(f"--milvus must not hold a password; set the environment variable {TOKEN} instead")
-        self._address, self._name = address, collection
+        self._address, self._name, self._info_name = address, collection, f"{collection}_about"
         self.place = f"milvus:{address}" + ("" if collection == "papers" else f" ({collection})")
         self._opened: Any = None
 
@@ -369,10 +367,6 @@ class MilvusStore(VectorStore):
         if self.is_file:
             manager = require("milvus_lite.server_manager", extra="stores").server_manager_instance
             manager.release_server(self._address)  # else this process holds the file until it ends
-
-    @property
-    def _info_name(self) -> str:
-        return f"{self._name}_about"
 
     def _create_collection(self, client: Any, name: str, columns: dict[str, str], dimension: int) -> None:
         """Create a collection with these columns, of which `key` is the primary key, and a vector."""

@@ -63,11 +63,7 @@ FORMAT, VERSION = "citeweave-store", 1
 BATCH_BYTES = 8 << 20
 """Bytes of vectors written to a database at once; a Milvus server refuses much larger messages."""
 
-SYNC_BLOCK = 4096
-"""Papers of the index that are read at a time."""
-
-IDS_PER_EXPRESSION = 5000
-_MAX_ID_BYTES, _MAX_NAMES = 60_000, 4000
+IDS_PER_EXPRESSION, _MAX_ID_BYTES, _MAX_NAMES = 5000, 60_000, 4000
 
 StoreKeys = NDArray[np.int64]
 ScoredIds = list[list[tuple[float, str]]]
@@ -360,11 +356,11 @@ def provenance_for_store(index: Index) -> Provenance:
 
 
 def sync_store(
-    index: Index, store: VectorStore, *, overwrite: bool = False, block: int = SYNC_BLOCK, reporter: Reporter = QUIET
+    index: Index, store: VectorStore, *, overwrite: bool = False, block: int = 4096, reporter: Reporter = QUIET
 ) -> ChangeCounts:
     """Synchronize a vector store with the papers of an index that have a vector.
 
-    With `overwrite` also a store that was filled from another index.
+    With `overwrite` also a store that was filled from another index. `block` papers are read at a time.
     """
     store.check(provenance_for_store(index))
     mark = SyncMark(str(index.folder.resolve()), index.number, index.manifest.hash)
