@@ -65,13 +65,7 @@ INTENT_BITS = 8
 """Columns of `cited_as`: one per bit of `Intent`."""
 
 NOT_YET, HAS_VECTOR, HAS_NONE = 0, 1, 2
-_PAPER_NUMBERS = {
-    "year": np.int16,
-    "flags": np.uint8,
-    "key": np.uint64,
-    "text_key": np.uint64,
-    "record_key": np.uint64,
-}
+_PAPER_NUMBERS = {"year": np.int16, "flags": np.uint8, "key": np.uint64, "text_key": np.uint64, "record_key": np.uint64}
 _TRIES = 5
 _MAX_NEAR_IDS, _AROUND = 3, 200
 """Ids that a message suggests, and ids before and behind the place of an unknown one that are compared with it."""

@@ -64,10 +64,7 @@ _OPTIONS = ServeOptions()
 
 
 def create_app(
-    indexes: Mapping[str, Path] | Library,
-    options: ServeOptions = _OPTIONS,
-    *,
-    also: Mapping[str, Path] | None = None,
+    indexes: Mapping[str, Path] | Library, options: ServeOptions = _OPTIONS, *, also: Mapping[str, Path] | None = None
 ) -> FastAPI:
     """Create the web application that serves these indexes; the first is the default."""
     library = None if isinstance(indexes, Mapping) else indexes

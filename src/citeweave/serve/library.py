@@ -76,11 +76,7 @@ _EXPLORE_OPTIONS = LibraryOptions()
 
 @contextmanager
 def open_library(
-    source: str,
-    folder: Path | None = None,
-    options: LibraryOptions = _EXPLORE_OPTIONS,
-    *,
-    reporter: Reporter = QUIET,
+    source: str, folder: Path | None = None, options: LibraryOptions = _EXPLORE_OPTIONS, *, reporter: Reporter = QUIET
 ) -> Iterator[Library]:
     """Open a library for exploring, searchable by words at once; `start` or `finish` does the rest."""
     library_source = find_source(source)

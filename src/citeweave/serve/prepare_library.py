@@ -31,12 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.core.artifact import explain_version_mismatch, kind_of, seal_payload, unseal_payload
-from citeweave.core.errors import (
-    ArtifactError,
-    EmptyResultError,
-    InputError,
-    UserError,
-)
+from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter

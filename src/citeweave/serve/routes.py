@@ -82,8 +82,7 @@ async def search_batch(server: CurrentServer, body: schemas.BatchRequest) -> Res
     """Answer several queries in one request; a failed query leaves an error in its place."""
 
     return await server.respond(
-        body.index,
-        lambda opened: {"answers": [_search_or_failure(opened, query.query()) for query in body.queries]},
+        body.index, lambda opened: {"answers": [_search_or_failure(opened, query.query()) for query in body.queries]}
     )
 
 
@@ -328,9 +327,7 @@ class MapCache:
 
 
 @router.get(
-    "/map",
-    tags=["map"],
-    responses={202: {"model": schemas.MapPending, "description": "The map is being computed."}},
+    "/map", tags=["map"], responses={202: {"model": schemas.MapPending, "description": "The map is being computed."}}
 )
 async def get_map(server: CurrentServer, parameters: Annotated[schemas.IndexParameters, FromUrl()]) -> Response:
     """Return every paper as a map point: positions, years, fields and clusters as base64 numbers."""
