@@ -49,9 +49,6 @@ class Papers:
     def id(self, row: int) -> str:
         return f"p:{(row * 7919) % 1000:03}"  # another order than that of the rows
 
-    def title(self, row: int) -> str:
-        return self.papers[row].title
-
     def paper(self, row: int) -> Paper:
         return self.papers[row]
 

@@ -429,8 +429,7 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
     """Refuse another model or other options than an existing index was built with."""
     facts = index.facts
     wanted: dict[str, Any] = {"dtype": options.dtype, "contexts": options.contexts}
-    if not options.sentences:  # missing ones can be made
-        wanted["abstract_sentences"] = False
+    wanted |= {} if options.sentences else {"abstract_sentences": False}  # missing ones can be made
     other = [name for name, value in wanted.items() if facts.get(name) != value]
     if options.runtime not in (AUTO, index.runtime):
         other.append("runtime")

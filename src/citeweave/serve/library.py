@@ -91,7 +91,7 @@ def open_library(
     path = (folder or library_folder(library_source)).expanduser().absolute()
     if folder is not None:
         _refuse_foreign_files(path)
-    with _lock_folder(path):
+    with _take_lock(path):
         prepared = prepare_words(library_source, path, options, reporter=reporter)
         library = Library(library_source, prepared, BackgroundWork(prepared, options, reporter))
         try:
@@ -110,19 +110,16 @@ def _refuse_foreign_files(folder: Path) -> None:
         )
 
 
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
+def _take_lock(folder: Path) -> ExitStack:
     """Lock a library's folder against other processes."""
     try:
-        lock = take_lock(folder / _LOCK)
+        return take_lock(folder / _LOCK)
     except LockedError:
         raise UserError(
             f"{folder} is already being explored; find its page in the browser, or stop the other command"
         ) from None
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); choose another --folder") from None
-    with lock:
-        yield
 
 
 class Library:

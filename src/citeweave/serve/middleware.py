@@ -430,12 +430,10 @@ class OriginGuard:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> tuple[int, str] | None:
-        return (
-            _too_long(scope, self._options)
-            or _wrong_host(scope, self._hosts)
-            or _wrong_method(scope)
-            or (_foreign_post(scope) if scope["method"] == "POST" else None)
-        )
+        refusal = _too_long(scope, self._options) or _wrong_host(scope, self._hosts)
+        if refusal is None and scope["method"] not in METHODS:
+            return 405, "this method is not supported; use GET or POST"
+        return refusal or (_foreign_post(scope) if scope["method"] == "POST" else None)
 
 
 def _parse_host(value: bytes) -> str | None:
@@ -461,12 +459,6 @@ def _wrong_host(scope: Scope, hosts: Collection[str]) -> tuple[int, str] | None:
         return 400, "the request names no single Host; send one Host header"
     if name not in hosts and "*" not in hosts:
         return 400, f"this server does not accept the host name {name!r}; start it with --allow-host {name} to allow it"
-    return None
-
-
-def _wrong_method(scope: Scope) -> tuple[int, str] | None:
-    if scope["method"] not in METHODS:
-        return 405, "this method is not supported; use GET or POST"
     return None
 
 

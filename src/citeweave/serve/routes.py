@@ -80,7 +80,6 @@ async def search(server: CurrentServer, body: schemas.SearchRequest) -> Response
 @router.post("/search/batch", tags=["search"], response_model=schemas.BatchResponse, responses=_OF_POST)
 async def search_batch(server: CurrentServer, body: schemas.BatchRequest) -> Response:
     """Answer several queries in one request; a failed query leaves an error in its place."""
-
     return await server.respond(
         body.index, lambda opened: {"answers": [_search_or_failure(opened, query.query()) for query in body.queries]}
     )

@@ -273,14 +273,14 @@ class ShortPaper(BaseModel):
     year: int | None
 
 
-class PaperFields(ShortPaper):
+class ListedPaper(ShortPaper):
     abstract: str
     venue: str
     authors: list[str]
     fields: list[str]
 
 
-class PaperResponse(PaperFields):
+class PaperResponse(ListedPaper):
     ids: list[str] = Field(description="Other ids of the same paper.")
 
 
@@ -315,7 +315,7 @@ class MatchResponse(BaseModel):
     score: _Score
 
 
-class HitResponse(PaperFields):
+class HitResponse(ListedPaper):
     outside: bool = Field(description="Known as a reference or citation only, not a paper of the library.")
     score: _Score
     row: int
