@@ -1,7 +1,7 @@
 """The state of an index: which of its generations counts now, in one file that is replaced atomically.
 
     index/state.json              {"format": "citeweave-index", "version": 3, "number": 7, "generation": "000007-1f2e3d4c", ...}
-    index/generations/<name>/     immutable: `index_columns.py`
+    index/generations/<name>/     immutable: `index.py`
     index/.lock                   held by the only writer
 
 A change writes the next generation beside the current one, and then another state.json: until that moment everybody reads

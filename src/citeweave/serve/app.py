@@ -210,7 +210,7 @@ def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
         "http": PromptProtocol,
         "ws": "none",
         "lifespan": "on",
-        "access_log": False,  # uvicorn's log has query strings; `metrics.py` writes ours
+        "access_log": False,  # uvicorn's log has query strings; `middleware.py` writes ours
         "log_level": "warning",
         "server_header": False,
         "proxy_headers": False,
