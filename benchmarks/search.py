@@ -36,14 +36,12 @@ from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.encoder import load_encoder
 from citeweave.search.answer import answer
-from citeweave.search.build import build_index
+from citeweave.search.build import build_index, delete_papers, update_index
 from citeweave.search.index import Index
-from citeweave.search.index_model import open_query_encoder
 from citeweave.search.index_vectors import PrecomputedVectors
-from citeweave.search.nearest import nearest_papers
+from citeweave.search.nearest import nearest_papers, open_query_encoder
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Query, SentenceQuery
-from citeweave.search.update import delete_papers, update_index
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 

@@ -22,7 +22,7 @@ from measuring import missing, run_step, versions, write_figures
 from numpy.typing import NDArray
 
 from citeweave.core.randomness import stream
-from citeweave.search.store import open_store
+from citeweave.search.databases import open_store
 from citeweave.vectors.topk import Codes, nearest, write_codes
 from citeweave.vectors.vectors import Provenance, Vectors
 

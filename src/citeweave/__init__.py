@@ -71,18 +71,18 @@ if TYPE_CHECKING:
     from citeweave.pipeline.recipe import load_recipe as load_recipe
     from citeweave.pipeline.run import run_recipe as run_recipe
     from citeweave.search.answer import answer as answer
+    from citeweave.search.build import add_papers as add_papers
     from citeweave.search.build import build_index as build_index
+    from citeweave.search.build import delete_papers as delete_papers
+    from citeweave.search.build import update_index as update_index
     from citeweave.search.explain import explain as explain
     from citeweave.search.index import Index as Index
-    from citeweave.search.index_model import open_query_encoder as open_query_encoder
+    from citeweave.search.nearest import open_query_encoder as open_query_encoder
     from citeweave.search.nearest import search_paper as search_paper
     from citeweave.search.nearest import search_text as search_text
     from citeweave.search.options import IndexOptions as IndexOptions
     from citeweave.search.query import Filter as Filter
     from citeweave.search.query import Query as Query
-    from citeweave.search.update import add_papers as add_papers
-    from citeweave.search.update import delete_papers as delete_papers
-    from citeweave.search.update import update_index as update_index
     from citeweave.serve.app import create_app as create_app
     from citeweave.serve.library import open_library as open_library
     from citeweave.training.bundle import make_bundle as make_bundle
@@ -146,12 +146,12 @@ _HOME = {
     "Query": "search.query",
     "IndexOptions": "search.options",
     "build_index": "search.build",
-    "add_papers": "search.update",
-    "delete_papers": "search.update",
-    "update_index": "search.update",
+    "add_papers": "search.build",
+    "delete_papers": "search.build",
+    "update_index": "search.build",
     "Filter": "search.query",
     "Index": "search.index",
-    "open_query_encoder": "search.index_model",
+    "open_query_encoder": "search.nearest",
     "search_paper": "search.nearest",
     "search_text": "search.nearest",
     "create_app": "serve.app",

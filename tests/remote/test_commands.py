@@ -149,7 +149,7 @@ def test_several_processes_do_not_write_to_an_address(bucket, run, tmp_path, mon
 
 def test_a_store_of_lance_on_object_storage(bucket):
     pytest.importorskip("lancedb")
-    from citeweave.search.store import open_store
+    from citeweave.search.databases import open_store
     from citeweave.vectors.vectors import Provenance
 
     model = Provenance("demo", "r1", "", dimension=2, dtype="float32", source="synthetic")

@@ -22,7 +22,7 @@ from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
 from citeweave.search.build import build_index
 from citeweave.search.index import Index
-from citeweave.search.index_model import open_query_encoder
+from citeweave.search.nearest import open_query_encoder
 from citeweave.search.options import IndexOptions
 
 CPU = IndexOptions(device="cpu")

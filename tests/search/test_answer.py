@@ -6,8 +6,7 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.search.answer import answer, needs_query_encoder, title_and_abstract
-from citeweave.search.index_model import QueryEncoder
-from citeweave.search.nearest import nearest_papers, search_paper, search_text
+from citeweave.search.nearest import QueryEncoder, nearest_papers, search_paper, search_text
 from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 from citeweave.search.rankings import rocchio_vector
 from citeweave.search.sentences import FACET, encode_sentences_alone

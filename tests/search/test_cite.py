@@ -14,11 +14,12 @@ from citeweave.encoders.aspects import save_heads
 from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_from_mask
 from citeweave.search.build import build_index
-from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, DraftScores, recommend
+from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, DraftScores, recommend
 from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
 from citeweave.search.index import Index
-from citeweave.search.index_model import open_query_encoder
+from citeweave.search.nearest import open_query_encoder
 from citeweave.search.options import IndexOptions
+from citeweave.search.query import Passage
 
 from .conftest import CPU, random_heads
 
@@ -30,7 +31,7 @@ CONTEXTS = IndexOptions(contexts=10, device="cpu")
 @pytest.fixture
 def cite(made):
     """What to cite in a draft."""
-    return lambda *draft, count=100, **parts: recommend(made.index, made.reader, Draft(*draft, **parts), count=count)
+    return lambda *draft, count=100, **parts: recommend(made.index, made.reader, Passage(*draft, **parts), count=count)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -126,7 +127,7 @@ def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
 def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):
     overlay = flipped(made.corpus, tmp_path / "intents")
     index = build_index(made.corpus, made.model, tmp_path / "i", CONTEXTS, overlay=overlay)
-    found = recommend(index, open_query_encoder(index, device="cpu"), Draft(SAID, "method"), count=19)
+    found = recommend(index, open_query_encoder(index, device="cpu"), Passage(SAID, "method"), count=19)
     assert place(found, "p:8") < place(found, "p:7")
     overlay.corpus = "0" * 64
     with pytest.raises(UserError, match="intents of corpus 000000000000"):
@@ -137,15 +138,15 @@ def test_without_sentences_and_heads(made, save_bert, tmp_path):
     index = build_index(made.corpus, save_bert(tmp_path / "plain"), tmp_path / "i", CPU)
     reader = open_query_encoder(index, device="cpu")
     assert index.citing_sentences is None and index.heads is None
-    found = recommend(index, reader, Draft(SAID, "method"), count=19)  # the corpus's own intents are known
+    found = recommend(index, reader, Passage(SAID, "method"), count=19)  # the corpus's own intents are known
     assert all(one.evidence is None and one.score == one.paper_score for one in found)
-    assert "p:7" in {one.id for one in recommend(index, reader, Draft(SAID, "method", min_share=1))}
+    assert "p:7" in {one.id for one in recommend(index, reader, Passage(SAID, "method", min_share=1))}
     with pytest.raises(UserError, match="--aspect is 'method', but plain, the model of .* has no aspect heads"):
         reader.encode("a paper", "method")
     silent = Index.open(index.folder)
     silent.cited_as = np.zeros_like(silent.cited_as)
     with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):
-        recommend(silent, reader, Draft(SAID, "method"))
+        recommend(silent, reader, Passage(SAID, "method"))
 
 
 def test_an_aspect_that_is_no_intent(made, save_bert, tmp_path):
@@ -153,24 +154,24 @@ def test_an_aspect_that_is_no_intent(made, save_bert, tmp_path):
     save_heads(model, random_heads(("venue", "author")))
     index = build_index(made.corpus, model, tmp_path / "i", CONTEXTS)
     reader = open_query_encoder(index, device="cpu")
-    assert all(one.share is None for one in recommend(index, reader, Draft(SAID, "venue")))
+    assert all(one.share is None for one in recommend(index, reader, Passage(SAID, "venue")))
     with pytest.raises(UserError, match="'venue' is an aspect of the model but no intent"):
-        recommend(index, reader, Draft(SAID, "venue", min_share=0.5))
+        recommend(index, reader, Passage(SAID, "venue", min_share=0.5))
 
 
 @pytest.mark.parametrize(
     ("draft", "said"),
     [
         ({"intent": "methud"}, "--intent is 'methud'; .*Did you mean 'method'"),
-        ({"sentence": "[CIT] (?)"}, r"--cite is '\[CIT\] \(\?\)': without its citation marks nothing is left"),
-        ({"intent": "method", "min_share": 2}, "--min-share is 2"),
+        ({"text": "[CIT] (?)"}, r"--cite is '\[CIT\] \(\?\)': without its citation marks nothing is left"),
+        ({"intent": "method", "min_share": 2}, "min_share is 2"),
         ({"min_share": 0.5}, "give --intent"),
         ({"intent": "future"}, "no citation of .* is known to have it; it knows "),
     ],
 )
 def test_bad_drafts_are_refused(cite, draft, said):
     with pytest.raises(UserError, match=said):
-        cite(**{"sentence": SAID, **draft})
+        cite(**{"text": SAID, **draft})
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from citeweave.core.hash_keys import hash_text, hash_texts
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.answer import allowed_rows
-from citeweave.search.build import build_index
-from citeweave.search.explain import ABSTRACT_DISTANCE, explain, shared_words
+from citeweave.search.build import ChangeOptions, add_papers, build_index, delete_papers
+from citeweave.search.explain import ABSTRACT_DISTANCE, explain, find_missing_papers, find_neighborhood, shared_words
 from citeweave.search.index import Index
-from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Passage, Query
-from citeweave.search.update import ChangeOptions, add_papers, delete_papers
 from citeweave.vectors.explain import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -77,14 +75,14 @@ def test_a_neighborhood_is_that_of_the_citations(library):
 
 
 def test_missing_papers_are_those_that_several_cite(library):
-    found = find_missing_papers(library.index).papers
+    found = find_missing_papers(library.index)
     keys = hash_texts(["x", "y"]).tolist()
     assert sorted((int(paper.key), paper.count) for paper in found) == sorted(zip(keys, [2, 2], strict=True))
     said = [paper.as_json() for paper in found]
-    assert found[0].paper is None and said[0]["title"] == "" and not any(paper["in_index"] for paper in said)
+    assert not found[0].in_index and said[0]["title"] == "" and not any(paper["in_index"] for paper in said)
     assert sorted(paper["id"] for paper in said) == ["x", "y"], "what is known of them is shown, no hashes"
-    assert len(find_missing_papers(library.index, max_papers=1).papers) == 1
-    assert find_missing_papers(library.index, min_citing=3).papers == []
+    assert len(find_missing_papers(library.index, max_papers=1)) == 1
+    assert find_missing_papers(library.index, min_citing=3) == []
 
 
 def test_references_that_are_rows(library, tmp_path):
@@ -92,8 +90,8 @@ def test_references_that_are_rows(library, tmp_path):
     sources = [library.place / "source" / name for name in ("papers.jsonl", "citations.tsv")]
     corpus = import_papers(sources, tmp_path / "corpus", ImportOptions(outside="keep")).corpus
     index = build_index(corpus, library.place / "model", tmp_path / "index", WORDS_ONLY)
-    found = find_missing_papers(index).papers
-    assert sorted((paper.paper.id, paper.count) for paper in found if paper.paper) == [("x", 2), ("y", 2)]
+    found = find_missing_papers(index)
+    assert sorted((paper.known.id, paper.count) for paper in found if paper.in_index) == [("x", 2), ("y", 2)]
     stubs = index.rows(["x", "y"])
     for query, has_stubs in (
         (Query(text="cell"), False),
@@ -115,7 +113,7 @@ JATS = """<article><front><article-meta><article-id pub-id-type="doi">10.1000/{o
 
 
 def shown(index: Index) -> set[tuple[str, str, object]]:
-    papers = find_missing_papers(index).as_json()["papers"]
+    papers = [paper.as_json() for paper in find_missing_papers(index)]
     assert not any(paper["in_index"] for paper in papers)
     return {(paper["id"], paper["title"], paper["year"]) for paper in papers}
 

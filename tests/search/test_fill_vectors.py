@@ -14,12 +14,19 @@ from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.search import build, index_model
-from citeweave.search.build import build_index, describe_index, index_corpus
+from citeweave.search import build, index_vectors
+from citeweave.search.build import (
+    ChangeOptions,
+    add_papers,
+    build_index,
+    describe_index,
+    fill_vectors,
+    index_corpus,
+    update_index,
+)
 from citeweave.search.index import Index
 from citeweave.search.index_vectors import PAPERS_ALONE, PRECOMPUTED, TOGETHER, PrecomputedVectors
 from citeweave.search.options import IndexOptions
-from citeweave.search.update import ChangeOptions, add_papers, fill_vectors, update_index
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 
@@ -70,7 +77,7 @@ def copied(place: Path, tmp_path: Path) -> Any:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The tokens of every text that a network reads from now on, whoever loads the encoder."""
     texts: list[list[int]] = []
-    for module in (build, index_model):
+    for module in (build, index_vectors):
         monkeypatch.setattr(module, "load_encoder", lambda *at, **how: watched(load_encoder(*at, **how), texts=texts))
     return texts
 

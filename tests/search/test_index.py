@@ -15,13 +15,10 @@ from citeweave.core.progress import Advance, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import load_encoder
 from citeweave.search import build
-from citeweave.search.build import build_index, describe_folder, index_corpus
-from citeweave.search.index import Index
-from citeweave.search.index_columns import HAS_NONE
-from citeweave.search.index_model import open_query_encoder
-from citeweave.search.nearest import search_paper
+from citeweave.search.build import build_index, delete_papers, describe_folder, index_corpus
+from citeweave.search.index import HAS_NONE, Index
+from citeweave.search.nearest import open_query_encoder, search_paper
 from citeweave.search.options import IndexOptions
-from citeweave.search.update import delete_papers
 
 from ..encoders.conftest import watched
 from .conftest import CPU, SAID, corpus_of

@@ -12,7 +12,7 @@ import pytest
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
-from citeweave.search.build import build_index
+from citeweave.search.build import add_papers, build_index, delete_papers
 from citeweave.search.index import Index
 from citeweave.search.map import MapFrame, PaperMap, find_map, make_map
 from citeweave.search.map_layout import (
@@ -25,7 +25,6 @@ from citeweave.search.map_layout import (
     unit,
 )
 from citeweave.search.options import IndexOptions
-from citeweave.search.update import add_papers, delete_papers
 
 from .conftest import CPU, corpus_of
 

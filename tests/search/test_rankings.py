@@ -11,37 +11,30 @@ from citeweave.search.rankings import K, diverse_order, fuse_rankings, pool_size
 RANKINGS = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=8), min_size=1, max_size=3)
 
 
-@given(RANKINGS, st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=3, max_size=3))
-def test_fused_scores_follow_the_formula(rankings, weights):
-    weights, name, expected = weights[: len(rankings)], lambda row: f"{99 - row}", {}
+@given(RANKINGS)
+def test_fused_scores_follow_the_formula(rankings):
+    name, expected = (lambda row: f"{99 - row}"), {}
     for row in range(13):
-        parts = [w / (60 + r.index(row) + 1) for r, w in zip(rankings, weights, strict=True) if row in r]
-        if sum(parts) > 0:
+        if parts := [1 / (60 + ranking.index(row) + 1) for ranking in rankings if row in ranking]:
             expected[row] = sum(parts)
-    found = fuse_rankings([np.array(ranking, np.int64) for ranking in rankings], 50, weights, name=name)
-    assert {one.item: one.score for one in found} == pytest.approx(expected)
-    assert [(-one.score, -one.item) for one in found] == sorted((-one.score, -one.item) for one in found)
-    few = fuse_rankings(rankings, 3, weights, name=name)
-    assert [one.item for one in few] == [one.item for one in found[:3]]
+    arrays = [np.array(ranking, np.int64) for ranking in rankings]
+    found = fuse_rankings(arrays, 50, name=name)
+    assert dict(zip(found.rows.tolist(), found.scores.tolist(), strict=True)) == pytest.approx(expected)
+    order = list(zip((-found.scores).tolist(), (-found.rows).tolist(), strict=True))
+    assert order == sorted(order)
+    for count in (0, 3):
+        assert fuse_rankings(arrays, count, name=name).rows.tolist() == found.rows[:count].tolist()
 
 
 def test_equal_scores_are_ordered_by_id_also_at_the_end():
-    found = fuse_rankings([[1, 2], [2, 1], [3]], 3, name={1: "z", 2: "a", 3: "b"}.__getitem__)
-    assert [one.item for one in found] == [2, 1, 3] and found[0].score == found[1].score
-    assert found[2].ranks == (None, None, 1) and found[2].score == 1 / (K + 1)
+    rankings = [np.array(ranking) for ranking in ([1, 2], [2, 1], [3])]
+    found = fuse_rankings(rankings, 3, name={1: "z", 2: "a", 3: "b"}.__getitem__)
+    assert found.rows.tolist() == [2, 1, 3] and found.scores[0] == found.scores[1]
+    assert found.scores[2] == 1 / (K + 1) and not len(fuse_rankings([], 5, name=str).rows)
     rows, scores, name = np.arange(6), np.array([1.0, 2.0, 1.0, 1.0, 3.0, 1.0]), "zyxwvu".__getitem__
     best = rank_rows(rows, scores, 4, name=name)
     assert best.rows.tolist() == [4, 1, 5, 3] and best.scores.tolist() == [3, 2, 1, 1]
     assert rank_rows(rows, scores, 9, name=name).rows.tolist() == [4, 1, 5, 3, 2, 0]
-
-
-def test_rankings_that_name_an_item_twice_or_none():
-    assert fuse_rankings([["a", "b", "a"]], 5)[0].ranks == (1,)
-    nothing = [([], 5), ([[], []], 5), ([["a"]], 0), ([["a"]], 5, [0.0])]
-    assert [fuse_rankings(*given) for given in nothing] == [[]] * 4
-    for weights, match in (([1.0], "1 weights for 2"), ([1, -1], "negative"), ([1, np.nan], "nega")):
-        with pytest.raises(UserError, match=match):
-            fuse_rankings([["a"], ["b"]], 1, weights)
 
 
 def test_disliked_papers_turn_the_query_away():

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.corpus import Corpus
-from citeweave.search import store_protocol
-from citeweave.search.build import build_index
+from citeweave.search import store as store_module
+from citeweave.search.build import ChangeOptions, build_index, delete_papers, update_index
+from citeweave.search.databases import LanceStore, open_store
 from citeweave.search.filters import filter_rows, fold_name
+from citeweave.search.generation import ChangeCounts
 from citeweave.search.index import Index
-from citeweave.search.lance import LanceStore
 from citeweave.search.nearest import nearest_papers
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter
-from citeweave.search.store import is_synced, nearest_in_store, open_store
+from citeweave.search.store import SyncMark, VectorStore, nearest_in_store, store_keys
 from citeweave.search.store import sync_store as sync
-from citeweave.search.store_protocol import StoredPapers, SyncMark, VectorStore, store_keys
-from citeweave.search.update import ChangeCounts, ChangeOptions, delete_papers, update_index
 from citeweave.vectors.vectors import Provenance
 
 from .conftest import CPU, WORDS, corpus_of
@@ -129,7 +128,7 @@ class Truth:
 
 def test_any_series_of_changes_gives_the_answers_of_numpy(opened, monkeypatch):
     rng, truth, store = np.random.default_rng(0), Truth(), opened("series")
-    monkeypatch.setattr("citeweave.search.store_protocol.BATCH_BYTES", 40 * 4 * DIMENSION)
+    monkeypatch.setattr("citeweave.search.store.BATCH_BYTES", 40 * 4 * DIMENSION)
     every = [f"p:{number}" for number in range(120)] + HOSTILE
     for step in range(8):
         chosen = [str(id) for id in rng.choice(every, 50, replace=False)]
@@ -164,7 +163,7 @@ def test_filters_keep_what_they_keep_in_an_index(opened, monkeypatch):
         Filter(not_ids=tuple(ids[5:])),
     ):
         truth.check(store, queries, where)
-    monkeypatch.setattr(store_protocol.filter_expressions, "__kwdefaults__", {"block": 7})
+    monkeypatch.setattr(store_module.filter_expressions, "__kwdefaults__", {"block": 7})
     truth.check(store, queries, Filter(ids=tuple(ids[::2])))
     truth.check(store, queries, Filter(not_ids=tuple(ids[::2]), years=(2000, None)))
 
@@ -214,8 +213,7 @@ def test_bad_vectors_are_refused(opened):
 
 def test_approximate_searches_keep_their_recall(opened, monkeypatch):
     """Also after papers came and went behind the index's back."""
-    for module in ("lance", "milvus"):
-        monkeypatch.setattr(f"citeweave.search.{module}.APPROXIMATE_FROM", 1000)
+    monkeypatch.setattr("citeweave.search.databases.APPROXIMATE_FROM", 1000)
     rng, wide, papers = np.random.default_rng(3), 32, 2200
     topics = rng.standard_normal((100, wide))
     matrix = (topics[rng.integers(0, 100, papers)] + 0.7 * rng.standard_normal((papers, wide))).astype(np.float32)
@@ -328,8 +326,8 @@ def check(index: Index, store: VectorStore) -> None:
     queries = index.take(rows) + np.float32(0.01)
     for where in WHERE:
         allowed = None if where is None else filter_rows(index, where)
-        wanted = nearest_papers(index, queries, 6, allowed=allowed, itself=rows)
-        found = nearest_in_store(store, index, queries, 6, where, itself=rows)
+        wanted = nearest_papers(index, queries, 6, allowed=allowed)
+        found = nearest_in_store(store, index, queries, 6, where=where)
         for line, query_rows in enumerate(wanted.rows):
             known = int((query_rows >= 0).sum())
             assert int((found.rows[line] >= 0).sum()) == known, where
@@ -339,6 +337,10 @@ def check(index: Index, store: VectorStore) -> None:
             for left, right in zip(direct.scores, store.search(queries, 6, where).scores, strict=True):
                 np.testing.assert_allclose(left[: len(right)], right, atol=1e-5)
                 assert np.isnan(left[len(right) :]).all()
+
+
+def is_synced(index: Index, store: VectorStore) -> bool:
+    return store.info.mark.stamp == index.manifest.hash
 
 
 def test_a_store_follows_its_index(index, opened, tmp_path):
@@ -371,7 +373,7 @@ class Breaking(LanceStore):
 
     left = 3
 
-    def upsert(self, papers: StoredPapers) -> None:
+    def upsert(self, papers: dict[str, Any]) -> None:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt

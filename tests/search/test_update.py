@@ -18,22 +18,27 @@ from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import state
 from citeweave.search.answer import answer
-from citeweave.search.build import build_index, describe_index, index_corpus
-from citeweave.search.cite import Draft, recommend
-from citeweave.search.explain import explain
+from citeweave.search.build import (
+    ChangeOptions,
+    add_papers,
+    build_index,
+    delete_papers,
+    describe_index,
+    fill_vectors,
+    index_corpus,
+    update_index,
+)
+from citeweave.search.cite import recommend
+from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
 from citeweave.search.filters import count_facets
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
 from citeweave.search.index_vectors import PrecomputedVectors
 from citeweave.search.map import make_map
-from citeweave.search.nearest import nearest_papers
-from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
+from citeweave.search.nearest import QueryEncoder, nearest_papers
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Passage, Query, SentenceQuery
 from citeweave.search.state import open_writer, read_state
-from citeweave.search.suggest import suggest
-from citeweave.search.update import ChangeOptions, add_papers, delete_papers, fill_vectors, update_index
-from citeweave.search.words import search_words
+from citeweave.search.words import search_words, suggest
 
 from .conftest import CPU, SAID, Content, corpus_of, ids_of
 
@@ -91,7 +96,7 @@ def queried(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
         found[f"query {number}"] = [(hit.id, hit.score, hit.matches) for hit in hits]
     for prefix in ("c", "ce", "models g", "the "):
         found[prefix] = [(one.text, one.papers, one.row is None or index.id(one.row)) for one in suggest(index, prefix)]
-    found["missing"] = find_missing_papers(index).as_json()
+    found["missing"] = [paper.as_json() for paper in find_missing_papers(index)]
     for name in named[:4]:
         near = find_neighborhood(index, index.row(name), max_papers=3)
         found[f"around {name}"] = ([paper.id for paper in near.nodes], near.edges, near.left_out, near.outside)
@@ -143,7 +148,7 @@ def test_a_deleted_paper_is_nowhere(made, copy):
     near = nearest_papers(index, before.take(np.array([before.row("p:0")])), 19)
     assert near.rows.shape == (1, 18)
     # the sentence in which it cites p:7 stays, without its name
-    found = recommend(index, made.reader, Draft(SAID), count=19)
+    found = recommend(index, made.reader, Passage(SAID), count=19)
     assert {one.evidence.citing for one in found if one.evidence} == {"", "p:1", "p:2", "p:4"}
     with pytest.raises(UserError, match="paper 'p:0!' is not in") as refused:
         index.row("p:0!")
@@ -164,7 +169,7 @@ def test_a_deleted_paper_is_nowhere(made, copy):
             answer(index, made.reader, query)
     assert fill_vectors(copy, model=made.model) == 0
     assert add_papers(copy, made.corpus, np.arange(2), options=ChangeOptions(model=str(made.model))).added == 2
-    assert suggest(index, "c") == [] == find_missing_papers(index).papers
+    assert suggest(index, "c") == [] == find_missing_papers(index)
     assert count_facets(index, np.arange(index.size))["venues"] == []
 
 

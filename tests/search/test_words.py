@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import ArtifactError
-from citeweave.search import suggest as suggest_module
+from citeweave.search import words as words_module
 from citeweave.search.build import build_index
 from citeweave.search.explain import shared_words
 from citeweave.search.options import IndexOptions
-from citeweave.search.suggest import suggest
-from citeweave.search.word_tokens import Vocabulary
-from citeweave.search.words import WordTable, search_words, searchable_text, write_words
+from citeweave.search.words import WordTable, search_words, searchable_text, suggest
+from citeweave.search.write_words import Vocabulary, write_words
 from citeweave.vectors.bm25 import STOP_WORDS, Bm25, words_of
 
 from .conftest import corpus_of
@@ -45,13 +44,10 @@ class Papers:
         titles = TextWriter(place, "title")
         titles.append([paper.title for paper in papers])
         titles.close()
-        self.words, self.titles = WordTable.open(place), TextColumn(place, "title")
+        self.words, self.titles = WordTable(place), TextColumn(place, "title")
 
     def id(self, row: int) -> str:
         return f"p:{(row * 7919) % 1000:03}"  # another order than that of the rows
-
-    def title(self, row: int) -> str:
-        return self.papers[row].title
 
     def paper(self, row: int) -> Paper:
         return self.papers[row]
@@ -115,7 +111,7 @@ def test_a_vocabulary_grows_and_takes_words_of_any_length():
 def test_a_folder_holds_the_same_whatever_the_blocks(tmp_path, block, merged):
     papers = some_papers(60)
     count = write_words(tmp_path / "w", (paper.text for paper in papers), block=block, merged=merged)
-    words = WordTable.open(tmp_path / "w")
+    words = WordTable(tmp_path / "w")
     assert held(words) == [Counter(words_of(paper.text)) for paper in papers]
     assert words.lengths.tolist() == [len(words_of(paper.text)) for paper in papers]
     known = list(words.words)
@@ -130,7 +126,7 @@ def test_a_folder_holds_the_same_whatever_the_blocks(tmp_path, block, merged):
 @pytest.mark.parametrize(("times", "dtype"), [(127, "uint8"), (128, "uint16"), (40_000, "uint32")])
 def test_a_word_may_stand_very_often(tmp_path, times, dtype):
     write_words(tmp_path, ["\n" + "cell " * times, "cell"])
-    words = WordTable.open(tmp_path)
+    words = WordTable(tmp_path)
     assert words.marks.dtype == dtype and words.marks.tolist() == [2 * times, 3]
 
 
@@ -139,7 +135,7 @@ def test_a_word_may_stand_very_often(tmp_path, times, dtype):
 )
 def test_words_are_found_whole_and_by_their_beginning(tmp_path, texts, count):
     assert write_words(tmp_path, texts) == count
-    words = WordTable.open(tmp_path)
+    words = WordTable(tmp_path)
     known = list(words.words)
     assert words.size == len(texts) and len(known) == count
     queries = [*known, "nowhere", "", "deepe", "zzz", "\U0010ffff"]
@@ -206,7 +202,7 @@ def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name, damage):
     path = tmp_path / name
     np.save(path, damage(np.load(path)))
     with pytest.raises(ArtifactError, match="again"):
-        index.words = WordTable.open(tmp_path)
+        index.words = WordTable(tmp_path)
         for word in KNOWN:
             search_words(index, word, 3)
 
@@ -228,7 +224,7 @@ def test_suggestions_complete_words_and_titles(tmp_path):
 
 
 def test_the_most_frequent_words_and_the_shortest_titles_are_suggested(tmp_path, monkeypatch):
-    monkeypatch.setattr(suggest_module, "_MAX_TITLES", 3)
+    monkeypatch.setattr(words_module, "_MAX_TITLES", 3)
     rng, words = np.random.default_rng(3), ["gas", "gate", "gene", "genome", "graph", "gravity", "grid", "ground"]
     papers = [Paper(" ".join(rng.choice(words, 3)), " ".join(rng.choice(words, 4))) for _ in range(30)]
     index = Papers(tmp_path, papers)

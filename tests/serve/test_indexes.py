@@ -18,13 +18,12 @@ from citeweave.core.errors import CiteweaveError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.int8_tiles import has_instruction
-from citeweave.search.build import build_index
+from citeweave.search.build import build_index, delete_papers
 from citeweave.search.options import IndexOptions
-from citeweave.search.update import delete_papers
 from citeweave.serve import indexes
 from citeweave.serve.app import create_app
 from citeweave.serve.indexes import BatchedEncoder, Batcher, ServedIndexes, Workers
-from citeweave.serve.metrics import Metrics
+from citeweave.serve.middleware import Metrics
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.responses import RefusedError
 

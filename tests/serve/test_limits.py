@@ -11,9 +11,16 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from citeweave.serve.limits import BodyLimit, ConcurrencyLimit, RateLimit, TimeLimit
-from citeweave.serve.metrics import Metrics
-from citeweave.serve.responses import CONTENT_POLICY, HEADERS, App, Json, Message, Receive, RefusedError, Scope, Send
+from citeweave.serve.middleware import (
+    CONTENT_POLICY,
+    HEADERS,
+    BodyLimit,
+    ConcurrencyLimit,
+    Metrics,
+    RateLimit,
+    TimeLimit,
+)
+from citeweave.serve.responses import App, Json, Message, Receive, RefusedError, Scope, Send
 from citeweave.serve.responses import parse_strictly as parse
 
 
@@ -186,7 +193,7 @@ BODY = {"text": "models", "by": "words"}
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        *(("GET", path, 200) for path in ("/health", "/docs", "/docs.css", "/openapi.json", "/metrics")),
+        *(("GET", path, 200) for path in ("/health", "/docs", "/page/docs.css", "/openapi.json", "/metrics")),
         ("GET", "/nowhere", 404),
         ("GET", "/papers/nobody", 404),
         ("GET", "/search", 422),

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,9 +21,11 @@ pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 
 from citeweave.cli import main
 from citeweave.core.randomness import stream
-from citeweave.serve.app import app_from_environment, create_app, create_server
-from citeweave.serve.limits import PromptProtocol
+from citeweave.serve.app import app_from_environment, create_app
+from citeweave.serve.middleware import PromptProtocol
 from citeweave.serve.options import ServeOptions
+
+from ..browser.conftest import Site
 
 PATIENCE = 300.0
 """Seconds after which a server is taken for hung."""
@@ -36,19 +37,9 @@ JSON = b"Content-Type: application/json\r\n"
 
 @pytest.fixture(scope="module")
 def port(place: Any) -> Iterator[int]:
-    options = ServeOptions(device="cpu", time_limit=600)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        number = int(listening.getsockname()[1])
-        server = create_server(create_app({"main": place.index}, options), "127.0.0.1", number, options)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        end = time.monotonic() + PATIENCE
-        while not server.started:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        yield number
-        server.should_exit = True
-        thread.join(PATIENCE)
+    site = Site(lambda: create_app({"main": place.index}, ServeOptions(device="cpu", time_limit=600))).start()
+    yield site.port
+    site.stop()
 
 
 def talk(port: int, data: bytes, *, end: bool = False, timeout: float = 2.0) -> bytes:

@@ -175,9 +175,8 @@ def change(args: ChangeArguments) -> None:
     )
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.build import describe_index
+    from citeweave.search.build import ChangeOptions, add_papers, describe_index, fill_vectors
     from citeweave.search.index import Index
-    from citeweave.search.update import ChangeOptions, add_papers, fill_vectors
 
     opened = Index.open(args.index)
     precomputed = _open_precomputed(args.vectors, args.sentence_vectors, trust_ids=args.trust_ids)
@@ -222,7 +221,7 @@ def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool
 
 def _delete(index: Index, path: Path) -> dict[str, Any]:
     """Delete the papers listed in a file; return how many, and how many ids the index does not have."""
-    from citeweave.search.update import delete_papers
+    from citeweave.search.build import delete_papers
 
     ids = _read_ids(path)
     unknown = int((index.rows(ids) < 0).sum())
@@ -263,8 +262,9 @@ class StoreArguments(CommonArguments):
 
 def store(args: StoreArguments) -> None:
     """Copy the vectors of an index to LanceDB or Milvus, or update such a copy, for `citeweave search --store`."""
+    from citeweave.search.databases import open_store
     from citeweave.search.index import Index
-    from citeweave.search.store import open_store, provenance_for_store, sync_store
+    from citeweave.search.store import provenance_for_store, sync_store
 
     if (args.lance is None) == (args.milvus is None):
         raise UserError("give either --lance FOLDER or --milvus ADDRESS")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -242,7 +243,7 @@ def _parse_years(text: str) -> tuple[int | None, int | None]:
 
 def _search(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
     from citeweave.search.answer import answer, needs_query_encoder
-    from citeweave.search.index_model import open_query_encoder
+    from citeweave.search.nearest import open_query_encoder
 
     index.check_aspect(query.aspect)
     # without vectors to compare with, the model need not be loaded
@@ -250,13 +251,14 @@ def _search(index: Index, query: Query, model: str, device: str, store: str) -> 
     encoder = open_query_encoder(index, model, device=device) if needs_model else None
     if not store:
         return answer(index, encoder, query)
-    from citeweave.search.store import nearest_by_store, open_store, refuse_aspect
+    from citeweave.search.databases import open_store
+    from citeweave.search.store import nearest_in_store, refuse_aspect
 
     refuse_aspect(query.aspect)
     if query.kind not in ("text", "paper", "liked") or query.by == "words":
         raise UserError("--store holds vectors of papers: it goes with a text, --paper or --like, not by words")
     with open_store(store) as opened:
-        return answer(index, encoder, query, near=nearest_by_store(opened, query.where))
+        return answer(index, encoder, query, near=partial(nearest_in_store, opened, where=query.where))
 
 
 def _result_json(index: Index, result: SearchResult, *, explain: bool) -> dict[str, Any]:

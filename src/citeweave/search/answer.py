@@ -30,9 +30,7 @@ from citeweave.corpus.plain_text import clean_text
 from citeweave.search.cite import recommend_for_passage
 from citeweave.search.filters import filter_rows, unknown_names
 from citeweave.search.index import Index
-from citeweave.search.index_columns import NOT_YET
-from citeweave.search.index_model import QueryEncoder, open_query_encoder
-from citeweave.search.nearest import MAX_COUNT, nearest_papers, need_vectors
+from citeweave.search.nearest import MAX_COUNT, QueryEncoder, nearest_papers, need_vectors, open_query_encoder
 from citeweave.search.query import Hit, MatchedSentence, Query
 from citeweave.search.rankings import Ranking, diverse_order, fuse_rankings, pool_size, rocchio_vector
 from citeweave.search.sentences import match_sentences, nearest_sentence, rank_by_sentences
@@ -94,7 +92,7 @@ def answer(
 
     `query_encoder` may be None where `needs_query_encoder` says so, or to search by words alone; with the query in its
     place, the index's own model is loaded where the query needs it. `near` compares vectors: the index itself, or a
-    store (`nearest_by_store`), which sentences and drafts do not use.
+    store (`nearest_in_store`), which sentences and drafts do not use.
     """
     if isinstance(query_encoder, Query) and query is None:
         query = query_encoder
@@ -256,18 +254,12 @@ def _rank_by_vector(candidates: _Candidates, vector: Singles, query: Query, by: 
         return Ranking(rows, scores, by, exact, note)
     lexical = search_words(index, words, depth, allowed=allowed)
     fused = fuse_rankings([lexical.rows, rows], count, name=index.id)
-    return Ranking(
-        np.array([each.item for each in fused], np.int64),
-        np.array([each.score for each in fused]),
-        by,
-        exact,
-        note,
-    )
+    return Ranking(fused.rows, fused.scores, by, exact, note)
 
 
 def _missing_note(index: Index, by: str) -> str:
     """Return a note about papers whose vectors are not made yet."""
-    missing = int(np.count_nonzero(index.embedded == NOT_YET))
+    missing = int(index.not_embedded.sum())
     if not missing:
         return ""
     effect = "are not found by vectors" if by == "vectors" else "are found by words alone"

@@ -1,54 +1,65 @@
-"""Build the index of a corpus, or bring an existing one up to date with it; describe and verify an index folder.
+"""Build the index of a corpus, change it by building its next generation, describe and verify an index folder.
 
     build_index(corpus, "weave", "index")
     build_index(corpus, "model/", "index", IndexOptions(contexts=10), overlay=IntentOverlay.open("intents/"))
     build_index(corpus, "weave", "index", IndexOptions(vectors=False))       words only, in seconds
-    index_corpus(newer, "", "index")                                         updated: only new texts are embedded
-    describe_folder("index/", verify=True)    {"kind": "index", "version": 3, "hash": "...", "files": 61, "bytes": ...}
+    fill_vectors("index")                        papers that have words only are embedded
+    add_papers("index", corpus, rows)            some papers or all; those that the index has are replaced if they differ
+    delete_papers("index", ["doi:10.1/x"])       by any id
+    update_index("index", newer)                 afterwards the index has exactly the papers of the corpus
+    index_corpus(newer, "", "index")             built or updated: only new texts are embedded
+    describe_folder("index/", verify=True)       {"kind": "index", "version": 3, "hash": "...", "files": 61, "bytes": ...}
 
-An interrupted build resumes: finished shards of papers and sentences are kept. An index built from the same corpus, model,
-intents and options is opened and nothing is computed. An existing index is not touched before the new one is complete.
-Later changes are made by `update.py`. Verifying reads every byte of every file; it does not repair.
+An interrupted build or change leaves an existing index as it was, and the same call resumes: finished shards of papers
+and sentences are kept. An index built from the same corpus, model, intents and options is opened and nothing is computed.
+A paper is the same where its id is; a paper whose id another one claims as a further id gives way to that one. Papers
+are compared by hashes of their columns (`generation.py`), and vectors of papers with the same title and abstract are
+carried over. After any series of changes a search returns what it would in a newly built index, except that citing
+sentences and counts of intents are those of the corpus in which a paper came last. Verifying reads every byte of every
+file; it does not repair.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citeweave.core.artifact import Manifest, check_files, read_any_manifest
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
-from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import find_heads
-from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, stored_name
 from citeweave.encoders.runtimes import AUTO, runtime_of
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.search.citing_sentences import READ_AS
-from citeweave.search.generation import Generation
-from citeweave.search.index import Index
-from citeweave.search.index_columns import NOT_YET
-from citeweave.search.index_model import Embedding, model_metadata, open_embedding
-from citeweave.search.index_papers import SelectedPapers, corpus_records
-from citeweave.search.index_vectors import PrecomputedVectors
-from citeweave.search.options import IndexOptions
-from citeweave.search.state import (
-    GENERATIONS,
-    VERSION,
-    damaged_index,
-    is_index,
-    open_writer,
-    read_generation,
-    read_state,
+from citeweave.search.generation import (
+    ChangeCounts,
+    Generation,
+    SelectedPapers,
+    corpus_records,
+    index_records,
+    plan_update,
 )
-from citeweave.search.update import ChangeCounts, ChangeOptions, fill_vectors, update_index
+from citeweave.search.index import Index
+from citeweave.search.index_vectors import Embedding, PrecomputedVectors, model_metadata, open_embedding
+from citeweave.search.options import IndexOptions
+from citeweave.search.state import VERSION, damaged_index, is_index, open_writer, read_facts
 
+SHARD = 256
+"""Papers that `fill_vectors` embeds between two saves."""
+
+_NO_VECTORS_WANTED = "vectors are given for an index of words only; leave out one of the two"
+_OTHER = "choose another -o or --overwrite"
 _OPTIONS = IndexOptions()
 
 
@@ -73,62 +84,47 @@ def build_index(
         raise UserError(f"--contexts needs citing sentences, and {corpus.folder} has none; leave it out")
     if precomputed is not None and options.runtime == AUTO:  # queries are encoded as the vectors were
         options = replace(options, runtime=runtime_of(precomputed.vectors.provenance.revision))
-    folder, embedding = Path(folder), _load_embedding(model, options)
+    folder, embedding = Path(folder), None
+    if options.vectors:
+        encoder = load_encoder(model, device=options.device, runtime=options.runtime)
+        embedding = Embedding(encoder, find_heads(model), options.dtype, options.sentences, options.shard)
     if precomputed is not None:
         if embedding is None:
-            raise UserError("vectors are given for an index of words only; leave out one of the two")
+            raise UserError(_NO_VECTORS_WANTED)
         precomputed.check(embedding, corpus.hash)
     facts = _index_metadata(corpus, model, options, overlay, embedding)
     with open_writer(folder, create=True, overwrite=overwrite) as writer:
-        is_same = writer.state is not None and _built_from(folder) == facts["built_from"]
-        if is_same and not (overwrite and _is_damaged(folder)):
+        exists = writer.state is not None
+        if exists and _is_built_from(folder, facts["built_from"], verify=overwrite):
             reporter.say(f"{folder} already exists: same papers, model and intents")
             writer.clean()
             return Index.open(folder)
-        if writer.state is not None and not overwrite:
-            raise UserError(
-                f"{folder} holds an index made from other inputs or options; choose another -o or --overwrite"
-            )
-        recipe = {
-            "built_from": facts["built_from"],
-            "read_as": READ_AS,
-            "given": precomputed.hashes() if precomputed else [],
-        }
+        if exists and not overwrite:
+            raise UserError(f"{folder} holds an index made from other inputs or options; {_OTHER}")
+        hashes = precomputed.hashes() if precomputed else []
+        recipe = {"built_from": facts["built_from"], "read_as": READ_AS, "given": hashes}
         chosen = SelectedPapers.of([(corpus_records(corpus, overlay), np.arange(len(corpus)))])
-        Generation(
-            chosen, facts, embedding, corpus=corpus, overlay=overlay, precomputed=precomputed, reporter=reporter
-        ).publish(writer, recipe)
+        generation = Generation(chosen, facts, embedding, None, corpus, overlay, precomputed, reporter)
+        generation.publish(writer, recipe)
     return Index.open(folder)
 
 
-def _built_from(folder: Path) -> str:
+def _is_built_from(folder: Path, inputs: str, *, verify: bool) -> bool:
+    """Return whether an index was built from inputs and options with this hash and, with `verify`, is undamaged."""
     try:
-        return str(read_generation(folder, read_state(folder)).facts.get("built_from"))
+        is_same = str(read_facts(folder).get("built_from")) == inputs
+        if is_same and verify:
+            describe_folder(folder, verify=True)
     except ArtifactError:
-        return ""
-
-
-def _is_damaged(folder: Path) -> bool:
-    """Return whether any file of an existing index differs from what was written."""
-    try:
-        describe_folder(folder, verify=True)
-    except ArtifactError:
-        return True
-    return False
-
-
-def _load_embedding(model: str | Path, options: IndexOptions) -> Embedding | None:
-    if not options.vectors:
-        return None
-    encoder = load_encoder(model, device=options.device, runtime=options.runtime)
-    return Embedding(encoder, find_heads(model), options.dtype, options.sentences, options.shard)
+        return False
+    return is_same
 
 
 def _index_metadata(
     corpus: Corpus, model: str | Path, options: IndexOptions, overlay: IntentOverlay | None, embedding: Embedding | None
 ) -> dict[str, Any]:
     """Return the metadata of a new index's state; `built_from` is a hash of all that decides the result."""
-    facts: dict[str, Any] = {
+    facts = {
         "corpus": corpus.hash,
         "corpus_name": corpus.folder.name,
         "model_path": stored_name(model),
@@ -140,15 +136,228 @@ def _index_metadata(
         "text_recipe": TextRecipe().hash,
         **model_metadata(embedding),
     }
-    made_by = facts["provenance"] and facts["provenance"]["revision"]
-    return {
-        **facts,
-        "built_from": hash_json([facts["model_path"] if embedding is None else made_by, _without_path(facts)]),
-    }
+    made_by = facts["model_path"] if embedding is None else embedding.provenance.revision
+    decisive = {name: value for name, value in facts.items() if name not in ("model_path", "corpus_name", "runtime")}
+    return {**facts, "built_from": hash_json([made_by, decisive])}
 
 
-def _without_path(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name not in ("model_path", "corpus_name", "runtime")}
+# --- changing an index -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Options for updating an index with new papers: whether and by what their vectors are made."""
+
+    vectors: bool = True
+    """False: words only; `fill_vectors` adds the vectors later. No difference for an index without any vector."""
+
+    model: str | None = None
+    """Where the index's model is now, if it moved."""
+
+    device: str = "auto"
+    encoder: TorchEncoder | None = None
+    """The index's model where it is already loaded."""
+
+    precomputed: PrecomputedVectors | None = None
+    """Vectors made elsewhere; papers without one among them are embedded here."""
+
+    sentences: bool = False
+    """Also sentence vectors of new papers, even if the index has none yet; `fill_vectors` makes those of the others."""
+
+
+_CHANGE_OPTIONS = ChangeOptions()
+
+
+def add_papers(
+    folder: str | Path,
+    corpus: Corpus,
+    rows: NDArray[Any] | None = None,
+    *,
+    vectors: bool = True,
+    options: ChangeOptions = _CHANGE_OPTIONS,
+    overlay: IntentOverlay | None = None,
+    reporter: Reporter = QUIET,
+) -> ChangeCounts:
+    """Add the papers of a corpus, or those at some of its rows, to an index; papers that it has are replaced."""
+    rows = np.arange(len(corpus)) if rows is None else np.unique(np.asarray(rows, np.int64))
+    if len(rows) and (rows[0] < 0 or rows[-1] >= len(corpus)):
+        bad = rows[0] if rows[0] < 0 else rows[-1]
+        raise UserError(f"row {bad} is not one of the {len(corpus):,} papers of {corpus.folder}; give rows of it")
+    options = options if vectors else replace(options, vectors=False)
+    return _change_papers(folder, corpus, rows, options, overlay, reporter, delete_others=False)
+
+
+def update_index(
+    folder: str | Path,
+    corpus: Corpus,
+    *,
+    vectors: bool = True,
+    options: ChangeOptions = _CHANGE_OPTIONS,
+    overlay: IntentOverlay | None = None,
+    reporter: Reporter = QUIET,
+) -> ChangeCounts:
+    """Update an index to exactly the papers of a newer corpus: add new ones, replace changed ones, delete the rest."""
+    options = options if vectors else replace(options, vectors=False)
+    rows = np.arange(len(corpus))
+    return _change_papers(folder, corpus, rows, options, overlay, reporter, delete_others=True)
+
+
+def delete_papers(folder: str | Path, ids: Sequence[str]) -> int:
+    """Delete papers from an index by any of their ids; return how many it had."""
+    folder = Path(folder)
+    with open_writer(folder) as writer:
+        index = Index.open(folder)
+        rows = np.unique(index.rows(ids))
+        rows = rows[rows >= 0]
+        if not len(rows):
+            writer.clean()
+            return 0
+        kept = np.setdiff1d(np.arange(index.size), rows)
+        chosen, facts = SelectedPapers.of([(index_records(index), kept)]), {**index.facts, "built_from": ""}
+        recipe = {"deleted": hash_json(rows.tolist()), "last": index.manifest.hash}
+        Generation(chosen, facts, None, index).publish(writer, recipe)
+    return len(rows)
+
+
+def _change_papers(
+    folder: str | Path,
+    corpus: Corpus,
+    rows: NDArray[np.int64],
+    options: ChangeOptions,
+    overlay: IntentOverlay | None,
+    reporter: Reporter,
+    *,
+    delete_others: bool,
+) -> ChangeCounts:
+    """Build the generation of an index in which the papers at these rows of the corpus are as the corpus has them."""
+    if overlay is not None:
+        overlay.check(corpus)
+    folder, records = Path(folder), corpus_records(corpus, overlay)
+    with open_writer(folder) as writer:
+        index = Index.open(folder)
+        if index.facts.get("intents") and overlay is None:
+            raise UserError(
+                f"{folder} was made with intents that `citeweave annotate` found; give those of {corpus.folder} "
+                "with --intents, or build the index again without"
+            )
+        own = {"corpus": corpus.hash, "corpus_name": corpus.folder.name, "built_from": ""}
+        facts = {**index.facts, **own, "intents": overlay.hash if overlay else ""}
+        plan = plan_update(index, records, rows, delete_others=delete_others)
+        if not (plan.counts.added or plan.counts.updated or plan.counts.deleted) and facts == index.facts:
+            writer.clean()
+            return plan.counts
+        embedding = _open_embedding(index, corpus, options, new_texts=plan.has_new_texts)
+        if embedding is not None:
+            facts["abstract_sentences"] = embedding.sentences
+        precomputed = options.precomputed if embedding else None
+        recipe = {
+            "corpus": corpus.hash,
+            "rows": hash_json(rows.tolist()),
+            "kept": hash_json(plan.kept.tolist()),
+            "intents": facts["intents"],
+            "revision": embedding.encoder.revision if embedding else "",
+            "sentences": bool(embedding and embedding.sentences),
+            "read_as": READ_AS,
+            "given": precomputed.hashes() if precomputed else [],
+            "last": index.manifest.hash,
+        }
+        chosen = SelectedPapers.of([(index_records(index), plan.kept), (records, rows)])
+        generation = Generation(chosen, facts, embedding, index, corpus, overlay, precomputed, reporter)
+        generation.publish(writer, recipe)
+    return plan.counts
+
+
+def _open_embedding(index: Index, corpus: Corpus, options: ChangeOptions, *, new_texts: bool) -> Embedding | None:
+    """Load the index's model where a change leaves anything to embed."""
+    words_only = not options.vectors or index.provenance is None
+    if options.precomputed is not None and words_only:
+        raise UserError(
+            f"vectors are given, but papers are added to {index.folder} with words only; give them when the vectors "
+            f"are made: `citeweave change {index.folder} --fill --vectors FOLDER`"
+        )
+    has_contexts = index.facts.get("contexts") and len(corpus.contexts)
+    if words_only or not (new_texts or has_contexts):
+        return None
+    embedding = open_embedding(
+        index, options.model, device=options.device, encoder=options.encoder, sentences=options.sentences
+    )
+    if options.precomputed is not None:
+        options.precomputed.check(embedding, corpus.hash)
+    return embedding
+
+
+def fill_vectors(
+    folder: str | Path,
+    *,
+    shard: int = SHARD,
+    stop: Callable[[], bool] = lambda: False,
+    model: str | Path | TorchEncoder | None = None,
+    device: str = "auto",
+    precomputed: PrecomputedVectors | None = None,
+    sentences: bool = False,
+    reporter: Reporter = QUIET,
+) -> int:
+    """Fill in the vectors of papers of an index that have words only; return how many, 0 where `stop()` came first.
+
+    With `sentences`, also the sentences of all papers, from now on. `model` is where the index's model is now, or the
+    loaded model itself.
+    """
+    if shard < 1:
+        raise UserError(f"--shard is {shard}; it must be at least 1 paper")
+    folder = Path(folder)
+    try:
+        with open_writer(folder) as writer:
+            index = Index.open(folder)
+            sentences = sentences or bool(index.facts.get("abstract_sentences"))
+            waiting = index.not_embedded | (index.with_vector & ~index.with_sentences & sentences)
+            if not waiting.any():
+                writer.clean()
+                return 0
+            loaded, where = (model, None) if isinstance(model, TorchEncoder) else (None, model)
+            embedding = open_embedding(index, where, device=device, encoder=loaded, sentences=sentences, shard=shard)
+            if precomputed is not None:
+                precomputed.check(embedding, index.corpus)
+            path = stored_name(where) if where and index.provenance is None else index.model
+            facts = {**index.facts, "abstract_sentences": embedding.sentences, "model_path": path}
+            recipe = {
+                "filled": index.manifest.hash,
+                "revision": embedding.encoder.revision,
+                "sentences": embedding.sentences,
+                "given": precomputed.hashes() if precomputed else [],
+            }
+            chosen = SelectedPapers.of([(index_records(index), np.arange(index.size))])
+            stoppable = _StoppableReporter(reporter, stop)
+            generation = Generation(chosen, facts, embedding, index, precomputed=precomputed, reporter=stoppable)
+            generation.publish(writer, recipe)
+    except _Stopped:
+        return 0
+    return int(waiting.sum())
+
+
+class _Stopped(BaseException):
+    """The work was stopped, like an interruption by the user: what is done is saved, and the next call resumes."""
+
+
+class _StoppableReporter(Reporter):
+    """Passes progress on, and ends the work once `stop()` says so."""
+
+    def __init__(self, outer: Reporter, stop: Callable[[], bool]) -> None:
+        super().__init__(quiet=outer.quiet, stream=outer.stream)
+        self._outer, self._stop = outer, stop
+
+    def say(self, message: str) -> None:
+        self._outer.say(message)
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
+        with self._outer.task(label, total, unit) as onward:
+
+            def advance(amount: int) -> None:
+                onward(amount)
+                if self._stop():
+                    raise _Stopped
+
+            yield advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +398,9 @@ def index_corpus(
             reporter=reporter,
         )
         return IndexedCorpus(built, None)
-    if precomputed is not None and not options.vectors:
-        raise UserError("vectors are given for an index of words only; leave out one of the two")
     if precomputed is not None:
+        if not options.vectors:
+            raise UserError(_NO_VECTORS_WANTED)
         precomputed.check_corpus(corpus.hash)  # before the words change
     index = Index.open(folder)
     model = model or index.model
@@ -219,17 +428,14 @@ def index_corpus(
 def _check_options(index: Index, model: str | Path, options: IndexOptions) -> None:
     """Refuse another model or other options than an existing index was built with."""
     facts = index.facts
-    wanted = {"dtype": options.dtype, "contexts": options.contexts}
-    if not options.sentences:  # missing ones can be made
-        wanted["abstract_sentences"] = False
+    wanted: dict[str, Any] = {"dtype": options.dtype, "contexts": options.contexts}
+    wanted |= {} if options.sentences else {"abstract_sentences": False}  # missing ones can be made
     other = [name for name, value in wanted.items() if facts.get(name) != value]
     if options.runtime not in (AUTO, index.runtime):
         other.append("runtime")
     if other:
         differing = ", ".join(f"{name} {facts.get(name)}" for name in other)
-        raise UserError(
-            f"{index.folder} holds an index made with other inputs or options ({differing}); choose another -o or --overwrite"
-        )
+        raise UserError(f"{index.folder} holds an index made with other inputs or options ({differing}); {_OTHER}")
     if stored_name(model) != index.model:
         open_embedding(index, model, device=options.device)  # the same model elsewhere, or it is refused
 
@@ -240,7 +446,7 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
 def describe_index(index: Index) -> dict[str, Any]:
     """Describe what was built into an index, as JSON: papers, vectors, sentences, references, model."""
     known, facts = index.provenance, index.facts
-    with_vector, waiting = int(index.with_vector.sum()), int((index.embedded == NOT_YET).sum())
+    with_vector, waiting = int(index.with_vector.sum()), int(index.not_embedded.sum())
     description = {
         "state": index.number,
         "corpus": index.corpus,
@@ -270,31 +476,25 @@ def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, An
     """Describe a built index, or any artifact folder: kind, version, hash, files, bytes; `verify` checks every byte."""
     folder = Path(folder)
     if is_index(folder):
-        return _describe_index_folder(folder, verify=verify)
+        index = Index.open(folder)
+        if verify:
+            _verify(index)
+        return _describe(index.manifest, verify, kind="index", version=VERSION, state=index.number, papers=len(index))
     manifest = read_any_manifest(folder)
     check_files(folder, manifest, content=verify)
-    description = {"kind": manifest.kind, "version": manifest.version, "hash": manifest.hash}
-    return {**description, **_sizes(manifest), **_verified(verify), "facts": manifest.facts}
+    return _describe(manifest, verify, kind=manifest.kind, version=manifest.version, hash=manifest.hash)
 
 
-def _describe_index_folder(folder: Path, *, verify: bool) -> dict[str, Any]:
-    state = read_state(folder)
+def _verify(index: Index) -> None:
+    """Check every byte of an open index, and that its aspect heads are those of its model."""
     try:
-        manifest = read_generation(folder, state)
-        check_files(folder / GENERATIONS / state.generation, manifest, content=verify)
+        check_files(index.place, index.manifest, content=True)
     except ArtifactError as error:
-        raise damaged_index(folder, error) from None
-    index = Index.open(folder)
-    if verify:
-        _ = index.heads
-    description = {"kind": "index", "version": VERSION, "state": state.number, "papers": len(index)}
-    return {**description, **_sizes(manifest), **_verified(verify), "facts": manifest.facts}
+        raise damaged_index(index.folder, error) from None
+    _ = index.heads
 
 
-def _sizes(manifest: Manifest) -> dict[str, int]:
+def _describe(manifest: Manifest, verify: bool, **first: Any) -> dict[str, Any]:
     sizes = [described.get("bytes", 0) for described in manifest.files.values()]
-    return {"files": len(sizes), "bytes": sum(sizes)}
-
-
-def _verified(verify: bool) -> dict[str, str]:
-    return {"verified": "every file is as it was written"} if verify else {}
+    verified = {"verified": "every file is as it was written"} if verify else {}
+    return {**first, "files": len(sizes), "bytes": sum(sizes), **verified, "facts": manifest.facts}

@@ -1,6 +1,6 @@
 """What to cite in a draft: papers near to a sentence of it, and papers that others cite in similar sentences.
 
-    recommend(index, query_encoder, Draft("We split sentences with the parser of [CIT].", "method"), count=5)
+    recommend(index, query_encoder, Passage("We split sentences with the parser of [CIT].", "method"), count=5)
 
     >>> _needing_citation(["Rain is rare [CIT].", "We count drops.", "Others did (Chen, 2014)."])
     [0, 2]
@@ -37,8 +37,7 @@ from citeweave.corpus.plain_text import clean_text
 from citeweave.corpus.text import sentence_texts
 from citeweave.search.citing_sentences import CitingSentences, without_marks
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
-from citeweave.search.nearest import check_count
+from citeweave.search.nearest import QueryEncoder, check_count
 from citeweave.search.query import CitingEvidence, Hit, Passage
 from citeweave.search.rankings import rank_rows
 from citeweave.vectors.topk import QueryScan, compare
@@ -64,44 +63,27 @@ Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A sentence of a draft to find papers to cite for, the wanted intent, and what the draft is about."""
-
-    sentence: str
-    intent: str = ""
-    """A word of `Intent` or an aspect of the model; empty = any."""
-
-    context: str = ""
-    """Title and abstract of the draft, or another text about it."""
-
-    min_share: float = 0.0
-    """Only papers of whose known citations at least this share has the wanted intent."""
-
-
 def recommend(
     index: Index,
     query_encoder: QueryEncoder,
-    draft: Draft,
+    passage: Passage,
     *,
     count: int = 10,
     allowed: NDArray[np.bool_] | None = None,
 ) -> list[Hit]:
-    """Return the papers to cite in a sentence of a draft, the best first; `allowed` is a mask of rows, (size,)."""
+    """Return the papers to cite in a passage of a draft, taken as one sentence, the best first; `allowed` is a mask of rows, (size,)."""
     check_count(count)
-    bits, aspect = _wanted_intent(index, draft)
-    text = without_marks(draft.sentence)
+    bits, aspect = _wanted_intent(index, passage)
+    text = without_marks(passage.text)
     if not text:
-        raise UserError(
-            f"--cite is {draft.sentence[:60]!r}: without its citation marks nothing is left; give a sentence"
-        )
+        raise UserError(f"--cite is {passage.text[:60]!r}: without its citation marks nothing is left; give a sentence")
     sentence = query_encoder.encode(text)  # (dimension,)
-    about = _turn_toward(sentence, query_encoder.encode(draft.context)) if draft.context else sentence
+    about = _turn_toward(sentence, query_encoder.encode(passage.draft)) if passage.draft else sentence
     scores = DraftScores.of(index, query_encoder.project(about, aspect), aspect, sentence, bits)
     shares = _intent_shares(index, bits)  # (size,), NaN where nothing is known
     counted = index.with_vector if allowed is None else index.with_vector & allowed
-    rows = scores.candidates(counted & (shares >= draft.min_share) if draft.min_share else counted, count)
-    papers = scores.papers(rows)  # (rows,)
+    rows = scores.candidates(counted & (shares >= passage.min_share) if passage.min_share else counted, count)
+    papers = scores.scan.exact(rows)  # (rows,)
     best = rank_rows(rows, _citation_score(papers, scores.sentences(rows)), count, name=index.id)
     paper_scores = dict(zip(rows.tolist(), papers.tolist(), strict=True))
     return [
@@ -109,7 +91,7 @@ def recommend(
             index.hit(row, ranked),
             paper_score=paper_scores[row],
             share=None if np.isnan(shares[row]) else float(shares[row]),
-            evidence=_evidence(scores, row),
+            evidence=scores.mentions.evidence(index, row) if scores.mentions else None,
         )
         for row, ranked in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]
@@ -130,8 +112,8 @@ def recommend_for_passage(
     """
 
     def page(text: str) -> list[Hit]:
-        draft = Draft(text, passage.intent, passage.draft, passage.min_share)
-        return recommend(index, query_encoder, draft, count=offset + count, allowed=allowed)[offset:]
+        part = replace(passage, text=text)
+        return recommend(index, query_encoder, part, count=offset + count, allowed=allowed)[offset:]
 
     if not passage.each:
         return page(passage.text), []
@@ -152,10 +134,8 @@ def _needing_citation(sentences: Sequence[str]) -> list[int]:
     return marked or list(range(len(sentences)))
 
 
-def _wanted_intent(index: Index, draft: Draft) -> tuple[int, str]:
+def _wanted_intent(index: Index, draft: Passage) -> tuple[int, str]:
     """Return the bits of a draft's intent and the aspect to compare papers in; refuse an intent unknown to the index."""
-    if not 0 <= draft.min_share <= 1:
-        raise UserError(f"--min-share is {draft.min_share}; it must be from 0 to 1")
     if not draft.intent:
         if draft.min_share:
             raise UserError("--min-share is about a wanted intent; give --intent, or leave it out")
@@ -186,22 +166,6 @@ def _intent_shares(index: Index, bits: int) -> NDArray[np.float64]:
         return np.full(index.size, np.nan)
     wanted, known = index.cited_as[:, bits.bit_length() - 1], index.cited_as.sum(axis=1)
     return np.where(known > 0, wanted / np.maximum(known, 1), np.nan)
-
-
-def _evidence(scores: DraftScores, row: int) -> CitingEvidence | None:
-    """Return the citing sentence that speaks most for a recommended paper."""
-    mention = scores.best_mention(row)
-    if mention is None:
-        return None
-    table, at, cosine = mention
-    sentence, mask = int(table.sentence[at]), int(table.intents[at])
-    citing = table.citing[sentence]
-    return CitingEvidence(
-        table.texts[sentence],
-        citing if scores.index.rows([citing])[0] >= 0 else "",
-        cosine,
-        tuple(name for name, bit in INTENTS.items() if mask & bit),
-    )
 
 
 def _turn_toward(sentence: NDArray[np.float32], draft: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -248,14 +212,25 @@ class MentionScores:
                 bound[self.table.paper[first]] = np.maximum.reduceat(sides[self.table.sentence] - self.penalties, first)
         return both
 
-    def span(self, row: int) -> slice:
-        """Return where the mentions of the paper in a row stand."""
-        first, last = np.searchsorted(self.table.paper, [row, row + 1]).tolist()
-        return slice(first, last)
+    def of_paper(self, row: int) -> tuple[int, Singles]:
+        """Return where the mentions of the paper in a row begin, and their exact scores."""
+        part = slice(*np.searchsorted(self.table.paper, [row, row + 1]).tolist())
+        return part.start, self.scan.exact(self.table.sentence[part]) - self.penalties[part]
 
-    def exact(self, part: slice) -> Singles:
-        """Return the exact scores of some mentions."""
-        return self.scan.exact(self.table.sentence[part]) - self.penalties[part]
+    def evidence(self, index: Index, row: int) -> CitingEvidence | None:
+        """Return the citing sentence that speaks most for a paper to cite, the first of equal ones; None where none does."""
+        table, (start, scores) = self.table, self.of_paper(row)
+        if not len(scores):
+            return None
+        at = start + int(np.argmax(scores))
+        sentence, mask = int(table.sentence[at]), int(table.intents[at])
+        citing = table.citing[sentence]
+        return CitingEvidence(
+            table.texts[sentence],
+            citing if index.rows([citing])[0] >= 0 else "",
+            float(self.scan.exact(table.sentence[at : at + 1])[0]),
+            tuple(name for name, bit in INTENTS.items() if mask & bit),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,23 +263,10 @@ class DraftScores:
         threshold = float(np.partition(low, len(rows) - count)[len(rows) - count])
         return rows[high >= threshold - _ROUNDING]
 
-    def papers(self, rows: NDArray[np.int64]) -> Singles:
-        """Return the exact cosines between the draft and papers to cite, those in these rows, (rows,)."""
-        return self.scan.exact(rows)
-
     def sentences(self, rows: NDArray[np.int64]) -> Singles:
         """Return the best exact score of a mention of each of these papers to cite, (rows,); minus infinity where none."""
         best = np.full(len(rows), -np.inf, np.float32)
         if self.mentions is not None:
             for place, row in enumerate(rows.tolist()):
-                best[place] = self.mentions.exact(self.mentions.span(row)).max(initial=-np.inf)
+                best[place] = self.mentions.of_paper(row)[1].max(initial=-np.inf)
         return best
-
-    def best_mention(self, row: int) -> tuple[CitingSentences, int, float] | None:
-        """Return the best mention of a paper to cite, the first of equal ones: its table, its place there, and its cosine."""
-        mentions = self.mentions
-        part = slice(0, 0) if mentions is None else mentions.span(row)
-        if mentions is None or part.start == part.stop:
-            return None
-        best = part.start + int(np.argmax(mentions.exact(part)))
-        return mentions.table, best, float(mentions.scan.exact(mentions.table.sentence[best : best + 1])[0])

@@ -47,6 +47,7 @@ from citeweave.core.columns import (
 from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import owners_of
 from citeweave.core.randomness import stream
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.corpus.corpus import Corpus
@@ -109,8 +110,7 @@ def corpus_mentions(corpus: Corpus, overlay: IntentOverlay | None = None) -> Men
     A sentence's own intents count; those of the citation as a whole where the sentence's are not known.
     """
     table = corpus.contexts
-    counts = np.diff(table.cited_offsets)
-    context = np.repeat(np.arange(len(table)), counts)  # (mentions,)
+    context = owners_of(table.cited_offsets)  # (mentions,)
     paper = np.asarray(table.cited, np.int64)
     sentence_intents, citation_intents = (
         (table.intents, corpus.intents) if overlay is None else (overlay.context_mask, overlay.mask)
@@ -154,33 +154,38 @@ class CitingSentenceTexts(Sequence[str]):
 class CitingSentences:
     """Citing sentences of an open index: texts, vectors, and which paper each mentions with which intents."""
 
-    def __init__(self, folder: Path, papers: int, provenance: Provenance | None) -> None:
+    def __init__(self, folder: Path, papers: int, provenance: Provenance) -> None:
         self.texts, self.citing = TextColumn(folder, "text"), TextColumn(folder, "citing")
         self.paper: NDArray[np.int32] = open_numbers(folder / "paper.npy", np.int32)
         self.sentence: NDArray[np.int32] = open_numbers(folder / "sentence.npy", np.int32)
         self.intents: NDArray[np.uint8] = open_numbers(folder / "intents.npy", np.uint8)
         sentences = len(self.texts)
         sound = (
-            provenance is not None
-            and len(self.citing) == sentences
+            len(self.citing) == sentences
             and len(self.paper) == len(self.sentence) == len(self.intents)
             and _within(self.paper, 0, papers)
             and _within(self.sentence, 0, sentences)
             and bool((np.diff(self.paper) >= 0).all())
         )
-        if not sound or provenance is None:
+        if not sound:
             raise ArtifactError(f"{folder} is damaged: its columns do not fit together; build the index again")
         self.matrix: NDArray[Any] = open_matrix(
             folder / "matrix.npy", provenance.dtype, (sentences, provenance.dimension)
         )
-        self.codes: Codes | None = None
+        self.codes = open_codes(folder / CODES, self.matrix)
         """Quantized codes for a fast scan of the matrix; None where it is small."""
-        if (folder / CODES / "codes.npy").is_file():
-            self.codes = Codes.open(folder / CODES)
-            self.codes.check(self.matrix)
 
     def __len__(self) -> int:
         return len(self.texts)
+
+
+def open_codes(folder: Path, matrix: NDArray[Any]) -> Codes | None:
+    """Open the quantized codes of a matrix of an index; None where it is small and has none."""
+    if not (folder / "codes.npy").is_file():
+        return None
+    codes = Codes.open(folder)
+    codes.check(matrix)
+    return codes
 
 
 def _within(values: NDArray[Any], low: int, high: int) -> bool:
@@ -243,7 +248,9 @@ def write_citing_sentences(
         writer.close()
     papers = np.concatenate(paper)
     order = np.argsort(papers, kind="stable")
-    _write_mentions(folder, papers[order], np.concatenate(sentence)[order], np.concatenate(intents)[order])
+    write_numbers(folder / "paper.npy", papers[order], np.int32)
+    write_numbers(folder / "sentence.npy", np.concatenate(sentence)[order], np.int32)
+    write_numbers(folder / "intents.npy", np.concatenate(intents)[order], np.uint8)
     count = matrix.count
     if count >= CODED:
         write_codes(folder / CODES, open_matrix(folder / "matrix.npy", dtype, (count, width)))
@@ -256,7 +263,7 @@ def _draw_from_corpus(
 ) -> tuple[Mentions, NDArray[np.int64], NDArray[Any]]:
     """Draw mentions from the corpus; return them, the contexts that have a vector, ascending, and those vectors."""
     corpus, last = sources.corpus, sources.last
-    if corpus is None or not sources.max_per_intents or not len(corpus.contexts):
+    if corpus is None or not len(corpus.contexts):
         none = np.empty(0, np.int64)
         return Mentions(none, none, np.empty(0, np.uint8)), none, np.empty((0, 1), dtype)
     mentions = corpus_mentions(corpus, sources.overlay)
@@ -286,9 +293,3 @@ def _draw_from_corpus(
     stored = np.concatenate([numbers for numbers, _ in parts])
     order = np.argsort(stored)
     return drawn, stored[order], np.concatenate([vectors for _, vectors in parts])[order].astype(dtype)
-
-
-def _write_mentions(folder: Path, paper: NDArray[Any], sentence: NDArray[Any], intents: NDArray[Any]) -> None:
-    write_numbers(folder / "paper.npy", paper, np.int32)
-    write_numbers(folder / "sentence.npy", sentence, np.int32)
-    write_numbers(folder / "intents.npy", intents, np.uint8)

@@ -1,27 +1,34 @@
-"""Explain why two papers of an index are alike: matching sentences, shared references, citations and words.
+"""Explain how papers of an index are connected: why two are alike, a paper's citation neighborhood, papers it lacks.
 
     explanation = explain(index, index.row("rain"), index.row("flood"))
     explanation.pairs[0]                             SentencePair(left=0, right=0, mass=0.41, distance=0.2)
     explanation.cites, explanation.shared            "left": the left one cites the right one; papers that both cite
     shared_words(index, 3, 7)                        [SharedWord("transformer", score=2.1), ...]
+    find_neighborhood(index, row)                    the paper, what it cites and what cites it, and all citations among these
+    find_missing_papers(index)                       what many papers of the index cite and it lacks, the most cited first
 
 Shared references are bibliographic coupling (Kessler 1963), papers that cite both are co-citation (Small 1973). The
 weight of a word in a paper is what BM25 would give the paper for it; in two papers, the smaller of both. A part of which
-the index knows nothing is empty, and `note` says so. Does not say which reason counts most.
+the index knows nothing is empty, and `note` says so. Only citations that the index knows count. Does not say which reason
+counts most, and does not download anything.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import require
+from citeweave.core.errors import UserError, require
+from citeweave.core.hash_keys import Keys
+from citeweave.core.ragged import spans
+from citeweave.corpus.corpus import STUB
+from citeweave.corpus.paper import OutsideName
 from citeweave.search.index import Index, IndexedPaper
-from citeweave.search.words import WordIndex, WordStatistics, length_norm, searchable_text
+from citeweave.search.words import WordStatistics, length_norm, searchable_text
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.explain import SentencePair
@@ -93,9 +100,7 @@ class Explanation:
 def explain(index: Index, left_row: int, right_row: int, distance: DocumentDistance = ABSTRACT_DISTANCE) -> Explanation:
     """Explain why the papers in two rows of an index are alike."""
     rows = (left_row, right_row)
-    keys = [index.key_of(row) for row in rows]
-    references = [index.references(row) for row in rows]
-    cited_by = [index.citing(key) for key in keys]
+    references, cited_by = [index.references(row) for row in rows], [index.citing(index.key_of(row)) for row in rows]
     shared = np.intersect1d(references[0], references[1])
     known = index.rows_of_keys(shared)
     citing = np.intersect1d(cited_by[0], cited_by[1])
@@ -115,7 +120,7 @@ def explain(index: Index, left_row: int, right_row: int, distance: DocumentDista
         right_sentences=index.sentence_texts(right_row),
         pairs=pairs,
         distance=total,
-        cites=_citing_side(bool(np.isin(keys[1], references[0])), bool(np.isin(keys[0], references[1]))),
+        cites=_citing_side(index.keys[right_row] in references[0], index.keys[left_row] in references[1]),
         shared=_papers(index, known[known >= 0]),
         shared_unknown=int((known < 0).sum()),
         citing=_papers(index, citing),
@@ -164,21 +169,6 @@ def _summary(paper: IndexedPaper) -> dict[str, Any]:
 # --- shared words ----------------------------------------------------------------------------------------
 
 
-class PaperText(Protocol):
-    """The text of a paper of which an explanation names the words shared with another."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def abstract(self) -> str: ...
-
-
-class PaperIndex(WordIndex, Protocol):
-    """An index that gives the text and the word statistics of its papers."""
-
-    def paper(self, row: int, /) -> PaperText: ...
-
-
 class SharedWord(NamedTuple):
     """A word that two papers share."""
 
@@ -187,7 +177,7 @@ class SharedWord(NamedTuple):
     """The smaller of the BM25 weights that it has in the two papers."""
 
 
-def shared_words(index: PaperIndex, left_row: int, right_row: int, max_words: int = 8) -> list[SharedWord]:
+def shared_words(index: Index, left_row: int, right_row: int, max_words: int = 8) -> list[SharedWord]:
     """Return the words that explain why two papers are alike: those they share, the heaviest first, ties alphabetically."""
     statistics = index.words.statistics
     left, right = (_count_words(index, row) for row in (left_row, right_row))
@@ -198,7 +188,7 @@ def shared_words(index: PaperIndex, left_row: int, right_row: int, max_words: in
     return sorted(shared, key=lambda word: (-word.score, word.word))[:max_words]
 
 
-def _count_words(index: PaperIndex, row: int) -> Counter[str]:
+def _count_words(index: Index, row: int) -> Counter[str]:
     paper = index.paper(row)
     return Counter(words_of(searchable_text(paper.title, paper.abstract)))
 
@@ -207,3 +197,135 @@ def _word_weight(statistics: WordStatistics, counts: Counter[str], word: str) ->
     """Return what BM25 gives a paper with these word counts for a word."""
     times, norm = counts[word], float(length_norm(counts.total(), statistics.mean_length))
     return statistics.weight(word.encode("utf-8", "replace")) * times / (norm + times)
+
+
+# --- the neighborhood of a paper, and missing papers -------------------------------------------------------
+
+MAX_NEIGHBORS, MAX_MISSING = 500, 1000
+_MAX_READ = 2000
+"""Neighbors of a paper whose own references are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighborhood:
+    """The citation neighborhood of a paper: its citation neighbors, and the citations among them."""
+
+    nodes: list[IndexedPaper]
+    """The paper itself comes first."""
+
+    edges: list[tuple[int, int]]
+    """(citing, cited), places in `nodes`."""
+
+    left_out: int
+    """Neighbors that are not among the nodes."""
+
+    outside: int
+    """References of the paper that the index does not have."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "nodes": [{"id": node.id, "title": node.title, "year": node.year, "row": node.row} for node in self.nodes],
+            "edges": [{"citing": self.nodes[a].id, "cited": self.nodes[b].id} for a, b in self.edges],
+            "left_out": self.left_out,
+            "outside": self.outside,
+        }
+
+
+def find_neighborhood(index: Index, row: int, max_papers: int = 50) -> Neighborhood:
+    """Return a paper's neighborhood: at most `max_papers` citation neighbors, those with the most links among them first."""
+    _check_number(max_papers, MAX_NEIGHBORS)
+    cited = index.rows_of_keys(index.references(row))
+    around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))
+    others = around[around != row].tolist()
+    # of very many the first by id, so that the result does not depend on the index's history
+    read = others if len(others) <= _MAX_READ else sorted(others, key=index.id)[:_MAX_READ]
+    papers = [row, *read]
+    links = _citations_among(index, papers)
+    degrees = dict.fromkeys(papers, 0)
+    for citing, cited_row in links:
+        degrees[citing] += 1
+        degrees[cited_row] += 1
+    shown = [row, *sorted(read, key=lambda other: (-degrees[other], index.id(other)))[:max_papers]]
+    places = {each: place for place, each in enumerate(shown)}
+    edges = [(places[a], places[b]) for a, b in links if a in places and b in places]
+    return Neighborhood(
+        [index.paper(each) for each in shown], sorted(edges), len(others) + 1 - len(shown), int((cited < 0).sum())
+    )
+
+
+def _citations_among(index: Index, rows: list[int]) -> list[tuple[int, int]]:
+    """Return the citations among the papers in these rows, (citing, cited)."""
+    known, links = set(rows), list[tuple[int, int]]()
+    for row in rows:
+        cited = index.rows_of_keys(index.references(row)).tolist()
+        links += [(row, other) for other in cited if other in known and other != row]
+    return links
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPaper:
+    """A paper missing from the citation neighborhood: papers of the index cite it, but it does not have it."""
+
+    key: int
+    """Key of the id under which it is cited."""
+
+    count: int
+    """Papers of the index that cite it."""
+
+    known: IndexedPaper | OutsideName | None
+    """What the index knows of it as a reference, or its name where the index does not have it; None where nothing."""
+
+    in_index: bool
+
+    def as_json(self) -> dict[str, Any]:
+        known = self.known
+        return {
+            "key": f"{self.key:016x}",
+            "count": self.count,
+            "id": known.id if known else "",
+            "title": known.title if known else "",
+            "year": (known.year or None) if known else None,
+            "in_index": self.in_index,
+        }
+
+
+def find_missing_papers(index: Index, max_papers: int = 50, *, min_citing: int = 2) -> list[MissingPaper]:
+    """Return citation neighbors that an index lacks and at least `min_citing` of its papers cite, the most cited first."""
+    _check_number(max_papers, MAX_MISSING)
+    keys, counts = _count_cited(index)
+    often = counts >= min_citing
+    keys, counts, rows = keys[often], counts[often], index.rows_of_keys(keys[often])
+    known = rows >= 0
+    stub = known.copy()
+    stub[known] = (index.flags[rows[known]] & STUB) != 0
+    outside = np.flatnonzero(~known | stub)
+    order = outside[np.lexsort((keys[outside], ~known[outside], -counts[outside]))][:max_papers]
+    missing = []
+    for key, count, row in zip(keys[order].tolist(), counts[order].tolist(), rows[order].tolist(), strict=True):
+        paper = index.paper(row) if row >= 0 else index.outside_name(key)
+        missing.append(MissingPaper(key, count, paper, in_index=row >= 0))
+    return missing
+
+
+def _count_cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:
+    """Return the keys of all papers that papers cite, known ones by their own id, and how many cite each."""
+    counted = np.diff(index.reference_offsets) * ((index.flags & STUB) == 0)
+    all_citing = np.repeat(np.arange(index.size), counted)
+    all_cited = index.reference_keys[spans(index.reference_offsets[:-1], counted)]
+    keys, counts = np.unique(all_cited, return_counts=True)
+    rows, own_keys = index.rows_of_keys(keys), keys.copy()
+    own_keys[rows >= 0] = index.keys[rows[rows >= 0]]
+    distinct, places = np.unique(own_keys, return_inverse=True)
+    totals = np.bincount(places, counts, len(distinct)).astype(np.int64)
+    several = np.bincount(places) > 1
+    if several.any():  # cited by several ids: a paper that names two of them counts once
+        at = places[np.searchsorted(keys, all_cited)]
+        both = np.flatnonzero(several[at])
+        pairs = np.unique(np.stack([at[both], all_citing[both]]), axis=1)
+        totals[several] = np.bincount(pairs[0], minlength=len(distinct))[several]
+    return distinct, totals
+
+
+def _check_number(papers: int, limit: int) -> None:
+    if not 1 <= papers <= limit:
+        raise UserError(f"{papers} papers are asked for; ask for 1 to {limit}")

@@ -31,35 +31,30 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from citeweave.core.errors import UserError
 from citeweave.core.files import resolve_output, write_atomically
 from citeweave.corpus.plain_text import clean_text, fold, is_harmless, latex_to_text
+from citeweave.search.index import IndexedPaper
 
 
-class Exportable(Protocol):
-    """A paper that can be exported; papers of an index and of a corpus can."""
+@dataclass(frozen=True, slots=True)
+class ExportedPaper:
+    """A paper to export that is not in an index."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def abstract(self) -> str: ...
-    @property
-    def year(self) -> int | None: ...
-    @property
-    def venue(self) -> str: ...
-    @property
-    def authors(self) -> tuple[str, ...]: ...
-    @property
-    def fields(self) -> tuple[str, ...]: ...
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-    @property
-    def extra(self) -> Mapping[str, object]: ...
+    id: str
+    title: str = ""
+    abstract: str = ""
+    year: int | None = None
+    venue: str = ""
+    authors: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
 
+
+Exportable = IndexedPaper | ExportedPaper
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -287,21 +282,6 @@ def _ascii(text: str, between: str = "") -> str:
     return re.sub(r"[^a-z0-9]+", between, plain.lower())
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedPaper:
-    """A paper to export that is not in an index."""
-
-    id: str
-    title: str = ""
-    abstract: str = ""
-    year: int | None = None
-    venue: str = ""
-    authors: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    extra: Mapping[str, object] = field(default_factory=dict)
-
-
 # --- CSV and JSON --------------------------------------------------------------------------------------
 
 COLUMNS = ("id", "title", "authors", "year", "venue", "fields", "doi", "abstract")
@@ -337,22 +317,23 @@ def safe_cell(text: str) -> str:
     return f"'{line}" if line.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) else line
 
 
+def paper_json(paper: Exportable) -> dict[str, Any]:
+    """Return the fields of a paper as JSON, as exports and the HTTP API show them."""
+    return {
+        "id": paper.id,
+        "title": paper.title,
+        "abstract": paper.abstract,
+        "year": paper.year,
+        "venue": paper.venue,
+        "authors": list(paper.authors),
+        "fields": list(paper.fields),
+        "ids": list(paper.ids),
+    }
+
+
 def to_json(papers: Iterable[Exportable]) -> str:
     """Export papers as a JSON list of objects."""
-    rows = [
-        {
-            "id": paper.id,
-            "title": paper.title,
-            "abstract": paper.abstract,
-            "year": paper.year,
-            "venue": paper.venue,
-            "authors": list(paper.authors),
-            "fields": list(paper.fields),
-            "ids": list(paper.ids),
-        }
-        for paper in papers
-    ]
-    return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+    return json.dumps([paper_json(paper) for paper in papers], ensure_ascii=False, indent=1) + "\n"
 
 
 FORMATS: dict[str, Callable[[Iterable[Exportable]], str]] = {"bibtex": to_bibtex, "csv": to_csv, "json": to_json}

@@ -17,8 +17,8 @@ import reprlib
 import weakref
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +26,13 @@ from numpy.typing import NDArray
 from citeweave.core.columns import TextColumn
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.plain_text import clean_text
+from citeweave.search.index import Index
 from citeweave.search.query import Filter
 
 Mask = NDArray[np.bool_]
 
 _AROUND, _MAX_COMPARED = 200, 200
 """Names before, behind and among the most frequent that are compared with an unknown one; characters of it."""
-
-
-class NamedIndex(Protocol):
-    """An index whose papers can be filtered by venue and field, one text per paper."""
-
-    @property
-    def venues(self) -> TextColumn: ...
-    @property
-    def fields(self) -> TextColumn: ...
 
 
 def fold_name(name: str) -> str:
@@ -52,26 +44,19 @@ def fold_name(name: str) -> str:
     return clean_text(name).casefold()
 
 
-class DistinctTexts(NamedTuple):
-    """The distinct texts of a column of venues or fields, so that a filter reads each once."""
-
-    codes: NDArray[np.int32]
-    """(papers,): which of the texts each paper has."""
-
-    names: list[tuple[str, ...]]
-    """The names in each text."""
-
-
 class AttributeNames:
     """The venues, or the fields, of all papers of an open index, numbered to be filtered and counted fast."""
 
-    def __init__(self, column: DistinctTexts) -> None:
-        self._codes, self._texts = column.codes, len(column.names)
+    def __init__(self, column: TextColumn) -> None:
+        _, first, codes = np.unique(column.keys(), return_index=True, return_inverse=True)
+        self._codes, self._texts = codes.astype(np.int32), len(first)
+        """Which of the distinct texts each paper has, (papers,)."""
         papers = np.bincount(self._codes, minlength=self._texts)  # (texts,)
         self._numbers: dict[str, int] = {}
         spellings: defaultdict[int, Counter[str]] = defaultdict(Counter)
         pairs: list[tuple[int, int]] = []
-        for text, names in enumerate(column.names):
+        for text, lines in enumerate(column.take(first)):
+            names = filter(None, map(clean_text, lines.split("\n")))
             for folded, name in {fold_name(name): name for name in names}.items():
                 number = self._numbers.setdefault(folded, len(self._numbers))
                 pairs.append((text, number))
@@ -130,12 +115,12 @@ class AttributeNames:
 _names: weakref.WeakKeyDictionary[TextColumn, AttributeNames] = weakref.WeakKeyDictionary()
 
 
-def _venues_of(index: NamedIndex) -> AttributeNames:
+def _venues_of(index: Index) -> AttributeNames:
     """Return the numbered venues of an index's papers, read once."""
     return _names_of(index.venues)
 
 
-def fields_of(index: NamedIndex) -> AttributeNames:
+def fields_of(index: Index) -> AttributeNames:
     """Return the numbered fields of an index's papers, read once."""
     return _names_of(index.fields)
 
@@ -143,9 +128,7 @@ def fields_of(index: NamedIndex) -> AttributeNames:
 def _names_of(column: TextColumn) -> AttributeNames:
     known = _names.get(column)
     if known is None:
-        _, first, codes = np.unique(column.keys(), return_index=True, return_inverse=True)
-        names = [tuple(filter(None, map(clean_text, text.split("\n")))) for text in column.take(first)]
-        known = _names[column] = AttributeNames(DistinctTexts(codes.astype(np.int32), names))
+        known = _names[column] = AttributeNames(column)
     return known
 
 
@@ -158,19 +141,7 @@ _MAX_UNKNOWN = 3
 """Unknown venues or fields that a note names."""
 
 
-class FilteredIndex(NamedIndex, Protocol):
-    """An index with the columns that a filter compares."""
-
-    @property
-    def abstracts(self) -> TextColumn: ...
-    @property
-    def years(self) -> NDArray[np.int16]: ...
-    @property
-    def flags(self) -> NDArray[np.uint8]: ...
-    def rows(self, ids: Sequence[str], /) -> NDArray[np.int64]: ...
-
-
-def filter_rows(index: FilteredIndex, where: Filter) -> Mask:
+def filter_rows(index: Index, where: Filter) -> Mask:
     """Return the mask of papers that pass a filter, (size,)."""
     mask = np.ones(len(index.years), np.bool_)
     first, last = where.years
@@ -192,7 +163,7 @@ def filter_rows(index: FilteredIndex, where: Filter) -> Mask:
     return mask
 
 
-def unknown_names(index: FilteredIndex, where: Filter) -> str:
+def unknown_names(index: Index, where: Filter) -> str:
     """Return a note on venues and fields of a filter that no paper has, with the closest known ones; or empty."""
     lines: list[str] = []
     for what, wanted, names_of in (("venue", where.venues, _venues_of), ("field", where.fields, fields_of)):
@@ -204,7 +175,7 @@ def unknown_names(index: FilteredIndex, where: Filter) -> str:
     return "; ".join(lines)
 
 
-def count_facets(index: FilteredIndex, rows: NDArray[Any], *, max_names: int = FACETS) -> dict[str, Any]:
+def count_facets(index: Index, rows: NDArray[Any], *, max_names: int = FACETS) -> dict[str, Any]:
     """Count facets of the papers in these rows (or in a mask): by year, venue and field; frequent names first."""
     years, counts = np.unique(index.years[rows], return_counts=True)
     return {
@@ -218,7 +189,7 @@ def _listed(counts: list[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"name": name, "count": count} for name, count in counts]
 
 
-def _rows_with_ids(index: FilteredIndex, ids: tuple[str, ...]) -> Mask:
+def _rows_with_ids(index: Index, ids: tuple[str, ...]) -> Mask:
     rows = index.rows(ids)
     mask = np.zeros(len(index.years), np.bool_)
     mask[rows[rows >= 0]] = True

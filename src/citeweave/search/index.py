@@ -2,16 +2,30 @@
 
     index/
       state.json          which generation counts now: `state.py`
-      generations/        the papers with all that is shown of them and searched: `index_columns.py`
       maps/               maps of the papers: `map.py`
+      generations/000003-1f2e3d4c/
+        manifest.json       as of every artifact; its facts name the corpus, the model and the options
+        papers/             id title abstract venue authors fields ids extra (texts), year flags key text_key record_key, cited_as
+        ids/                from any id of a paper to its row
+        references/         offsets.npy and key.npy: the papers that each paper cites, by the key of their id, ascending;
+                            cited.npy and row.npy: the same the other way round, by the cited paper's key
+        outside_names/      names of cited papers that the index does not have: `corpus/paper.py`
+        words/              postings for search by words: `words.py`
+        embedded.npy        1 = has a vector, 2 = none can be made of its text, 0 = not tried yet
+        matrix.npy          the encoder's vectors, one row per paper, zeros where it has none; spaces/0.npy ... one per aspect
+        abstract_sentences/ matrix.npy, offsets.npy, numbers.npy: vectors of the sentences of the abstracts
+        codes/              quantized codes of a large matrix.npy: `vectors/topk`; codes/0/ ... of the spaces;
+                            abstract_sentences/codes/
+        sentences/          citing sentences: `citing_sentences.py`
+        heads/              the model's aspect heads, so that a text can be projected into the same spaces
 
     index = Index.open("index/")
     row = index.row("doi:10.1/x")
     index.paper(row).abstract, index.references(row), index.hit(row, score=0.5)
 
-Rows stand in the order of the ids' UTF-8 bytes. A key is `hash_texts` of an id. A change builds the
-next generation (`build.py`, `update.py`). An open index stays as it was; `index.fresh()` is the index as it
-is now. Holds all it shows: the corpus may move. Does not search (`nearest.py`, `words.py`, `answer.py`).
+Rows stand in the order of the ids' UTF-8 bytes. A key is `hash_texts` of an id. A change builds the next generation
+(`build.py`, `generation.py`). An open index stays as it was; `index.fresh()` is the index as it is now. Holds all it
+shows: the corpus may move. Does not search (`nearest.py`, `words.py`, `answer.py`).
 """
 
 from __future__ import annotations
@@ -29,19 +43,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import MANIFEST, Manifest, check_files
+from citeweave.core.columns import TextColumn, offsets_fit, open_matrix, open_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.hash_keys import Keys, hash_texts
-from citeweave.corpus.corpus import LOCAL, STUB, lines
-from citeweave.corpus.paper import OutsideName
+from citeweave.core.ragged import spans
+from citeweave.corpus.corpus import LOCAL, STUB, IdIndex, lines
+from citeweave.corpus.paper import OutsideName, OutsideNames
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.aspects import ALL, AspectHeads, find_heads
 from citeweave.encoders.runtimes import AUTO, runtime_of
-from citeweave.search.index_columns import HAS_VECTOR, HEADS, IndexColumns
+from citeweave.search.citing_sentences import CitingSentences, open_codes
 from citeweave.search.query import Hit
 from citeweave.search.state import GENERATIONS, STATE, IndexState, damaged_index, read_generation, read_state
+from citeweave.search.words import WordTable
+from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.topk import Codes
-from citeweave.vectors.vectors import id_keys
+from citeweave.vectors.vectors import DTYPES, MAX_DIMENSION, Provenance, id_keys
 
+HEADS, SENTENCES = "heads", "abstract_sentences"
+INTENT_BITS = 8
+"""Columns of `cited_as`: one per bit of `Intent`."""
+
+NOT_YET, HAS_VECTOR, HAS_NONE = 0, 1, 2
+_PAPER_NUMBERS = {"year": np.int16, "flags": np.uint8, "key": np.uint64, "text_key": np.uint64, "record_key": np.uint64}
 _TRIES = 5
 _MAX_NEAR_IDS, _AROUND = 3, 200
 """Ids that a message suggests, and ids before and behind the place of an unknown one that are compared with it."""
@@ -81,24 +105,107 @@ class IndexedPaper:
         return metadata if isinstance(metadata, dict) else {}
 
 
-class Index(IndexColumns):
-    """A searchable index of papers as it was when opened."""
+class Index:
+    """A searchable index of papers as it was when opened, its columns memory-mapped: their folder may be removed meanwhile."""
 
     def __init__(self, folder: Path, state: IndexState, manifest: Manifest, stamp: tuple[int, ...]) -> None:
-        super().__init__(folder / GENERATIONS / state.generation, manifest)
-        self.folder, self.number, self._stamp, facts = folder, state.number, stamp, manifest.facts
+        self.folder, self.number, self._stamp = folder, state.number, stamp
         """Folder of the index, and number of its generation, which grows with every change."""
+        self.place, self.manifest, self.facts = folder / GENERATIONS / state.generation, manifest, manifest.facts
+        self._open_papers(self.place / "papers")
+        self._open_references(self.place / "references")
+        self._open_model()
+        self._open_vectors(self.place)
+
+    def _open_papers(self, papers: Path) -> None:
+        self.ids, self.titles, self.abstracts = (TextColumn(papers, name) for name in ("id", "title", "abstract"))
+        self.venues, self.authors, self.fields = (TextColumn(papers, name) for name in ("venue", "authors", "fields"))
+        self.other_ids, self.extras = TextColumn(papers, "ids"), TextColumn(papers, "extra")
+        numbers = {name: open_numbers(papers / f"{name}.npy", dtype) for name, dtype in _PAPER_NUMBERS.items()}
+        self.years: NDArray[np.int16] = numbers["year"]
+        """Year of every row, 0 where unknown, (papers,)."""
+        self.flags: NDArray[np.uint8] = numbers["flags"]
+        self.keys: Keys = numbers["key"]
+        """Key of every paper's own id, (papers,)."""
+        self.text_keys, self.record_keys = numbers["text_key"], numbers["record_key"]
+        """Hashes of title and abstract, and of a paper's complete record, (papers,)."""
+        self.size = len(self.ids)
+        texts = (self.titles, self.abstracts, self.venues, self.authors, self.fields, self.other_ids, self.extras)
+        self._require(all(len(column) == self.size for column in (*texts, *numbers.values())))
+        self.cited_as: NDArray[np.int32] = open_matrix(papers / "cited_as.npy", np.int32, (self.size, INTENT_BITS))
+        """Citations with each intent, by bit; (papers, 8)."""
+        self.id_index = IdIndex.open(self.place / "ids")
+        self.outside_names = OutsideNames.open(self.place)
+        """Names of cited papers that the index does not have; None where no source names any."""
+        self.words = WordTable(self.place / "words")
+
+    def _open_references(self, folder: Path) -> None:
+        self.reference_offsets: NDArray[np.int64] = open_numbers(folder / "offsets.npy", np.int64)
+        self.reference_keys: Keys = open_numbers(folder / "key.npy", np.uint64)
+        self._cited: Keys = open_numbers(folder / "cited.npy", np.uint64)
+        self._citing: NDArray[np.int32] = open_numbers(folder / "row.npy", np.int32)
+        count = len(self.reference_keys)
+        self._require(offsets_fit(self.reference_offsets, self.size, count))
+        self._require(len(self._cited) == len(self._citing) == count)
+
+    def _open_model(self) -> None:
+        facts = self.facts
+        self.provenance = _parse_provenance(facts.get("provenance"), self.place)
+        """Provenance of all vectors; None where the index has words only."""
         try:
             self.model, runtime = str(facts["model_path"]), str(facts["runtime"])
             """Where the model was when the index was made."""
             self.corpus, self.aspects = str(facts["corpus"]), tuple(str(name) for name in facts["aspects"])
         except (KeyError, TypeError):
             raise ArtifactError(f"{self.place / MANIFEST} does not describe an index; build it again") from None
-        self._require(self.provenance is None or len(self.aspect_matrices) == len(self.aspects))
         self.any_runtime = runtime == AUTO
         """Whether texts may be encoded by another runtime than the papers were, where that one does not run."""
         self.runtime = runtime_of(self.provenance.revision) if self.any_runtime and self.provenance else runtime
         """The runtime that computes the model."""
+
+    def _open_vectors(self, folder: Path) -> None:
+        """Open the vectors, in the encoder's space and in those of the aspects, with their codes."""
+        self.embedded: NDArray[np.uint8] = open_numbers(folder / "embedded.npy", np.uint8)
+        self._require(len(self.embedded) == self.size)
+        self.matrix: NDArray[Any] | None = None
+        self.aspect_matrices: list[NDArray[Any]] = []
+        self.matrix_codes: Codes | None = None
+        """Quantized codes for a fast scan of the matrix, None where it is small."""
+        self.aspect_codes: list[Codes | None] = []
+        self.sentences: SentenceVectors | None = None
+        self.sentence_codes: Codes | None = None
+        self.citing_sentences: CitingSentences | None = None
+        if self.provenance is None:
+            self._require(not (self.embedded == HAS_VECTOR).any() and not (folder / "sentences").is_dir())
+            return
+        dtype = self.provenance.dtype
+        self.matrix = open_matrix(folder / "matrix.npy", dtype, (self.size, self.provenance.dimension))
+        self.matrix_codes = open_codes(folder / "codes", self.matrix)
+        widths = self.facts.get("spaces", [])
+        self._require(isinstance(widths, list) and all(type(width) is int and width > 0 for width in widths))
+        self._require(len(widths) == len(self.aspects))
+        for number, width in enumerate(widths):
+            space = open_matrix(folder / "spaces" / f"{number}.npy", dtype, (self.size, width))
+            self.aspect_matrices.append(space)
+            self.aspect_codes.append(open_codes(folder / "codes" / str(number), space))
+        self._open_sentences(folder / SENTENCES, self.provenance)
+        if (folder / "sentences").is_dir():
+            self.citing_sentences = CitingSentences(folder / "sentences", self.size, self.provenance)
+
+    def _open_sentences(self, folder: Path, provenance: Provenance) -> None:
+        if not folder.is_dir():
+            return
+        offsets = open_numbers(folder / "offsets.npy", np.int64)
+        numbers = open_numbers(folder / "numbers.npy", np.int32)
+        self._require(offsets_fit(offsets, self.size, len(numbers)))
+        matrix = open_matrix(folder / "matrix.npy", provenance.dtype, (len(numbers), provenance.dimension))
+        self.sentences = SentenceVectors(self.ids, offsets, matrix, numbers, provenance)
+        self.sentence_codes = open_codes(folder / "codes", matrix)
+
+    def _require(self, sound: bool) -> None:
+        """Refuse a damaged index, whose columns do not fit together."""
+        if not sound:
+            raise ArtifactError(f"{self.place} is damaged: its columns do not fit together; build the index again")
 
     @classmethod
     def open(cls, folder: str | Path) -> Index:
@@ -186,10 +293,6 @@ class Index(IndexColumns):
         """Return the key of the own id of the paper in a row."""
         return np.uint64(self.keys[row])
 
-    def keys_of(self, rows: NDArray[Any]) -> Keys:
-        """Return the keys of the own ids of the papers in some rows."""
-        return np.asarray(self.keys[rows])
-
     def sentence_texts(self, row: int) -> list[str]:
         """Return the sentences of a paper's abstract, or its title where it has none."""
         return sentence_texts(self.abstracts[row]) or [text for text in [self.titles[row]] if text]
@@ -205,15 +308,11 @@ class Index(IndexColumns):
 
     def citing(self, key: np.uint64 | int) -> NDArray[np.int64]:
         """Return the rows of the papers that cite the paper with this key, by any of its ids; ascending."""
-        keys = {int(key)}
         row = int(self.rows_of_keys(np.array([key], np.uint64))[0])
-        if row >= 0:
-            keys |= {*hash_texts([self.ids[row], *lines(self.other_ids[row])]).tolist()}
-        spans = [
-            np.searchsorted(self._cited, np.uint64(each), side=side) for each in keys for side in ("left", "right")
-        ]
-        parts = [self._citing[first:last] for first, last in zip(spans[::2], spans[1::2], strict=True)]
-        return np.unique(self._checked(np.concatenate(parts))).astype(np.int64)
+        own = hash_texts([self.ids[row], *lines(self.other_ids[row])] if row >= 0 else [])
+        keys = np.union1d(own, np.uint64(key))
+        first, end = (np.searchsorted(self._cited, keys, side=side) for side in ("left", "right"))
+        return np.unique(self._checked(self._citing[spans(first, end - first)])).astype(np.int64)
 
     def outside_name(self, key: int) -> OutsideName | None:
         """Return the name of a cited paper that the index lacks, by the key of its id."""
@@ -235,6 +334,11 @@ class Index(IndexColumns):
         return np.asarray(self.embedded == HAS_VECTOR)
 
     @cached_property
+    def not_embedded(self) -> NDArray[np.bool_]:
+        """Rows of papers that have words only, as they were not embedded yet, (size,)."""
+        return np.asarray(self.embedded == NOT_YET)
+
+    @cached_property
     def with_sentences(self) -> NDArray[np.bool_]:
         """Rows of papers whose abstracts have sentence vectors, (size,)."""
         if self.sentences is None:
@@ -251,6 +355,13 @@ class Index(IndexColumns):
         if heads is None or heads.names != self.aspects or heads.hash != self.facts.get("heads"):
             raise ArtifactError(f"{self.place / HEADS} does not fit the index; build the index again")
         return heads
+
+    def locate_model(self, model: str | Path | None = None) -> str:
+        """Return where the index's model is: at `model`, or where it was when the index was made, if it is still there."""
+        where = str(model or self.model)
+        if not model and Path(where).is_absolute() and not Path(where).is_dir():
+            raise UserError(f"the model of {self.folder} is no longer at {where}; say with --model where it is")
+        return where
 
     def check_aspect(self, aspect: str) -> None:
         """Refuse an aspect that the open index does not have; the empty name is the encoder's own space."""
@@ -311,6 +422,24 @@ class Index(IndexColumns):
         # when they are used, not at opening, which would read large files completely
         self._require(not len(rows) or (int(rows.min()) >= -1 and int(rows.max()) < self.size))
         return rows
+
+
+def _parse_provenance(value: Any, folder: Path) -> Provenance | None:
+    """Parse the provenance of an index's vectors from its facts; None where there are no vectors."""
+    if value is None:
+        return None
+    try:
+        known = Provenance(**value)
+        texts = (known.model, known.revision, known.text_recipe, known.source)
+        if not all(isinstance(text, str) for text in texts) or known.dtype not in DTYPES:
+            raise TypeError
+        if type(known.dimension) is not int or not 1 <= known.dimension <= MAX_DIMENSION:
+            raise TypeError
+    except TypeError:
+        raise ArtifactError(
+            f"{folder} does not say where its vectors come from: it is damaged; build the index again"
+        ) from None
+    return known
 
 
 def _stamp(folder: Path) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
     vectors = GenerationVectors(artifact, embedding, last, precomputed)
     facts = vectors.write()                               embedded.npy, matrix.npy, spaces/, abstract_sentences/, codes/
 
+    embedding = open_embedding(index, sentences=True)     the index's own model, to embed more papers; any other is refused
     precomputed = PrecomputedVectors(Vectors.open("vectors"), SentenceVectors.open("sentence_vectors"))
 
 A vector is carried over to every paper with the same title and abstract (text key). Without a model, papers whose vector is
@@ -40,13 +41,15 @@ from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import link_or_copy, open_input
 from citeweave.core.hash_keys import Keys
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import spans, to_offsets
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_papers_and_sentences, embed_sentences
+from citeweave.corpus.text import TextRecipe
+from citeweave.encoders.aspects import AspectHeads, find_heads
+from citeweave.encoders.embed import SHARD, EmbeddingOptions, embed_papers, embed_papers_and_sentences, embed_sentences
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.sentence_encoder import reads_together
 from citeweave.search.citing_sentences import CODED
-from citeweave.search.index_columns import HAS_NONE, HAS_VECTOR, NOT_YET, SENTENCES, IndexColumns
-from citeweave.search.index_model import Embedding
-from citeweave.search.index_papers import spread
+from citeweave.search.index import HAS_NONE, HAS_VECTOR, NOT_YET, SENTENCES, Index
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.topk import write_codes
 from citeweave.vectors.vectors import Provenance, Vectors, id_keys, unit_rows
@@ -55,6 +58,62 @@ PAPERS_ALONE, TOGETHER, PRECOMPUTED = "papers alone", "papers and sentences toge
 """The passes of the network that made the papers' vectors, which differ between them in their last bits."""
 
 _BLOCK = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The model that makes an index's vectors, encoder and aspect heads, and what they make."""
+
+    encoder: TorchEncoder
+    heads: AspectHeads | None
+    dtype: str
+    sentences: bool
+    shard: int = SHARD
+
+    @property
+    def provenance(self) -> Provenance:
+        encoder = self.encoder
+        return Provenance(
+            encoder.name, encoder.revision, TextRecipe().hash, encoder.dimension, self.dtype, "citeweave index"
+        )
+
+
+def open_embedding(
+    index: Index,
+    model: str | Path | None = None,
+    *,
+    device: str = "auto",
+    shard: int = SHARD,
+    encoder: TorchEncoder | None = None,
+    sentences: bool = False,
+) -> Embedding:
+    """Load the model of an index to embed more papers: from where it was, or from where `model` says it is now.
+
+    `encoder` is the model where it is already loaded. `sentences` asks for sentence vectors even if the index has none.
+    """
+    where = index.locate_model(model)
+    encoder = encoder or load_encoder(where, device=device, runtime=index.runtime)
+    facts = index.facts
+    sentences = sentences or bool(facts.get("abstract_sentences"))
+    embedding = Embedding(encoder, find_heads(where), str(facts["dtype"]), sentences, shard)
+    if index.provenance is not None:
+        index.provenance.check_same(embedding.provenance)
+        if (embedding.heads.hash if embedding.heads else "") != facts.get("heads"):
+            raise UserError(
+                f"{index.folder} was made with other aspect heads than those of {where}; give the index's own model "
+                "with --model, or build the index again"
+            )
+    return embedding
+
+
+def model_metadata(embedding: Embedding | None) -> dict[str, Any]:
+    """Return what an index's state records about its model; empty before there are vectors."""
+    heads = embedding.heads if embedding else None
+    return {
+        "provenance": asdict(embedding.provenance) if embedding else None,
+        "aspects": list(heads.names) if heads else [],
+        "heads": heads.hash if heads else "",
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +157,15 @@ def _hash(sentences: SentenceVectors) -> str:
     return hashlib.sha256(np.asarray(sentences.matrix).tobytes()).hexdigest()
 
 
-class KnownVectors(NamedTuple):
-    """Vectors of some papers of the next generation: the row of each in a matrix, -1 where it has none there."""
+class KnownRows(NamedTuple):
+    """Vectors of some papers of the next generation, or of their sentences: the row of each paper there, -1 where none."""
 
     rows: NDArray[np.int64]
-    matrix: NDArray[Any]
+    vectors: Any
+    """A matrix with one row per paper, or `SentenceVectors`."""
+
     path: Path | None = None
-    """File of the matrix, to be shared where its rows are just those of the index."""
-
-
-class KnownSentences(NamedTuple):
-    """Sentence vectors of some papers of the next generation: the row of each paper there, -1 where it has none."""
-
-    rows: NDArray[np.int64]
-    vectors: SentenceVectors
-    path: Path | None = None
+    """Where they are on disk, to be shared where the papers there are just those of the index."""
 
 
 @dataclass
@@ -123,14 +176,14 @@ class GenerationVectors:
     embedding: Embedding | None
     """None: no vector is made that is not known."""
 
-    last: IndexColumns | None = None
+    last: Index | None = None
     precomputed: PrecomputedVectors | None = None
     new: NDArray[np.int64] | None = None
     """Rows of papers that are looked up and embedded, all others are only carried over; None: all."""
 
     reporter: Reporter = field(default_factory=lambda: QUIET)
-    vectors: list[KnownVectors] = field(default_factory=list)
-    sentences: list[KnownSentences] = field(default_factory=list)
+    vectors: list[KnownRows] = field(default_factory=list)
+    sentences: list[KnownRows] = field(default_factory=list)
     passes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -148,20 +201,17 @@ class GenerationVectors:
         if self.embedding is not None:
             self._look_up(self.embedding)
             self._embed(self.embedding)
-        folder, provenance = self.artifact.folder, self._provenance()
+        folder = self.artifact.folder
+        provenance = self.embedding.provenance if self.embedding else self.last.provenance if self.last else None
         write_numbers(folder / "embedded.npy", self.status)
         spaces = self._write_matrices(folder, provenance) if provenance is not None else []
-        facts = {
+        return {
             "provenance": asdict(provenance) if provenance else None,
             "spaces": spaces,
             "with_vector": int((self.status == HAS_VECTOR).sum()),
             "without_vector": int((self.status == HAS_NONE).sum()),
             "passes": sorted(self.passes),
         }
-        return facts
-
-    def _provenance(self) -> Provenance | None:
-        return self.embedding.provenance if self.embedding else self.last.provenance if self.last else None
 
     # where vectors come from
 
@@ -177,7 +227,7 @@ class GenerationVectors:
         rows = np.where(self.status == HAS_VECTOR, rows, -1)
         if not (rows >= 0).any():
             return
-        self.vectors.append(KnownVectors(rows, last.matrix, last.place / "matrix.npy"))
+        self.vectors.append(KnownRows(rows, last.matrix, last.place / "matrix.npy"))
         self.passes |= {*last.facts.get("passes", [])}
         if last.sentences is not None:
             self._add_sentences(rows, last.sentences, last.place / SENTENCES)
@@ -195,12 +245,10 @@ class GenerationVectors:
             part[np.flatnonzero(part >= 0)[~(np.isfinite(block).all(axis=1) & block.any(axis=1))]] = -1
         if (rows >= 0).any():
             self.status[rows >= 0] = HAS_VECTOR
-            self.vectors.append(KnownVectors(rows, given.vectors.matrix))
+            self.vectors.append(KnownRows(rows, given.vectors.matrix))
             self.passes.add(PRECOMPUTED)
         if given.sentences is not None and embedding.sentences:
-            known = given.sentences.ids
-            keys = known.keys() if isinstance(known, TextColumn) else id_keys(known)
-            self._add_sentences(np.where(self._is_new, find_keys(self._keys, keys), -1), given.sentences)
+            self._add_sentences(np.where(self._is_new, self._rows_in(given.sentences.ids), -1), given.sentences)
 
     def _waiting(self) -> NDArray[np.bool_]:
         return np.asarray((self.status == NOT_YET) & self._is_new)
@@ -226,7 +274,7 @@ class GenerationVectors:
             if vectors is not None:
                 found = self._rows_in(vectors.ids)
                 self.status[found >= 0] = HAS_VECTOR
-                self.vectors.append(KnownVectors(found, vectors.matrix, vectors.folder / "matrix.npy"))
+                self.vectors.append(KnownRows(found, vectors.matrix, vectors.folder / "matrix.npy"))
         if embedding.sentences:
             self._embed_sentences(embedding, options)
 
@@ -251,7 +299,7 @@ class GenerationVectors:
         counts = np.append(np.diff(vectors.offsets), 0)  # for -1
         rows = np.where((counts[rows] > 0) & ~self._with_sentences() & (self.status != HAS_NONE), rows, -1)
         if (rows >= 0).any():
-            self.sentences.append(KnownSentences(rows, vectors, path))
+            self.sentences.append(KnownRows(rows, vectors, path))
 
     def _rows_in(self, ids: Any) -> NDArray[np.int64]:
         return find_keys(self._keys, ids.keys() if isinstance(ids, TextColumn) else id_keys(ids))
@@ -296,7 +344,7 @@ class GenerationVectors:
 
     def _write_spaces(self, folder: Path, provenance: Provenance) -> list[int]:
         """Project the vectors into the space of every aspect, at length 1; return the dimensions."""
-        heads = self.embedding.heads if self.embedding else getattr(self.last, "heads", None)
+        heads = self.embedding.heads if self.embedding else self.last.heads if self.last else None
         if heads is None:
             return []
         papers = len(self.status)
@@ -312,9 +360,9 @@ class GenerationVectors:
         return [heads.dimension(name) for name in heads.names]
 
 
-def _write_rows(path: Path, provenance: Provenance, parts: Sequence[KnownVectors], papers: int) -> None:
+def _write_rows(path: Path, provenance: Provenance, parts: Sequence[KnownRows], papers: int) -> None:
     """Write a matrix with one row per paper, zeros where no part has it; share the file of a part that has all."""
-    if len(parts) == 1 and parts[0].path and _are_all(parts[0].rows, len(parts[0].matrix)):
+    if len(parts) == 1 and parts[0].path and _are_all(parts[0].rows, len(parts[0].vectors)):
         link_or_copy(parts[0].path, path)
         return
     writer = MatrixWriter(path, provenance.dtype, provenance.dimension)
@@ -322,12 +370,12 @@ def _write_rows(path: Path, provenance: Provenance, parts: Sequence[KnownVectors
         block = np.zeros((min(_BLOCK, papers - start), provenance.dimension), provenance.dtype)
         for part in parts:
             rows = part.rows[start : start + _BLOCK]
-            block[rows >= 0] = part.matrix[rows[rows >= 0]]
+            block[rows >= 0] = part.vectors[rows[rows >= 0]]
         writer.append(block)
     writer.close()
 
 
-def _write_sentences(folder: Path, provenance: Provenance, parts: Sequence[KnownSentences], papers: int) -> None:
+def _write_sentences(folder: Path, provenance: Provenance, parts: Sequence[KnownRows], papers: int) -> None:
     """Write the sentence vectors of the papers, in blocks of papers."""
     folder.mkdir(parents=True, exist_ok=True)
     if len(parts) == 1 and parts[0].path and _are_all(parts[0].rows, len(parts[0].vectors.offsets) - 1):
@@ -338,7 +386,7 @@ def _write_sentences(folder: Path, provenance: Provenance, parts: Sequence[Known
     for part in parts:
         known = part.rows >= 0
         counts[known] = np.diff(part.vectors.offsets)[part.rows[known]]
-    bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)  # (papers + 1,)
+    bounds = to_offsets(counts)  # (papers + 1,)
     numbers = np.empty(int(bounds[-1]), np.int32)
     writer = MatrixWriter(folder / "matrix.npy", provenance.dtype, provenance.dimension)
     for start in range(0, papers, _BLOCK):
@@ -347,8 +395,8 @@ def _write_sentences(folder: Path, provenance: Provenance, parts: Sequence[Known
         block = np.empty((last - first, provenance.dimension), provenance.dtype)
         for part in parts:
             own = start + np.flatnonzero(part.rows[start:stop] >= 0)
-            source = spread(np.asarray(part.vectors.offsets)[part.rows[own]], counts[own])
-            target = spread(bounds[own], counts[own])
+            source = spans(np.asarray(part.vectors.offsets)[part.rows[own]], counts[own])
+            target = spans(bounds[own], counts[own])
             block[target - first] = part.vectors.matrix[source]
             numbers[target] = np.asarray(part.vectors.numbers)[source]
         writer.append(block)

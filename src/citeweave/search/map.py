@@ -20,7 +20,7 @@ were. Does not draw.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,12 +35,10 @@ from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import remove_artifact
 from citeweave.corpus.corpus import STUB
+from citeweave.evaluation.paper_map import MIN_T_SNE_PAPERS, Floats, Plane, unit
 from citeweave.search.filters import fields_of
 from citeweave.search.index import Index
 from citeweave.search.map_layout import (
-    MIN_T_SNE_PAPERS,
-    Floats,
-    Plane,
     assign_groups,
     count_groups,
     densest_place,
@@ -48,7 +46,6 @@ from citeweave.search.map_layout import (
     lay_out,
     name_groups,
     place_others,
-    unit,
 )
 
 KIND, VERSION = "paper_map", 1
@@ -96,9 +93,6 @@ class PaperGroup:
     x: int
     y: int
     size: int
-
-    def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "x": self.x, "y": self.y, "size": self.size}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +143,7 @@ class PaperMap:
             "field": _base64(self.columns["field"], "u1"),
             "fields": list(self.fields),
             "cluster": _base64(self.columns["group"], "u1"),
-            "clusters": [group.as_json() for group in self.groups],
+            "clusters": [asdict(group) for group in self.groups],
             "row": _base64(self.columns["row"], "<i4"),
             "note": self.note,
         }
@@ -166,7 +160,7 @@ class PaperMap:
                 "state": self.state,
                 "points": len(self),
                 "fields": list(self.fields),
-                "groups": [group.as_json() for group in self.groups],
+                "groups": [asdict(group) for group in self.groups],
                 "dimension": self.centers.shape[1],
                 "frame": [self.frame.left, self.frame.top, self.frame.side],
                 "laid_out": self.laid_out,
@@ -277,8 +271,8 @@ def make_map(index: Index, *, seed: int = 0, max_landmarks: int = LANDMARKS, rep
     known = find_map(index, seed=seed, max_landmarks=max_landmarks)
     if known is not None:
         return known
-    rows = np.flatnonzero(index.with_vector & _own_papers(index))
-    points = MappedPapers(index, rows, index.keys_of(rows))
+    rows = np.flatnonzero(index.with_vector & ((index.flags & STUB) == 0))
+    points = MappedPapers(index, rows, np.asarray(index.keys[rows]))
     old = _newest_map(index.folder / "maps")
     placed = _keep_places(points, old) or _place_all(points, old, seed, max_landmarks, reporter)
     paper_map = _label_points(points, placed)
@@ -297,10 +291,6 @@ def _recipe(index: Index, seed: int, max_landmarks: int) -> dict[str, Any]:
 
 def _folder(index: Index, recipe: dict[str, Any]) -> Path:
     return index.folder / "maps" / f"{index.number:06}-{hash_json(recipe)[:8]}"
-
-
-def _own_papers(index: Index) -> NDArray[np.bool_]:
-    return np.asarray((index.flags & STUB) == 0)
 
 
 def _model(index: Index) -> str:
@@ -327,16 +317,11 @@ def _remove_older(folder: Path) -> None:
             remove_artifact(path)
 
 
-def _points_in(old: PaperMap, keys: Keys) -> NDArray[np.int64]:
-    """Return the point of an earlier map that has each key, -1 where none has."""
-    return find_keys(keys, old.keys)
-
-
 def _keep_places(points: MappedPapers, old: PaperMap | None) -> PlacedPoints | None:
     """Keep papers of an earlier map in place and put new ones beside landmarks; None where t-SNE has to run."""
     if old is None or old.model != _model(points.index) or len(points.rows) > GROWTH * old.laid_out:
         return None
-    before = _points_in(old, points.keys)  # (points,)
+    before = find_keys(points.keys, old.keys)  # (points,)
     marked = np.zeros(len(old), bool)
     marked[old.landmarks] = True
     landmarks = np.flatnonzero((before >= 0) & marked[before])
@@ -374,7 +359,7 @@ def _start_places(points: MappedPapers, old: PaperMap | None, landmarks: NDArray
     """Return where t-SNE starts: the landmarks' places on an earlier map; None where too few were on it."""
     if old is None:
         return None
-    before = _points_in(old, points.keys[landmarks])
+    before = find_keys(points.keys[landmarks], old.keys)
     known = before >= 0
     if known.sum() < max(MIN_T_SNE_PAPERS, len(landmarks) // 4):
         return None
@@ -403,26 +388,16 @@ def _label_points(points: MappedPapers, placed: PlacedPoints) -> PaperMap:
         part = np.arange(start, min(start + _BLOCK, len(rows)))
         owners[part] = assign_groups(points.vectors(part), placed.centers)
     field, fields = fields_of(index).number_rows(rows, FIELDS)
-    years = index.years[rows].astype(np.int16)
-    columns: dict[str, NDArray[Any]] = {
-        "row": rows.astype(np.int32),
-        "key": points.keys,
-        "year": years,
-        "field": field,
-        "group": owners,
-    }
+    columns: dict[str, NDArray[Any]] = {"row": rows, "key": points.keys, "year": index.years[rows]}
+    columns = {name: np.asarray(column, _COLUMNS[name]) for name, column in columns.items()}
+    columns |= {"field": field, "group": owners}
     return PaperMap(
         state=index.number,
-        xy=placed.xy,
         columns=columns,
-        landmarks=placed.landmarks,
-        centers=placed.centers,
         fields=(*fields, OTHER),
         groups=_name_groups(points, placed.xy, owners, len(placed.centers)),
-        frame=placed.frame,
-        laid_out=placed.laid_out,
         model=_model(index),
-        note=placed.note if len(rows) else "No paper has a vector yet.",
+        **placed._replace(note=placed.note if len(rows) else "No paper has a vector yet.")._asdict(),
     )
 
 

@@ -24,21 +24,12 @@ from numpy.typing import NDArray
 from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
-from citeweave.evaluation.paper_map import (
-    MIN_T_SNE_PAPERS,
-    Floats,
-    Plane,
-    principal,
-    run_t_sne,
-    unit,
-)
+from citeweave.evaluation.paper_map import MIN_T_SNE_PAPERS, Floats, Plane, principal, run_t_sne, unit
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.topk import nearest
 
 NEIGHBORS = 5
 """Landmarks beside which every other paper is placed."""
-
-__all__ = ["MIN_T_SNE_PAPERS", "Floats", "Layout", "Plane", "densest_place", "lay_out", "place_others", "unit"]
 
 SHARPNESS = 20.0
 """How much more the nearest landmark counts: a cosine that is 0.05 lower weighs 1 / e."""

@@ -1,26 +1,33 @@
-"""Exact nearest-neighbor search by vectors: cosines of a query vector to all papers of an index, in one space.
+"""Search by vectors: encode a query with the index's model, and find the papers with the nearest vectors, exactly.
 
     nearest_papers(index, query, 10)                                   the encoder's space
     nearest_papers(index, queries, 10, "method", itself=rows)          the space of methods, each query paper left out
     nearest_papers(index, query, 10, "all", allowed=mask)              all aspects side by side, some papers only
+
+    query_encoder = open_query_encoder(index)                          the index's own model; any other is refused
+    query_encoder.encode("parsing with graphs")                        (dimension,), comparable with the index's vectors
     search_text(index, query_encoder, "parsing with graphs", count=5)
     search_paper(index, "doi:10.1/x", count=5, aspect="method")        itself left out; no model is loaded
 
 Scores are cosines; equal ones are ordered by id. A large index is scanned by its quantized codes (`vectors/topk`) with the
-same result; `exact=False` skips the proof of it. Papers without a vector are never found. Does not encode (`index_model.py`) and does not mix spaces.
+same result; `exact=False` skips the proof of it. Papers without a vector are never found. Does not mix spaces.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
+from citeweave.corpus.text import paper_text
+from citeweave.encoders.encoder import Encoder, TorchEncoder, load_encoder
+from citeweave.encoders.runtimes import AUTO, same_weights
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
-from citeweave.search.query import Hit
+from citeweave.search.query import MAX_TEXT, Hit
 from citeweave.search.rankings import rank_rows
 from citeweave.vectors.topk import Codes, Neighbors, nearest
 
@@ -68,6 +75,62 @@ def nearest_papers(
             near = _nearest(pool, matrix, width, counted[part], inner, None, exact=exact)
             found.append(Neighbors(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores))
     return _merge(index, found, len(matrix), width)
+
+
+# --- hits of a text or a paper ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEncoder:
+    """The model of an index as the encoder of query texts: its vectors are comparable with those of the index."""
+
+    index: Index
+    encoder: Encoder
+    any_runtime: bool = False
+    """Whether another runtime than the index's may compute the model: scores then differ by about 0.001."""
+
+    def __post_init__(self) -> None:
+        known = self.index.provenance
+        if known is None or (self.any_runtime and same_weights(self.encoder.revision, known.revision)):
+            return
+        if self.encoder.revision != known.revision:
+            raise UserError(
+                f"{self.index.folder} was made by {known.label}, and {self.encoder.name} is revision "
+                f"{self.encoder.revision}: their vectors cannot be compared; give the index's own model with --model, "
+                "or build the index again"
+            )
+
+    def encode(self, text: str, aspect: str = "", *, abstract: str = "") -> NDArray[np.float32]:
+        """Encode a query text by the index's model in a space, (dimension,); with an abstract, the text is a title."""
+        self.index.check_aspect(aspect)
+        length = len(text) + len(abstract)
+        if length > MAX_TEXT:
+            raise UserError(f"the text has {length:,} characters; give at most {MAX_TEXT:,}")
+        vectors = self.encoder.encode([paper_text(text, abstract)])  # (1, dimension)
+        if not vectors.any() or not any(character.isalnum() for character in text + abstract):
+            raise UserError(f"the text {text[:40]!r} holds no word that {self.encoder.name} can read; give another")
+        return self.project(vectors[0], aspect)
+
+    def project(self, vector: NDArray[np.float32], aspect: str) -> NDArray[np.float32]:
+        """Project a vector of the encoder into the space of an aspect of the index; without aspect, return it."""
+        heads = self.index.heads
+        return heads.project(vector[None], aspect)[0] if aspect and heads is not None else vector
+
+
+def open_query_encoder(index: Index, model: str | Path | None = None, *, device: str = "auto") -> QueryEncoder:
+    """Load the model of an index to encode queries: from where it was, or from where `model` says it is now."""
+    encoder = load_query_encoder(index, index.locate_model(model), device=device, runtime=index.runtime)
+    return QueryEncoder(index, encoder, any_runtime=index.any_runtime)
+
+
+def load_query_encoder(index: Index, model: str, *, device: str, runtime: str) -> TorchEncoder:
+    """Load an index's model in a runtime; where that fails and the index allows any, in this processor's fastest."""
+    try:
+        return load_encoder(model, device=device, runtime=runtime)
+    except UserError:
+        if not index.any_runtime or runtime == AUTO:
+            raise
+        return load_encoder(model, device=device, runtime=AUTO)
 
 
 def search_text(

@@ -4,8 +4,9 @@
     >>> best.rows.tolist(), best.scores.tolist()
     ([4, 9], [2.0, 0.5])
 
-    >>> [(fused.item, round(fused.score, 4), fused.ranks) for fused in fuse_rankings([["a", "b"], ["b", "c"]], 3)]
-    [('b', 0.0325, (2, 1)), ('a', 0.0164, (1, None)), ('c', 0.0161, (None, 2))]
+    >>> fused = fuse_rankings([np.array([7, 4]), np.array([4, 9])], 3, name=str)
+    >>> fused.rows.tolist(), fused.scores.round(4).tolist()
+    ([4, 7, 9], [0.0325, 0.0164, 0.0161])
 
     scores   0.9  0.8  0.1      papers 0 and 1 are twins, 2 is about something else
     order    0    1    2        diversity 0
@@ -24,9 +25,8 @@ Pure functions of arrays: knows no index, no query and no encoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import groupby, takewhile
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,58 +92,17 @@ def rank_rows(
 K = 60
 """The constant of the paper: the larger, the less the first places stand out."""
 
-Item = TypeVar("Item", bound=Hashable)
 
-
-class FusedItem(NamedTuple, Generic[Item]):
-    """An item of a fused ranking: its score, and its rank in every ranking that was fused."""
-
-    item: Item
-    score: float
-    """Sum of the reciprocal ranks; at most the sum of the weights divided by 61."""
-
-    ranks: tuple[int | None, ...]
-    """The rank in every ranking, from 1 on; None where the ranking does not have it."""
-
-
-def fuse_rankings(
-    rankings: Sequence[Iterable[Item] | NDArray[Any]],
-    count: int,
-    weights: Sequence[float] | None = None,
-    *,
-    name: Callable[[Item], str] = str,
-) -> list[FusedItem[Item]]:
-    """Fuse rankings into one by reciprocal ranks, the `count` best items; `name(item)` orders equal scores.
+def fuse_rankings(rankings: Sequence[NDArray[Any]], count: int, *, name: Callable[[int], str]) -> RankedRows:
+    """Fuse rankings of rows into one by reciprocal ranks, the `count` best rows; `name(row)` orders equal scores.
 
     Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet", SIGIR 2009: only ranks count, as scores
     of words and of vectors have nothing else in common.
     """
-    weights = [1.0] * len(rankings) if weights is None else list(weights)
-    if len(weights) != len(rankings):
-        raise UserError(f"{len(weights)} weights for {len(rankings)} rankings; give one per ranking")
-    if not all(np.isfinite(weight) and weight >= 0 for weight in weights):
-        raise UserError(f"the weights of the rankings are {weights}; none may be negative")
-    ranks: dict[Item, list[int | None]] = {}
-    for number, ranking in enumerate(rankings):
-        items: Iterable[Item] = ranking.tolist() if isinstance(ranking, np.ndarray) else ranking
-        for place, item in enumerate(items, 1):
-            places = ranks.setdefault(item, [None] * len(rankings))
-            if places[number] is None:
-                places[number] = place
-    scores = {item: _reciprocal_rank_score(places, weights) for item, places in ranks.items()}
-    # items of rankings with weight 0 are left out
-    ordered = sorted((item for item in scores if scores[item] > 0), key=lambda item: -scores[item])
-    threshold = scores[ordered[count - 1]] if 0 < count <= len(ordered) else 0.0
-    best: list[Item] = []
-    # `name` is called only where it decides
-    for _, equal in groupby(takewhile(lambda item: scores[item] >= threshold, ordered), key=scores.__getitem__):
-        tied = list(equal)
-        best += sorted(tied, key=name) if len(tied) > 1 else tied
-    return [FusedItem(item, scores[item], tuple(ranks[item])) for item in best[: max(count, 0)]]
-
-
-def _reciprocal_rank_score(places: Sequence[int | None], weights: Sequence[float]) -> float:
-    return sum(weight / (K + place) for place, weight in zip(places, weights, strict=True) if place is not None)
+    every = np.concatenate([np.empty(0, np.int64), *rankings])
+    parts = np.concatenate([np.empty(0), *(1 / (K + 1 + np.arange(len(ranking))) for ranking in rankings)])
+    rows, places = np.unique(every, return_inverse=True)
+    return rank_rows(rows, np.bincount(places, parts, len(rows)).astype(np.float64), count, name=name)
 
 
 # --- maximal marginal relevance --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,6 @@ from citeweave.vectors.vectors import Vectors, unit_rows
 
 Doubles = NDArray[np.float64]
 
-TOP = 3
 DECIMALS = 6
 """Decimals of a score that are the same on every machine, so that the order of reviewers is."""
 
@@ -56,35 +55,22 @@ _SUBMISSIONS, _MENTIONS = 256, 16_384
 """Submissions, and papers of reviewers, that are compared at a time: 32 MiB of cosines."""
 
 
-def _top3_score(cosines: Doubles) -> Doubles:
-    """Score a reviewer by the mean of the three best cosines of (submissions, papers); (submissions,).
+RULES = {"top3": 3, "max": 1, "mean": 0}
+"""How many of the best cosines of a reviewer's papers are averaged; 0 = all. Three: SciRepEval's reviewer matching (Singh et
+al., EMNLP 2023); one, and all: Mimno and McCallum, "Expertise modeling for matching papers with reviewers", KDD 2007."""
 
-    The rule of SciRepEval's reviewer matching (Singh et al., EMNLP 2023).
 
-    >>> _top3_score(np.array([[0.25, 1.0, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]])).tolist()
+def _reviewer_scores(cosines: Doubles, best: int) -> Doubles:
+    """Score a reviewer by the mean of the `best` cosines of (submissions, papers), or of all; (submissions,).
+
+    >>> _reviewer_scores(np.array([[0.25, 1.0, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]]), 3).tolist()
     [0.75, 0.0]
     """
-    top = min(TOP, cosines.shape[1])
-    scores: Doubles = np.partition(cosines, cosines.shape[1] - top, axis=1)[:, -top:].mean(axis=1)
-    return scores
-
-
-def _max_score(cosines: Doubles) -> Doubles:
-    """Score a reviewer by the best cosine of (submissions, papers); (submissions,).
-
-    Mimno and McCallum, "Expertise modeling for matching papers with reviewers", KDD 2007.
-    """
-    scores: Doubles = cosines.max(axis=1)
-    return scores
-
-
-def _mean_score(cosines: Doubles) -> Doubles:
-    """Score a reviewer by the mean cosine of (submissions, papers), also of Mimno and McCallum; (submissions,)."""
+    if best:
+        best = min(best, cosines.shape[1])
+        cosines = np.partition(cosines, cosines.shape[1] - best, axis=1)[:, -best:]
     scores: Doubles = cosines.mean(axis=1)
     return scores
-
-
-RULES: dict[str, Callable[[Doubles], Doubles]] = {"top3": _top3_score, "max": _max_score, "mean": _mean_score}
 
 
 _OPTIONS = MatchOptions()
@@ -181,9 +167,7 @@ def _check_same_space(submissions: Vectors, papers: Vectors) -> None:
         )
 
 
-def _score_block(
-    submissions: NDArray[Any], matrix: NDArray[Any], people: People, rule: Callable[..., Doubles]
-) -> Doubles:
+def _score_block(submissions: NDArray[Any], matrix: NDArray[Any], people: People, best: int) -> Doubles:
     """Return the rounded scores of all reviewers for a block of submissions, (submissions, people)."""
     queries, scores = _units(submissions), np.empty((len(submissions), len(people)))
     for first, last in _runs(people.offsets):
@@ -191,7 +175,7 @@ def _score_block(
         cosines = queries @ _units(matrix[people.rows[low : people.offsets[last]]]).T  # (submissions, mentions)
         for person in range(first, last):
             own = people.offsets[person] - low, people.offsets[person + 1] - low
-            scores[:, person] = rule(cosines[:, own[0] : own[1]])
+            scores[:, person] = _reviewer_scores(cosines[:, own[0] : own[1]], best)
     return np.round(scores, DECIMALS) + 0.0  # no -0.0
 
 

@@ -12,7 +12,7 @@ torch (the extra minilm) and an index with sentence vectors. Citing sentences ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder
-from citeweave.search.nearest import need_papers
+from citeweave.search.nearest import QueryEncoder, need_papers
 from citeweave.search.query import MatchedSentence, SentenceQuery
 from citeweave.search.rankings import Ranking, rank_rows
 from citeweave.vectors.document_distance import DocumentDistance, rerank
@@ -41,23 +40,6 @@ Mask = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 
 
-@runtime_checkable
-class SentenceEncoder(Protocol):
-    """An encoder with its own way to encode single query sentences, such as one that shares a model."""
-
-    def encode_sentences(self, texts: Sequence[str]) -> Singles: ...
-
-
-class QuerySentences(NamedTuple):
-    """The sentence vectors of a query."""
-
-    vectors: Singles
-    """(sentences, dimension)"""
-
-    own: int
-    """Row of the paper that the sentences are from, -1 where they were pasted."""
-
-
 def rank_by_sentences(
     index: Index,
     query_encoder: QueryEncoder | None,
@@ -69,17 +51,19 @@ def rank_by_sentences(
 ) -> Ranking:
     """Search by sentences: rank the allowed papers by how well theirs match a query's; leave out the query's own paper."""
     _need_sentences(index)
-    sentences = _paper_sentences(index, query) if query.paper else _pasted_sentences(query_encoder, query.texts)
     allowed = allowed & index.with_sentences
-    if sentences.own >= 0:
-        allowed[sentences.own] = False
+    if query.paper:
+        queries = _paper_sentences(index, query)  # (sentences, dimension)
+        allowed[index.row(query.paper)] = False
+    else:
+        queries = _pasted_sentences(query_encoder, query.texts)
     pool = max(RERANKED, count)
-    rows = _candidate_rows(index, sentences.vectors, allowed, pool, exact=exact)
+    rows = _candidate_rows(index, queries, allowed, pool, exact=exact)
     papers = [_sentence_vectors(index, row) for row in rows.tolist()]
-    scores = 1 + rerank(sentences.vectors, papers, None, FACET)  # (rows,)
+    scores = 1 + rerank(queries, papers, None, FACET)  # (rows,)
     best = rank_rows(rows, scores, count, name=index.id)
     complete = int(np.count_nonzero(allowed)) <= pool
-    return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), sentences.vectors)
+    return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), queries)
 
 
 def _need_sentences(index: Index) -> None:
@@ -127,7 +111,7 @@ def encode_sentences_alone(encoder: TorchEncoder, texts: Sequence[str]) -> Singl
 # --- the sentences of the query --------------------------------------------------------------------------
 
 
-def _paper_sentences(index: Index, query: SentenceQuery) -> QuerySentences:
+def _paper_sentences(index: Index, query: SentenceQuery) -> Singles:
     """Return the vectors of the chosen sentences of a paper's abstract."""
     row = index.row(query.paper)
     vectors, numbers = index.sentence_vectors(row), index.sentence_numbers(row).tolist()
@@ -140,24 +124,22 @@ def _paper_sentences(index: Index, query: SentenceQuery) -> QuerySentences:
             f"sentence {missing[0]} of paper {query.paper!r} has no vector; it has those of the sentences "
             f"{', '.join(map(str, numbers[:20]))}{' ...' if len(numbers) > 20 else ''}, counted from 0"
         )
-    return QuerySentences(np.asarray(vectors[[numbers.index(number) for number in chosen]], np.float32), row)
+    return np.asarray(vectors[[numbers.index(number) for number in chosen]], np.float32)
 
 
-def _pasted_sentences(query_encoder: QueryEncoder | None, texts: Sequence[str]) -> QuerySentences:
+def _pasted_sentences(query_encoder: QueryEncoder | None, texts: Sequence[str]) -> Singles:
     """Encode pasted query sentences with the index's model."""
     if query_encoder is None:
         raise UserError("searching by pasted sentences needs the index's model, and none is loaded")
     encoder = query_encoder.encoder
     if isinstance(encoder, TorchEncoder):
         vectors = encode_sentences_alone(encoder, texts)
-    elif isinstance(encoder, SentenceEncoder):
-        vectors = encoder.encode_sentences(texts)
-    else:
-        vectors = encoder.encode(list(texts))
+    else:  # one that shares a model has its own way
+        vectors = getattr(encoder, "encode_sentences", encoder.encode)(list(texts))
     for text, vector in zip(texts, vectors, strict=True):
         if not vector.any() or not any(character.isalnum() for character in text):
             raise UserError(f"the sentence {text[:40]!r} holds no word that {encoder.name} can read; give another")
-    return QuerySentences(np.asarray(vectors, np.float32), -1)
+    return np.asarray(vectors, np.float32)
 
 
 # --- the papers ------------------------------------------------------------------------------------------

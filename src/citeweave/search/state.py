@@ -1,7 +1,7 @@
 """The state of an index: which of its generations counts now, in one file that is replaced atomically.
 
     index/state.json              {"format": "citeweave-index", "version": 3, "number": 7, "generation": "000007-1f2e3d4c", ...}
-    index/generations/<name>/     immutable: `index_columns.py`
+    index/generations/<name>/     immutable: `index.py`
     index/.lock                   held by the only writer
 
 A change writes the next generation beside the current one, and then another state.json: until that moment everybody reads
@@ -98,15 +98,12 @@ def read_state(folder: Path) -> IndexState:
         data = unseal_payload(data)
     except ValueError as error:
         raise ArtifactError(f"{path} is damaged: {error}; build the index again") from None
-    try:
-        state = IndexState(data["number"], data["generation"], data["hash"])
-    except KeyError:
-        raise _damaged_state(path) from None
-    is_named = isinstance(state.generation, str) and GENERATION_NAME.fullmatch(state.generation)
-    if not is_named or not isinstance(state.hash, str) or type(state.number) is not int or state.number < 1:
-        raise _damaged_state(path)
+    number, name, hash = (data.get(key) for key in ("number", "generation", "hash"))
+    is_named = isinstance(name, str) and GENERATION_NAME.fullmatch(name)
+    if not is_named or not isinstance(hash, str) or type(number) is not int or number < 1:
+        raise ArtifactError(f"{path} is damaged: it does not describe an index; build the index again")
     check_links(folder)
-    return state
+    return IndexState(number, str(name), hash)
 
 
 def read_generation(folder: Path, state: IndexState) -> Manifest:
@@ -121,10 +118,6 @@ def read_generation(folder: Path, state: IndexState) -> Manifest:
 def read_facts(folder: Path) -> dict[str, Any]:
     """Read what an index records about its corpus, its model and its options, without opening its columns."""
     return read_generation(folder, read_state(folder)).facts
-
-
-def _damaged_state(path: Path) -> ArtifactError:
-    return ArtifactError(f"{path} is damaged: it does not describe an index; build the index again")
 
 
 def _why_no_state(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Search by words: the inverted index of an index's papers, and BM25.
+"""Search by words: the inverted index of an index's papers, BM25, and completions for a search box.
 
     words/
       word.utf8, word.offsets.npy    the words of `vectors.bm25.words_of`, in the order of their bytes
@@ -8,26 +8,28 @@
       length.npy                     int32, (papers,): words of each paper
 
     >>> from tempfile import mkdtemp
+    >>> from citeweave.search.write_words import write_words
     >>> folder = Path(mkdtemp())
     >>> write_words(folder, [searchable_text("Deep forests", "Forests of trees."), searchable_text("Deep seas", "")])
     4
-    >>> words = WordTable.open(folder)
+    >>> words = WordTable(folder)
     >>> words.find([b"deep", b"nowhere"]).tolist(), words.prefix_range(b"dee"), words.postings(0).rows.tolist()
     ([0, -1], (0, 1), [0, 1])
 
     search_words(index, "graph neural networks", 10)      papers that share no word with the query are left out
+    suggest(index, "graph neu")    [Suggestion("graph neural", None, papers=52), Suggestion("Graph neural networks", 7, 1)]
 
-Writing reads texts in blocks, puts their postings into scratch files and merges them by word at the end: what stays in
-memory is one block, a part of the merge and the words themselves, never the postings of all papers. Scores equal those
-of `vectors.bm25` over the papers' texts, by Lucene's formula. Words are split by `word_tokens.py`.
+Scores equal those of `vectors.bm25` over the papers' texts, by Lucene's formula. Of suggested titles, those that begin with
+what was typed come first, then those that have it in one piece, then the shorter ones; where very many titles have the
+words, the shortest are compared. Spelling is not corrected. `write_words.py` writes the files.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -36,32 +38,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import (
-    NumberWriter,
-    TextColumn,
-    TextWriter,
-    open_numbers,
-    release,
-    write_numbers,
-)
+from citeweave.core.columns import TextColumn, open_numbers
 from citeweave.core.errors import ArtifactError
-from citeweave.core.progress import Advance
+from citeweave.core.ragged import to_offsets
 from citeweave.search.rankings import RankedRows, rank_rows
-from citeweave.search.word_tokens import Ints, Places, Vocabulary
+from citeweave.search.write_words import MARK_TYPES
 from citeweave.vectors.bm25 import STOP_WORDS, words_of
-
-BLOCK = 1 << 22
-"""Characters of text read at a time."""
-
-MERGED = 1 << 24
-"""Postings merged at a time."""
-
-MARK_TYPES = (np.uint8, np.uint16, np.uint32)
-_MAX_TEXTS = 1 << 14
-_READ = 1 << 22
-"""Unsorted postings that are read at a time and released again."""
-
-_PARTS = {"term": np.int32, "row": np.int32, "mark": np.uint32}
 
 
 def searchable_text(title: str, abstract: str) -> str:
@@ -71,107 +53,6 @@ def searchable_text(title: str, abstract: str) -> str:
     'A title in two lines\\nText.'
     """
     return title.replace("\n", " ") + "\n" + abstract
-
-
-def write_words(
-    folder: Path, texts: Iterable[str], *, block: int = BLOCK, merged: int = MERGED, advance: Advance | None = None
-) -> int:
-    """Write the inverted index of papers' texts, in the order of their rows; return its number of words."""
-    folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = Vocabulary(sorted(STOP_WORDS))
-    lengths = NumberWriter(folder / "length.npy", np.int32)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".words") as scratch:
-        writers = {name: NumberWriter(Path(scratch) / f"{name}.npy", dtype) for name, dtype in _PARTS.items()}
-        max_mark = 2
-        for part in _blocks(texts, block):
-            counted = vocabulary.count(part, first_row=lengths.count)
-            max_mark = max(max_mark, int(counted.marks.max(initial=0)))
-            for name, column in zip(_PARTS, (counted.terms, counted.rows, counted.marks), strict=True):
-                writers[name].append(column)
-            lengths.append(counted.lengths)
-            if advance is not None:
-                advance(len(part))
-        for writer in (lengths, *writers.values()):
-            writer.close()
-        plan = _write_vocabulary(vocabulary, folder)
-        _merge_postings(Path(scratch), folder, plan, max_mark, merged)
-    return len(plan.starts) - 1
-
-
-def _blocks(texts: Iterable[str], block: int) -> Iterator[list[str]]:
-    part: list[str] = []
-    held = 0
-    for text in texts:
-        part.append(text)
-        held += len(part[-1])
-        if held >= block or len(part) == _MAX_TEXTS:
-            yield part
-            part, held = [], 0
-    if part:
-        yield part
-
-
-class _PostingPlan(NamedTuple):
-    """Where the postings of every word go in the inverted index."""
-
-    ranks: Ints
-    """(words of the vocabulary,): place of a word among the sorted ones; -1 for stop words."""
-
-    starts: Places
-    """(sorted words + 1,)"""
-
-
-def _write_vocabulary(vocabulary: Vocabulary, folder: Path) -> _PostingPlan:
-    """Write the sorted words and where their postings begin."""
-    words = vocabulary.words()
-    order = sorted(range(vocabulary.stops, len(words)), key=words.__getitem__)
-    ranks = np.full(len(words), -1, np.int32)
-    ranks[order] = np.arange(len(order), dtype=np.int32)
-    starts = np.concatenate([[0], np.cumsum(vocabulary.papers[order], dtype=np.int64)]).astype(np.int64)
-    writer = TextWriter(folder, "word")
-    writer.append_bytes(
-        np.array([len(words[term]) for term in order], np.int64), b"".join([words[term] for term in order])
-    )
-    writer.close()
-    write_numbers(folder / "start.npy", starts)
-    return _PostingPlan(ranks, starts)
-
-
-def _merge_postings(scratch: Path, folder: Path, plan: _PostingPlan, max_mark: int, merged: int) -> None:
-    """Sort the postings by word, as many words at a time as `merged` postings allow, at least one."""
-    kind = next(kind for kind in MARK_TYPES if max_mark <= np.iinfo(kind).max)
-    terms, rows, marks = (open_numbers(scratch / f"{name}.npy", dtype) for name, dtype in _PARTS.items())
-    row_writer, mark_writer = NumberWriter(folder / "row.npy", np.int32), NumberWriter(folder / "mark.npy", kind)
-    low, words = 0, len(plan.starts) - 1
-    while low < words:
-        high = max(low + 1, int(np.searchsorted(plan.starts, plan.starts[low] + merged, "right")) - 1)
-        size = int(plan.starts[high] - plan.starts[low])
-        sorted_rows, sorted_marks = np.empty(size, np.int32), np.empty(size, kind)
-        places = plan.starts[low:high] - plan.starts[low]  # (words,): where each word's next posting goes
-        for start in range(0, len(terms), _READ):
-            part = slice(start, start + _READ)
-            _place_postings(terms[part], rows[part], marks[part], plan.ranks, low, places, sorted_rows, sorted_marks)
-            release(terms, rows, marks)
-        row_writer.append(sorted_rows)
-        mark_writer.append(sorted_marks)
-        low = high
-    row_writer.close()
-    mark_writer.close()
-
-
-@numba.njit(cache=True, nogil=True)
-def _place_postings(
-    terms: Ints, rows: Ints, marks: NDArray[np.uint32], ranks: Ints, low: int, places: Places,
-    out_rows: Ints, out_marks: NDArray[Any],
-) -> None:  # fmt: skip
-    """Place the postings of sorted words from `low` on, as many as there are places; each word's by ascending row."""
-    for i in range(len(terms)):
-        word = ranks[terms[i]] - low
-        if 0 <= word < len(places):
-            place = places[word]
-            out_rows[place] = rows[i]
-            out_marks[place] = marks[i]
-            places[word] = place + 1
 
 
 # --- the inverted index, opened ------------------------------------------------------------------------
@@ -210,17 +91,10 @@ class WordTable:
         if (np.diff(self.starts) < 0).any() or (np.diff(self.words.offsets) < 0).any():
             raise self.damaged()
 
-    @classmethod
-    def open(cls, folder: str | Path) -> WordTable:
-        return cls(Path(folder))
-
     @property
     def size(self) -> int:
         """Number of papers."""
         return len(self.lengths)
-
-    def __repr__(self) -> str:
-        return f"WordTable({str(self.folder)!r}: {len(self.words):,} words of {self.size:,} papers)"
 
     @cached_property
     def statistics(self) -> WordStatistics:
@@ -230,15 +104,14 @@ class WordTable:
     def find(self, words: Sequence[bytes]) -> NDArray[np.int64]:
         """Return the place of each word among the sorted words, -1 where no paper has it; (words,)."""
         data = np.frombuffer(b"".join(words), np.uint8)
-        offsets = np.concatenate([[0], np.cumsum([len(word) for word in words], dtype=np.int64)]).astype(np.int64)
+        offsets = to_offsets([len(word) for word in words])
         return np.asarray(_find(self.words.data, self.words.offsets, data, offsets))
 
     def prefix_range(self, prefix: bytes) -> tuple[int, int]:
         """Return the places from which and before which the sorted words begin with a prefix."""
-        ends = [
-            _lower_bound(self.words.data, self.words.offsets, _bytes(word)) for word in (prefix, prefix + _PAST_UTF8)
-        ]
-        return ends[0], ends[1]
+        ends = (np.frombuffer(word, np.uint8) for word in (prefix, prefix + _PAST_UTF8))
+        low, high = (_lower_bound(self.words.data, self.words.offsets, end) for end in ends)
+        return low, high
 
     def postings(self, place: int) -> Postings:
         """Return the postings of the word at a place."""
@@ -257,10 +130,6 @@ def _open_marks(path: Path) -> NDArray[Any]:
         except ArtifactError:
             continue
     return open_numbers(path, MARK_TYPES[-1])
-
-
-def _bytes(word: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(word, np.uint8)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -303,7 +172,7 @@ def _find(
     return places
 
 
-# --- BM25 over all segments ------------------------------------------------------------------------------
+# --- BM25 ------------------------------------------------------------------------------------------------
 
 K1, B = 1.2, 0.75
 """The defaults of Lucene."""
@@ -312,10 +181,12 @@ Mask = NDArray[np.bool_]
 
 
 class WordIndex(Protocol):
-    """An index that can be searched by words."""
+    """An index that gives the words and titles of its papers."""
 
     @property
     def words(self) -> WordTable: ...
+    @property
+    def titles(self) -> TextColumn: ...
     def id(self, row: int, /) -> str: ...
 
 
@@ -385,4 +256,122 @@ def _add_scores(
         if mask[row]:
             times = float(marks[i] >> 1)
             scores[row] += weight * times / (norms[row] + times)
+    return True
+
+
+# --- completions for a search box --------------------------------------------------------------------------
+
+MAX_WORDS = 3
+"""Completed words among the suggestions."""
+
+_MAX_TYPED = 200
+"""Characters of the typed text that are read."""
+
+_MAX_TITLES = 400
+"""Titles that are compared closely."""
+
+_ALL_WORDS: frozenset[str] = frozenset()
+_LAST_WORD = re.compile(r"\w+$")
+
+
+class Suggestion(NamedTuple):
+    """A completed word or a title that the text typed into a search box may become."""
+
+    text: str
+    row: int | None
+    """Row of the paper with this title; None where the text is words to search for."""
+
+    papers: int
+    """Live papers that have the completed word; 1 for a title."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"text": self.text, "row": self.row, "papers": self.papers}
+
+
+def suggest(index: WordIndex, prefix: str, max_suggestions: int = 8) -> list[Suggestion]:
+    """Suggest completions of a text typed into a search box, words before titles; none where nothing was typed."""
+    typed = prefix.lstrip()[:_MAX_TYPED]
+    words = words_of(typed, stop_words=_ALL_WORDS)
+    if not words or max_suggestions < 1:
+        return []
+    begun = _LAST_WORD.search(typed)  # a blank behind the last word says that it is complete
+    completed = _complete(index, typed[: begun.start()], words[-1], min(MAX_WORDS, max_suggestions)) if begun else []
+    return completed + _suggest_titles(index, words, max_suggestions - len(completed), complete=begun is None)
+
+
+def _complete(index: WordIndex, before: str, begun: str, max_words: int) -> list[Suggestion]:
+    """Complete the begun last word by words of the index, those of the most papers first, ties alphabetically."""
+    words = index.words
+    low, high = words.prefix_range(begun.encode())
+    papers = np.diff(words.starts[low : high + 1])
+    best = np.argsort(-papers, kind="stable")[: max_words + 1]  # words stand in their order
+    texts = words.words.take(low + best)
+    pairs = [(text, int(papers[at])) for text, at in zip(texts, best.tolist(), strict=True) if text != begun]
+    return [Suggestion(before + text, None, count) for text, count in pairs[:max_words]]
+
+
+def _suggest_titles(index: WordIndex, words: Sequence[str], max_titles: int, *, complete: bool) -> list[Suggestion]:
+    """Suggest the titles that best continue the typed words."""
+    ranked: list[tuple[tuple[bool, bool, int, str], str, int]] = []
+    for row in _shortest_titles(index, words, complete=complete):
+        title = index.titles[row]
+        rank = _rank_title(title, words, complete=complete)
+        if rank is not None:
+            ranked.append(((*rank, index.id(row)), title, row))
+    titles: dict[str, Suggestion] = {}
+    for _, title, row in sorted(ranked):
+        titles.setdefault(title, Suggestion(title, row, 1))
+    return list(titles.values())[:max_titles]
+
+
+def _shortest_titles(index: WordIndex, words: Sequence[str], *, complete: bool) -> list[int]:
+    """Return the rows of papers whose titles have all typed words: the shortest titles, ties by id."""
+    rows = np.flatnonzero(_with_all_words(index.words, words, complete=complete))
+    lengths = index.titles.lengths()[rows]
+    return [int(row) for row in rows[np.argsort(lengths, kind="stable")[:_MAX_TITLES]]]  # rows are ordered by id
+
+
+def _with_all_words(words: WordTable, typed: Sequence[str], *, complete: bool) -> Mask:
+    """Return the mask of papers whose titles have every typed word, the last perhaps only begun."""
+    mask = np.ones(words.size, np.bool_)
+    for number, word in enumerate(typed):
+        if not complete and number == len(typed) - 1:
+            low, high = words.prefix_range(word.encode())
+        elif word in STOP_WORDS:
+            continue
+        else:
+            place = int(words.find([word.encode()])[0])
+            low, high = (place, place + 1) if place != ABSENT else (0, 0)
+        part = slice(int(words.starts[low]), int(words.starts[high]))
+        having = np.zeros(words.size, np.bool_)
+        if not _mark_titles(words.rows[part], words.marks[part], having):
+            raise words.damaged()
+        mask &= having
+    return mask
+
+
+def _rank_title(title: str, typed: Sequence[str], *, complete: bool) -> tuple[bool, bool, int] | None:
+    """Return how well a title continues the typed words, lower is better; None where it does not have them.
+
+    >>> _rank_title("Deep neural nets", ["deep", "neu"], complete=False), _rank_title("Neural nets", ["deep"], complete=True)
+    ((False, False, 16), None)
+    """
+    words = words_of(title, stop_words=_ALL_WORDS)
+    last = typed[-1]
+    if not all(word in words for word in (typed if complete else typed[:-1])):
+        return None
+    if not any(word.startswith(last) for word in words):
+        return None
+    line, phrase = f" {' '.join(words)} ", f" {' '.join(typed)}{' ' if complete else ''}"
+    return not line.startswith(phrase), phrase not in line, len(title)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_titles(rows: NDArray[np.int32], marks: NDArray[Any], having: Mask) -> bool:
+    """Mark the papers that have a word in the title; False where a row is not in the index."""
+    for i in range(len(rows)):
+        if rows[i] < 0 or rows[i] >= len(having):
+            return False
+        if marks[i] & 1:
+            having[rows[i]] = True
     return True

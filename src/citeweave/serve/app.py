@@ -37,47 +37,34 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from citeweave.core.errors import CiteweaveError, UserError, require
-from citeweave.serve.explore_routes import MapCache, SampleBrowser, explain_router, map_router, samples_router
-from citeweave.serve.indexes import MAIN, LibraryStatus, ServedIndexes, Server, Workers
-from citeweave.serve.limits import BodyLimit, ConcurrencyLimit, RateLimit, TimeLimit
-from citeweave.serve.metrics import Metrics, RequestLogger
-from citeweave.serve.options import VARIABLE, ServeOptions
-from citeweave.serve.responses import (
-    Json,
+from citeweave.serve.indexes import MAIN, ServedIndexes, Server, Workers
+from citeweave.serve.library import Library
+from citeweave.serve.middleware import (
+    BodyLimit,
+    ConcurrencyLimit,
+    Metrics,
     OriginGuard,
-    RefusedError,
+    PromptProtocol,
+    RateLimit,
+    RequestLogger,
     SecureHeaders,
-    StrictRoute,
-    clip,
-    failure,
-    without_paths,
+    TimeLimit,
 )
-from citeweave.serve.routes import embed_router, export_router, health_router, papers_router, search_router
+from citeweave.serve.options import VARIABLE, ServeOptions
+from citeweave.serve.responses import Json, RefusedError, StrictRoute, clip, failure, without_paths
+from citeweave.serve.routes import MapCache, SampleBrowser, health_router, router
 from citeweave.version import __version__
 
 if TYPE_CHECKING:
     import uvicorn
 
 
-ROUTERS = (
-    search_router,
-    papers_router,
-    explain_router,
-    embed_router,
-    map_router,
-    samples_router,
-    export_router,
-    health_router,
-)
 _DESCRIPTION = "Search papers of an index by text, paper or sentences, explain the results, and embed texts."
 _OPTIONS = ServeOptions()
 
 
 def create_app(
-    indexes: Mapping[str, Path] | LibraryStatus,
-    options: ServeOptions = _OPTIONS,
-    *,
-    also: Mapping[str, Path] | None = None,
+    indexes: Mapping[str, Path] | Library, options: ServeOptions = _OPTIONS, *, also: Mapping[str, Path] | None = None
 ) -> FastAPI:
     """Create the web application that serves these indexes; the first is the default."""
     library = None if isinstance(indexes, Mapping) else indexes
@@ -102,8 +89,8 @@ def create_app(
     )
     app.state.server = server
     app.router.route_class = StrictRoute
-    for router in ROUTERS:
-        app.include_router(router)
+    app.include_router(router)
+    app.include_router(health_router)
     _add_pages(app, server)
     _add_error_handlers(app)
     _add_middleware(app, server)
@@ -118,7 +105,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _add_pages(app: FastAPI, server: Server) -> None:
-    files = {**read_files(), "/docs.css": _make_page_file(DOCS_STYLE.encode(), ".css")}
+    files = read_files()
     files[f"/page/{SHARED.name}"] = _make_page_file(SHARED.read_bytes(), SHARED.suffix)
     add_pages(app, files)
 
@@ -217,15 +204,13 @@ def _set_log(options: ServeOptions) -> None:
 
 
 def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
-    from citeweave.serve.limits import PromptProtocol
-
     return {
         "host": host,
         "port": port,
         "http": PromptProtocol,
         "ws": "none",
         "lifespan": "on",
-        "access_log": False,  # uvicorn's log has query strings; `metrics.py` writes ours
+        "access_log": False,  # uvicorn's log has query strings; `middleware.py` writes ours
         "log_level": "warning",
         "server_header": False,
         "proxy_headers": False,
@@ -332,13 +317,7 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".json": "application/json",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
-    ".txt": "text/plain; charset=utf-8",
 }
 START = "/page/index.html"
 
@@ -392,20 +371,11 @@ def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
     async def page(request: Request) -> Response:
         return _respond_with_file(files.get(request.scope["path"]), request)
 
-    for path in ("/", "/docs.css", "/page/{name:path}"):
+    for path in ("/", "/page/{name:path}"):
         app.add_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 # --- /docs ---
-
-DOCS_STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
-body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
-h2 { margin-top: 2rem; font-size: 1.1rem; border-top: 1px solid #8886; padding-top: 1rem; }
-code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
-pre { background: #8882; padding: 0.75rem; overflow-x: auto; border-radius: 4px; }
-table { border-collapse: collapse; } td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; }
-"""
 
 
 def _describe_routes(openapi: Mapping[str, Any]) -> str:
@@ -414,7 +384,7 @@ def _describe_routes(openapi: Mapping[str, Any]) -> str:
     lines = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs.css"></head><body>',
+        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/page/docs.css"></head><body>',
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>",
         '<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>',
     ]

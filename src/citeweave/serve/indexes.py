@@ -28,10 +28,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import numpy as np
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
 from numpy.typing import NDArray
 
 from citeweave.core.errors import CiteweaveError
@@ -39,12 +39,13 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.encoder import Encoder
 from citeweave.search.answer import answer
 from citeweave.search.index import Index
-from citeweave.search.index_model import QueryEncoder, load_query_encoder
+from citeweave.search.nearest import QueryEncoder, load_query_encoder
 from citeweave.search.query import Query, SentenceQuery
 from citeweave.search.sentences import encode_sentences_alone
-from citeweave.serve.metrics import Metrics
+from citeweave.serve.library import Library
+from citeweave.serve.middleware import Metrics
 from citeweave.serve.options import ServeOptions
-from citeweave.serve.responses import RefusedError, clip, printable, unknown_paper, without_paths
+from citeweave.serve.responses import Json, RefusedError, clip, printable, without_paths
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +78,18 @@ class Server:
         """Run a request's work on the current state of an index, in a thread."""
         return await self.workers.run(lambda: work(self.indexes.get(name)))
 
+    def once_per_state(self, what: str, name: str, index: Index, compute: Callable[[Index], T]) -> T:
+        """Return what is computed of an index once per state of it, such as its facets."""
+        state, value = self.cache.get((what, name), (None, None))
+        if state != index.number:
+            value = compute(index)
+            self.cache[what, name] = index.number, value
+        return value  # type: ignore[no-any-return]
+
+    async def respond(self, name: str, work: Callable[[OpenIndex], Any]) -> Response:
+        """Respond with the JSON of a request's work on the current state of an index."""
+        return Json(await self.run_on_index(name, work))
+
 
 def _current_server(request: Request) -> Server:
     server: Server = request.app.state.server
@@ -86,33 +99,7 @@ def _current_server(request: Request) -> Server:
 CurrentServer = Annotated[Server, Depends(_current_server)]
 
 
-def find_row(index: Index, id: str) -> int:
-    """Return the row of a paper of a served index by any of its ids; 404 if there is none."""
-    row = int(index.rows([id])[0])
-    if row < 0:
-        raise unknown_paper(id)
-    return row
-
-
-def short_paper(index: Index, row: int) -> dict[str, Any]:
-    """Return the id, title and year of a paper of an index, as lists of papers show it."""
-    return {"id": index.id(row), "title": index.title(row), "year": index.year(row) or None}
-
-
 # --- indexes ---
-
-
-class LibraryStatus(Protocol):
-    """The progress of a served index that is a library still being built."""
-
-    @property
-    def index_folder(self) -> Path: ...
-
-    def working(self) -> Mapping[str, Any] | None:
-        """Return the current background task: what, done, total, seconds_left; None if there is none."""
-
-    def missing_data(self) -> Sequence[str]:
-        """List what the library cannot do because data is missing, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +131,7 @@ class ServedIndexes:
     """All indexes of a server by name, opened and kept current; the first one is the default."""
 
     def __init__(
-        self, folders: Mapping[str, Path], options: ServeOptions, metrics: Metrics, library: LibraryStatus | None = None
+        self, folders: Mapping[str, Path], options: ServeOptions, metrics: Metrics, library: Library | None = None
     ) -> None:
         self.folders, self.library = dict(folders), library
         self._options, self._metrics = options, metrics
@@ -433,23 +420,12 @@ class Batcher:
             start += len(job.texts)
 
 
-@dataclass(frozen=True, slots=True)
 class BatchedEncoder:
     """An encoder of a served index that batches its texts with those of other request threads."""
 
-    batcher: Batcher
-
-    @property
-    def name(self) -> str:
-        return self.batcher.encoder.name
-
-    @property
-    def revision(self) -> str:
-        return self.batcher.encoder.revision
-
-    @property
-    def dimension(self) -> int:
-        return self.batcher.encoder.dimension
+    def __init__(self, batcher: Batcher) -> None:
+        self.batcher, encoder = batcher, batcher.encoder
+        self.name, self.revision, self.dimension = encoder.name, encoder.revision, encoder.dimension
 
     def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Rows:
         return self.batcher.submit(texts).result()

@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -76,11 +76,7 @@ _EXPLORE_OPTIONS = LibraryOptions()
 
 @contextmanager
 def open_library(
-    source: str,
-    folder: Path | None = None,
-    options: LibraryOptions = _EXPLORE_OPTIONS,
-    *,
-    reporter: Reporter = QUIET,
+    source: str, folder: Path | None = None, options: LibraryOptions = _EXPLORE_OPTIONS, *, reporter: Reporter = QUIET
 ) -> Iterator[Library]:
     """Open a library for exploring, searchable by words at once; `start` or `finish` does the rest."""
     library_source = find_source(source)
@@ -95,7 +91,7 @@ def open_library(
     path = (folder or library_folder(library_source)).expanduser().absolute()
     if folder is not None:
         _refuse_foreign_files(path)
-    with _lock_folder(path):
+    with _take_lock(path):
         prepared = prepare_words(library_source, path, options, reporter=reporter)
         library = Library(library_source, prepared, BackgroundWork(prepared, options, reporter))
         try:
@@ -114,19 +110,16 @@ def _refuse_foreign_files(folder: Path) -> None:
         )
 
 
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
+def _take_lock(folder: Path) -> ExitStack:
     """Lock a library's folder against other processes."""
     try:
-        lock = take_lock(folder / _LOCK)
+        return take_lock(folder / _LOCK)
     except LockedError:
         raise UserError(
             f"{folder} is already being explored; find its page in the browser, or stop the other command"
         ) from None
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); choose another --folder") from None
-    with lock:
-        yield
 
 
 class Library:
@@ -281,11 +274,11 @@ def _work_on_library(
 def _fill_vectors(folder: Path, options: LibraryOptions, stop: Callable[[], bool], reporter: Reporter) -> None:
     """Embed all papers of a library that have no vectors."""
     from citeweave.encoders.model_names import DEFAULT_MODEL
-    from citeweave.search.index_model import open_embedding
-    from citeweave.search.update import fill_vectors, pending_rows, pending_sentence_rows
+    from citeweave.search.build import fill_vectors
+    from citeweave.search.index_vectors import open_embedding
 
     index, encoder = Index.open(folder), None
-    if len(pending_rows(index)) or len(pending_sentence_rows(index)):
+    if (index.not_embedded | (index.with_vector & ~index.with_sentences)).any():
         try:
             encoder = open_embedding(index, device=options.device).encoder
         except MissingExtraError:
@@ -418,27 +411,24 @@ class BackgroundWork:
 
     def _show_progress(self, lines: IO[str]) -> None:
         """Show the progress lines of the background process; other lines are ignored."""
-        open_task: Any = None
-        shown = 0
-        for line in lines:
-            try:
-                progress = json.loads(line)
-            except ValueError:
-                continue
-            if "say" in progress:
-                self._reporter.say(progress["say"])
-            elif "error" in progress:
-                self._fail(progress["error"])
-            elif "what" in progress:
-                if self._store(progress):
-                    if open_task is not None:
-                        open_task[0].__exit__(None, None, None)
-                    context = self._reporter.task(progress["what"], progress["total"] or None, progress.get("unit", ""))
-                    open_task, shown = (context, context.__enter__()), 0
-                open_task[1](progress["done"] - shown)
-                shown = progress["done"]
-        if open_task is not None:
-            open_task[0].__exit__(None, None, None)
+        with ExitStack() as task:
+            for line in lines:
+                try:
+                    progress = json.loads(line)
+                except ValueError:
+                    continue
+                if "say" in progress:
+                    self._reporter.say(progress["say"])
+                elif "error" in progress:
+                    self._fail(progress["error"])
+                elif "what" in progress:
+                    if self._store(progress):
+                        task.close()
+                        unit = progress.get("unit", "")
+                        shown, new = 0, self._reporter.task(progress["what"], progress["total"] or None, unit)
+                        advance = task.enter_context(new)
+                    advance(progress["done"] - shown)
+                    shown = progress["done"]
 
     def _fail(self, message: str) -> None:
         self.error = message

@@ -4,7 +4,7 @@
     >>> ServeOptions.from_environment(options.to_environment()) == options
     True
 
-Holds values only; `limits.py` and `responses.py` enforce them.
+Holds values only; `middleware.py` enforces them.
 """
 
 from __future__ import annotations

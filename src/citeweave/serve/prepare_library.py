@@ -31,12 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.core.artifact import explain_version_mismatch, kind_of, seal_payload, unseal_payload
-from citeweave.core.errors import (
-    ArtifactError,
-    EmptyResultError,
-    InputError,
-    UserError,
-)
+from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter
@@ -54,11 +49,10 @@ from citeweave.encoders.delta import open_model
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, stored_name
 from citeweave.encoders.runtimes import Runtime, check_runtime
-from citeweave.search.build import build_index
+from citeweave.search.build import ChangeOptions, build_index, update_index
 from citeweave.search.index import Index
 from citeweave.search.options import IndexOptions
 from citeweave.search.state import is_index, read_facts
-from citeweave.search.update import ChangeOptions, update_index
 from citeweave.serve.options import LibraryOptions
 from citeweave.serve.zotero import find_database, write_csl, write_csl_from_rdf
 
@@ -191,27 +185,12 @@ _CLIENTS: dict[str, type[OpenAlex] | type[SemanticScholar]] = {"openalex": OpenA
 _PREPARE_OPTIONS = LibraryOptions()
 
 
-@dataclass(frozen=True, slots=True)
 class LibraryFolder:
     """The folder of a prepared library: paths of its corpus and index, and its record library.json."""
 
-    folder: Path
-
-    @property
-    def corpus(self) -> Path:
-        return self.folder / "corpus"
-
-    @property
-    def enriched_corpus(self) -> Path:
-        return self.folder / "richer"
-
-    @property
-    def fetched(self) -> Path:
-        return self.folder / "fetched"
-
-    @property
-    def index(self) -> Path:
-        return self.folder / "index"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.corpus, self.index = folder, folder / "corpus", folder / "index"
+        self.fetched, self.enriched_corpus = folder / "fetched", folder / "richer"
 
     def record(self) -> dict[str, Any]:
         """Read the record library.json of a prepared library; empty if there is none that citeweave wrote."""

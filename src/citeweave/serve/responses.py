@@ -1,18 +1,11 @@
-"""Error responses, strict JSON requests, security headers, and the check of a request's host and origin.
+"""Responses: errors, JSON written and parsed strictly, and papers of an index as JSON.
 
     >>> failure("count is 0; give at least 1")
     {'error': {'what': 'count is 0', 'next': 'give at least 1'}}
-    >>> _parse_host(b"localhost:8000"), _parse_host(b"[::1]:8000"), _parse_host(b"evil.example:80@localhost")
-    ('localhost', '[::1]', None)
 
 Every error is JSON of one shape, never a traceback; `app.py` maps kinds of errors to statuses. Bodies with duplicate
 keys, NaN, Infinity, half a surrogate pair, deep nesting, or not in UTF-8 are refused with 400, since parsers read them
 differently. Responses are written by orjson, which writes NaN as null.
-
-A page of another site may send requests to a server on localhost, by its address or by a name of its own that resolves
-to it (DNS rebinding). So the Host must be one of ours, and a POST must be JSON and, if it names an origin, come from our
-own page. Scripts run only from our own files, so a title that holds a script stays text. There are no users and no
-passwords: whoever can reach the port can read the index.
 """
 
 from __future__ import annotations
@@ -20,14 +13,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from typing import Any
 
+import numpy as np
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from numpy.typing import NDArray
 
-from citeweave.serve.options import ServeOptions
+from citeweave.search.export import paper_json
+from citeweave.search.filters import count_facets
+from citeweave.search.index import Index
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -100,11 +97,11 @@ async def refuse(send: Send, status: int, message: str, headers: Mapping[str, st
     """Respond with an error before a request reaches a route."""
     body = orjson.dumps(failure(message, id=id))
     fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": _encode_headers(fields.items())})
+    await send({"type": "http.response.start", "status": status, "headers": encode_headers(fields.items())})
     await send({"type": "http.response.body", "body": body})
 
 
-def _encode_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def encode_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
@@ -175,117 +172,56 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-# --- security ---
+# --- papers of an index ---
 
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": CONTENT_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-}
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_HOST = re.compile(rb"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
-_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+MAX_LISTED = 500
+"""Maximum references, and citing papers, that are listed."""
 
 
-class SecureHeaders:
-    """Middleware that sets security headers on every response and removes the server's name."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._headers = _encode_headers(HEADERS.items())
-        self._set = {name for name, _ in self._headers} | {b"server"}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._set]
-                if not any(name.lower() == b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": headers + self._headers}
-            await send(message)
-
-        await self._app(scope, receive, sending)
+def find_row(index: Index, id: str) -> int:
+    """Return the row of a paper of a served index by any of its ids; 404 if there is none."""
+    row = int(index.rows([id])[0])
+    if row < 0:
+        raise unknown_paper(id)
+    return row
 
 
-class OriginGuard:
-    """Middleware that responds to requests with foreign hosts or origins, and to malformed ones, with an error."""
-
-    def __init__(self, app: App, options: ServeOptions) -> None:
-        self._app, self._options = app, options
-        self._hosts = {host.lower().rstrip(".") for host in (*LOCAL, *options.allow_hosts)}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        if scope["type"] == "http" and (refusal := self._check(scope)):
-            await refuse(send, *refusal)
-            return
-        await self._app(scope, receive, send)
-
-    def _check(self, scope: Scope) -> tuple[int, str] | None:
-        return (
-            _too_long(scope, self._options)
-            or _wrong_host(scope, self._hosts)
-            or _wrong_method(scope)
-            or (_foreign_post(scope) if scope["method"] == "POST" else None)
-        )
+def short_paper(index: Index, row: int) -> dict[str, Any]:
+    """Return the id, title and year of a paper of an index, as lists of papers show it."""
+    return {"id": index.id(row), "title": index.titles[row], "year": int(index.years[row]) or None}
 
 
-def _parse_host(value: bytes) -> str | None:
-    """Return the name in a Host header without its port; None if it is malformed."""
-    match = _HOST.fullmatch(value)
-    return match[1].decode("ascii").lower().rstrip(".") if match else None
+def facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return years, venues and fields of some papers, (size,), with counts, as JSON."""
+    counts = count_facets(index, mask)
+    return {**counts, "years": {str(year): count for year, count in counts["years"].items()}}
 
 
-def _too_long(scope: Scope, options: ServeOptions) -> tuple[int, str] | None:
-    size = len(scope.get("raw_path") or scope["path"].encode("utf-8", "replace")) + len(scope["query_string"])
-    if size > options.max_url:
-        return 414, f"the address has {size:,} bytes; give at most {options.max_url:,}, or POST a JSON body"
-    size = sum(len(name) + len(value) for name, value in scope["headers"])
-    if size > options.max_headers:
-        return 431, f"the headers have {size:,} bytes; give at most {options.max_headers:,}"
-    return None
+def hit_json(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
+    """Return a hit of a search as JSON, with everything that the page shows of its paper."""
+    paper = index.paper(hit["row"])
+    fields = paper_json(paper)
+    del fields["ids"]
+    more = {"sentences": index.sentence_texts(hit["row"])} if hit["matches"] else {}
+    return {**hit, **fields, "outside": paper.stub, **more}
 
 
-def _wrong_host(scope: Scope, hosts: Collection[str]) -> tuple[int, str] | None:
-    hosts_sent = header(scope, b"host")
-    name = _parse_host(hosts_sent[0]) if len(hosts_sent) == 1 else None
-    if name is None:
-        return 400, "the request names no single Host; send one Host header"
-    if name not in hosts and "*" not in hosts:
-        return 400, f"this server does not accept the host name {name!r}; start it with --allow-host {name} to allow it"
-    return None
+def paper_details_json(index: Index, row: int) -> dict[str, Any]:
+    """Return a paper with its sentences, references and citing papers as JSON for /papers/{id}."""
+    paper, citing = index.paper(row), index.citing(index.key_of(row))
+    cited = index.rows_of_keys(index.references(row))  # (references,), -1 where not in the index
+    return {
+        **paper_json(paper),
+        "row": row,
+        "outside": paper.stub,
+        "sentences": [{"number": n, "text": text} for n, text in enumerate(index.sentence_texts(row))],
+        "references": _list_papers(index, cited[cited >= 0]),
+        "references_unknown": int((cited < 0).sum()),
+        "cited_by": _list_papers(index, citing),
+        "cited_by_count": len(citing),
+    }
 
 
-def _wrong_method(scope: Scope) -> tuple[int, str] | None:
-    if scope["method"] not in _METHODS:
-        return 405, "this method is not supported; use GET or POST"
-    return None
-
-
-def _foreign_post(scope: Scope) -> tuple[int, str] | None:
-    kinds = header(scope, b"content-type")
-    kind = kinds[0].decode("latin-1").partition(";")[0].strip().lower() if len(kinds) == 1 else ""
-    if kind != "application/json":
-        return 415, "the body is not declared as JSON; send it with Content-Type: application/json"
-    host = header(scope, b"host")[0].lower()
-    for origin in header(scope, b"origin"):
-        if origin.lower() not in (b"http://" + host, b"https://" + host):
-            return 403, "the request comes from a page of another site; send it from the server's own page or a program"
-    if any(site not in (b"same-origin", b"none") for site in header(scope, b"sec-fetch-site")):
-        return 403, "the request comes from a page of another site; send it from the server's own page or a program"
-    return None
+def _list_papers(index: Index, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """List papers by id, so that the order does not depend on the history of the index."""
+    return [short_paper(index, row) for row in sorted(rows.tolist(), key=index.id)[:MAX_LISTED]]

@@ -1,95 +1,92 @@
-"""Routes of the API: GET and POST /search, /search/batch, /similar, /papers, /suggest, /facets, /embed, /export, /health.
+"""Routes of the API: /search, /search/batch, /similar, /papers, /suggest, /facets, /embed, /export, /explain, and others.
 
-An id may hold any character, slashes too: /papers/doi:10.1/x and /papers/doi%3A10.1%2Fx are the same. It is looked up
-among the ids of the index and nowhere else. /health and /metrics have reserved threads, so they answer however busy the
-server is. `explore_routes.py` has the routes of the exploring views.
+GET /explain says why two papers are similar, /neighborhood what cites and is cited by a paper, /lacking which cited papers
+are missing from the index. /map returns all papers as points of a plane, computed in the background once per state of an
+index. /samples shows mined training samples, if the server was started with --samples. /health and /metrics have reserved
+threads, so they answer however busy the server is. An id may hold any character, slashes too: /papers/doi:10.1/x and
+/papers/doi%3A10.1%2Fx are the same. It is looked up among the ids of the index and nowhere else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Response
 from fastapi import Path as InPath
 from fastapi import Query as FromUrl
-from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from citeweave.core.errors import CiteweaveError, UserError
+from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
+from citeweave.mining.samples import Picks, Samples
 from citeweave.search.answer import allowed_rows, answer, needs_query_encoder
-from citeweave.search.explain import explain
-from citeweave.search.export import to_bibtex, to_csv, to_json
-from citeweave.search.filters import count_facets, filter_rows
+from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
+from citeweave.search.export import paper_json, to_bibtex, to_csv, to_json
+from citeweave.search.filters import filter_rows
 from citeweave.search.index import Index
 from citeweave.search.query import Filter, Query
-from citeweave.search.suggest import suggest as suggestions
-from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex, Server, find_row, short_paper
+from citeweave.search.words import suggest as suggestions
+from citeweave.serve import schemas
+from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex, Server
 from citeweave.serve.library import count_papers
-from citeweave.serve.responses import Json, RefusedError, StrictRoute, failure, without_paths
-from citeweave.serve.schemas import (
-    BatchRequest,
-    BatchResponse,
-    EmbedRequest,
-    EmbedResponse,
-    ExportRequest,
-    FacetsResponse,
-    HealthResponse,
-    IndexParameters,
-    PaperDetails,
-    PapersParameters,
-    PapersResponse,
-    SearchParameters,
-    SearchRequest,
-    SearchResponse,
-    SimilarParameters,
-    SuggestParameters,
-    SuggestResponse,
-    failures,
+from citeweave.serve.responses import (
+    Json,
+    RefusedError,
+    StrictRoute,
+    facets_json,
+    failure,
+    find_row,
+    hit_json,
+    paper_details_json,
+    printable,
+    short_paper,
+    unknown_paper,
+    without_paths,
 )
 from citeweave.version import __version__
 
-search_router = APIRouter(route_class=StrictRoute, tags=["search"])
+router = APIRouter(route_class=StrictRoute, responses=schemas.failures())
+health_router = APIRouter(route_class=StrictRoute, tags=["server"])
+_OF_POST = schemas.failures(403, 415)
 
 MAX_EXPLAINED = 20
 """Maximum hits of /similar that are explained."""
 
 
-@search_router.get("/search", response_model=SearchResponse, responses=failures())
-async def search_by_words(server: CurrentServer, parameters: Annotated[SearchParameters, FromUrl()]) -> Response:
+@router.get("/search", tags=["search"], response_model=schemas.SearchResponse)
+async def search_by_words(
+    server: CurrentServer, parameters: Annotated[schemas.SearchParameters, FromUrl()]
+) -> Response:
     """Search for a text given in the URL: a question, a title or an abstract."""
-    return Json(
-        await server.run_on_index(
-            parameters.index, lambda opened: _search_json(opened, parameters.query(), with_facets=parameters.facets)
-        )
+    return await server.respond(
+        parameters.index, lambda opened: _search_json(opened, parameters.query(), with_facets=parameters.facets)
     )
 
 
-@search_router.post("/search", response_model=SearchResponse, responses=failures(403, 415))
-async def search(server: CurrentServer, body: SearchRequest) -> Response:
+@router.post("/search", tags=["search"], response_model=schemas.SearchResponse, responses=_OF_POST)
+async def search(server: CurrentServer, body: schemas.SearchRequest) -> Response:
     """Search by a text, a paper, liked papers, selected sentences, or a passage of a draft."""
-    return Json(
-        await server.run_on_index(
-            body.index, lambda opened: _search_json(opened, body.query(), with_facets=body.facets)
-        )
+    return await server.respond(body.index, lambda opened: _search_json(opened, body.query(), with_facets=body.facets))
+
+
+@router.post("/search/batch", tags=["search"], response_model=schemas.BatchResponse, responses=_OF_POST)
+async def search_batch(server: CurrentServer, body: schemas.BatchRequest) -> Response:
+    """Answer several queries in one request; a failed query leaves an error in its place."""
+    return await server.respond(
+        body.index, lambda opened: {"answers": [_search_or_failure(opened, query.query()) for query in body.queries]}
     )
 
 
-@search_router.post("/search/batch", response_model=BatchResponse, responses=failures(403, 415))
-async def search_batch(server: CurrentServer, body: BatchRequest) -> Response:
-    """Answer several queries in one request; a failed query leaves an error in its place."""
-
-    def work(opened: OpenIndex) -> dict[str, Any]:
-        return {"answers": [_search_or_failure(opened, query.query()) for query in body.queries]}
-
-    return Json(await server.run_on_index(body.index, work))
-
-
-@search_router.get("/similar", response_model=SearchResponse, responses=failures())
-async def similar(server: CurrentServer, parameters: Annotated[SimilarParameters, FromUrl()]) -> Response:
+@router.get("/similar", tags=["search"], response_model=schemas.SearchResponse)
+async def similar(server: CurrentServer, parameters: Annotated[schemas.SimilarParameters, FromUrl()]) -> Response:
     """Return papers similar to a paper of the index, with reasons on request."""
 
     def work(opened: OpenIndex) -> dict[str, Any]:
@@ -100,7 +97,7 @@ async def similar(server: CurrentServer, parameters: Annotated[SimilarParameters
                 hit["why"] = explain(opened.index, row, hit["row"]).brief()
         return result
 
-    return Json(await server.run_on_index(parameters.index, work))
+    return await server.respond(parameters.index, work)
 
 
 def _search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool = False) -> dict[str, Any]:
@@ -111,14 +108,8 @@ def _search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool
         opened.require_encoder()
     result = answer(opened.index, opened.query_encoder, query).as_json()
     result["coming"] = opened.coming if result["by"] == "words" != query.by else ""
-    result["hits"] = [_hit_json(opened.index, hit) for hit in result["hits"]]
-    return {**result, "facets": _facets_json(opened.index, allowed_rows(opened.index, query)) if with_facets else None}
-
-
-def _facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return years, venues and fields of some papers, (size,), with counts, as JSON."""
-    counts = count_facets(index, mask)
-    return {**counts, "years": {str(year): count for year, count in counts["years"].items()}}
+    result["hits"] = [hit_json(opened.index, hit) for hit in result["hits"]]
+    return {**result, "facets": facets_json(opened.index, allowed_rows(opened.index, query)) if with_facets else None}
 
 
 def _search_or_failure(opened: OpenIndex, fields: dict[str, Any]) -> dict[str, Any]:
@@ -142,58 +133,35 @@ def _check_papers(index: Index, query: Query) -> None:
         find_row(index, id)
 
 
-def _hit_json(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
-    paper = index.paper(hit["row"])
-    matches = hit.get("matches") or []
-    more = {"sentences": index.sentence_texts(hit["row"])} if matches else {}
-    return {
-        **hit,
-        "abstract": paper.abstract,
-        "venue": paper.venue,
-        "authors": list(paper.authors),
-        "fields": list(paper.fields),
-        "outside": paper.stub,
-        "matches": matches,
-        **more,
-    }
-
-
 # --- /papers, /suggest and /facets ---
-
-papers_router = APIRouter(route_class=StrictRoute, tags=["papers"])
-
-MAX_LISTED = 500
-"""Maximum references, and citing papers, that are listed."""
 
 _Id = Annotated[str, InPath(min_length=1, max_length=500, description="Any id of the paper, slashes included.")]
 
 
-@papers_router.get("/papers", response_model=PapersResponse, responses=failures())
-async def papers(server: CurrentServer, parameters: Annotated[PapersParameters, FromUrl()]) -> Response:
+@router.get("/papers", tags=["papers"], response_model=schemas.PapersResponse)
+async def papers(server: CurrentServer, parameters: Annotated[schemas.PapersParameters, FromUrl()]) -> Response:
     """Return several papers by id, in the requested order; unknown ids are listed."""
 
     def work(opened: OpenIndex) -> dict[str, Any]:
         rows = opened.index.rows(parameters.id).tolist()
         return {
-            "papers": [_paper_json(opened.index, row) for row in rows if row >= 0],
+            "papers": [paper_json(opened.index.paper(row)) for row in rows if row >= 0],
             "unknown": [id for id, row in zip(parameters.id, rows, strict=True) if row < 0],
         }
 
-    return Json(await server.run_on_index(parameters.index, work))
+    return await server.respond(parameters.index, work)
 
 
-@papers_router.get("/papers/{id:path}", response_model=PaperDetails, responses=failures())
-async def paper(server: CurrentServer, id: _Id, parameters: Annotated[IndexParameters, FromUrl()]) -> Response:
+@router.get("/papers/{id:path}", tags=["papers"], response_model=schemas.PaperDetails)
+async def paper(server: CurrentServer, id: _Id, parameters: Annotated[schemas.IndexParameters, FromUrl()]) -> Response:
     """Return a paper with its sentences, its references and the papers that cite it."""
-    return Json(
-        await server.run_on_index(
-            parameters.index, lambda opened: _paper_details_json(opened.index, find_row(opened.index, id))
-        )
+    return await server.respond(
+        parameters.index, lambda opened: paper_details_json(opened.index, find_row(opened.index, id))
     )
 
 
-@papers_router.get("/suggest", response_model=SuggestResponse, responses=failures())
-async def suggest(server: CurrentServer, parameters: Annotated[SuggestParameters, FromUrl()]) -> Response:
+@router.get("/suggest", tags=["papers"], response_model=schemas.SuggestResponse)
+async def suggest(server: CurrentServer, parameters: Annotated[schemas.SuggestParameters, FromUrl()]) -> Response:
     """Suggest words and titles that complete a typed text."""
 
     def work(opened: OpenIndex) -> dict[str, Any]:
@@ -203,76 +171,31 @@ async def suggest(server: CurrentServer, parameters: Annotated[SuggestParameters
             found.append({"text": one.text, "papers": one.papers, **paper})
         return {"suggestions": found}
 
-    return Json(await server.run_on_index(parameters.index, work))
+    return await server.respond(parameters.index, work)
 
 
-@papers_router.get("/facets", response_model=FacetsResponse, responses=failures())
-async def all_facets(server: CurrentServer, parameters: Annotated[IndexParameters, FromUrl()]) -> Response:
+@router.get("/facets", tags=["papers"], response_model=schemas.FacetsResponse)
+async def all_facets(server: CurrentServer, parameters: Annotated[schemas.IndexParameters, FromUrl()]) -> Response:
     """Return years, venues and fields of all papers of an index, with counts."""
 
-    def work(opened: OpenIndex) -> bytes:
-        key = ("facets", opened.name)
-        state, content = server.cache.get(key, (None, b""))
-        if state != opened.index.number:
-            content = Json.write(_facets_json(opened.index, filter_rows(opened.index, Filter(local=True))))
-            server.cache[key] = (opened.index.number, content)
-        return bytes(content)
+    def count(index: Index) -> dict[str, Any]:
+        return facets_json(index, filter_rows(index, Filter(local=True)))
 
-    return Response(await server.run_on_index(parameters.index, work), media_type="application/json")
-
-
-def _paper_json(index: Index, row: int) -> dict[str, Any]:
-    """Return the fields of a paper as JSON for /papers."""
-    paper = index.paper(row)
-    return {
-        "id": paper.id,
-        "title": paper.title,
-        "abstract": paper.abstract,
-        "year": paper.year,
-        "venue": paper.venue,
-        "authors": list(paper.authors),
-        "fields": list(paper.fields),
-        "ids": list(paper.ids),
-    }
-
-
-def _paper_details_json(index: Index, row: int) -> dict[str, Any]:
-    """Return a paper with its sentences, references and citing papers as JSON for /papers/{id}."""
-    keys = index.references(row)
-    cited = index.rows_of_keys(keys)  # (references,), -1 where not in the index
-    citing = np.asarray(index.citing(index.key_of(row)))
-    return {
-        **_paper_json(index, row),
-        "row": row,
-        "outside": index.paper(row).stub,
-        "sentences": [{"number": n, "text": text} for n, text in enumerate(index.sentence_texts(row))],
-        "references": _list_papers(index, cited[cited >= 0]),
-        "references_unknown": int((cited < 0).sum()),
-        "cited_by": _list_papers(index, citing),
-        "cited_by_count": len(citing),
-    }
-
-
-def _list_papers(index: Index, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """List papers by id, so that the order does not depend on the history of the index."""
-    return [short_paper(index, row) for row in sorted(rows.tolist(), key=index.id)[:MAX_LISTED]]
+    return await server.respond(
+        parameters.index, lambda opened: server.once_per_state("facets", opened.name, opened.index, count)
+    )
 
 
 # --- /embed ---
 
-embed_router = APIRouter(route_class=StrictRoute, tags=["vectors"])
 
-
-@embed_router.post("/embed", response_model=EmbedResponse, responses=failures(403, 415))
-async def embed(server: CurrentServer, body: EmbedRequest) -> Response:
+@router.post("/embed", tags=["vectors"], response_model=schemas.EmbedResponse, responses=_OF_POST)
+async def embed(server: CurrentServer, body: schemas.EmbedRequest) -> Response:
     """Return vectors of texts in the index's own space; a text without words gets zeros."""
     texts = [paper_text(one, "") if isinstance(one, str) else paper_text(one.title, one.abstract) for one in body.texts]
 
-    def look_up(opened: OpenIndex) -> OpenIndex:
-        opened.index.check_aspect(body.aspect)
-        return opened
-
-    opened = await server.run_on_index(body.index, look_up)
+    opened = await server.run_on_index(body.index, lambda opened: opened)
+    opened.index.check_aspect(body.aspect)
     encoder = opened.require_encoder().encoder
     assert isinstance(encoder, BatchedEncoder)
     # no thread is blocked here: texts of many requests can wait at once
@@ -290,8 +213,6 @@ async def embed(server: CurrentServer, body: EmbedRequest) -> Response:
 
 # --- /export ---
 
-export_router = APIRouter(route_class=StrictRoute, tags=["papers"])
-
 _FORMATS: dict[str, tuple[Callable[[Iterable[Any]], str], str, str]] = {
     "bibtex": (to_bibtex, "application/x-bibtex; charset=utf-8", "papers.bib"),
     "csv": (to_csv, "text/csv; charset=utf-8", "papers.csv"),
@@ -300,12 +221,13 @@ _FORMATS: dict[str, tuple[Callable[[Iterable[Any]], str], str, str]] = {
 _FILES = {media.partition(";")[0]: {"schema": {"type": "string"}} for _, media, _ in _FORMATS.values()}
 
 
-@export_router.post(
+@router.post(
     "/export",
+    tags=["papers"],
     response_class=Response,
-    responses={**failures(403, 415), 200: {"description": "The file.", "content": _FILES}},
+    responses={**_OF_POST, 200: {"description": "The file.", "content": _FILES}},
 )
-async def export(server: CurrentServer, body: ExportRequest) -> Response:
+async def export(server: CurrentServer, body: schemas.ExportRequest) -> Response:
     """Return papers as BibTeX, CSV or JSON, ordered by id."""
     write, media, name = _FORMATS[body.format]
 
@@ -318,14 +240,191 @@ async def export(server: CurrentServer, body: ExportRequest) -> Response:
     return Response(await server.run_on_index(body.index, work), media_type=media, headers=headers)
 
 
-# --- /health and /metrics ---
+# --- /explain, /neighborhood and /lacking ---
 
-health_router = APIRouter(route_class=StrictRoute, tags=["server"])
+
+@router.get("/explain", tags=["reasons"], response_model=schemas.ExplainResponse)
+async def explain_pair(server: CurrentServer, parameters: Annotated[schemas.ExplainParameters, FromUrl()]) -> Response:
+    """Explain why two papers are similar: aligned sentences, shared references, common citing papers, words."""
+
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        left, right = find_row(opened.index, parameters.left), find_row(opened.index, parameters.right)
+        return explain(opened.index, left, right).as_json()
+
+    return await server.respond(parameters.index, work)
+
+
+@router.get("/neighborhood", tags=["reasons"], response_model=schemas.NeighborhoodResponse)
+async def neighborhood(
+    server: CurrentServer, parameters: Annotated[schemas.NeighborhoodParameters, FromUrl()]
+) -> Response:
+    """Return the papers that a paper cites or is cited by, and the citations among them."""
+
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        row = find_row(opened.index, parameters.paper)
+        return find_neighborhood(opened.index, row, parameters.most).as_json()
+
+    return await server.respond(parameters.index, work)
+
+
+@router.get("/lacking", tags=["reasons"], response_model=schemas.MissingPaperResponse)
+async def missing(server: CurrentServer, parameters: Annotated[schemas.MissingParameters, FromUrl()]) -> Response:
+    """Return papers that many papers of the index cite but that are not in it."""
+
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        return {"papers": [paper.as_json() for paper in find_missing_papers(opened.index, parameters.most)]}
+
+    return await server.respond(parameters.index, work)
+
+
+# --- /map ---
+
+LOG = logging.getLogger("citeweave.serve")
+
+
+@dataclass(slots=True)
+class MapCache:
+    """Responses of the exploring route GET /map: the newest map of every index as bytes, and the maps being computed."""
+
+    maps: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    failed: dict[tuple[str, int], str] = field(default_factory=dict)
+    computing: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, opened: OpenIndex, *, wait: bool) -> bytes | None:
+        """Respond to GET /map: the map of the index's current state; None while it is computed, or not yet begun because of `wait`."""
+        from citeweave.search.map import find_map
+
+        name, index = opened.name, opened.index
+        state, content = self.maps.get(name, (-1, b""))
+        if state == index.number:
+            return content
+        if why := self.failed.get((name, index.number)):
+            raise RefusedError(404, why)
+        if (saved := find_map(index)) is not None:
+            self.maps[name] = (index.number, Json.write(saved.as_json()))
+            return self.maps[name][1]
+        with self.lock:
+            if name not in self.computing and not wait:
+                self.computing.add(name)
+                threading.Thread(target=self._compute, args=(name, index), name="citeweave-map", daemon=True).start()
+        return None
+
+    def _compute(self, name: str, index: Index) -> None:
+        from citeweave.search.map import make_map
+
+        try:
+            self.maps[name] = (index.number, Json.write(make_map(index).as_json()))
+        except CiteweaveError as error:
+            self.failed = {(name, index.number): without_paths(str(error))}
+        except Exception as error:  # nobody catches what a thread raises
+            LOG.error("the map of %s cannot be computed (%s: %s)", name, type(error).__name__, printable(str(error)))
+            self.failed = {(name, index.number): "the map cannot be computed; see the server's log"}
+        finally:
+            with self.lock:
+                self.computing.discard(name)
+
+
+@router.get(
+    "/map", tags=["map"], responses={202: {"model": schemas.MapPending, "description": "The map is being computed."}}
+)
+async def get_map(server: CurrentServer, parameters: Annotated[schemas.IndexParameters, FromUrl()]) -> Response:
+    """Return every paper as a map point: positions, years, fields and clusters as base64 numbers."""
+    maps: MapCache = server.cache["maps"]
+    library = server.indexes.library
+    working = library.working() if library else None  # while papers are added, a map would soon be outdated
+    content = await server.run_on_index(parameters.index, lambda opened: maps.get(opened, wait=working is not None))
+    if content is None:
+        body = {"working": dict(working) if working else {"what": "mapping"}}
+        return Json(body, status_code=202, headers={"Retry-After": "2"})
+    return Response(content, media_type="application/json")
+
+
+@router.get("/map/titles", tags=["map"], response_model=schemas.TitlesResponse)
+async def titles(server: CurrentServer, parameters: Annotated[schemas.TitlesParameters, FromUrl()]) -> Response:
+    """Return the titles of map points by row; deleted rows are left out."""
+
+    def work(opened: OpenIndex) -> dict[str, Any]:
+        index = opened.index
+        rows = {row for row in map(int, parameters.rows.split(",")) if row < index.size}
+        return {"titles": {str(row): short_paper(index, row) for row in sorted(rows)}}
+
+    return await server.respond(parameters.index, work)
+
+
+# --- /samples ---
+
+MAX_PICKS = 100
+"""Maximum positives, and negatives, of a sample that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBrowser:
+    """Mined samples with the corpus that they refer to, for the exploring route GET /samples."""
+
+    samples: Samples
+    corpus: Corpus
+
+    @classmethod
+    def open(cls, samples: str | Path, corpus: str | Path) -> SampleBrowser:
+        if not corpus:
+            raise UserError("--samples refers to rows of a corpus; give the corpus they were mined from with --corpus")
+        opened, papers = Samples.open(samples), Corpus.open(Path(corpus))
+        opened.check_corpus(papers.hash, papers.folder)
+        return cls(opened, papers)
+
+    def page(self, anchor: str, start: int, count: int) -> dict[str, Any]:
+        """Respond to GET /samples of the exploring routes: a page of mined samples, all of them or those of one paper."""
+        if anchor:
+            row = int(self.corpus.rows([anchor])[0])
+            if row < 0:
+                raise unknown_paper(anchor)
+            numbers = np.flatnonzero(self.samples.anchors == row)  # (samples of the anchor,)
+            total, chosen = len(numbers), numbers[start : start + count].tolist()
+        else:
+            total = len(self.samples)
+            chosen = list(range(min(start, total), min(start + count, total)))
+        return {"total": total, "start": start, "samples": [self._sample(number) for number in chosen]}
+
+    def _sample(self, number: int) -> dict[str, Any]:
+        anchor = int(self.samples.anchors[number])
+        return {
+            "anchor": {"id": self.corpus.ids[anchor], "title": self.corpus.titles[anchor]},
+            "aspect": self.samples.names.aspects[int(self.samples.aspects[number])],
+            "positives": self._picks(self.samples.positives, number),
+            "negatives": self._picks(self.samples.negatives, number),
+        }
+
+    def _picks(self, picks: Picks, number: int) -> list[dict[str, Any]]:
+        start = int(picks.offsets[number])
+        end = min(int(picks.offsets[number + 1]), start + MAX_PICKS)
+        parts = (picks.rows[start:end].tolist(), picks.rules[start:end].tolist(), picks.scores[start:end].tolist())
+        return [
+            {
+                "id": self.corpus.ids[row],
+                "title": self.corpus.titles[row],
+                "rule": self.samples.names.rules[rule],
+                "score": score if np.isfinite(score) else None,
+            }
+            for row, rule, score in zip(*parts, strict=True)
+        ]
+
+
+@router.get("/samples", tags=["samples"], response_model=schemas.SamplePage)
+async def samples(server: CurrentServer, parameters: Annotated[schemas.SamplesParameters, FromUrl()]) -> Response:
+    """Return mined samples: an anchor, its positives and negatives, and the rule that selected each."""
+    browser = server.cache.get("samples")
+    if browser is None:
+        raise RefusedError(404, "this server has no samples; start it with --samples FOLDER --corpus FOLDER")
+    return Json(await server.workers.run(browser.page, parameters.anchor, parameters.start, parameters.count))
+
+
+# --- /health and /metrics ---
 
 _NO_PAPERS = {"papers": 0, "around": 0, "with_vectors": 0, "with_sentences": 0, "with_abstract": 0}
 
 
-@health_router.get("/health", response_model=HealthResponse)
+@health_router.get("/health", response_model=schemas.HealthResponse)
 async def health(server: CurrentServer) -> Response:
     """Report what the server has, what it is doing, and what it lacks."""
     return Json(await server.workers.run_reserved(_health_json, server))
@@ -336,16 +435,6 @@ async def metrics(server: CurrentServer) -> Response:
     """Return the counters in Prometheus's text format; each worker process has its own."""
     text = await server.workers.run_reserved(lambda: server.metrics.text(_gauges(server)))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _count_index_papers(server: Server, name: str, index: Index) -> dict[str, int]:
-    """Respond to GET /health: count the papers of an index and what they have, once per state."""
-    key = ("counts", name)
-    state, counts = server.cache.get(key, (None, {}))
-    if state != index.number:
-        counts = count_papers(index)
-        server.cache[key] = (index.number, counts)
-    return dict(counts)
 
 
 def _describe_missing_data(counts: dict[str, int], opened: OpenIndex | None) -> list[str]:
@@ -377,7 +466,7 @@ def _health_json(server: Server) -> dict[str, Any]:
         health["status"] = "failing"
         lacks = [without_paths(str(error))]
     else:
-        counts = _count_index_papers(server, opened.name, opened.index)
+        counts = server.once_per_state("counts", opened.name, opened.index, count_papers)
         provenance = opened.index.provenance
         health |= {"status": "ok", **counts, "model": provenance.label if provenance else ""}
         health |= {"reads_texts": opened.query_encoder is not None, "aspects": list(opened.index.aspects)}
@@ -406,6 +495,6 @@ def _gauges(server: Server) -> dict[str, dict[str, float]]:
             index = server.indexes.get(name).index
         except (RefusedError, CiteweaveError):
             continue
-        counts = _count_index_papers(server, name, index)
+        counts = server.once_per_state("counts", name, index, count_papers)
         papers[name], vectors[name], states[name] = counts["papers"], counts["with_vectors"], index.number
     return {"papers": papers, "papers_with_vectors": vectors, "state_number": states}

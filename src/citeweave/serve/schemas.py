@@ -155,7 +155,7 @@ class ExportRequest(_Body):
     index: IndexName = ""
 
 
-class _Parameters(BaseModel):
+class IndexParameters(BaseModel):
     """URL parameters of a GET request: numbers are text, so types are not strict; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -163,7 +163,7 @@ class _Parameters(BaseModel):
     index: IndexName = ""
 
 
-class _SearchOptions(_Parameters):
+class _SearchOptions(IndexParameters):
     """URL parameters that all searches share."""
 
     by: By = ""
@@ -208,34 +208,29 @@ class SimilarParameters(_SearchOptions):
         return {"paper": self.paper, **super().query()}
 
 
-class IndexParameters(_Parameters):
-    pass
-
-
-class PapersParameters(_Parameters):
+class PapersParameters(IndexParameters):
     id: Annotated[list[Id], Field(min_length=1, max_length=100, description="May be repeated.")]
 
 
-class ExplainParameters(_Parameters):
+class ExplainParameters(IndexParameters):
     left: Id
     right: Id
 
 
-class NeighborhoodParameters(_Parameters):
+class MissingParameters(IndexParameters):
+    most: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+class NeighborhoodParameters(MissingParameters):
     paper: Id
-    most: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-class MissingParameters(_Parameters):
-    most: Annotated[int, Field(ge=1, le=500)] = 50
-
-
-class SuggestParameters(_Parameters):
+class SuggestParameters(IndexParameters):
     q: Annotated[str, Field(min_length=1, max_length=200)]
     count: Annotated[int, Field(ge=1, le=50)] = 8
 
 
-class TitlesParameters(_Parameters):
+class TitlesParameters(IndexParameters):
     rows: Annotated[
         str,
         Field(
@@ -260,10 +255,10 @@ _Score = Annotated[float | None, Field(description="Better when higher; only com
 
 
 class ErrorText(BaseModel):
-    what: Annotated[str, Field(description="What is wrong.")]
-    next: Annotated[str, Field(description="What to do next; may be empty.")]
-    id: Annotated[str, Field(description="Id of a server error, also in its log.")] = ""
-    coming: Annotated[bool, Field(description="Whether the same request will succeed in a few seconds.")] = False
+    what: str = Field(description="What is wrong.")
+    next: str = Field(description="What to do next; may be empty.")
+    id: str = Field("", description="Id of a server error, also in its log.")
+    coming: bool = Field(False, description="Whether the same request will succeed in a few seconds.")
 
 
 class Failure(BaseModel):
@@ -278,57 +273,55 @@ class ShortPaper(BaseModel):
     year: int | None
 
 
-class PaperResponse(ShortPaper):
+class ListedPaper(ShortPaper):
     abstract: str
     venue: str
     authors: list[str]
     fields: list[str]
-    ids: Annotated[list[str], Field(description="Other ids of the same paper.")]
+
+
+class PaperResponse(ListedPaper):
+    ids: list[str] = Field(description="Other ids of the same paper.")
 
 
 class SentenceResponse(BaseModel):
-    number: Annotated[int, Field(description="From 0, as in queries by sentences.")]
+    number: int = Field(description="From 0, as in queries by sentences.")
     text: str
 
 
 class PaperDetails(PaperResponse):
-    row: Annotated[int, Field(description="Row of the paper in /map.")]
-    outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
+    row: int = Field(description="Row of the paper in /map.")
+    outside: bool = Field(description="Known as a reference or citation only, not a paper of the library.")
     sentences: list[SentenceResponse]
-    references: Annotated[list[ShortPaper], Field(description="Papers of the index that it cites, at most 500.")]
-    references_unknown: Annotated[int, Field(description="Cited papers that are not in the index.")]
-    cited_by: Annotated[list[ShortPaper], Field(description="Papers of the index that cite it, at most 500.")]
+    references: list[ShortPaper] = Field(description="Papers of the index that it cites, at most 500.")
+    references_unknown: int = Field(description="Cited papers that are not in the index.")
+    cited_by: list[ShortPaper] = Field(description="Papers of the index that cite it, at most 500.")
     cited_by_count: int
 
 
 class PapersResponse(BaseModel):
     papers: list[PaperResponse]
-    unknown: Annotated[list[str], Field(description="Ids that no paper has.")]
+    unknown: list[str] = Field(description="Ids that no paper has.")
 
 
 class MatchResponse(BaseModel):
     """A matching pair in a response: a sentence of the query and a sentence of the paper."""
 
-    query: Annotated[
-        int,
-        Field(description="Number of the query's sentence, from 0; a text without selected sentences counts as one."),
-    ]
-    sentence: Annotated[int, Field(description="Number of the paper's sentence, from 0.")]
-    mass: Annotated[float, Field(description="Share of the pair in all pairs.")]
+    query: int = Field(
+        description="Number of the query's sentence, from 0; a text without selected sentences counts as one."
+    )
+    sentence: int = Field(description="Number of the paper's sentence, from 0.")
+    mass: float = Field(description="Share of the pair in all pairs.")
     score: _Score
 
 
-class HitResponse(ShortPaper):
-    outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
-    abstract: str
-    venue: str
-    authors: list[str]
-    fields: list[str]
+class HitResponse(ListedPaper):
+    outside: bool = Field(description="Known as a reference or citation only, not a paper of the library.")
     score: _Score
     row: int
     matches: list[MatchResponse]
-    sentences: Annotated[list[str], Field(description="Sentences of the paper, if there are matches.")] = []
-    why: Annotated[dict[str, Any] | None, Field(description="Reasons, in /similar with explain=true.")] = None
+    sentences: list[str] = Field([], description="Sentences of the paper, if there are matches.")
+    why: dict[str, Any] | None = Field(None, description="Reasons, in /similar with explain=true.")
 
 
 class FacetCountResponse(BaseModel):
@@ -344,20 +337,19 @@ class FacetsResponse(BaseModel):
 
 class SearchResponse(BaseModel):
     query: dict[str, Any]
-    by: Annotated[str, Field(description="What was compared: hybrid, vectors, words or sentences.")]
+    by: str = Field(description="What was compared: hybrid, vectors, words or sentences.")
     hits: list[HitResponse]
     facets: FacetsResponse | None
-    exact: Annotated[bool, Field(description="Whether no better paper was missed.")]
-    note: Annotated[str, Field(description="What is missing from the response, in words.")]
-    coming: Annotated[
-        str,
-        Field(description="What is still being prepared, if the same request will return more later; otherwise empty."),
-    ]
+    exact: bool = Field(description="Whether no better paper was missed.")
+    note: str = Field(description="What is missing from the response, in words.")
+    coming: str = Field(
+        description="What is still being prepared, if the same request will return more later; otherwise empty."
+    )
     took_ms: float
 
 
 class BatchResponse(BaseModel):
-    answers: Annotated[list[SearchResponse | Failure], Field(description="In the order of the queries.")]
+    answers: list[SearchResponse | Failure] = Field(description="In the order of the queries.")
 
 
 class EmbedResponse(BaseModel):
@@ -374,21 +366,20 @@ class BackgroundTask(BaseModel):
 
 
 class HealthResponse(BaseModel):
-    status: Annotated[
-        str,
-        Field(description="ok; starting while the first index is built; failing if it cannot be read (any longer)."),
-    ]
+    status: str = Field(
+        description="ok; starting while the first index is built; failing if it cannot be read (any longer)."
+    )
     papers: int
-    around: Annotated[int, Field(description="Papers known as references or citations only; not counted in papers.")]
+    around: int = Field(description="Papers known as references or citations only; not counted in papers.")
     with_vectors: int
     with_sentences: int
     with_abstract: int
-    model: Annotated[str, Field(description="Model of the first index, with its revision; empty = words only so far.")]
-    reads_texts: Annotated[bool, Field(description="Whether the model is loaded.")]
+    model: str = Field(description="Model of the first index, with its revision; empty = words only so far.")
+    reads_texts: bool = Field(description="Whether the model is loaded.")
     aspects: list[str]
     indexes: list[str]
     working: BackgroundTask | None
-    lacks: Annotated[list[str], Field(description="What cannot be done because data is missing, one sentence each.")]
+    lacks: list[str] = Field(description="What cannot be done because data is missing, one sentence each.")
     samples: bool
     version: str
 
@@ -412,11 +403,9 @@ class SharedResponse(BaseModel):
 class ExplainResponse(BaseModel):
     left: ExplainedPaper
     right: ExplainedPaper
-    pairs: Annotated[
-        list[SentencePairResponse], Field(description="Sentences that belong together, the largest mass first.")
-    ]
+    pairs: list[SentencePairResponse] = Field(description="Sentences that belong together, the largest mass first.")
     distance: float | None
-    cites: Annotated[str, Field(description="left = the left paper cites the right one; right, both, or empty.")]
+    cites: str = Field(description="left = the left paper cites the right one; right, both, or empty.")
     shared_references: SharedResponse
     co_cited_by: list[ShortPaper]
     counts: dict[str, int]
@@ -434,10 +423,10 @@ class Node(ShortPaper):
 
 
 class NeighborhoodResponse(BaseModel):
-    nodes: Annotated[list[Node], Field(description="The requested paper comes first.")]
+    nodes: list[Node] = Field(description="The requested paper comes first.")
     edges: list[Edge]
     left_out: int
-    outside: Annotated[int, Field(description="References of the paper that the index does not have.")]
+    outside: int = Field(description="References of the paper that the index does not have.")
 
 
 class MissingPaperEntry(ShortPaper):
@@ -463,13 +452,13 @@ class SuggestResponse(BaseModel):
 
 
 class TitlesResponse(BaseModel):
-    titles: Annotated[dict[str, ShortPaper], Field(description="By row.")]
+    titles: dict[str, ShortPaper] = Field(description="By row.")
 
 
 class SamplePick(BaseModel):
     id: str
     title: str
-    rule: Annotated[str, Field(description="The mining rule that selected it.")]
+    rule: str = Field(description="The mining rule that selected it.")
     score: float | None
 
 

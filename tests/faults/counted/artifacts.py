@@ -28,8 +28,8 @@ from citeweave.evaluation import evaluate, metrics, report
 from citeweave.graph import build, intent_overlay, signals
 from citeweave.mining.samples import MiningCounts, SampleNames, block_from_lists, encode_part, new_samples, read_part
 from citeweave.pipeline.run_folder import RunFolder, read_record
+from citeweave.search.explain import find_missing_papers, find_neighborhood
 from citeweave.search.map import PaperMap, make_map
-from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.serve.prepare_library import LibraryFolder
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.vectors import compressed, document_distance, sentence_search, sentence_vectors

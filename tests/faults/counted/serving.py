@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from citeweave.serve.responses import CONTENT_POLICY
+from citeweave.serve.middleware import CONTENT_POLICY
 
 PATIENCE = 600.0
 """Seconds that a server may take to begin; importing torch on a busy machine takes long."""

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 import citeweave as cw
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.search import build, index_model, index_vectors, update
+from citeweave.search import build, index_vectors, nearest
 from citeweave.search.filters import filter_rows
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.suggest import suggest
-from citeweave.search.words import search_words, searchable_text
+from citeweave.search.words import search_words, searchable_text, suggest
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.vectors import new_vectors
 
@@ -193,7 +192,7 @@ def change(folder: Path, held: Held, rng: np.random.Generator) -> str:
     corpus, given = world.corpora[version], world.given[version]
     what = str(rng.choice(["add", "add words", "delete", "delete", "update", "fill"], p=[0.36, 0.1, 0.2, 0.2, 0.02, 0.12]))  # fmt: skip
     vectors = what != "add words"
-    how = update.ChangeOptions(encoder=world.encoder, precomputed=given if vectors else None)
+    how = build.ChangeOptions(encoder=world.encoder, precomputed=given if vectors else None)
     if what.startswith("add"):
         numbers = rng.choice(NUMBERS, int(rng.integers(1, 60)), replace=False).tolist()
         rows = corpus.rows([f"p:{number}" for number in numbers])
@@ -220,7 +219,7 @@ def _fill(folder: Path, held: Held) -> None:
     name = f"filled {len(list(held.world.folder.glob('filled *')))}"
     if held.papers:
         given = held.world.write_vectors(name, held.papers.values())
-        update.fill_vectors(folder, model=held.world.encoder, precomputed=given)
+        build.fill_vectors(folder, model=held.world.encoder, precomputed=given)
         shutil.rmtree(held.world.folder / name)
         (held.world.folder / name).mkdir()
     held.with_vector = set(held.papers)
@@ -268,7 +267,7 @@ def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: 
 
 def _check_fused(index: cw.Index, held: Held, text: str, where: cw.Filter, allowed: set[str]) -> None:
     """What words and vectors find together: only papers that are there and pass the filter, each once."""
-    reader = index_model.QueryEncoder(index, held.world.encoder)
+    reader = nearest.QueryEncoder(index, held.world.encoder)
     for query in (cw.Query(text=text), cw.Query(text=text, where=where), cw.Query(text=text, approximate=True)):
         if not held.papers:
             continue
@@ -304,7 +303,7 @@ def check_as_new(index: cw.Index, held: Held, place: str) -> None:
 def _told(index: cw.Index, encoder: TorchEncoder, queries: NDArray[Any], texts: list[str]) -> dict[str, Any]:
     near = nearest_papers(index, queries, COUNT)
     told: dict[str, Any] = {"near": [_pairs(index, *found) for found in zip(near.rows, near.scores, strict=True)]}
-    reader = index_model.QueryEncoder(index, encoder)
+    reader = nearest.QueryEncoder(index, encoder)
     for text in texts:
         words = search_words(index, text, COUNT)
         told[f"words {text}"] = _pairs(index, words.rows, words.scores)

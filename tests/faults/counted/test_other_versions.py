@@ -107,7 +107,7 @@ def formats() -> dict[str, int]:
 RUN = "a run's record"
 FILES = {
     "citeweave-index": ("state.json", "search.state:read_state"),
-    "citeweave-store": ("about.json", "search.store_protocol:StoreInfo.from_json"),
+    "citeweave-store": ("about.json", "search.store:StoreInfo.from_json"),
     "citeweave-objects": ("citeweave-objects.json", "remote.fetch:decode_listing"),
     "citeweave-aspects": ("aspects/config.json", "encoders.aspects:find_heads"),
     "citeweave-aspect-words": ("config.json", "encoders.pooling:read_aspect_words"),

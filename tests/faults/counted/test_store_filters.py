@@ -13,9 +13,9 @@ import pytest
 
 import citeweave as cw
 from citeweave.core.errors import UserError
+from citeweave.search.databases import open_store
 from citeweave.search.filters import filter_rows
-from citeweave.search.store import nearest_in_store, open_store, sync_store
-from citeweave.search.store_protocol import VectorStore, store_keys
+from citeweave.search.store import VectorStore, nearest_in_store, store_keys, sync_store
 from citeweave.vectors.vectors import Provenance
 
 from .counting import Trial, one_line
@@ -97,7 +97,7 @@ def check_same(index: cw.Index, store: VectorStore, make: Callable[[], cw.Filter
         return None
     query, every = index.take(np.array([0])), len(index)
     wanted = [index.id(int(row)) for row in np.flatnonzero(filter_rows(index, where) & index.with_vector)]
-    near = nearest_in_store(store, index, query, every, where)
+    near = nearest_in_store(store, index, query, every, where=where)
     found = [index.id(int(row)) for row in near.rows[0] if row >= 0]
     assert sorted(found) == sorted(wanted), f"the store shows {len(found)}, the index {len(wanted)}"
     if not (where.ids or where.not_ids):  # a store knows papers by their first ids only

@@ -1,4 +1,4 @@
-"""Words of texts, split and counted by compiled code on UTF-8 bytes: the fast twin of `vectors.bm25.words_of`.
+"""Write the inverted index of texts: words, split and counted by compiled code on UTF-8 bytes, sorted and merged on disk.
 
     >>> vocabulary = Vocabulary(["the"])
     >>> counts = vocabulary.count(["The Cell\\nthe cell, a NAÏVE cell"], first_row=0)
@@ -9,25 +9,34 @@
     >>> data.tobytes().decode(), offsets.tolist()
     ('As isn   gram éοδος', [0, 5, 16, 24])
 
-A word is a run of ASCII letters, digits, underscores and letters beyond ASCII. A mark is twice the number of times that a
-word stands in a text, plus 1 where it stands in the first line. The first words of a vocabulary are its stop words: they
-are known, and never counted. Letters beyond ASCII are lowered as by `str.lower`, other characters beyond ASCII become
-blanks; ASCII capitals stay until words are counted. Compiled code does it letter by letter from a table of Unicode's
-first plane; a text with a letter that is lowered in another way (to another length, or, as the Greek sigma, by the
-letters around it) or that lies beyond that plane goes through Python's own rule. Does not write to disk (`words.py`).
+The fast twin of `vectors.bm25.words_of`. A word is a run of ASCII letters, digits, underscores and letters beyond ASCII. A
+mark is twice the number of times that a word stands in a text, plus 1 where it stands in the first line. The first words
+of a vocabulary are its stop words: they are known, and never counted. Letters beyond ASCII are lowered as by `str.lower`,
+other characters beyond ASCII become blanks; ASCII capitals stay until words are counted. Compiled code does it letter by
+letter from a table of Unicode's first plane; a text with a letter that is lowered in another way (to another length, or,
+as the Greek sigma, by the letters around it) or that lies beyond that plane goes through Python's own rule.
+
+Writing reads texts in blocks, puts their postings into scratch files and merges them by word at the end: what stays in
+memory is one block, a part of the merge and the words themselves, never the postings of all papers. `words.py` reads.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from citeweave.core.columns import NumberWriter, TextWriter, open_numbers, release, write_numbers
+from citeweave.core.ragged import to_offsets
+from citeweave.vectors.bm25 import STOP_WORDS
 
 _NO_WORD = re.compile(r"[^\w\x00-\x7f]+")
 _FIRST_PLANE = 1 << 16
@@ -60,8 +69,7 @@ def to_bytes(texts: Sequence[str]) -> TextBytes:
 
 
 def _join(parts: Sequence[bytes]) -> TextBytes:
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)]).astype(np.int64)
-    return TextBytes(np.frombuffer(bytearray(b"".join(parts)), np.uint8), offsets)
+    return TextBytes(np.frombuffer(bytearray(b"".join(parts)), np.uint8), to_offsets([len(part) for part in parts]))
 
 
 @cache
@@ -311,3 +319,116 @@ def _count_words(
             postings += 1
         lengths[text] = counted
     return len(lengths), words, postings
+
+
+# --- writing the inverted index ---------------------------------------------------------------------------
+
+BLOCK = 1 << 22
+"""Characters of text read at a time."""
+
+MERGED = 1 << 24
+"""Postings merged at a time."""
+
+MARK_TYPES = (np.uint8, np.uint16, np.uint32)
+_MAX_TEXTS = 1 << 14
+_READ = 1 << 22
+"""Unsorted postings that are read at a time and released again."""
+
+_PARTS = {"term": np.int32, "row": np.int32, "mark": np.uint32}
+
+
+def write_words(folder: Path, texts: Iterable[str], *, block: int = BLOCK, merged: int = MERGED) -> int:
+    """Write the inverted index of papers' texts, in the order of their rows; return its number of words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = Vocabulary(sorted(STOP_WORDS))
+    lengths = NumberWriter(folder / "length.npy", np.int32)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".words") as scratch:
+        writers = {name: NumberWriter(Path(scratch) / f"{name}.npy", dtype) for name, dtype in _PARTS.items()}
+        max_mark = 2
+        for part in _blocks(texts, block):
+            counted = vocabulary.count(part, first_row=lengths.count)
+            max_mark = max(max_mark, int(counted.marks.max(initial=0)))
+            for name, column in zip(_PARTS, (counted.terms, counted.rows, counted.marks), strict=True):
+                writers[name].append(column)
+            lengths.append(counted.lengths)
+        for writer in (lengths, *writers.values()):
+            writer.close()
+        plan = _write_vocabulary(vocabulary, folder)
+        _merge_postings(Path(scratch), folder, plan, max_mark, merged)
+    return len(plan.starts) - 1
+
+
+def _blocks(texts: Iterable[str], block: int) -> Iterator[list[str]]:
+    part: list[str] = []
+    held = 0
+    for text in texts:
+        part.append(text)
+        held += len(part[-1])
+        if held >= block or len(part) == _MAX_TEXTS:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
+
+
+class _PostingPlan(NamedTuple):
+    """Where the postings of every word go in the inverted index."""
+
+    ranks: Ints
+    """(words of the vocabulary,): place of a word among the sorted ones; -1 for stop words."""
+
+    starts: Places
+    """(sorted words + 1,)"""
+
+
+def _write_vocabulary(vocabulary: Vocabulary, folder: Path) -> _PostingPlan:
+    """Write the sorted words and where their postings begin."""
+    words = vocabulary.words()
+    order = sorted(range(vocabulary.stops, len(words)), key=words.__getitem__)
+    ranks = np.full(len(words), -1, np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    starts = to_offsets(vocabulary.papers[order])
+    writer = TextWriter(folder, "word")
+    writer.append_bytes(
+        np.array([len(words[term]) for term in order], np.int64), b"".join([words[term] for term in order])
+    )
+    writer.close()
+    write_numbers(folder / "start.npy", starts)
+    return _PostingPlan(ranks, starts)
+
+
+def _merge_postings(scratch: Path, folder: Path, plan: _PostingPlan, max_mark: int, merged: int) -> None:
+    """Sort the postings by word, as many words at a time as `merged` postings allow, at least one."""
+    kind = next(kind for kind in MARK_TYPES if max_mark <= np.iinfo(kind).max)
+    terms, rows, marks = (open_numbers(scratch / f"{name}.npy", dtype) for name, dtype in _PARTS.items())
+    row_writer, mark_writer = NumberWriter(folder / "row.npy", np.int32), NumberWriter(folder / "mark.npy", kind)
+    low, words = 0, len(plan.starts) - 1
+    while low < words:
+        high = max(low + 1, int(np.searchsorted(plan.starts, plan.starts[low] + merged, "right")) - 1)
+        size = int(plan.starts[high] - plan.starts[low])
+        sorted_rows, sorted_marks = np.empty(size, np.int32), np.empty(size, kind)
+        places = plan.starts[low:high] - plan.starts[low]  # (words,): where each word's next posting goes
+        for start in range(0, len(terms), _READ):
+            part = slice(start, start + _READ)
+            _place_postings(terms[part], rows[part], marks[part], plan.ranks, low, places, sorted_rows, sorted_marks)
+            release(terms, rows, marks)
+        row_writer.append(sorted_rows)
+        mark_writer.append(sorted_marks)
+        low = high
+    row_writer.close()
+    mark_writer.close()
+
+
+@numba.njit(cache=True, nogil=True)
+def _place_postings(
+    terms: Ints, rows: Ints, marks: NDArray[np.uint32], ranks: Ints, low: int, places: Places,
+    out_rows: Ints, out_marks: NDArray[Any],
+) -> None:  # fmt: skip
+    """Place the postings of sorted words from `low` on, as many as there are places; each word's by ascending row."""
+    for i in range(len(terms)):
+        word = ranks[terms[i]] - low
+        if 0 <= word < len(places):
+            place = places[word]
+            out_rows[place] = rows[i]
+            out_marks[place] = marks[i]
+            places[word] = place + 1
