@@ -15,7 +15,6 @@ from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.embed import (
     EmbeddingOptions,
-    PaperTexts,
     device_names,
     embed_compressed,
     embed_papers,
@@ -24,7 +23,7 @@ from citeweave.encoders.embed import (
     embed_texts,
 )
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.full_text import FullText, split_chunks
+from citeweave.encoders.paper_texts import FullText, PaperTexts, split_chunks
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.encoders.shards import NO_TEXT
 from citeweave.encoders.tokens import TokenStore

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.encoders.full_text import chunk_maker
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
+from citeweave.encoders.paper_texts import chunk_maker
 from citeweave.encoders.pooling import WORDS, add_aspect_words, aspect_word_weights, attend, text_vectors
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.sentence_encoder import encode_sentences

@@ -8,9 +8,8 @@ import pytest
 from citeweave.core.errors import ShardError
 from citeweave.core.executor import LocalExecutor
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.embed import EmbeddingOptions, embed_papers
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers, make_shard_worker
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.remote_shards import make_shard_worker
 from citeweave.encoders.shards import EncoderSpec, RemoteShards
 
 from ..conftest import Told, content
