@@ -119,8 +119,8 @@ def test_attention_is_the_plain_formula(counts, words, seed):
 def test_vectors_are_those_of_the_formula_over_the_states_of_the_marks(bert):
     encoder = drawn(bert)
     tokens = encoder.reader.read(TEXTS[:1])[0]
-    (states,), _ = encoder.network.layers([tokens])
-    marks = states[0][torch.from_numpy(tokens == encoder.reader.opening[0])].double()  # (4, dimension)
+    (states,), _ = encoder.network.padded([tokens])
+    marks = states[0].detach()[torch.from_numpy(tokens == encoder.reader.opening[0])].double()  # (4, dimension)
     queries, weight, bias = (tensor.detach().double() for tensor in aspect_word_weights(encoder.network.model).values())
     weights = ((queries @ weight.T + bias) @ marks.T / 32**0.5).softmax(dim=1)  # (words, sentences)
     expected = (weights @ marks).mean(dim=0)

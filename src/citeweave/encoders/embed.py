@@ -245,19 +245,12 @@ def plan_texts(
     overwrite: bool = False,
 ) -> ShardPlan:
     """Plan the shards and the recipe of embedding texts."""
+    choose(dtype, DTYPES, "--dtype")
     if len(ids) != len(texts):
         raise UserError(f"{len(ids)} ids for {len(texts)} texts; give one text per paper")
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": text_recipe}
     recipe: dict[str, Any] = {**facts, "dtype": dtype, "ids": _hash(ids), "texts": _hash(texts)}
-    return ShardPlan(
-        ids,
-        {**facts, "source": ""},
-        recipe,
-        choose(dtype, DTYPES, "--dtype"),
-        SHARD,
-        _batch_setting(encoder),
-        overwrite,
-    )
+    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, SHARD, _batch_setting(encoder), overwrite)
 
 
 def plan_embedding(

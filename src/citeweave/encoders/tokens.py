@@ -43,7 +43,7 @@ from citeweave.core.columns import open_array
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import link_or_copy, read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.corpus.text import SEPARATOR, sentence_texts
+from citeweave.corpus.text import SEPARATOR, paper_text, sentence_texts
 
 Tokens = NDArray[np.int64]
 """Ids of tokens, shape (tokens,)."""
@@ -146,6 +146,16 @@ def make_reader(
     between = [] if tokenizer.sep_token_id is None else [tokenizer.sep_token_id]
     around = (ids[:first], ids[last:], np.array(between, np.int64))
     return TextReader(tokenizer, max_tokens, *around, lower=lower, prompt=prompt, by_sentence=by_sentence)
+
+
+def sample_tokens(reader: TextReader) -> list[Tokens]:
+    """Return the tokens of invented papers of many sciences, on which int8 is calibrated and runtimes are timed.
+
+    They hold no sentence of a real paper, and nothing that an evaluation asks about.
+    """
+    papers = json.loads(read_input(Path(__file__).parent / "sample_papers.json"))
+    texts = [paper_text(paper["title"], paper["abstract"]) for paper in papers]
+    return [tokens for tokens in reader.read(texts) if len(tokens)]
 
 
 class TokenStore:
