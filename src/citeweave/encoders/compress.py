@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.delta import write_delta
+from citeweave.encoders.delta import Coding, code_matrix, read_change, read_matrix, write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.encoders.matrix_codes import Coding, code_matrix, read_change, read_matrix
 from citeweave.encoders.model_folder import TENSORS_FILE
 
 if TYPE_CHECKING:
