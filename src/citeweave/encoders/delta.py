@@ -38,6 +38,7 @@ peft is not needed. Does not load the base (`network.py`) and does not train (`t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -46,39 +47,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import InputError, MissingExtraError, UserError, require
 from citeweave.core.files import hash_file, hash_json, write_atomically, write_json
 from citeweave.encoders.model_card import ModelCard, card_text
 from citeweave.encoders.model_folder import (
-    ASPECT_WORDS,
     SETTINGS_FILE,
     TENSORS_FILE,
     ModelFolder,
     Settings,
-    base_of,
     check_format,
-    check_keys,
     check_unchanged,
     read_json,
     read_model_folder,
     revision_of,
-    sealed_settings,
-    settings_of,
-    unsealed_settings,
 )
 from citeweave.encoders.model_names import locate, stored_name
 from citeweave.encoders.pooling import (
     PARAMETER,
     PREFIX,
-    add_aspect_words,
-    add_mix,
-    aspect_word_shapes,
-    aspect_word_weights,
+    add_pooling,
     check_sum,
-    count_states,
     is_pooling_weight,
-    read_aspect_words,
-    read_mix,
+    pooling_shapes,
+    pooling_weights,
 )
 from citeweave.encoders.untrusted_model import check_finite, read_stored
 
@@ -94,6 +86,13 @@ _MAX_DEPTH = 4
 """Most deltas on top of each other; more means a folder that names itself."""
 
 _ADAPTER = "default"
+_SETTINGS: dict[str, tuple[type, ...]] = {
+    "pooling": (str,),
+    "max_tokens": (int, type(None)),
+    "normalize": (bool,),
+    "lower": (bool,),
+    "prompt": (str,),
+}
 
 BITS = (1, 2, 3, 4, 8, 16, 32)
 KINDS = ("factors", "rows")
@@ -293,10 +292,8 @@ def save_delta(
     """
     codings, tensors = low_rank_factors(model)
     parameters = dict(model.named_parameters())
-    names = {name for name in changed if ".lora_" not in name} | ({PARAMETER} if settings.pooling == "mix" else set())
-    tensors |= {plain_name(name): parameters[name].detach().float() for name in names}
-    if settings.pooling == ASPECT_WORDS:
-        tensors |= {f"{PREFIX}{name}": tensor.detach().float() for name, tensor in aspect_word_weights(model).items()}
+    tensors |= {plain_name(name): parameters[name].detach().float() for name in changed if ".lora_" not in name}
+    tensors |= {name: tensor.detach().float() for name, tensor in pooling_weights(model, settings.pooling).items()}
     if not tensors:
         raise UserError("a delta needs at least one parameter; name those that were trained")
     write_delta(folder, kind, base, settings, codings, tensors)
@@ -320,7 +317,9 @@ def write_delta(
     revision = base_revision(open_model(locate(base).folder))
     sha256, matrices = hash_file(folder / TENSORS_FILE), dict(sorted(codings.items()))
     delta = Delta(kind, stored_name(base), revision, settings, sha256, matrices)
-    write_json(folder / SETTINGS_FILE, sealed_settings({"format": FORMAT, "version": VERSION, **asdict(delta)}))
+    # users may edit the path of the base
+    sealed = seal_payload({"format": FORMAT, "version": VERSION, **asdict(delta), "base": ""})
+    write_json(folder / SETTINGS_FILE, {**sealed, "base": delta.base})
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -358,10 +357,7 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
     """Add the pooling weights and the deltas of a model folder to the loaded base model."""
-    if pooling == ASPECT_WORDS:
-        add_aspect_words(model, read_aspect_words(folder.words, model) if folder.words else None)
-    if pooling == "mix":
-        add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
+    add_pooling(model, folder, pooling)
     for place, _ in folder.deltas:
         _apply_delta(place, read_delta(place), model)
 
@@ -373,18 +369,51 @@ def read_delta(folder: Path) -> Delta:
     if data.get("format") == _OLD_COMPACT:
         data = data | {"format": FORMAT}
     check_format(path, data, FORMAT, VERSION)
-    data = unsealed_settings(path, data)
-    check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
+    if "seal" in data:  # the oldest have none; a damaged key "seal" is refused as an unknown key
+        try:
+            data = {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
+    _check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
     if not isinstance(data["matrices"], dict):
         raise InputError(f"{path}: matrices is not a table of names and codings; copy the delta again")
     codings = {name: _coding(path, name, table) for name, table in data["matrices"].items()}
-    delta = Delta(str(data["kind"])[:40], *base_of(path, data), settings_of(path, data["settings"]), str(data["sha256"]), codings)  # fmt: skip
+    delta = Delta(str(data["kind"])[:40], *_base(path, data), _settings(path, data["settings"]), str(data["sha256"]), codings)  # fmt: skip
     _check_hash(folder / TENSORS_FILE, delta.sha256)
     return delta
 
 
+def _check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
+    """Return a JSON object of a model file that has these keys and no others, or refuse it."""
+    if not isinstance(data, dict) or set(data) != known:
+        wrong = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
+        raise InputError(f"{path}: {', '.join(wrong)[:100]} does not belong here or is missing; copy the delta again")
+    return data
+
+
+def _base(path: Path, data: dict[str, Any]) -> tuple[str, str]:
+    """Read from delta.json the name or folder of its base, and the base's revision."""
+    base, revision = data["base"], data["base_revision"]
+    if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
+        raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")
+    if not (isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{12}", revision)):
+        raise InputError(f"{path}: base_revision is {str(revision)[:40]!r}; it must be twelve hex digits")
+    return base, revision
+
+
+def _settings(path: Path, data: object) -> Settings:
+    """Read the settings in a delta.json."""
+    table = _check_keys(path, data, set(_SETTINGS))
+    for name, value in table.items():
+        if type(value) not in _SETTINGS[name] or (name == "max_tokens" and value is not None and value < 1):
+            raise InputError(
+                f"{path}: {name} is {str(value)[:40]!r}, which is not a valid setting; copy the delta again"
+            )
+    return Settings(**table)
+
+
 def _coding(path: Path, name: str, data: object) -> Coding:
-    table = check_keys(path, data, {"kind", "count", "bits"})
+    table = _check_keys(path, data, {"kind", "count", "bits"})
     kind, count, bits = table["kind"], table["count"], table["bits"]
     if kind not in KINDS or type(bits) is not int or bits not in BITS or type(count) is not int or count < 1:
         raise InputError(
@@ -413,8 +442,7 @@ def _apply_delta(folder: Path, delta: Delta, model: Any) -> None:
     weights |= {name: tensor for name, tensor in model.named_buffers() if name.startswith(PREFIX)}
     coded = _coded_shapes(folder, delta, weights)
     plain: dict[str, Any] = {name: (("F32", "F16"), tuple(weight.shape)) for name, weight in weights.items()}
-    plain |= {PARAMETER: (("F32",), (count_states(model),))}
-    plain |= {f"{PREFIX}{name}": (("F32",), shape) for name, shape in aspect_word_shapes(model).items()}
+    plain |= {name: (("F32",), shape) for name, shape in pooling_shapes(model).items()}
     stored = read_stored(path, coded | plain, needed=set(coded))
     with torch.no_grad():
         for name, weight in weights.items():

@@ -162,9 +162,8 @@ def load_encoder(
         choose(pooling, POOLINGS, f"the pooling of {located.name}")
     check_runtime(runtime, dtype, pooling, device)
     on_torch = runtime.name in ("torch", AUTO)
-    network, tokenizer = load_network(
-        model.weights, *((device, runtime.computes_in(dtype)) if on_torch else ("cpu", "float32"))
-    )
+    place, precision = (device, runtime.computes_in(dtype)) if on_torch else ("cpu", "float32")
+    network, tokenizer = load_network(model.weights, place, precision)
     complete_model(network.model, model, pooling)
     settings = replace(
         model.settings,

@@ -28,15 +28,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.executor import run_in_threads
-from citeweave.encoders.int8_kernels import (
-    BLOCK,
-    STRIDE,
-    add_norm,
-    attend_all,
-    finish_layer,
-    layer,
-    make_heads,
-)
+from citeweave.encoders.int8_kernels import BLOCK, STRIDE, add_norm, attend_all, finish_layer, layer, make_heads
 from citeweave.encoders.int8_tiles import COLUMNS, ROWS, check_instruction
 from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import PaddedStates, States, TokenStates

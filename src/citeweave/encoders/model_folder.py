@@ -8,29 +8,18 @@
     config.json, *.safetensors   alone: a plain Hugging Face model, pooled at its first token (cls)
 
 Reads JSON only and loads no weights. What would need code from the folder or a pickle is refused. A folder that holds only
-the changes of a base model is opened by `delta.py`; what every delta.json has in common is checked here:
-
-    check_keys(path, data, {"rank", "alpha"})         a JSON object with these keys and no others
-    base_of(path, data), settings_of(path, data)      the values of `base`, `base_revision` and `settings`
+the changes of a base model is opened by `delta.py`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import (
-    check_named_files,
-    explain_version_mismatch,
-    kind_of,
-    read_manifest,
-    seal_payload,
-    unseal_payload,
-)
+from citeweave.core.artifact import check_named_files, explain_version_mismatch, kind_of, read_manifest
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import check_regular, hash_file, hash_json, read_input
 from citeweave.encoders.untrusted_model import check_config, check_shards, check_sizes, check_tokenizer
@@ -73,13 +62,6 @@ _HASHED = (
     "merges.txt",
     "*.model",
 )
-_KINDS: dict[str, tuple[type, ...]] = {
-    "pooling": (str,),
-    "max_tokens": (int, type(None)),
-    "normalize": (bool,),
-    "lower": (bool,),
-    "prompt": (str,),
-}
 _OLD_RELEASE = "0.1.0"
 """The release that wrote the oldest formats, which do not name it."""
 
@@ -208,7 +190,9 @@ def _check_weights(folder: Path) -> None:
 
 def _read_sentence_transformer(folder: Path) -> ModelFolder:
     kinds, paths = _modules(folder)
-    if unknown := [kind for kind in kinds if kind.rpartition(".")[2] not in _KNOWN or not _is_standard(kind)]:
+    if unknown := [
+        kind for kind in kinds if kind.rpartition(".")[2] not in _KNOWN or not kind.startswith("sentence_transformers.")
+    ]:
         raise UserError(
             f"{folder}/modules.json names modules that citeweave does not support: {', '.join(unknown)}; it supports "
             f"{', '.join(_KNOWN)} of sentence-transformers. Embed with another tool and evaluate the vectors"
@@ -224,21 +208,6 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
     pooling = read_json(place["Pooling"] / "config.json")
     prompt = _default_prompt(folder)
     words = folder / ASPECT_WORDS if (folder / ASPECT_WORDS).is_dir() else None
-    _check_supported(folder, transformer, pooling, prompt)
-    settings = Settings(
-        pooling=_pooling_name(
-            _pooling_mode(pooling), is_mix="WeightedLayerPooling" in place, has_words=words is not None
-        ),
-        max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
-        normalize="Normalize" in place,
-        lower=transformer.get("do_lower_case") is True,
-        prompt=prompt,
-    )
-    mix = place.get("WeightedLayerPooling")
-    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=mix, words=words)
-
-
-def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[str, Any], prompt: str) -> None:
     task = transformer.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise UserError(f"{folder} is made for the task {task!r}; citeweave reads encoders for 'feature-extraction'")
@@ -246,6 +215,15 @@ def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[st
         raise UserError(
             f"{folder} leaves its prompt out of the pooling, which citeweave does not support; choose another model"
         )
+    mix = place.get("WeightedLayerPooling")
+    settings = Settings(
+        pooling=_pooling_name(_pooling_mode(pooling), is_mix=mix is not None, has_words=words is not None),
+        max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
+        normalize="Normalize" in place,
+        lower=transformer.get("do_lower_case") is True,
+        prompt=prompt,
+    )
+    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=mix, words=words)
 
 
 def _modules(folder: Path) -> tuple[list[str], list[Path]]:
@@ -259,10 +237,6 @@ def _modules(folder: Path) -> tuple[list[str], list[Path]]:
     if any(place.is_absolute() or ".." in place.parts for place in inner):
         raise InputError(f"{path} names a folder outside the model's own; a model keeps its modules inside it")
     return kinds, [folder / place for place in inner]
-
-
-def _is_standard(kind: str) -> bool:
-    return kind.startswith("sentence_transformers.")
 
 
 def _pooling_mode(config: dict[str, Any]) -> str:
@@ -337,47 +311,3 @@ def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> N
     if data.get("version") != version:
         mismatch = explain_version_mismatch(data.get("version"), version, "train it again", {"citeweave": _OLD_RELEASE})
         raise InputError(f"{path} is {name} {mismatch}")
-
-
-def sealed_settings(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of delta.json with a seal of all but the base, whose path users may edit."""
-    return {**seal_payload({**data, "base": ""}), "base": data["base"]}
-
-
-def unsealed_settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of delta.json without its seal; refuse it if it was changed. The oldest have no seal."""
-    if "seal" not in data:
-        return data  # a damaged key "seal" is refused as an unknown key
-    try:
-        return {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
-
-
-def check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
-    """Return a JSON object of a model file that has these keys and no others, or refuse it."""
-    if not isinstance(data, dict) or set(data) != known:
-        wrong = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
-        raise InputError(f"{path}: {', '.join(wrong)[:100]} does not belong here or is missing; copy the delta again")
-    return data
-
-
-def base_of(path: Path, data: dict[str, Any]) -> tuple[str, str]:
-    """Read from the settings of a model folder the name or folder of its base, and the base's revision."""
-    base, revision = data["base"], data["base_revision"]
-    if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
-        raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")
-    if not (isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{12}", revision)):
-        raise InputError(f"{path}: base_revision is {str(revision)[:40]!r}; it must be twelve hex digits")
-    return base, revision
-
-
-def settings_of(path: Path, data: object) -> Settings:
-    """Read the settings in a delta.json."""
-    table = check_keys(path, data, set(_KINDS))
-    for name, value in table.items():
-        if type(value) not in _KINDS[name] or (name == "max_tokens" and value is not None and value < 1):
-            raise InputError(
-                f"{path}: {name} is {str(value)[:40]!r}, which is not a valid setting; copy the delta again"
-            )
-    return Settings(**table)
