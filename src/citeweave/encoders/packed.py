@@ -100,8 +100,8 @@ def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     positions = np.zeros(len(ids), np.int32)  # (tokens,); the filler may be longer than the model has positions
     positions[:tokens] = number_within(lengths[:-1])
     longest = -(-int(lengths.max()) // ROUND_LONGEST) * ROUND_LONGEST
-    arrays = (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))
-    return Packed(*(_to_device(array, device) for array in arrays), longest, bounds)
+    arrays = [_to_device(array, device) for array in (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))]
+    return Packed(arrays[0], arrays[1], arrays[2], arrays[3], longest, bounds)
 
 
 def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
