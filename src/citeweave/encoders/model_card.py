@@ -200,7 +200,6 @@ def card_metadata(card: ModelCard) -> dict[str, Any]:
 
 
 def _read_result(name: str, pair: object) -> tuple[float | None, float | None]:
-    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-    if not (is_pair and all(value is None or is_finite(value) for value in pair)):
+    if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(one is None or is_finite(one) for one in pair)):
         raise UserError(f"the result {name!r} is {str(pair)[:60]}; it must be two numbers, before and after training")
     return pair[0], pair[1]

@@ -215,10 +215,14 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
         raise UserError(
             f"{folder} leaves its prompt out of the pooling, which citeweave does not support; choose another model"
         )
+    max_tokens = transformer.get("max_seq_length")
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+        path = paths[0] / "sentence_bert_config.json"
+        raise InputError(f"{path}: max_seq_length is {max_tokens!r}; it must be a whole number from 1 up")
     mix = place.get("WeightedLayerPooling")
     settings = Settings(
         pooling=_pooling_name(_pooling_mode(pooling), is_mix=mix is not None, has_words=words is not None),
-        max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
+        max_tokens=max_tokens,
         normalize="Normalize" in place,
         lower=transformer.get("do_lower_case") is True,
         prompt=prompt,
@@ -268,14 +272,6 @@ def _default_prompt(folder: Path) -> str:
             f"before every text, and may have {_MAX_PROMPT:,}"
         )
     return prompt if isinstance(prompt, str) else ""
-
-
-def _whole_number(value: object, path: Path) -> int | None:
-    if value is None:
-        return None
-    if type(value) is not int or value < 1:
-        raise InputError(f"{path}: max_seq_length is {value!r}; it must be a whole number from 1 up")
-    return value
 
 
 def read_json(path: Path, *, missing_is_empty: bool = False, max_bytes: int = _MAX_JSON) -> dict[str, Any]:

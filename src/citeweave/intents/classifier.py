@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,10 +183,6 @@ class ClassifierConfig:
     temperature: float
     thresholds: tuple[float, ...]
     marking_version: int = citances.VERSION
-
-    def as_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
 
     @classmethod
     def read(cls, path: Path) -> ClassifierConfig:

@@ -128,7 +128,7 @@ def train_classifier(
         saved = load_network(writer.folder, options.pooling, counts, device=device)
         temperature, thresholds, figures = _calibrate(saved, sets)
         config = ClassifierConfig(sets.train.task, kept, options.pooling, temperature, thresholds)
-        write_json(writer.folder / CONFIG, config.as_json())
+        write_json(writer.folder / CONFIG, dataclasses.asdict(config))
         report = {
             **figures,
             **(teachers.metadata if teachers else {}),
