@@ -93,14 +93,13 @@ def fill_shards(
     size: int,
     makers: Sequence[ShardMaker] | RemoteMaker,
     *,
-    label: str = "embedding",
     save_every: float = SAVE_EVERY,
     reporter: Reporter,
 ) -> None:
     """Make every missing shard; one that an earlier run had begun resumes after its last saved batch."""
     numbers = [number for number in range(_count_shards(total, size)) if not _path(work, number).exists()]
     missing = sum(min(size, total - number * size) for number in numbers)
-    with reporter.task(label, total, "papers") as advance:
+    with reporter.task("embedding", total, "papers") as advance:
         advance(total - missing)
         if isinstance(makers, RemoteMaker):
             for number, content in makers.executor.make(makers.task, numbers) if numbers else ():

@@ -170,15 +170,13 @@ def _sentence_key(text: str) -> str:
     return letters if len(letters) >= _MIN_LETTERS else " ".join(text.split())
 
 
-def read_unlabeled(path: Path, *, split: str = "", limit: int = 0) -> list[Citance]:
-    """Read examples without labels, {"text", "span" or "cite_span", "section"} per line; at most `limit`, 0 = all."""
+def read_unlabeled(path: Path, *, split: str = "") -> list[Citance]:
+    """Read examples without labels, {"text", "span" or "cite_span", "section"} per line."""
     citances: list[Citance] = []
     for _, record in read_records(path):
         citance, own = _parse_citance(record), record.get("split")
         if citance.text.strip() and not (split and own and own != split):
             citances.append(citance)
-        if limit and len(citances) == limit:
-            break
     return citances
 
 
