@@ -138,13 +138,9 @@ class EmbeddingOptions:
 
     def as_payload(self) -> dict[str, Any]:
         """Return the options that a remote worker needs to embed a shard, as JSON values."""
+        text = asdict(self.text) | {"parts": list(self.text.parts)}
         tokens = None if self.tokens is None else str(self.tokens.resolve())
-        return {
-            "text": asdict(self.text) | {"parts": list(self.text.parts)},
-            "dtype": self.dtype,
-            "shard": self.shard,
-            "tokens": tokens,
-        }
+        return {"text": text, "dtype": self.dtype, "shard": self.shard, "tokens": tokens}
 
     def __post_init__(self) -> None:
         choose(self.dtype, DTYPES, "--dtype")

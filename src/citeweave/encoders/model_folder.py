@@ -118,8 +118,7 @@ class ModelFolder:
 
 def read_model_folder(folder: Path) -> ModelFolder:
     """Read the settings of an encoder's folder, or refuse it with the reason."""
-    _refuse_pipes(folder)
-    _refuse_adapter(folder)
+    _refuse_unsafe(folder)
     if (folder / "modules.json").is_file():
         model = _read_sentence_transformer(folder)
     elif (folder / "config.json").is_file():
@@ -129,22 +128,17 @@ def read_model_folder(folder: Path) -> ModelFolder:
             f"{folder} holds no encoder (neither modules.json nor config.json); give the folder of a "
             "sentence-transformers or Hugging Face model"
         )
-    _refuse_pipes(model.weights)
-    _refuse_adapter(model.weights)
+    _refuse_unsafe(model.weights)
     _check_weights(model.weights)
     check_tokenizer(model.weights)
     return model
 
 
-def _refuse_pipes(folder: Path) -> None:
-    """Refuse named pipes in a model folder, which transformers would wait for forever."""
+def _refuse_unsafe(folder: Path) -> None:
+    """Refuse what transformers would wait for forever or load from elsewhere: named pipes, and an adapter without its base."""
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if path.exists():
             check_regular(path)
-
-
-def _refuse_adapter(folder: Path) -> None:
-    """Refuse an adapter, which transformers would load with a base of its choice where peft is installed."""
     if (folder / "adapter_config.json").exists():
         raise UserError(f"{folder} holds an adapter, not a complete model; merge it into its base model and save that")
 
@@ -179,13 +173,13 @@ def _check_weights(folder: Path) -> None:
         return
     if (folder / _SHARDS).is_file():
         check_shards(folder / _SHARDS, read_json(folder / _SHARDS, max_bytes=_MAX_SHARDS))
-        return
-    if any(folder.glob("*.bin")):
+    elif any(folder.glob("*.bin")):
         raise UserError(
             f"{folder} has its weights only as a pickle (.bin), which is never loaded here; where you trust it, convert "
             "it once with transformers: AutoModel.from_pretrained(old).save_pretrained(new), and its tokenizer alike"
         )
-    raise InputError(f"{folder} has no weights (model.safetensors); copy or download the complete model")
+    else:
+        raise InputError(f"{folder} has no weights (model.safetensors); copy or download the complete model")
 
 
 def _read_sentence_transformer(folder: Path) -> ModelFolder:

@@ -165,8 +165,11 @@ def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> No
         )
     if device not in ("auto", "cpu"):
         raise UserError(f"--runtime {runtime.name} runs on the CPU, and --device is {device}; use --runtime torch")
-    if runtime.name == "openvino" or not has_own_int8():
-        _check_precision(precision)
+    on_openvino = runtime.name == "openvino" or not has_own_int8()
+    if on_openvino and precision not in (names := supported_precisions()):
+        raise UserError(
+            f"--precision is {precision}, which this processor does not support; use one of {', '.join(names)}"
+        )
 
 
 def network_in(
@@ -178,21 +181,16 @@ def network_in(
     """
     precision = runtime.computes_in(dtype)
     if runtime.name == "torch":
-        return _torch_network(runtime, network, precision)
+        wanted = getattr(require("torch", extra="minilm"), precision)
+        if network.model.dtype != wanted:
+            network = replace(network, model=copy.deepcopy(network.model).to(wanted))
+        network = replace(network, packed=runtime.packed)
+        return speed_up(network) if runtime.compiled else network
     if runtime.name == "int8" and has_own_int8():
         from citeweave.encoders.int8_network import int8_network
 
         return int8_network(network, reader, name, runtime.threads)
     return _openvino_network(network, name, precision, revision=revision, threads=runtime.threads, cache=runtime.cache)
-
-
-def _torch_network(runtime: Runtime, network: Network, precision: str) -> Network:
-    torch = require("torch", extra="minilm")
-    wanted = getattr(torch, precision)
-    if network.model.dtype != wanted:
-        network = replace(network, model=copy.deepcopy(network.model).to(wanted))
-    network = replace(network, packed=runtime.packed)
-    return speed_up(network) if runtime.compiled else network
 
 
 def revision_in(revision: str, runtime: Runtime, dtype: str) -> str:
@@ -266,14 +264,6 @@ def supported_precisions() -> list[str]:
     """Return the precisions that OpenVINO supports on this processor."""
     capabilities = _openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return [precision for precision, (_, needed) in _HINTS.items() if needed in capabilities]
-
-
-def _check_precision(precision: str) -> None:
-    """Refuse a precision that OpenVINO does not support on this processor."""
-    if precision not in (names := supported_precisions()):
-        raise UserError(
-            f"--precision is {precision}, which this processor does not support; use one of {', '.join(names)}"
-        )
 
 
 def _openvino_network(

@@ -252,7 +252,7 @@ def reader_settings(reader: TextReader) -> dict[str, Any]:
         "lower": reader.lower,
         "prompt": reader.prompt,
         # existing stores of other readers stay valid
-        **({"by_sentence": True} if getattr(reader, "by_sentence", False) else {}),
+        **({"by_sentence": True} if reader.by_sentence else {}),
     }
 
 
