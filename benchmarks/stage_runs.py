@@ -117,8 +117,8 @@ def tokenize(clock: Clock, place: Place) -> dict[str, Any]:
     """The token store of all papers."""
     from citeweave import Corpus
     from citeweave.corpus.text import TextRecipe
-    from citeweave.encoders.embed import PaperTexts
     from citeweave.encoders.encoder import load_encoder
+    from citeweave.encoders.paper_texts import PaperTexts
     from citeweave.encoders.tokens import make_token_store
 
     encoder: Any = load_encoder("minilm", device="cpu")

@@ -134,7 +134,7 @@ def test_nothing_unsafe_is_loaded() -> None:
 
 
 WORK_FILES = {
-    *("core/artifact.py", "remote/push.py", "remote/fetch.py", "encoders/fastest_runtime.py", "core/executor.py"),
+    *("core/artifact.py", "remote/push.py", "remote/fetch.py", "core/executor.py"),
     *("evaluation/html.py", "pipeline/recipe.py", "search/databases.py"),
     *("serve/prepare_library.py", "serve/app.py", "training/distributed.py", "training/checkpoints.py"),
 }

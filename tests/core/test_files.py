@@ -24,8 +24,8 @@ from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.readers import guess_format
-from citeweave.encoders.full_text import FullText
 from citeweave.encoders.model_folder import read_model_folder
+from citeweave.encoders.paper_texts import FullText
 from citeweave.evaluation.open_system import looks_like_scores, read_scores
 from citeweave.evaluation.suites import benchmark_files as suite_files
 from citeweave.intents.examples import read_records

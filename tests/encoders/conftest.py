@@ -15,12 +15,18 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import ImportOptions
-from citeweave.encoders.embed import embed_compressed, embed_papers, embed_papers_and_sentences, embed_sentences
+from citeweave.encoders.embed import (
+    embed_compressed,
+    embed_full_text,
+    embed_papers,
+    embed_papers_and_sentences,
+    embed_sentences,
+)
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.encoders.full_text import FullText, embed_full_text
 from citeweave.encoders.int8_tiles import has_instruction
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.network import Network
+from citeweave.encoders.paper_texts import FullText
 from citeweave.encoders.save import save_encoder
 from citeweave.encoders.tokens import Tokens
 

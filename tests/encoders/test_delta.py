@@ -11,9 +11,8 @@ import pytest
 
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.compress import CompressedEncoder, allocate, compress
-from citeweave.encoders.delta import open_model, save_delta
+from citeweave.encoders.delta import BITS, Coding, code_matrix, open_model, read_matrix, save_delta, tensor_shapes
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.encoders.matrix_codes import BITS, Coding, code_matrix, read_matrix, tensor_shapes
 from citeweave.training.partial import choose_parts
 
 from .conftest import CARD, change, cosines, refused, save, theirs
@@ -201,8 +200,6 @@ def test_damage_is_seen(small, tmp_path):
     path.write_bytes(content)
     message = "delta.safetensors is damaged .*copy the complete folder again, or pip install"
     refused(message, load_encoder, tmp_path / "delta", error=InputError)
-    path.unlink()
-    refused("delta.safetensors cannot be read", load_encoder, tmp_path / "delta", error=InputError)
 
 
 def coded(name: str = "encoder.layer.0.attention.self.query.weight", **changes: Any) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 import gzip
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError, ShardError, UserError
+from citeweave.core.executor import LocalExecutor
 from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
@@ -15,22 +17,23 @@ from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.embed import (
     EmbeddingOptions,
-    PaperTexts,
     device_names,
     embed_compressed,
     embed_papers,
     embed_papers_and_sentences,
     embed_sentences,
     embed_texts,
+    make_shard_worker,
 )
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.full_text import FullText, split_chunks
+from citeweave.encoders.paper_texts import FullText, PaperTexts, split_chunks
 from citeweave.encoders.sentence_encoder import encode_sentences
-from citeweave.encoders.shards import NO_TEXT
+from citeweave.encoders.shards import NO_TEXT, EncoderSpec, RemoteShards
 from citeweave.encoders.tokens import TokenStore
 from citeweave.vectors.compressed import CompressedVectors
 from citeweave.vectors.vectors import Vectors
 
+from ..conftest import Told, content
 from .conftest import LetterCounts, Recorder, embed, refused, watched
 
 
@@ -68,15 +71,6 @@ def test_bad_input(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match="--dtype is 'float8'"):
         embed_texts(LetterCounts(), ["a"], ["a"], tmp_path / "v", text_recipe="", dtype="float8")
-
-
-def test_a_real_encoder_reports_its_progress(bert, tmp_path):
-    encoder, recorder = load_encoder(bert, batch_tokens=10), Recorder()
-    texts = ["the cell grows", "", "data", "how models learn"]
-    vectors = embed_texts(encoder, ["a", "b", "c", "d"], texts, tmp_path / "v", text_recipe="t", reporter=recorder)
-    assert list(vectors.ids) == ["a", "c", "d"] and recorder.done == 4
-    np.testing.assert_allclose(vectors.matrix, encoder.encode(texts)[[0, 2, 3]], atol=1e-5)
-    assert vectors.provenance.revision == encoder.revision
 
 
 def same(one: Vectors, other: Vectors) -> bool:
@@ -304,3 +298,56 @@ def test_full_texts_that_cannot_be_read(corpus, tmp_path):
     for name in ("full.jsonl.gz", "list.json"):
         refused("not a plain file of JSON lines", FullText.index, tmp_path / name, corpus, error=InputError)
     refused("cannot be opened", FullText.index, tmp_path / "missing.jsonl", corpus, error=InputError)
+
+
+# Shards made by an executor: the same bytes, whatever kind of vectors
+
+
+def remote(bert: Path, executor: Any = None, **settings: Any) -> RemoteShards:
+    return RemoteShards(executor or LocalExecutor(), EncoderSpec(str(bert), settings=settings))
+
+
+@pytest.mark.parametrize("kind", ["papers", "int8", "sentences", "full", "chunks"])
+def test_an_executor_gives_the_bytes_of_a_local_run(corpus, full_texts, bert, encoder, tmp_path, kind):
+    embed(kind, corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=14))
+    options = EmbeddingOptions(shard=14, remote=remote(bert, Told()))
+    embed(kind, corpus, encoder, tmp_path / "executor", options)
+    assert content(tmp_path / "executor") == content(tmp_path / "local")
+
+
+def test_options_reach_the_workers(corpus, bert, tmp_path):
+    settings = {"pooling": "mean", "max_tokens": 8, "batch_tokens": 40}
+    encoder = load_encoder(bert, device="cpu", **settings)
+    how = {"text": TextRecipe(("title",)), "dtype": "float16", "shard": 8, "tokens": tmp_path / "tokens"}
+    embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(**how))
+    embed_papers(corpus, encoder, tmp_path / "executor", EmbeddingOptions(**how, remote=remote(bert, **settings)))
+    assert content(tmp_path / "executor") == content(tmp_path / "local")
+
+
+def test_what_is_made_is_kept_and_only_the_rest_is_requested(corpus, bert, encoder, tmp_path):
+    with pytest.raises(ShardError, match=r"3 of 5 shards .*\(0, 1, 2;"):
+        failing = EmbeddingOptions(shard=14, remote=remote(bert, Told(failing=(0, 1, 2))))
+        embed_papers(corpus, encoder, tmp_path / "v", failing)
+    again = Told()
+    embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=14, remote=remote(bert, again)))
+    assert again.made == [2, 1, 0]
+    embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=14))
+    assert content(tmp_path / "v") == content(tmp_path / "local")
+
+
+def test_other_inputs_at_the_worker_are_refused(corpus, full_texts, bert, encoder, tmp_path):
+    options = EmbeddingOptions(tokens=tmp_path / "tokens")
+    embed_papers(corpus, encoder, tmp_path / "v", options)
+    more = {"tokens": None, "full_text": str(full_texts), "several": False}
+    for kind, payload in (("papers", options.as_payload()), ("chunks", options.as_payload() | more)):
+        arguments = dict(remote(bert).make_task(corpus, encoder, kind, payload).task.arguments)
+        make_shard_worker(**arguments)
+        for changes, message in (
+            ({"corpus": {"folder": str(corpus.folder), "hash": "0"}}, "is another corpus here than at the driver"),
+            ({"revision": "0"}, "is another one here than at the driver"),
+            (
+                {"fingerprints": dict.fromkeys(arguments["fingerprints"], "0")},
+                r"differs here .* from the driver's \(0\)",
+            ),
+        ):
+            refused(message, make_shard_worker, **arguments | changes)

@@ -14,9 +14,18 @@ from citeweave.encoders.network import Network
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.encoders import packed_models  # noqa: E402
-from citeweave.encoders.packed import HAS_VARLEN, STEP, Spans, _tiles, attend, pack  # noqa: E402
-from citeweave.encoders.packed_models import can_pack  # noqa: E402
+from citeweave.encoders.packed import (  # noqa: E402
+    HAS_VARLEN,
+    STEP,
+    Spans,
+    _compiled,
+    _FastGelu,
+    _tiles,
+    attend,
+    can_pack,
+    is_plain,
+    pack,
+)
 
 LENGTHS = (5, 40, 17, 1, 30)
 SHAPE: dict[str, Any] = {
@@ -79,12 +88,12 @@ close = functools.partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5)
 
 
 def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_is_padded():
-    assert packed_models.is_plain(make("Bert")) and packed_models.is_plain(make("Roberta"))
-    assert not packed_models.is_plain(make("Bert", hidden_act="relu")) and not packed_models.is_plain(make("Electra"))
+    assert is_plain(make("Bert")) and is_plain(make("Roberta"))
+    assert not is_plain(make("Bert", hidden_act="relu")) and not is_plain(make("Electra"))
     adapted = make("Bert")
     attention = adapted.encoder.layer[1].attention.self
     attention.query = torch.nn.Sequential(attention.query, torch.nn.Identity())
-    assert not packed_models.is_plain(adapted)
+    assert not is_plain(adapted)
     close(packed(adapted).states(texts()).cls(), packed(adapted, False).states(texts()).cls())
     mpnet = transformers.MPNetModel(transformers.MPNetConfig(**SHAPE)).eval()
     assert not can_pack(mpnet, "cpu", slowly=True) and not Network(mpnet, "cpu", 1, packed=True).packs
@@ -122,20 +131,20 @@ def test_compiled_code_is_made_once_for_all_batches(monkeypatch):
     made, model = [], make("Bert")
     compile_eagerly = functools.partial(torch.compile, backend=lambda graph, _: made.append(graph) or graph.forward)
     monkeypatch.setattr(torch, "compile", compile_eagerly)
-    packed_models._compiled.cache_clear()
+    _compiled.cache_clear()
     try:
         for lengths in (LENGTHS, (3, 50), (60,) * 9):
             found, wanted = (packed(model, compiled=way).states(texts(lengths)).mean() for way in (True, False))
             close(found, wanted)
     finally:
-        packed_models._compiled.cache_clear()
+        _compiled.cache_clear()
     assert len(made) == 1
 
 
 def test_the_fast_gelu_is_gelu():
     numbers = torch.linspace(-9, 9, 20_001, requires_grad=True)
     exact = numbers.detach().double().requires_grad_()
-    wanted, found = torch.nn.functional.gelu(exact), packed_models._FastGelu.apply(numbers)
+    wanted, found = torch.nn.functional.gelu(exact), _FastGelu.apply(numbers)
     wanted.sum().backward()
     found.sum().backward()
     torch.testing.assert_close(found.double(), wanted, atol=1e-6, rtol=0)

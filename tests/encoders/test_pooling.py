@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.encoders.full_text import chunk_maker
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
+from citeweave.encoders.paper_texts import chunk_maker
 from citeweave.encoders.pooling import WORDS, add_aspect_words, aspect_word_weights, attend, text_vectors
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.sentence_encoder import encode_sentences
@@ -119,8 +119,8 @@ def test_attention_is_the_plain_formula(counts, words, seed):
 def test_vectors_are_those_of_the_formula_over_the_states_of_the_marks(bert):
     encoder = drawn(bert)
     tokens = encoder.reader.read(TEXTS[:1])[0]
-    (states,), _ = encoder.network.layers([tokens])
-    marks = states[0][torch.from_numpy(tokens == encoder.reader.opening[0])].double()  # (4, dimension)
+    (states,), _ = encoder.network.padded([tokens])
+    marks = states[0].detach()[torch.from_numpy(tokens == encoder.reader.opening[0])].double()  # (4, dimension)
     queries, weight, bias = (tensor.detach().double() for tensor in aspect_word_weights(encoder.network.model).values())
     weights = ((queries @ weight.T + bias) @ marks.T / 32**0.5).softmax(dim=1)  # (words, sentences)
     expected = (weights @ marks).mean(dim=0)

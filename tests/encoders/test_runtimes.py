@@ -11,9 +11,9 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
-from citeweave.encoders import fastest_runtime
+from citeweave.encoders import runtimes
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.runtimes import Runtime, supported_precisions
+from citeweave.encoders.runtimes import Runtime, candidate_labels, supported_precisions
 from citeweave.encoders.sentence_encoder import encode_sentences
 
 from .conftest import change, cls_and_mean, cosines, needs_instruction, refused
@@ -262,7 +262,7 @@ def test_auto_keeps_the_vectors_of_minilm_and_its_choice(tmp_path):
     encoder, again = (load_encoder("minilm", device="cpu", runtime=Runtime("auto", cache=tmp_path)) for _ in range(2))
     found = encoder.encode(MINILM_TEXTS)
     assert cosines(found, expected).min() >= 0.999
-    assert encoder.runtime.label in ["torch", *fastest_runtime.candidate_labels()]
+    assert encoder.runtime.label in ["torch", *candidate_labels()]
     (kept,) = (tmp_path / "runtimes").iterdir()
     assert json.loads(kept.read_text())["runtime"] == encoder.runtime.label
     np.testing.assert_array_equal(again.encode(MINILM_TEXTS[:1]), encoder.encode(MINILM_TEXTS[:1]))
@@ -275,13 +275,13 @@ def test_auto_passes_over_a_broken_runtime_and_says_so(tmp_path):
     (tmp_path / "openvino").mkdir()
     (tmp_path / "openvino/__init__.py").write_text("raise ImportError('libopenvino.so is damaged')")
     code = """
-from citeweave.encoders import fastest_runtime
+from citeweave.encoders import runtimes
 from citeweave.encoders.encoder import load_encoder
-fastest_runtime.has_own_int8 = lambda: False
-fastest_runtime.instruction_sets = frozenset
+runtimes.has_own_int8 = lambda: False
+runtimes.instruction_sets = frozenset
 print(load_encoder("minilm", device="cpu", runtime="auto").runtime.label)
 """
-    source = Path(fastest_runtime.__file__).parents[2]
+    source = Path(runtimes.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{source}", "CITEWEAVE_CACHE": str(tmp_path / "cache")}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "torch", ran.stderr

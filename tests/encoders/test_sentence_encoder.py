@@ -9,12 +9,13 @@ from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.sentence_encoder import (
+    _join_spans,
     encode_papers_and_sentences,
     encode_sentences,
     encode_tokens,
     lay_out_sentences,
     reads_together,
-    sentence_vectors,
+    span_vectors,
     tokenize_papers,
 )
 
@@ -82,7 +83,8 @@ def test_packed_and_padded_sentences_are_the_same_with_gradients(bert):
     found, gradients = [], []
     for packed in (False, True):
         network = dataclasses.replace(encoder.network, packed=packed)
-        vectors = sentence_vectors(network, layouts)  # (sentences, dimension)
+        tokens = [layout.tokens for layout in layouts]
+        vectors = span_vectors(network, tokens, *_join_spans(layouts), None)  # (sentences, dimension)
         encoder.network.model.zero_grad()
         vectors.square().sum().backward()
         found.append(vectors.detach().numpy())

@@ -8,7 +8,7 @@ import pytest
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.intents import examples
 from citeweave.intents.citances import Citance
-from citeweave.intents.examples import SCICITE, Example, LabeledSet, SetFiles, read_labeled, read_sets
+from citeweave.intents.examples import SCICITE, Example, LabeledSet, read_labeled, read_sets
 
 
 def write(path, *records):
@@ -37,7 +37,7 @@ def test_three_spellings(tmp_path):
     assert [row.confidence for row in found.examples] == [0.7, 1.0, 1.0]
     labels, rejected = {"background": 0, "method": 2, "result": 1}, {"another split": 1, "no text": 1}
     assert found.counts() == {"read": 5, "kept": 3, "rejected": rejected, "labels": labels}
-    assert len(examples.read_unlabeled(path)) == 4 and len(examples.read_unlabeled(path, limit=2)) == 2
+    assert len(examples.read_unlabeled(path)) == 4
     far = {"string": "We use [1].", "label": "method", "citeStart": 7, "citeEnd": 10**400}
     assert [row.citance.span for row in read_labeled([write(tmp_path / "far.jsonl", far)]).examples] == [None]
 
@@ -71,15 +71,14 @@ def test_files_that_are_none(tmp_path):
 def test_dev_sentences_are_never_trained_on(tmp_path):
     records = [{"text": f"t{n}", "intent": "method", "split": "train" if n % 2 else "dev"} for n in range(6)]
     path = write(tmp_path / "c.jsonl", *records)
-    train, dev, _ = read_sets(SetFiles([path]))
-    assert dev is not None
-    assert not {row.citance for row in train.examples} & {row.citance for row in dev.examples}
+    sets = read_sets([path])
+    assert not {*sets.train.citances} & {*sets.dev.citances} and len(sets.dev.citances) == 3
     with pytest.raises(UserError, match="--dev and --split are both 'dev'"):
-        read_sets(SetFiles([path], split="dev"))
+        read_sets([path], split="dev")
     bare = write(tmp_path / "b.jsonl", {"text": "a", "intent": "method"})
     with pytest.raises(UserError, match="the records name no splits"):
-        read_sets(SetFiles([bare]))
-    assert read_sets(SetFiles([bare], dev=""))[1] is None
+        read_sets([bare])
+    assert read_sets([bare], dev="").dev is None
 
 
 def test_dev_sentences_in_another_spelling_are_left_out():
@@ -98,13 +97,8 @@ def test_auxiliary_tasks(tmp_path):
     assert [found.labels[row.label] for row in found.examples] == ["method", "results"]
     assert all(row.citance.section == "" for row in found.examples)
     with pytest.raises(UserError, match="the task of --auxiliary is 'sektion'"):
-        read_sets(
-            SetFiles(
-                [write(tmp_path / "c.jsonl", {"text": "a", "intent": "method"})],
-                dev="",
-                auxiliary={"sektion": tmp_path},
-            )
-        )
+        path = write(tmp_path / "c.jsonl", {"text": "a", "intent": "method"})
+        read_sets([path], dev="", auxiliary={"sektion": tmp_path})
     worth = write(tmp_path / "w.jsonl", {"text": "a", "is_citation": True}, {"text": "b", "label": "none"})
     read = read_labeled([worth], ("none", "cited"), task="worthiness")
     assert [row.label for row in read.examples] == [1, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +77,7 @@ class IntentsTrainArguments(OutputArguments):
 def train(args: IntentsTrainArguments) -> None:
     """Train a classifier of citation intents on labeled citing sentences."""
     from citeweave.core.errors import require
-    from citeweave.intents.examples import SetFiles, TrainingSets, read_sets
+    from citeweave.intents.examples import read_sets
 
     require("torch", extra="minilm")
     from citeweave.intents.train import ClassifierCardNotes, train_classifier
@@ -85,9 +85,9 @@ def train(args: IntentsTrainArguments) -> None:
     options = parse_table(ClassifierOptions, {**args.options, **read_keys(args.set_, "training")}, "--set: ")
     if args.unlabeled is not None and not options.teachers:
         raise UserError("--unlabeled is given without teachers to label the sentences; add --teachers 5")
-    labeled, held, beside = read_sets(SetFiles(args.files, args.task, args.split, args.dev, args.auxiliary))
+    sets = read_sets(args.files, task=args.task, split=args.split, dev=args.dev, auxiliary=args.auxiliary)
     trained = train_classifier(
-        TrainingSets(labeled, held, beside, _unlabeled(args.unlabeled, args.max_unlabeled, options.seed)),
+        replace(sets, unlabeled=_unlabeled(args.unlabeled, args.max_unlabeled, options.seed)),
         args.output,
         options,
         about=ClassifierCardNotes(args.data, _command(), args.precision),

@@ -192,7 +192,7 @@ def embed(args: EmbedArguments) -> None:
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
-    from citeweave.encoders.full_text import FULL_TEXT_SHARD
+    from citeweave.encoders.paper_texts import FULL_TEXT_SHARD
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import EncoderSpec
     from citeweave.remote.ray_executor import open_executor
@@ -301,8 +301,8 @@ class _VectorKind:
         overwrite: bool,
         reporter: Reporter,
     ) -> Any:
-        from citeweave.encoders.embed import embed_compressed, embed_papers, embed_sentences
-        from citeweave.encoders.full_text import FullText, embed_full_text
+        from citeweave.encoders.embed import embed_compressed, embed_full_text, embed_papers, embed_sentences
+        from citeweave.encoders.paper_texts import FullText
 
         common: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
         if self.sentences:

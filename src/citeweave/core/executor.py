@@ -1,6 +1,6 @@
 """Shards for other processes or machines, one thread pool for compiled loops, and what this machine has.
 
-    task = ShardTask("citeweave.encoders.remote_shards:make_shard_worker", {"corpus": "/data/corpus", "model": "minilm"})
+    task = ShardTask("citeweave.encoders.embed:make_shard_worker", {"corpus": "/data/corpus", "model": "minilm"})
     for number, content in executor.make(task, [0, 1, 2]):    # as they finish, in any order, each number once
         save(number, content)
 

@@ -101,16 +101,11 @@ class AspectHeads:
         if aspect == ALL:
             parts = [self.project(inputs, name) for name in self.names]
             return np.concatenate([unit_rows(part) for part in parts], axis=1)
-        projected = _apply_layers(inputs, self.layers[aspect])
-        projected[~inputs.any(axis=1)] = 0
-        return projected
-
-
-def _apply_layers(vectors: NDArray[np.float32], layers: Sequence[Layer]) -> NDArray[np.float32]:
-    states = vectors
-    for number, (weight, bias) in enumerate(layers):
-        states = (np.maximum(states, 0) if number else states) @ weight.T + bias  # (papers, out)
-    return np.asarray(states, np.float32)
+        states = inputs
+        for number, (weight, bias) in enumerate(self.layers[aspect]):
+            states = (np.maximum(states, 0) if number else states) @ weight.T + bias  # (papers, out)
+        states[~inputs.any(axis=1)] = 0
+        return states
 
 
 def find_heads(model: str | Path) -> AspectHeads | None:
@@ -138,9 +133,8 @@ def save_heads(folder: Path, heads: AspectHeads) -> None:
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
     sizes = [heads.inputs, *(len(bias) for _, bias in heads.layers[heads.names[0]])]
-    write_json(
-        place / "config.json", {"format": FORMAT, "version": VERSION, "names": list(heads.names), "sizes": sizes}
-    )
+    config = {"format": FORMAT, "version": VERSION, "names": list(heads.names), "sizes": sizes}
+    write_json(place / "config.json", config)
     tensors = {
         f"{name}.{number}.{part}": np.ascontiguousarray(values, np.float32)
         for name in heads.names
@@ -161,14 +155,15 @@ def _read(folder: Path) -> AspectHeads:
         raise InputError(f"{path}: names is {str(names)[:80]}; it must be a list of distinct aspects")
     if not (_is_list_of(sizes, int, 3) and len(sizes) > 1 and all(0 < size <= _MAX_SIZE for size in sizes)):
         raise InputError(f"{path}: sizes is {str(sizes)[:80]}; it must be two or three whole numbers from 1 up")
-    pairs = list(zip(sizes[1:], sizes[:-1], strict=True))  # (out, in) of every layer
     expected: dict[str, tuple[int, ...]] = {}
+    numbers = range(len(sizes) - 1)
     for name in names:
-        for number, (out, into) in enumerate(pairs):
-            expected |= {f"{name}.{number}.weight": (out, into), f"{name}.{number}.bias": (out,)}
-    weights = {name: tensor.numpy() for name, tensor in read_tensors(folder / WEIGHTS, expected).items()}
+        for number in numbers:
+            weight, bias = f"{name}.{number}.weight", f"{name}.{number}.bias"
+            expected |= {weight: (sizes[number + 1], sizes[number]), bias: (sizes[number + 1],)}
+    stored = {name: tensor.numpy() for name, tensor in read_tensors(folder / WEIGHTS, expected).items()}
     layers = {
-        name: tuple((weights[f"{name}.{at}.weight"], weights[f"{name}.{at}.bias"]) for at in range(len(pairs)))
+        name: tuple((stored[f"{name}.{number}.weight"], stored[f"{name}.{number}.bias"]) for number in numbers)
         for name in names
     }
     return AspectHeads(tuple(names), layers)

@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ OUT_OF_MEMORY = "out of memory"
 """The beginning of the message about a halved budget."""
 
 
-def batches(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:
+def batches(lengths: Rows, budget: int) -> Iterator[Rows]:
     """Yield the rows of each batch of texts; a text longer than the budget is alone, one without tokens is in none."""
     order = np.argsort(-lengths, kind="stable")  # (texts,)
     order = order[lengths[order] > 0]
@@ -92,7 +93,7 @@ class SavedBatches:
 
         self._parts = itertools.count()
 
-    def next_part(self, results: BatchResults | None) -> SavedPart:
+    def next_part(self, results: BatchResults) -> SavedPart:
         """Return the saved part of the next call of `run_batches`."""
         return SavedPart(self, next(self._parts), results)
 
@@ -108,21 +109,23 @@ class SavedBatches:
 
 
 NOT_SAVED = SavedBatches()
+NO_RESULTS = BatchResults((), lambda rows: ())
+"""For callers that keep the results themselves: nothing is saved."""
 
 
 class SavedPart:
     """The saved batches of one call of `run_batches`: the rows that are done, and those not saved yet."""
 
-    def __init__(self, saved: SavedBatches, part: int, results: BatchResults | None) -> None:
+    def __init__(self, saved: SavedBatches, part: int, results: BatchResults) -> None:
         self._saved, self._part, self._results = saved, part, results
-        self._saves = results is not None and saved.stem is not None
+        self._saves = results is not NO_RESULTS and saved.stem is not None
         self._files, self._unsaved, self._last = 0, list[Rows](), saved.clock()
 
     def restore(self, texts: int, budget: int) -> tuple[Rows, int, int]:
         """Fill the arrays from saved batches of texts; return remaining rows, budget and how often it was halved."""
         is_left, halved = np.ones(texts, bool), 0
-        while self._results and self._saves and (path := self._saved.path(self._part, self._files)).exists():
-            rows, budget, halved = self._read(path, is_left, self._results)
+        while self._saves and (path := self._saved.path(self._part, self._files)).exists():
+            rows, budget, halved = self._read(path, is_left)
             is_left[rows] = False
             self._results.done(rows)
             self._files += 1
@@ -133,22 +136,21 @@ class SavedPart:
 
     def add(self, rows: Rows, budget: int, halved: int) -> None:
         """Note that one of the batches is encoded, and save the batches so far if it is time."""
-        if not self._saves:
-            return
-        self._unsaved.append(rows)
-        if self._saved.clock() - self._last >= self._saved.every:
-            self.save(budget, halved)
+        if self._saves:
+            self._unsaved.append(rows)
+            if self._saved.clock() - self._last >= self._saved.every:
+                self.save(budget, halved)
+        self._results.done(rows)
 
     def finish(self, budget: int, halved: int) -> None:
         """Collect the results when all batches are done, and save the last ones if wanted."""
-        if self._results is not None:
-            self._results.collect()
+        self._results.collect()
         if self._saved.save_last:
             self.save(budget, halved)
 
     def save(self, budget: int, halved: int) -> None:
         """Save the vectors of those batches that are encoded but not saved yet."""
-        if self._results is None or not self._unsaved:  # without a folder nothing is recorded
+        if not self._unsaved:  # without a folder nothing is recorded
             return
         self._results.collect()
         rows, path = np.concatenate(self._unsaved), self._saved.path(self._part, self._files)
@@ -160,7 +162,8 @@ class SavedPart:
         self._unsaved = []  # first: the user may interrupt here, and nothing must be saved twice
         self._files, self._last = self._files + 1, self._saved.clock()
 
-    def _read(self, path: Path, is_left: NDArray[np.bool_], results: BatchResults) -> tuple[Rows, int, int]:
+    def _read(self, path: Path, is_left: NDArray[np.bool_]) -> tuple[Rows, int, int]:
+        results = self._results
         names = [f"array{number}" for number in range(len(results.arrays))]
         arrays = read_saved_arrays(path, ["rows", "state", "name", *names])
         try:
@@ -198,7 +201,7 @@ def run_batches(
     budget: int,
     encode: Encode,
     *,
-    results: BatchResults | None = None,
+    results: BatchResults = NO_RESULTS,
     saved: SavedBatches = NOT_SAVED,
     reporter: Reporter = QUIET,
 ) -> int:
@@ -208,60 +211,40 @@ def run_batches(
     """
     part = saved.next_part(results)
     left, budget, halved = part.restore(len(lengths), budget)  # rows not yet read
-    done = (lambda rows: None) if results is None else results.done
     while True:
-        failed = _Attempt(lengths, budget, halved, part).run(left, encode, done)
-        if failed is None:
+        plan = [left[rows] for rows in batches(lengths[left], budget)]
+        try:
+            done = _encode_until_full(plan, encode, partial(part.add, budget=budget, halved=halved))
+        except BaseException as error:
+            if not isinstance(error, Exception):  # the user interrupted
+                part.save(budget, halved)
+            raise
+        if done == len(plan):
             part.finish(budget, halved)
             return halved
-        if failed.texts == 1:
+        texts, longest = len(plan[done]), int(lengths[plan[done]].max())
+        if texts == 1:
             raise UserError(
-                f"{OUT_OF_MEMORY}: a single text of {failed.longest:,} tokens does not fit; lower --max-tokens, "
+                f"{OUT_OF_MEMORY}: a single text of {longest:,} tokens does not fit; lower --max-tokens, "
                 "use a lower --precision or another --device"
             )
         # a batch may be far below the budget, and half of the budget could give the same batch again
-        lower = max(1, min(budget, failed.texts * failed.longest) // 2)
-        reporter.say(
-            f"{OUT_OF_MEMORY} with a batch of {failed.texts:,} texts; continuing with {lower:,} tokens per batch"
-        )
-        budget, left, halved = lower, failed.left, halved + 1
+        budget, left, halved = max(1, min(budget, texts * longest) // 2), np.concatenate(plan[done:]), halved + 1
+        reporter.say(f"{OUT_OF_MEMORY} with a batch of {texts:,} texts; continuing with {budget:,} tokens per batch")
         _free_memory()
 
 
-class _FailedBatch:
-    """A batch that did not fit into memory, and the remaining rows, its own included."""
-
-    def __init__(self, batch: NDArray[np.int64], left: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        self.texts, self.longest, self.left = len(batch), int(lengths[batch].max()), left
-
-
-class _Attempt:
-    """Runs batches by one budget, until one does not fit into memory."""
-
-    def __init__(self, lengths: NDArray[np.int64], budget: int, halved: int, part: SavedPart) -> None:
-        self.lengths, self.budget, self.halved, self.part = lengths, budget, halved, part
-
-    def run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _FailedBatch | None:
+def _encode_until_full(plan: Sequence[Rows], encode: Encode, add: Encode) -> int:
+    """Encode the batches of a plan and add each; return how many fitted into memory."""
+    for number, rows in enumerate(plan):
         try:
-            return self._run(left, encode, done)
-        except Exception:
-            raise
-        except BaseException:  # the user interrupted
-            self.part.save(self.budget, self.halved)
-            raise
-
-    def _run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _FailedBatch | None:
-        plan = [left[rows] for rows in batches(self.lengths[left], self.budget)]
-        for number, rows in enumerate(plan):
-            try:
-                encode(rows)
-            except Exception as error:
-                if not _is_out_of_memory(error):
-                    raise
-                return _FailedBatch(rows, np.concatenate(plan[number:]), self.lengths)
-            self.part.add(rows, self.budget, self.halved)
-            done(rows)
-        return None
+            encode(rows)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            return number
+        add(rows)
+    return len(plan)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.delta import write_delta
+from citeweave.encoders.delta import Coding, code_matrix, read_change, read_matrix, write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
-from citeweave.encoders.matrix_codes import Coding, code_matrix, read_change, read_matrix
 from citeweave.encoders.model_folder import TENSORS_FILE
+from citeweave.vectors.vectors import unit_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,9 +165,8 @@ def _changes_of(trained: TorchEncoder, base: TorchEncoder) -> dict[str, Tensor]:
             f"{trained.name} and {base.name} have different vocabularies; give the base it was trained from"
         )
     differences = {name: weight.detach().float() - before[name].detach().float() for name, weight in after.items()}
-    changed = {
-        name: change for name, change in differences.items() if not name.startswith("pooler.") and bool(change.any())
-    }
+    used = {name: change for name, change in differences.items() if not name.startswith("pooler.")}
+    changed = {name: change for name, change in used.items() if bool(change.any())}
     if not changed:
         raise UserError(f"{trained.name} has the same weights as {base.name}: there is nothing to compress")
     return changed
@@ -226,31 +225,26 @@ def _encode_with(
     before = {name: weights[name].detach().clone() for name in changes}
     try:
         for name, change in changes.items():
-            option = chosen.get(name)
-            decoded = change if name not in chosen else None if option is None else _decode(option, change)
-            if decoded is not None:
-                weights[name].data += decoded
+            if name not in chosen:
+                weights[name].data += change
+            elif (option := chosen[name]) is not None:
+                weights[name].data += read_change(option.coding, option.tensors, tuple(change.shape))
         return start.encode(texts)
     finally:
         for name, weight in before.items():
             weights[name].data.copy_(weight)
 
 
-def _decode(option: CodingOption, change: Tensor) -> Tensor:
-    return read_change(option.coding, option.tensors, tuple(change.shape))
-
-
 def _cosines_of(ones: NDArray[np.float32], others: NDArray[np.float32]) -> Cosines:
     """Return the mean and lowest cosine of two encoders' vectors, text by text, (texts, dimension) each."""
-    lengths = np.linalg.norm(ones, axis=1) * np.linalg.norm(others, axis=1)  # (texts,)
-    cosines = np.einsum("td,td->t", ones, others) / np.maximum(lengths, 1e-12)  # (texts,)
+    cosines = (unit_rows(ones) * unit_rows(others)).sum(axis=1)  # (texts,)
     return Cosines(round(float(cosines.mean()), 6), round(float(cosines.min()), 6))
 
 
 def _report(change: Tensor, option: CodingOption | None) -> MatrixReport:
     if option is None:
         return MatrixReport(None, 0, 1.0)
-    rest = change - _decode(option, change)
+    rest = change - read_change(option.coding, option.tensors, tuple(change.shape))
     return MatrixReport(option.coding, option.bytes, round(float(rest.norm() / change.norm()), 4))
 
 

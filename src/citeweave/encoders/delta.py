@@ -3,12 +3,25 @@
     delta.json           {"format": "citeweave-delta", "version": 2, "kind": "lora", "base": "minilm",
                           "base_revision": "d58e...", "settings": {"pooling": "mean", ...}, "sha256": "...",
                           "matrices": {"encoder.layer.0.output.dense.weight": {"kind": "factors", "count": 12, "bits": 4}, ...}}
-    delta.safetensors    W.left, W.right, W.rows, ...    the change of a matrix W, coded as in `matrix_codes.py`
+    delta.safetensors    W.left, W.right, W.rows, ...    the change of a matrix W, coded as below
                          a weight's own name             in float32 its new value, in float16 its change
     README.md            the model card, of deltas that training saved
 
     open_model(folder)   any encoder's folder, complete or delta: where its weights are and what changes them
     complete_model(...)  apply the changes to the loaded model
+
+The change of a matrix is stored as two factors or some rows, with 1 to 32 bits per number:
+
+    factors    change = left.T @ right         left (rank, out), right (rank, in), by singular values or by LoRA
+    rows       change = rows                   all rows of the matrix, or the most important ones and 0 elsewhere
+
+    W.left, W.left_scales, W.right, W.right_scales
+    W.rows, W.row_scales[, W.places]           places (count,): which rows, where these are not all
+
+    16, 32 bits    float16 and float32, without scales
+    8 bits         int8 codes (rows, columns): code * scale; the largest number of a row has the code 127 or -127
+    1 to 4 bits    uint8 codes (rows, bytes), several codes per byte: one of the odd numbers from 1 - 2^bits to 2^bits - 1,
+                   times the scale. The steps lose least of normally distributed numbers (Max 1960, table II)
 
 Training saves LoRA (Hu et al. 2022) as factors and other weights by their values; `compress.py` quantizes all changes of a
 model; an intent classifier is a delta with heads beside it. LoRA in memory, as peft trains it, and merged:
@@ -25,45 +38,39 @@ peft is not needed. Does not load the base (`network.py`) and does not train (`t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import InputError, MissingExtraError, UserError, require
 from citeweave.core.files import hash_file, hash_json, write_atomically, write_json
-from citeweave.encoders.matrix_codes import BITS, KINDS, Coding, code_matrix, read_change, tensor_shapes
 from citeweave.encoders.model_card import ModelCard, card_text
 from citeweave.encoders.model_folder import (
-    ASPECT_WORDS,
     SETTINGS_FILE,
     TENSORS_FILE,
     ModelFolder,
     Settings,
-    base_of,
     check_format,
-    check_keys,
     check_unchanged,
     read_json,
     read_model_folder,
     revision_of,
-    sealed_settings,
-    settings_of,
-    unsealed_settings,
 )
 from citeweave.encoders.model_names import locate, stored_name
 from citeweave.encoders.pooling import (
     PARAMETER,
     PREFIX,
-    add_aspect_words,
-    add_mix,
-    aspect_word_shapes,
-    aspect_word_weights,
+    add_pooling,
     check_sum,
-    count_states,
     is_pooling_weight,
-    read_aspect_words,
-    read_mix,
+    pooling_shapes,
+    pooling_weights,
 )
 from citeweave.encoders.untrusted_model import check_finite, read_stored
 
@@ -79,6 +86,37 @@ _MAX_DEPTH = 4
 """Most deltas on top of each other; more means a folder that names itself."""
 
 _ADAPTER = "default"
+_SETTINGS: dict[str, tuple[type, ...]] = {
+    "pooling": (str,),
+    "max_tokens": (int, type(None)),
+    "normalize": (bool,),
+    "lower": (bool,),
+    "prompt": (str,),
+}
+
+BITS = (1, 2, 3, 4, 8, 16, 32)
+KINDS = ("factors", "rows")
+
+_FLOATS = {16: "F16", 32: "F32"}
+_STEPS = {1: 1.596, 2: 0.9957, 3: 0.586, 4: 0.3352}
+"""Bits -> distance between two levels, in standard deviations of the numbers."""
+
+_SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How a delta codes the change of one matrix."""
+
+    kind: str
+    count: int
+    """Rank of the factors, or number of rows."""
+
+    bits: int
+
+    def limit(self, shape: tuple[int, ...]) -> int:
+        """Return the largest possible count for a matrix of this shape."""
+        return min(shape) if self.kind == "factors" else shape[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +135,94 @@ class Delta:
     matrices: Mapping[str, Coding]
 
 
-# Low-rank changes of a model in memory, as peft holds them
+# --- codes of a matrix's change -------------------------------------------------------------------------
+
+
+def code_matrix(name: str, matrix: Tensor, bits: int) -> dict[str, Tensor]:
+    """Code a factor or rows (rows, columns) of a delta as the tensor `name`, and its scales where it has few bits.
+
+    >>> import torch
+    >>> coded = code_matrix("rows", torch.tensor([[-3.0, 1.0, 3.0, -1.0], [0.0, 0.0, 0.0, 0.0]]), 2)
+    >>> coded["rows"].shape, read_matrix("rows", coded, 4, 2).tolist()
+    (torch.Size([2, 1]), [[-3.0, 1.0, 3.0, -1.0], [0.0, 0.0, 0.0, 0.0]])
+    """
+    torch = require("torch", extra="minilm")
+    if bits >= 16:
+        return {name: matrix.half() if bits == 16 else matrix.float()}
+    if bits == 8:
+        scales = (matrix.abs().amax(dim=1) / 127.0).clamp_min(_SMALLEST).float()  # (rows,)
+        return {name: (matrix / scales[:, None]).round().to(torch.int8), _scales(name): scales}
+    step = _STEPS[bits] * matrix.square().mean(dim=1, keepdim=True).sqrt().clamp_min(_SMALLEST)  # (rows, 1)
+    half = 2 ** (bits - 1)
+    codes = ((matrix / step).floor() + half).clamp(0, 2 * half - 1).to(torch.uint8)  # (rows, columns)
+    levels = _levels(codes, bits)
+    scales = (matrix * levels).sum(dim=1) / levels.square().sum(dim=1)  # (rows,), by least squares
+    return {name: torch.from_numpy(_pack(codes.numpy(), bits)), _scales(name): scales}
+
+
+def read_matrix(name: str, tensors: Mapping[str, Tensor], columns: int, bits: int) -> Tensor:
+    """Read a factor or rows (rows, columns) of a delta in float32."""
+    torch = require("torch", extra="minilm")
+    numbers: Tensor = tensors[name]
+    if bits < 8:
+        numbers = _levels(torch.from_numpy(_unpack(numbers.numpy(), columns, bits)), bits)  # (rows, columns)
+    return numbers.float() if bits >= 16 else numbers.float() * tensors[_scales(name)][:, None]
+
+
+def tensor_shapes(coding: Coding, shape: tuple[int, ...]) -> dict[str, tuple[tuple[str], tuple[int, ...]]]:
+    """Return the dtype and shape of each stored part of a coded matrix (out, in) of a delta.
+
+    >>> shapes = [tensor_shapes(coding, (6, 10)) for coding in (Coding("factors", 4, 8), Coding("rows", 2, 3))]
+    >>> shapes[0]["left"], shapes[1]["rows"], shapes[1]["places"]
+    ((('I8',), (4, 6)), (('U8',), (2, 4)), (('I32',), (2,)))
+    """
+    count, bits = coding.count, coding.bits
+    columns = {"left": shape[0], "right": shape[1]} if coding.kind == "factors" else {"rows": shape[1]}
+    shapes: dict[str, tuple[tuple[str], tuple[int, ...]]] = {}
+    for name, width in columns.items():
+        stored = -(-width * bits // 8) if bits < 8 else width  # bytes, or numbers
+        shapes[name] = (_FLOATS.get(bits, "I8" if bits == 8 else "U8"),), (count, stored)
+        if bits < 16:
+            shapes[_scales(name)] = ("F32",), (count,)
+    return shapes | ({"places": (("I32",), (count,))} if coding.kind == "rows" and count < shape[0] else {})
+
+
+def read_change(coding: Coding, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> Tensor:
+    """Decode the change of a matrix (out, in) from the parts in a delta, in float32."""
+    torch = require("torch", extra="minilm")
+    if coding.kind == "factors":
+        left = read_matrix("left", tensors, shape[0], coding.bits)  # (rank, out)
+        return left.T @ read_matrix("right", tensors, shape[1], coding.bits)
+    rows = read_matrix("rows", tensors, shape[1], coding.bits)  # (count, in)
+    if "places" not in tensors:
+        return rows
+    change: Tensor = torch.zeros(shape)
+    change[tensors["places"].long()] = rows
+    return change
+
+
+def _scales(name: str) -> str:
+    return "row_scales" if name == "rows" else f"{name}_scales"
+
+
+def _levels(codes: Tensor, bits: int) -> Tensor:
+    levels: Tensor = codes.float() * 2 - (2**bits - 1)
+    return levels
+
+
+def _pack(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Pack codes (rows, columns) of few bits into bytes (rows, bytes), the lowest bit of a code first."""
+    single = (codes[:, :, None] >> np.arange(bits, dtype=np.uint8)) & 1  # (rows, columns, bits)
+    return np.packbits(single.reshape(len(codes), -1), axis=1)
+
+
+def _unpack(packed: NDArray[np.uint8], columns: int, bits: int) -> NDArray[np.uint8]:
+    single = np.unpackbits(packed, axis=1, count=columns * bits).reshape(len(packed), columns, bits)
+    codes: NDArray[np.uint8] = (single << np.arange(bits, dtype=np.uint8)).sum(axis=2, dtype=np.uint8)
+    return codes
+
+
+# --- low-rank changes of a model in memory, as peft holds them ------------------------------------------
 
 
 def _low_rank_layers(model: Any) -> dict[str, Any]:
@@ -143,7 +268,7 @@ def merged_weights(model: Any) -> dict[str, Tensor]:
     return weights
 
 
-# Writing
+# --- writing --------------------------------------------------------------------------------------------
 
 
 def base_revision(model: ModelFolder) -> str:
@@ -167,10 +292,8 @@ def save_delta(
     """
     codings, tensors = low_rank_factors(model)
     parameters = dict(model.named_parameters())
-    names = {name for name in changed if ".lora_" not in name} | ({PARAMETER} if settings.pooling == "mix" else set())
-    tensors |= {plain_name(name): parameters[name].detach().float() for name in names}
-    if settings.pooling == ASPECT_WORDS:
-        tensors |= {f"{PREFIX}{name}": tensor.detach().float() for name, tensor in aspect_word_weights(model).items()}
+    tensors |= {plain_name(name): parameters[name].detach().float() for name in changed if ".lora_" not in name}
+    tensors |= {name: tensor.detach().float() for name, tensor in pooling_weights(model, settings.pooling).items()}
     if not tensors:
         raise UserError("a delta needs at least one parameter; name those that were trained")
     write_delta(folder, kind, base, settings, codings, tensors)
@@ -194,10 +317,12 @@ def write_delta(
     revision = base_revision(open_model(locate(base).folder))
     sha256, matrices = hash_file(folder / TENSORS_FILE), dict(sorted(codings.items()))
     delta = Delta(kind, stored_name(base), revision, settings, sha256, matrices)
-    write_json(folder / SETTINGS_FILE, sealed_settings({"format": FORMAT, "version": VERSION, **asdict(delta)}))
+    # users may edit the path of the base
+    sealed = seal_payload({"format": FORMAT, "version": VERSION, **asdict(delta), "base": ""})
+    write_json(folder / SETTINGS_FILE, {**sealed, "base": delta.base})
 
 
-# Reading
+# --- reading --------------------------------------------------------------------------------------------
 
 
 def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
@@ -232,10 +357,7 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
     """Add the pooling weights and the deltas of a model folder to the loaded base model."""
-    if pooling == ASPECT_WORDS:
-        add_aspect_words(model, read_aspect_words(folder.words, model) if folder.words else None)
-    if pooling == "mix":
-        add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
+    add_pooling(model, folder, pooling)
     for place, _ in folder.deltas:
         _apply_delta(place, read_delta(place), model)
 
@@ -247,18 +369,51 @@ def read_delta(folder: Path) -> Delta:
     if data.get("format") == _OLD_COMPACT:
         data = data | {"format": FORMAT}
     check_format(path, data, FORMAT, VERSION)
-    data = unsealed_settings(path, data)
-    check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
+    if "seal" in data:  # the oldest have none; a damaged key "seal" is refused as an unknown key
+        try:
+            data = {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
+    _check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
     if not isinstance(data["matrices"], dict):
         raise InputError(f"{path}: matrices is not a table of names and codings; copy the delta again")
     codings = {name: _coding(path, name, table) for name, table in data["matrices"].items()}
-    delta = Delta(str(data["kind"])[:40], *base_of(path, data), settings_of(path, data["settings"]), str(data["sha256"]), codings)  # fmt: skip
+    delta = Delta(str(data["kind"])[:40], *_base(path, data), _settings(path, data["settings"]), str(data["sha256"]), codings)  # fmt: skip
     _check_hash(folder / TENSORS_FILE, delta.sha256)
     return delta
 
 
+def _check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
+    """Return a JSON object of a model file that has these keys and no others, or refuse it."""
+    if not isinstance(data, dict) or set(data) != known:
+        wrong = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
+        raise InputError(f"{path}: {', '.join(wrong)[:100]} does not belong here or is missing; copy the delta again")
+    return data
+
+
+def _base(path: Path, data: dict[str, Any]) -> tuple[str, str]:
+    """Read from delta.json the name or folder of its base, and the base's revision."""
+    base, revision = data["base"], data["base_revision"]
+    if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
+        raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")
+    if not (isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{12}", revision)):
+        raise InputError(f"{path}: base_revision is {str(revision)[:40]!r}; it must be twelve hex digits")
+    return base, revision
+
+
+def _settings(path: Path, data: object) -> Settings:
+    """Read the settings in a delta.json."""
+    table = _check_keys(path, data, set(_SETTINGS))
+    for name, value in table.items():
+        if type(value) not in _SETTINGS[name] or (name == "max_tokens" and value is not None and value < 1):
+            raise InputError(
+                f"{path}: {name} is {str(value)[:40]!r}, which is not a valid setting; copy the delta again"
+            )
+    return Settings(**table)
+
+
 def _coding(path: Path, name: str, data: object) -> Coding:
-    table = check_keys(path, data, {"kind", "count", "bits"})
+    table = _check_keys(path, data, {"kind", "count", "bits"})
     kind, count, bits = table["kind"], table["count"], table["bits"]
     if kind not in KINDS or type(bits) is not int or bits not in BITS or type(count) is not int or count < 1:
         raise InputError(
@@ -287,8 +442,7 @@ def _apply_delta(folder: Path, delta: Delta, model: Any) -> None:
     weights |= {name: tensor for name, tensor in model.named_buffers() if name.startswith(PREFIX)}
     coded = _coded_shapes(folder, delta, weights)
     plain: dict[str, Any] = {name: (("F32", "F16"), tuple(weight.shape)) for name, weight in weights.items()}
-    plain |= {PARAMETER: (("F32",), (count_states(model),))}
-    plain |= {f"{PREFIX}{name}": (("F32",), shape) for name, shape in aspect_word_shapes(model).items()}
+    plain |= {name: (("F32",), shape) for name, shape in pooling_shapes(model).items()}
     stored = read_stored(path, coded | plain, needed=set(coded))
     with torch.no_grad():
         for name, weight in weights.items():

@@ -6,26 +6,35 @@
     embed_texts(encoder, ids, texts, "vectors", text_recipe=TextRecipe().hash)
     embed_sentences(corpus, encoder, "sentences")          one vector per sentence of the abstracts
     embed_papers_and_sentences(corpus, encoder, work)      both, from the same pass of the network
-
-    texts = PaperTexts(corpus, TextRecipe())
-    len(texts) == len(corpus), texts[:2] == ["A title[SEP]An abstract.", ...]
+    embed_full_text(corpus, encoder, "vectors", full)      full texts (`paper_texts.py`), in chunks
 
 A shard of papers is tokenized, sorted by length and encoded in batches. Batches are saved by time; an interrupted run
 resumes after the last one that was saved and ends with the same bytes. Memory is that of two shards per device. Papers
 without text, or with a vector of zeros, get no vector; they are counted in the manifest. A folder built from the same ids,
 texts and encoder is opened and nothing is computed. Each sentence is encoded in the context of its paper
 (`sentence_encoder.py`); where there is no abstract, the title is the only sentence.
+
+A remote worker opens corpus and model and makes shards with the code of a local run:
+
+    make = make_shard_worker(corpus={"folder": "/data/corpus", "hash": "..."}, encoder={"model": "minilm", ...},
+                             revision="...", kind="papers", options={"shard": 16384, ...}, fingerprints={})
+    make(0)                                the bytes of the first shard's file
+
+A corpus, model, token store or file of full texts that differs between its machine and the driver's is refused: its shards
+would be wrong.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +42,19 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import artifact_matches, early_scratch_folder
 from citeweave.core.columns import release
 from citeweave.core.errors import EmptyResultError, UserError, choose, require
-from citeweave.core.files import hash_json
+from citeweave.core.files import hash_file, hash_json
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.core.publish import remove_leftovers
-from citeweave.corpus.corpus import Corpus, lines
-from citeweave.corpus.text import TextRecipe, paper_text, sentence_texts
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.text import TextRecipe
+from citeweave.encoders import shards
+from citeweave.encoders.aspects import load_aspect_encoder
 from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
 from citeweave.encoders.encoder import Encoder, TorchEncoder
+from citeweave.encoders.paper_texts import FULL_TEXT_SHARD, FullText, PaperTexts, Split, chunk_maker, split_papers
+from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.sentence_encoder import (
-    EncodedSentences,
     PaperAndSentenceTokens,
     encode_papers_and_sentences,
     encode_sentences,
@@ -50,21 +62,23 @@ from citeweave.encoders.sentence_encoder import (
 )
 from citeweave.encoders.shards import (
     Arrays,
+    EncodingWorker,
     FinishedShards,
-    RemoteMaker,
     RemoteShards,
     ShardMaker,
     ShardPlan,
+    Shards,
     drop_empty_rows,
     fill_shards,
+    ragged_rows,
     write_ragged_vectors,
     write_vectors,
 )
-from citeweave.encoders.tokens import Tokens, TokenStore, make_token_store
-from citeweave.vectors import sentence_vectors
+from citeweave.encoders.tokens import TokenStore, make_token_store
+from citeweave.vectors import sentence_vectors, vectors
 from citeweave.vectors.compressed import CompressedVectors, compress, open_compressed, parse_kind
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.vectors import DTYPES, KIND, VERSION, Vectors
+from citeweave.vectors.vectors import DTYPES, Vectors
 
 SHARD = 16_384
 """Papers per shard."""
@@ -80,44 +94,6 @@ _TEXTS = 256
 """Texts at a time for an encoder that does not take tokens."""
 
 _RECIPE = TextRecipe()
-
-Split = tuple[str, list[str]]
-"""A paper's title and the sentences of its abstract."""
-
-
-class PaperTexts(Sequence[str]):
-    """The texts of papers to embed, read slice by slice; empty where a paper has none of the recipe's parts."""
-
-    def __init__(self, corpus: Corpus, recipe: TextRecipe) -> None:
-        self.corpus, self.recipe = corpus, recipe
-        self._columns = {
-            "title": corpus.titles,
-            "abstract": corpus.abstracts,
-            "venue": corpus.venues,
-            "authors": corpus.authors,
-        }
-
-    def __len__(self) -> int:
-        return len(self.corpus)
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if not isinstance(row, slice):
-            return self[row : row + 1 or None][0]
-        return self.take(np.arange(len(self))[row])
-
-    def take(self, rows: NDArray[np.int64]) -> list[str]:
-        """Return the texts to embed of the papers in these rows."""
-        empty = [""] * len(rows)
-        parts = [column.take(rows) if name in self.recipe.parts else empty for name, column in self._columns.items()]
-        release(*self._columns.values())  # else a corpus that is read from end to end would stay in memory
-        return [
-            paper_text(title, abstract, self.recipe, venue=venue, authors=lines(authors))
-            for title, abstract, venue, authors in zip(*parts, strict=True)
-        ]
 
 
 def device_names(text: str) -> list[str]:
@@ -162,13 +138,9 @@ class EmbeddingOptions:
 
     def as_payload(self) -> dict[str, Any]:
         """Return the options that a remote worker needs to embed a shard, as JSON values."""
+        text = asdict(self.text) | {"parts": list(self.text.parts)}
         tokens = None if self.tokens is None else str(self.tokens.resolve())
-        return {
-            "text": asdict(self.text) | {"parts": list(self.text.parts)},
-            "dtype": self.dtype,
-            "shard": self.shard,
-            "tokens": tokens,
-        }
+        return {"text": text, "dtype": self.dtype, "shard": self.shard, "tokens": tokens}
 
     def __post_init__(self) -> None:
         choose(self.dtype, DTYPES, "--dtype")
@@ -177,6 +149,7 @@ class EmbeddingOptions:
 
 
 _OPTIONS = EmbeddingOptions()
+_FULL_TEXT_OPTIONS = EmbeddingOptions(shard=FULL_TEXT_SHARD)
 
 
 def embed_papers(
@@ -191,18 +164,25 @@ def embed_papers(
     """Embed the papers of a corpus into a vectors folder; encoders of one model on several devices share the work."""
     encoders = as_encoders(encoder)
     plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite)
-    if artifact_matches(Path(folder), KIND, VERSION, plan.recipe):
-        reporter.say(f"{folder} already exists: same papers, texts and model")
+    if _is_done(folder, vectors, plan, reporter):
         return Vectors.open(folder)
     texts, store = PaperTexts(corpus, options.text), None
     if options.tokens is not None:
         store = _store(corpus, encoders[0], texts, options.tokens, overwrite=overwrite, reporter=reporter)
-    makers: Sequence[ShardMaker] | RemoteMaker
-    if options.remote is not None:
-        makers = options.remote.make_task(corpus, encoders[0], "papers", options.as_payload())
-    else:
-        makers = [text_maker(one, texts, options.dtype, store) for one in encoders]
+    makers: Shards = (
+        options.remote.make_task(corpus, encoders[0], "papers", options.as_payload())
+        if options.remote
+        else [text_maker(one, texts, options.dtype, store) for one in encoders]
+    )
     return write_vectors(Path(folder), plan, makers, reporter=reporter)
+
+
+def _is_done(folder: str | Path, kind: ModuleType, plan: ShardPlan, reporter: Reporter) -> bool:
+    """Return whether a folder already holds the vectors that would be embedded by this plan."""
+    done = artifact_matches(Path(folder), kind.KIND, kind.VERSION, plan.recipe)
+    if done:
+        reporter.say(f"{folder} already exists: same papers, texts and model")
+    return done
 
 
 def embed_compressed(
@@ -246,8 +226,7 @@ def embed_texts(
 ) -> Vectors:
     """Embed texts into a vectors folder; only slices of `ids` and `texts` are read, so they may be lazy."""
     plan = plan_texts(encoder, ids, texts, text_recipe=text_recipe, dtype=dtype, overwrite=overwrite)
-    if artifact_matches(Path(folder), KIND, VERSION, plan.recipe):
-        reporter.say(f"{folder} already exists: same papers, texts and model")
+    if _is_done(folder, vectors, plan, reporter):
         return Vectors.open(folder)
     return write_vectors(Path(folder), plan, [text_maker(encoder, texts, dtype)], reporter=reporter)
 
@@ -262,12 +241,12 @@ def plan_texts(
     overwrite: bool = False,
 ) -> ShardPlan:
     """Plan the shards and the recipe of embedding texts."""
+    choose(dtype, DTYPES, "--dtype")
     if len(ids) != len(texts):
         raise UserError(f"{len(ids)} ids for {len(texts)} texts; give one text per paper")
-    options = EmbeddingOptions(dtype=dtype)
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": text_recipe}
     recipe: dict[str, Any] = {**facts, "dtype": dtype, "ids": _hash(ids), "texts": _hash(texts)}
-    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, _batch_setting(encoder), overwrite)
+    return ShardPlan(ids, {**facts, "source": ""}, recipe, dtype, SHARD, _batch_setting(encoder), overwrite)
 
 
 def plan_embedding(
@@ -308,23 +287,19 @@ def _store(
 def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> ShardMaker:
     """Return the maker that embeds a shard of papers, from stored tokens, new tokens or, without tokens, the texts."""
     by_tokens = hasattr(encoder, "encode_tokens")
-    read: Callable[[int, int], list[Any]]
-    if store is not None:
-        read = lambda start, stop: _take_tokens(store, start, stop)  # noqa: E731
-    elif by_tokens:
-        read = lambda start, stop: encoder.reader.read(texts[start:stop])  # noqa: E731
-    else:
-        read = lambda start, stop: list(texts[start:stop])  # noqa: E731
+    encode_all = encoder.encode_tokens if by_tokens else partial(_encode_by_blocks, encoder)
 
-    def blocks(start: int, stop: int) -> Iterator[list[Any]]:
-        for at in range(start, stop, READ):
-            yield read(at, min(at + READ, stop))
+    def read(start: int, stop: int) -> list[Any]:
+        if store is None:
+            return encoder.reader.read(texts[start:stop]) if by_tokens else list(texts[start:stop])
+        tokens = store.take(np.arange(start, stop))
+        release(store.ids)  # else a store that is read from end to end would stay in memory
+        return tokens
 
     def encode(inputs: list[Any], reporter: Reporter, saved: SavedBatches) -> Arrays:
-        encode_all = encoder.encode_tokens if by_tokens else partial(_encode_by_blocks, encoder)
         return drop_empty_rows(encode_all(inputs, reporter=reporter, saved=saved), dtype)
 
-    return ShardMaker(blocks, encode)
+    return ShardMaker(read, encode, READ)
 
 
 def _encode_by_blocks(
@@ -341,12 +316,6 @@ def _encode_by_blocks(
         lengths = np.ones(len(texts), np.int64)
         run_batches(lengths, _TEXTS, encode, results=results, saved=saved, reporter=reporter)
     return vectors
-
-
-def _take_tokens(store: TokenStore, start: int, stop: int) -> list[Tokens]:
-    tokens = store.take(np.arange(start, stop))
-    release(store.ids)  # else a store that is read from end to end would stay in memory
-    return tokens
 
 
 def _hash(texts: Sequence[str]) -> str:
@@ -377,23 +346,22 @@ def embed_sentences(
     if not all(isinstance(one, TorchEncoder) for one in encoders):
         raise UserError("sentence vectors need the states of single tokens; use --runtime torch")
     plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite)
-    if artifact_matches(Path(folder), sentence_vectors.KIND, sentence_vectors.VERSION, plan.recipe):
-        reporter.say(f"{folder} already exists: same papers, texts and model")
+    if _is_done(folder, sentence_vectors, plan, reporter):
         return SentenceVectors.open(folder)
-    makers: Sequence[ShardMaker] | RemoteMaker
-    if options.remote is not None:
-        makers = options.remote.make_task(corpus, encoders[0], "sentences", options.as_payload())
-    else:
-        makers = [sentence_maker(corpus, one, options.dtype) for one in encoders if isinstance(one, TorchEncoder)]
+    makers: Shards = (
+        options.remote.make_task(corpus, encoders[0], "sentences", options.as_payload())
+        if options.remote
+        else [sentence_maker(corpus, one, options.dtype) for one in encoders]
+    )
     return write_ragged_vectors(Path(folder), plan, makers, reporter=reporter)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EmbeddedCorpus:
     """The vectors of papers and of sentences from one pass; None where no paper has a vector of that kind."""
 
-    vectors: Vectors | None
-    sentences: SentenceVectors | None
+    vectors: Vectors | None = None
+    sentences: SentenceVectors | None = None
 
 
 def embed_papers_and_sentences(
@@ -410,66 +378,119 @@ def embed_papers_and_sentences(
     `vectors` and `sentences`. Of `options` only the dtype and the shard are used.
     """
     plan = plan_embedding(corpus, encoder, options, overwrite=True)
-    shards = work / f"shards-{hash_json(plan.recipe)[:16]}-{plan.shard}{plan.batches}"
-    shards.mkdir(parents=True, exist_ok=True)
+    place = work / f"shards-{hash_json(plan.recipe)[:16]}-{plan.shard}{plan.batches}"
+    place.mkdir(parents=True, exist_ok=True)
     maker = _paper_and_sentence_maker(corpus, encoder, options.dtype)
-    fill_shards(shards, len(corpus), plan.shard, [maker], save_every=plan.save_every, reporter=reporter)
-    vectors: Vectors | None = None
-    sentences: SentenceVectors | None = None
+    fill_shards(place, len(corpus), plan.shard, [maker], save_every=plan.save_every, reporter=reporter)
+    embedded = EmbeddedCorpus()
     with suppress(EmptyResultError):
-        vectors = write_vectors(work / "vectors", plan, FinishedShards(shards, "papers"))
+        embedded.vectors = write_vectors(work / "vectors", plan, FinishedShards(place, "papers"))
     with suppress(EmptyResultError):
-        sentences = write_ragged_vectors(work / "sentences", plan, FinishedShards(shards, "sentences"))
-    return EmbeddedCorpus(vectors, sentences)
+        embedded.sentences = write_ragged_vectors(work / "sentences", plan, FinishedShards(place, "sentences"))
+    return embedded
 
 
-def sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
+def embed_full_text(
+    corpus: Corpus,
+    encoder: Encoder | Sequence[Encoder],
+    folder: str | Path,
+    full_text: FullText,
+    options: EmbeddingOptions = _FULL_TEXT_OPTIONS,
+    *,
+    several: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Vectors | SentenceVectors:
+    """Embed full texts into a folder: one vector per paper, or with `several` one per chunk."""
+    encoders = as_encoders(encoder)
+    if not all(hasattr(one, "encode_tokens") for one in encoders) or options.tokens is not None:
+        raise UserError(
+            "full texts are cut into chunks by the encoder's tokens; leave out --tokens, or use a model folder"
+        )
+    plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite, read="+sections")
+    plan.recipe.update({"full_text": hash_file(full_text.path), "several": several})
+    if _is_done(folder, sentence_vectors if several else vectors, plan, reporter):
+        return SentenceVectors.open(folder) if several else Vectors.open(folder)
+    texts = PaperTexts(corpus, options.text)
+    payload = {**options.as_payload(), "full_text": str(full_text.path.resolve()), "several": several}
+    makers: Shards = (
+        options.remote.make_task(corpus, encoders[0], "chunks", payload)
+        if options.remote
+        else [chunk_maker(texts, full_text, one, options.dtype, several) for one in encoders]
+    )
+    return (write_ragged_vectors if several else write_vectors)(Path(folder), plan, makers, reporter=reporter)
+
+
+def sentence_maker(corpus: Corpus, encoder: Any, dtype: str) -> ShardMaker:
     """Return the maker that embeds the sentences of a shard of papers."""
 
-    def read(start: int, stop: int) -> Iterator[list[Split]]:
-        for at in range(start, stop, SENTENCE_READ):
-            yield _split(corpus, at, min(at + SENTENCE_READ, stop))
+    def read(start: int, stop: int) -> list[Split]:
+        return split_papers(corpus, start, stop)
 
     def encode(papers: list[Split], reporter: Reporter, saved: SavedBatches) -> Arrays:
-        titles, sentences = [title for title, _ in papers], [split for _, split in papers]
+        titles, sentences = map(list, zip(*papers, strict=True))
         encoded = encode_sentences(encoder, titles, sentences, reporter=reporter, saved=saved)
-        return _ragged(encoded, dtype)
+        return ragged_rows(encoded.matrix, encoded.offsets, encoded.numbers, encoded.lost, dtype)
 
-    return ShardMaker(read, encode)
+    return ShardMaker(read, encode, SENTENCE_READ)
 
 
 def _paper_and_sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> ShardMaker:
     """Return the maker of a shard with the vectors of papers (`papers.`) and of their sentences (`sentences.`)."""
     texts = PaperTexts(corpus, TextRecipe())
 
-    def read(start: int, stop: int) -> Iterator[list[PaperAndSentenceTokens]]:
-        for at in range(start, stop, SENTENCE_READ):
-            end = min(at + SENTENCE_READ, stop)
-            papers = _split(corpus, at, end)
-            titles, sentences = [title for title, _ in papers], [split for _, split in papers]
-            yield tokenize_papers(encoder.reader, texts[at:end], titles, sentences)
+    def read(start: int, stop: int) -> list[PaperAndSentenceTokens]:
+        titles, sentences = map(list, zip(*split_papers(corpus, start, stop), strict=True))
+        return tokenize_papers(encoder.reader, texts[start:stop], titles, sentences)
 
     def encode(papers: list[PaperAndSentenceTokens], reporter: Reporter, saved: SavedBatches) -> Arrays:
         encoded = encode_papers_and_sentences(encoder, papers, reporter=reporter, saved=saved)
-        own, ragged = drop_empty_rows(encoded.vectors, dtype), _ragged(encoded.sentences, dtype)
-        return {f"papers.{name}": array for name, array in own.items()} | {
-            f"sentences.{name}": array for name, array in ragged.items()
-        }
+        own, inner = drop_empty_rows(encoded.vectors, dtype), encoded.sentences
+        ragged = ragged_rows(inner.matrix, inner.offsets, inner.numbers, inner.lost, dtype)
+        parts = {"papers": own, "sentences": ragged}
+        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
-    return ShardMaker(read, encode)
-
-
-def _split(corpus: Corpus, start: int, stop: int) -> list[Split]:
-    pairs = zip(corpus.titles[start:stop], corpus.abstracts[start:stop], strict=True)
-    return [(title, sentence_texts(abstract) or [text for text in [title] if text]) for title, abstract in pairs]
+    return ShardMaker(read, encode, SENTENCE_READ)
 
 
-def _ragged(encoded: EncodedSentences, dtype: str) -> Arrays:
-    with np.errstate(over="ignore"):  # numbers that are not finite are counted when they are written
-        matrix = encoded.matrix.astype(dtype)  # (sentences, dimension)
-    return {
-        "matrix": matrix,
-        "offsets": encoded.offsets,
-        "numbers": encoded.numbers,
-        "lost": np.array([encoded.lost]),
-    }
+# --- the remote side -----------------------------------------------------------------------------------
+
+
+def make_shard_worker(
+    corpus: Mapping[str, str],
+    encoder: Mapping[str, Any],
+    revision: str,
+    kind: str,
+    options: Mapping[str, Any],
+    fingerprints: Mapping[str, str],
+) -> EncodingWorker:
+    """Open the corpus and the encoder of an embedding run in a worker, and return the function that makes its shards."""
+    opened = Corpus.open(Path(corpus["folder"]))
+    if opened.hash != corpus["hash"]:
+        raise UserError(f"{corpus['folder']} is another corpus here than at the driver; share one folder between nodes")
+    for path, found in shards.fingerprints(options).items():
+        if found != fingerprints[path]:
+            raise UserError(f"{path} differs here ({found}) from the driver's ({fingerprints[path]}); share one")
+    # runtimes other than torch would take every core of the machine, of which this worker has only some
+    threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+    runtime = replace(Runtime.parse(encoder["runtime"]), compiled=encoder["compiled"], threads=threads)
+    loaded = load_aspect_encoder(
+        encoder["model"], encoder["aspect"], device=encoder["device"], runtime=runtime, **encoder["settings"]
+    )
+    if loaded.revision != revision:
+        raise UserError(
+            f"the model {encoder['model']} is another one here than at the driver; install or copy the same"
+        )
+    return EncodingWorker(_make_maker(opened, loaded, kind, options), len(opened), options["shard"])
+
+
+def _make_maker(corpus: Corpus, encoder: Any, kind: str, options: Mapping[str, Any]) -> ShardMaker:
+    """Return the maker of shards of papers, sentences or chunks, as a local run would use it."""
+    if kind == "sentences":
+        return sentence_maker(corpus, encoder, options["dtype"])
+    texts = PaperTexts(corpus, TextRecipe(**options["text"]))
+    if kind == "chunks":
+        full = FullText.index(options["full_text"], corpus)
+        return chunk_maker(texts, full, encoder, options["dtype"], options["several"])
+    store = TokenStore.open(options["tokens"]) if options["tokens"] else None
+    return text_maker(encoder, texts, options["dtype"], store)

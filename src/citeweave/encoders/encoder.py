@@ -31,7 +31,7 @@ from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate
 from citeweave.encoders.network import Network, check_can_read, load_network, refuse_unusable
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
-from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, network_in, revision_in
+from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, fastest, network_in, revision_in
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
 
 WINDOW = 8192
@@ -162,9 +162,8 @@ def load_encoder(
         choose(pooling, POOLINGS, f"the pooling of {located.name}")
     check_runtime(runtime, dtype, pooling, device)
     on_torch = runtime.name in ("torch", AUTO)
-    network, tokenizer = load_network(
-        model.weights, *((device, runtime.computes_in(dtype)) if on_torch else ("cpu", "float32"))
-    )
+    place, precision = (device, runtime.computes_in(dtype)) if on_torch else ("cpu", "float32")
+    network, tokenizer = load_network(model.weights, place, precision)
     complete_model(network.model, model, pooling)
     settings = replace(
         model.settings,
@@ -176,13 +175,11 @@ def load_encoder(
     check_can_read(network, reader, located.folder)
     if pooling == ASPECT_WORDS:
         embed_aspect_words(network, reader)
+    base = base_revision(model)
     if runtime.name == AUTO:
-        from citeweave.encoders.fastest_runtime import fastest
-
-        chosen = fastest(network, reader, settings, located.name, revision=base_revision(model), requested=runtime)
-        runtime, network = chosen.runtime, chosen.network
+        runtime, network = fastest(network, reader, settings, located.name, revision=base, requested=runtime)
     else:
-        network = network_in(runtime, network, reader, located.name, dtype=dtype, revision=base_revision(model))
+        network = network_in(runtime, network, reader, located.name, dtype=dtype, revision=base)
     budget = BATCH_TOKENS[batch_kind(network)] if batch_tokens is None else batch_tokens
     if budget < 1:
         raise UserError(f"--batch-tokens is {budget}; it must be at least 1")

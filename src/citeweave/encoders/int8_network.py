@@ -7,7 +7,7 @@
 
 The smoothing f = max |x| ** 0.5 / max |W| ** 0.5 of an input channel moves what is hard to round from the states, where
 single channels stand out, to the weights (Xiao and others 2023, SmoothQuant). The size of the states is measured on
-`sample_texts.py`.
+`sample_papers.json`.
 
 Texts are packed, without padding, in pieces of some hundred tokens; every piece has one thread, but a single piece is shared
 by all threads. A text's states have the same bits in any piece, order or number of threads. No gradients, no states of inner
@@ -28,20 +28,11 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.executor import run_in_threads
-from citeweave.encoders.int8_kernels import (
-    BLOCK,
-    STRIDE,
-    add_norm,
-    attend_all,
-    finish_layer,
-    layer,
-    make_heads,
-)
+from citeweave.encoders.int8_kernels import BLOCK, STRIDE, add_norm, attend_all, finish_layer, layer, make_heads
 from citeweave.encoders.int8_tiles import COLUMNS, ROWS, check_instruction
 from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import PaddedStates, States, TokenStates
-from citeweave.encoders.sample_texts import sample_texts
-from citeweave.encoders.tokens import TextReader, Tokens
+from citeweave.encoders.tokens import TextReader, Tokens, sample_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -340,13 +331,12 @@ def int8_network(network: Network, reader: TextReader, name: str, threads: int =
     _check_model(model.config, name)
     torch = require("torch", extra="minilm")
     config, embeddings = model.config, model.embeddings
-    texts = [tokens for tokens in reader.read(sample_texts()) if len(tokens)]
     positions = embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]
     bert = Int8Bert(
         embeddings.word_embeddings.weight.detach().float().numpy().copy(),
         positions.detach().float().numpy(),
         norm_of(embeddings.LayerNorm),
-        _quantize_layers(model, texts),
+        _quantize_layers(model, sample_tokens(reader)),
         int(config.num_attention_heads),
         int(config.hidden_size),
         int(config.intermediate_size),

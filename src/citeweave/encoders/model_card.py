@@ -14,17 +14,23 @@ link is escaped:
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from citeweave.core.columns import is_finite
 from citeweave.core.errors import UserError, choose
+from citeweave.core.files import read_input
 from citeweave.encoders.model_folder import ASPECT_WORDS, Settings
 from citeweave.encoders.model_names import hub_name
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 NO_AUDIT = "No leakage audit was made: papers of an evaluation may be among the training papers."
 _MAX_LENGTH = 300
@@ -33,6 +39,14 @@ _MAX_LENGTH = 300
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", ":": "&#58;"}
 _MARKS = re.compile(r"([\\`*_\[\]|#~$!])")
 
+_POOLINGS = {
+    "cls": "the state of the first token",
+    "mean": "the mean over all tokens",
+    "layers": "the mean over all tokens and layers",
+    "mix": "a learned mix of all layers, then the mean over all tokens",
+    ASPECT_WORDS: "a mean of its sentences' vectors (the states of a first token before each), weighed by the words for "
+    "aspects",
+}
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licences"), dict),
     **dict.fromkeys(("seeds", "limits"), list),
@@ -89,23 +103,43 @@ def card_text(
     card: ModelCard, settings: Settings, *, dimension: int, has_separator: bool = True, is_delta: bool = False
 ) -> str:
     """Return the model card as Markdown."""
-    parts = [
-        _front_matter(card),
-        f"# {escape(card.name)}",
-        escape(card.about),
-        _summary(card, settings, dimension, is_delta=is_delta),
-        "## How to use it",
-        _code(card, settings.pooling, has_separator=has_separator, is_delta=is_delta),
-        _aspect_words_note(settings.pooling, is_delta=is_delta),
-        "## How it was trained",
-        *_training(card),
-        "## What it is worth",
-        _results(card),
-        "## Limits",
-        _limits(settings, is_trained=bool(card.recipe or card.data)),
-        "\n".join(f"- {escape(limit)}" for limit in card.limits),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    from markupsafe import Markup
+
+    origin = {"recipe": card.recipe, "seeds": ", ".join(map(str, card.seeds)), "hardware": card.hardware}
+    text = _template().render(
+        card=card,
+        settings=settings,
+        dimension=str(dimension),
+        max_tokens=str(settings.max_tokens or ""),
+        pooling=_POOLINGS.get(settings.pooling, settings.pooling),
+        is_delta=is_delta,
+        own_code=is_delta or settings.pooling == ASPECT_WORDS,
+        # code and YAML: JSON strings, which both read as is
+        base_model=Markup(json.dumps(hub_name(card.base)) if hub_name(card.base) else ""),
+        license=Markup(json.dumps(_plain(card.license), ensure_ascii=False) if card.license else ""),
+        called=Markup(json.dumps(_plain(card.called))),
+        comment=Markup("  # fetches the base by its name" if is_delta else ""),
+        separator=Markup("model.tokenizer.sep_token" if has_separator else '" "'),
+        origin={name: value for name, value in origin.items() if value},
+        tables={**card.tables, "options": card.options, "data": card.data},
+        no_audit=Markup(NO_AUDIT),
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+@functools.cache
+def _template() -> Template:
+    """Return the template of a model card; whatever it prints is escaped, except for code and YAML that are marked up."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    def plain_text(value: object) -> Markup:
+        return value if isinstance(value, Markup) else Markup(escape(value))
+
+    environment = Environment(
+        autoescape=True, finalize=plain_text, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(read_input(Path(__file__).parent / "model_card.md.j2").decode())
 
 
 def escape(value: object) -> str:
@@ -138,119 +172,6 @@ def _number(value: object) -> str:
     return str(value)
 
 
-def _front_matter(card: ModelCard) -> str:
-    """Return the YAML front matter of the card; every value is a JSON string, which YAML reads as is."""
-    lines = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
-    lines += ["tags:", "- sentence-transformers", "- feature-extraction", "- scientific-papers", "- citeweave"]
-    if base := hub_name(card.base):
-        lines.append(f"base_model: {json.dumps(base)}")
-    if card.license:
-        lines.append(f"license: {json.dumps(_plain(card.license), ensure_ascii=False)}")
-    return "\n".join(["---", *lines, "---"])
-
-
-def _summary(card: ModelCard, settings: Settings, dimension: int, *, is_delta: bool) -> str:
-    pooling = {
-        "cls": "the state of the first token",
-        "mean": "the mean over all tokens",
-        "layers": "the mean over all tokens and layers",
-        "mix": "a learned mix of all layers, then the mean over all tokens",
-        ASPECT_WORDS: "a mean of its sentences' vectors (the states of a first token before each), weighed by the words "
-        "for aspects",
-    }.get(settings.pooling, escape(settings.pooling))
-    length = f"at most {settings.max_tokens} tokens" if settings.max_tokens else "as many tokens as the model reads"
-    what = (
-        "The changes that make an encoder of scientific papers out of its base" if is_delta else "An encoder of papers"
-    )
-    start = f", trained from {escape(card.base)}" if card.base else ""
-    revision = f" (revision {escape(card.base_revision)})" if card.base and card.base_revision else ""
-    scale = "of length 1" if settings.normalize else "of any length"
-    return (
-        f"{what}: title and abstract in, one vector of {dimension} numbers {scale} out{start}{revision}. "
-        f"It reads {length}; a vector is {pooling}. Made with citeweave."
-    )
-
-
-def _code(card: ModelCard, pooling: str, *, has_separator: bool, is_delta: bool) -> str:
-    if is_delta or pooling == ASPECT_WORDS:
-        lines = [
-            "import citeweave",
-            "",
-            f"encoder = citeweave.load_encoder({json.dumps(_plain(card.called))})"
-            + ("  # fetches the base by its name" if is_delta else ""),
-            'vectors = encoder.encode([citeweave.paper_text("A title", "An abstract.")])',
-        ]
-    else:
-        between = "model.tokenizer.sep_token" if has_separator else '" "'
-        lines = [
-            "from sentence_transformers import SentenceTransformer",
-            "",
-            'model = SentenceTransformer("path/of/this/folder")',
-            'papers = [("A title", "An abstract.")]',
-            f"texts = [title + {between} + abstract for title, abstract in papers]",
-            "vectors = model.encode(texts)",
-        ]
-    code = "\n".join(["```python", *lines, "```"])
-    if not is_delta:
-        return code
-    command = f"citeweave model {escape(card.called)} -o folder/"
-    return f'{code}\n\nFor other programs `{command}` writes it whole: `SentenceTransformer("folder/")`.'
-
-
-def _aspect_words_note(pooling: str, *, is_delta: bool) -> str:
-    if pooling != ASPECT_WORDS or is_delta:
-        return ""
-    return (
-        "sentence-transformers loads this folder too, but does not know how its sentences are weighed: it gives the state "
-        "of the first token, other vectors than those that were trained."
-    )
-
-
-def _training(card: ModelCard) -> list[str]:
-    rows = {"recipe": card.recipe, "seeds": ", ".join(map(str, card.seeds)), "hardware": card.hardware}
-    parts = [_table("what", "value", {name: value for name, value in rows.items() if value})]
-    for title, table in {**card.tables, "options": card.options}.items():
-        parts.append(_section(title, table))
-    parts.append(_section("data", card.data))
-    parts.append(f"Held out: {escape(card.held_out)}" if card.held_out else "")
-    if not any(parts):
-        parts.append("Nothing was recorded about its training.")
-    parts.append(NO_AUDIT if card.audit is None else _section("leakage audit", card.audit))
-    parts.append(_section("licences", card.licences))
-    parts.append(_section("versions", card.versions))
-    return parts
-
-
-def _section(title: str, table: Mapping[str, Any]) -> str:
-    return f"### {escape(title)}\n\n{_table('what', 'value', table)}" if table else ""
-
-
-def _table(left: str, right: str, rows: Mapping[str, Any]) -> str:
-    if not rows:
-        return ""
-    lines = [f"| {left} | {right} |", "|---|---|"]
-    return "\n".join(lines + [f"| {escape(name)} | {escape(value)} |" for name, value in rows.items()])
-
-
-def _results(card: ModelCard) -> str:
-    if not card.results:
-        return "No results were recorded."
-    lines = ["| measure | before | after |", "|---|---|---|"]
-    for name, (before, after) in card.results.items():
-        shown = ["not measured" if value is None else f"{value:.4g}" for value in (before, after)]
-        lines.append(f"| {escape(name)} | {shown[0]} | {shown[1]} |")
-    return "\n".join(lines)
-
-
-def _limits(settings: Settings, *, is_trained: bool) -> str:
-    cut = f" Text beyond {settings.max_tokens} tokens is not read." if settings.max_tokens else ""
-    trained = "papers like those it was trained on" if is_trained else "the texts its base was made for"
-    return (
-        f"Made for {trained}; other fields, languages and kinds of text were not measured unless the table above says "
-        f"so.{cut} Near vectors say that papers are close in what they treat or cite, not that one is right, new or good."
-    )
-
-
 def card_from_metadata(metadata: Mapping[str, Any]) -> ModelCard:
     """Build a model card from recorded metadata, whose keys are the fields of `ModelCard`; others are refused.
 
@@ -279,10 +200,6 @@ def card_metadata(card: ModelCard) -> dict[str, Any]:
 
 
 def _read_result(name: str, pair: object) -> tuple[float | None, float | None]:
-    if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number_or_none, pair))):
+    if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(one is None or is_finite(one) for one in pair)):
         raise UserError(f"the result {name!r} is {str(pair)[:60]}; it must be two numbers, before and after training")
     return pair[0], pair[1]
-
-
-def _is_number_or_none(value: object) -> bool:
-    return value is None or is_finite(value)

@@ -8,29 +8,18 @@
     config.json, *.safetensors   alone: a plain Hugging Face model, pooled at its first token (cls)
 
 Reads JSON only and loads no weights. What would need code from the folder or a pickle is refused. A folder that holds only
-the changes of a base model is opened by `delta.py`; what every delta.json has in common is checked here:
-
-    check_keys(path, data, {"rank", "alpha"})         a JSON object with these keys and no others
-    base_of(path, data), settings_of(path, data)      the values of `base`, `base_revision` and `settings`
+the changes of a base model is opened by `delta.py`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import (
-    check_named_files,
-    explain_version_mismatch,
-    kind_of,
-    read_manifest,
-    seal_payload,
-    unseal_payload,
-)
+from citeweave.core.artifact import check_named_files, explain_version_mismatch, kind_of, read_manifest
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import check_regular, hash_file, hash_json, read_input
 from citeweave.encoders.untrusted_model import check_config, check_shards, check_sizes, check_tokenizer
@@ -73,13 +62,6 @@ _HASHED = (
     "merges.txt",
     "*.model",
 )
-_KINDS: dict[str, tuple[type, ...]] = {
-    "pooling": (str,),
-    "max_tokens": (int, type(None)),
-    "normalize": (bool,),
-    "lower": (bool,),
-    "prompt": (str,),
-}
 _OLD_RELEASE = "0.1.0"
 """The release that wrote the oldest formats, which do not name it."""
 
@@ -136,8 +118,7 @@ class ModelFolder:
 
 def read_model_folder(folder: Path) -> ModelFolder:
     """Read the settings of an encoder's folder, or refuse it with the reason."""
-    _refuse_pipes(folder)
-    _refuse_adapter(folder)
+    _refuse_unsafe(folder)
     if (folder / "modules.json").is_file():
         model = _read_sentence_transformer(folder)
     elif (folder / "config.json").is_file():
@@ -147,22 +128,17 @@ def read_model_folder(folder: Path) -> ModelFolder:
             f"{folder} holds no encoder (neither modules.json nor config.json); give the folder of a "
             "sentence-transformers or Hugging Face model"
         )
-    _refuse_pipes(model.weights)
-    _refuse_adapter(model.weights)
+    _refuse_unsafe(model.weights)
     _check_weights(model.weights)
     check_tokenizer(model.weights)
     return model
 
 
-def _refuse_pipes(folder: Path) -> None:
-    """Refuse named pipes in a model folder, which transformers would wait for forever."""
+def _refuse_unsafe(folder: Path) -> None:
+    """Refuse what transformers would wait for forever or load from elsewhere: named pipes, and an adapter without its base."""
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if path.exists():
             check_regular(path)
-
-
-def _refuse_adapter(folder: Path) -> None:
-    """Refuse an adapter, which transformers would load with a base of its choice where peft is installed."""
     if (folder / "adapter_config.json").exists():
         raise UserError(f"{folder} holds an adapter, not a complete model; merge it into its base model and save that")
 
@@ -197,18 +173,20 @@ def _check_weights(folder: Path) -> None:
         return
     if (folder / _SHARDS).is_file():
         check_shards(folder / _SHARDS, read_json(folder / _SHARDS, max_bytes=_MAX_SHARDS))
-        return
-    if any(folder.glob("*.bin")):
+    elif any(folder.glob("*.bin")):
         raise UserError(
             f"{folder} has its weights only as a pickle (.bin), which is never loaded here; where you trust it, convert "
             "it once with transformers: AutoModel.from_pretrained(old).save_pretrained(new), and its tokenizer alike"
         )
-    raise InputError(f"{folder} has no weights (model.safetensors); copy or download the complete model")
+    else:
+        raise InputError(f"{folder} has no weights (model.safetensors); copy or download the complete model")
 
 
 def _read_sentence_transformer(folder: Path) -> ModelFolder:
     kinds, paths = _modules(folder)
-    if unknown := [kind for kind in kinds if kind.rpartition(".")[2] not in _KNOWN or not _is_standard(kind)]:
+    if unknown := [
+        kind for kind in kinds if kind.rpartition(".")[2] not in _KNOWN or not kind.startswith("sentence_transformers.")
+    ]:
         raise UserError(
             f"{folder}/modules.json names modules that citeweave does not support: {', '.join(unknown)}; it supports "
             f"{', '.join(_KNOWN)} of sentence-transformers. Embed with another tool and evaluate the vectors"
@@ -224,21 +202,6 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
     pooling = read_json(place["Pooling"] / "config.json")
     prompt = _default_prompt(folder)
     words = folder / ASPECT_WORDS if (folder / ASPECT_WORDS).is_dir() else None
-    _check_supported(folder, transformer, pooling, prompt)
-    settings = Settings(
-        pooling=_pooling_name(
-            _pooling_mode(pooling), is_mix="WeightedLayerPooling" in place, has_words=words is not None
-        ),
-        max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
-        normalize="Normalize" in place,
-        lower=transformer.get("do_lower_case") is True,
-        prompt=prompt,
-    )
-    mix = place.get("WeightedLayerPooling")
-    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=mix, words=words)
-
-
-def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[str, Any], prompt: str) -> None:
     task = transformer.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise UserError(f"{folder} is made for the task {task!r}; citeweave reads encoders for 'feature-extraction'")
@@ -246,6 +209,19 @@ def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[st
         raise UserError(
             f"{folder} leaves its prompt out of the pooling, which citeweave does not support; choose another model"
         )
+    max_tokens = transformer.get("max_seq_length")
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+        path = paths[0] / "sentence_bert_config.json"
+        raise InputError(f"{path}: max_seq_length is {max_tokens!r}; it must be a whole number from 1 up")
+    mix = place.get("WeightedLayerPooling")
+    settings = Settings(
+        pooling=_pooling_name(_pooling_mode(pooling), is_mix=mix is not None, has_words=words is not None),
+        max_tokens=max_tokens,
+        normalize="Normalize" in place,
+        lower=transformer.get("do_lower_case") is True,
+        prompt=prompt,
+    )
+    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=mix, words=words)
 
 
 def _modules(folder: Path) -> tuple[list[str], list[Path]]:
@@ -259,10 +235,6 @@ def _modules(folder: Path) -> tuple[list[str], list[Path]]:
     if any(place.is_absolute() or ".." in place.parts for place in inner):
         raise InputError(f"{path} names a folder outside the model's own; a model keeps its modules inside it")
     return kinds, [folder / place for place in inner]
-
-
-def _is_standard(kind: str) -> bool:
-    return kind.startswith("sentence_transformers.")
 
 
 def _pooling_mode(config: dict[str, Any]) -> str:
@@ -294,14 +266,6 @@ def _default_prompt(folder: Path) -> str:
             f"before every text, and may have {_MAX_PROMPT:,}"
         )
     return prompt if isinstance(prompt, str) else ""
-
-
-def _whole_number(value: object, path: Path) -> int | None:
-    if value is None:
-        return None
-    if type(value) is not int or value < 1:
-        raise InputError(f"{path}: max_seq_length is {value!r}; it must be a whole number from 1 up")
-    return value
 
 
 def read_json(path: Path, *, missing_is_empty: bool = False, max_bytes: int = _MAX_JSON) -> dict[str, Any]:
@@ -337,47 +301,3 @@ def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> N
     if data.get("version") != version:
         mismatch = explain_version_mismatch(data.get("version"), version, "train it again", {"citeweave": _OLD_RELEASE})
         raise InputError(f"{path} is {name} {mismatch}")
-
-
-def sealed_settings(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of delta.json with a seal of all but the base, whose path users may edit."""
-    return {**seal_payload({**data, "base": ""}), "base": data["base"]}
-
-
-def unsealed_settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of delta.json without its seal; refuse it if it was changed. The oldest have no seal."""
-    if "seal" not in data:
-        return data  # a damaged key "seal" is refused as an unknown key
-    try:
-        return {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
-
-
-def check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
-    """Return a JSON object of a model file that has these keys and no others, or refuse it."""
-    if not isinstance(data, dict) or set(data) != known:
-        wrong = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
-        raise InputError(f"{path}: {', '.join(wrong)[:100]} does not belong here or is missing; copy the delta again")
-    return data
-
-
-def base_of(path: Path, data: dict[str, Any]) -> tuple[str, str]:
-    """Read from the settings of a model folder the name or folder of its base, and the base's revision."""
-    base, revision = data["base"], data["base_revision"]
-    if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
-        raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")
-    if not (isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{12}", revision)):
-        raise InputError(f"{path}: base_revision is {str(revision)[:40]!r}; it must be twelve hex digits")
-    return base, revision
-
-
-def settings_of(path: Path, data: object) -> Settings:
-    """Read the settings in a delta.json."""
-    table = check_keys(path, data, set(_KINDS))
-    for name, value in table.items():
-        if type(value) not in _KINDS[name] or (name == "max_tokens" and value is not None and value < 1):
-            raise InputError(
-                f"{path}: {name} is {str(value)[:40]!r}, which is not a valid setting; copy the delta again"
-            )
-    return Settings(**table)

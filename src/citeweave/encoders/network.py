@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -74,40 +74,29 @@ class Network:
         if self.packed is False:
             return False
         require("torch", extra="minilm")
-        from citeweave.encoders.packed_models import can_pack
+        from citeweave.encoders.packed import can_pack
 
         return can_pack(self.model, self.device, slowly=self.packed is True)
 
     def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
         """Return the network's last states of a batch, with gradients where enabled; `first_only` for `cls()` alone."""
-        if not first_only or not self.packs:
-            return self.token_states(batch)
-        from citeweave.encoders.packed import pack
-        from citeweave.encoders.packed_models import first_states
-
-        return first_states(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
-
-    def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
-        """Return the network's last states of every token of a batch, with gradients where enabled."""
         if not self.packs:
             layers, mask = self.padded(batch)
             return PaddedStates(layers[0], mask)
-        from citeweave.encoders.packed import pack
-        from citeweave.encoders.packed_models import packed_tokens
+        from citeweave.encoders.packed import pack, packed_states
 
-        return packed_tokens(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
+        batch_on_device = pack(batch, self.pad, self.device)
+        return packed_states(self.model, batch_on_device, first_only=first_only, compiled=self.compiled)
 
-    def layers(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the padded states of the last layer, or with `every` of the embeddings and all layers, and the mask."""
-        with require("torch", extra="minilm").inference_mode():
-            return self.padded(batch, every=every)
-
-    def layers_with_gradients(self, batch: Sequence[Tokens]) -> Tensor:
-        """Return the padded states of the last layer, (texts, tokens, dimension), differentiable."""
-        return self.padded(batch)[0][-1]
+    def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
+        """Return the network's last states of every token of a batch, with gradients where enabled."""
+        return cast(TokenStates, self.states(batch))
 
     def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the network's padded states as `layers` does, differentiable."""
+        """Return the padded states of the last layer, or with `every` of the embeddings and all layers, and the mask.
+
+        Differentiable.
+        """
         torch = require("torch", extra="minilm")
         ids = np.full((len(batch), max(map(len, batch))), self.pad, np.int64)  # (texts, tokens)
         mask = np.zeros(ids.shape, np.int64)  # (texts, tokens)
@@ -123,7 +112,7 @@ class Network:
 def speed_up(network: Network) -> Network:
     """Return the network with layers that are compiled at the first batch, where torch can; for long runs."""
     require("torch", extra="minilm")
-    from citeweave.encoders.packed_models import can_compile
+    from citeweave.encoders.packed import can_compile
 
     return replace(network, compiled=can_compile(network.model, network.device))
 

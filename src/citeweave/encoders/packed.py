@@ -1,31 +1,60 @@
-"""Packed batches: texts end to end without padding, and attention that stays inside each text.
+"""Packed batches: texts end to end without padding, attention inside each text, and the layers of BERT-like models.
 
     texts      [CLS] a b [SEP] | [CLS] c [SEP] | filler
     positions   0    1 2  3       0    1  2      0 0 ...
     bounds      0                 4              7     8          (texts + 2,): the filler is the last text
 
+    states = packed_states(model, pack(batch, pad, "cuda"))                         of all tokens, ready for pooling
+    states = packed_states(model, pack(batch, pad, "cuda"), first_only=True)        of the texts' first tokens alone
+
 The filler pads the stream to a multiple of `STEP` tokens, so that matrix products keep their fast shapes; nothing reads it.
 Attention is computed on CUDA by `torch.nn.attention.varlen` (half precision, torch 2.10 or later); on a CPU by plain attention
-under a mask, slow and exact, for tests and comparison. Models over packed batches are in `packed_models.py`. Imports torch:
-import this module inside functions.
+under a mask, slow and exact, for tests and comparison.
+
+BERT and RoBERTa run by the layers here, with the numbers of transformers' BertModel and on CUDA with the attention of
+`triton_attention.py`; ModernBERT, DistilBERT, ELECTRA and BERT with adapters through the interface. Models that add their own
+bias to the attention (MPNet, DeBERTa, T5) cannot be packed. A packed model trains with the dropout of its states alone, because
+variable-length attention has none.
+
+The layers read the weights of the transformers model at every call: gradients reach them and nothing is stored twice.
+Weights and states are cast to the dtype of the computation, the residual stream too; norms and softmax are float32 inside.
+Queries, keys and values come from one product. With `first_only` the last layer computes only the first token of every text,
+which is all that cls pooling needs: it saves 7 % of BERT-base. `compiled` runs all layers as one piece of code by
+torch.compile, compiled at the first call for any number of tokens and texts. Imports torch: import this module inside
+functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import dropout, embedding, layer_norm, linear
+
+from citeweave.core.ragged import number_within, owners_of, to_offsets
+from citeweave.encoders.pooling import States, mean_spans
+
+try:
+    from torch.nn.attention import varlen
+except ImportError:  # torch before 2.10
+    HAS_VARLEN = False
+else:
+    HAS_VARLEN = True
+try:
+    from citeweave.encoders.triton_attention import SIZES, TILE, attend_tiles
+except ImportError:  # no triton, as on a machine without CUDA; then nothing reads the tiles
+    SIZES, TILE = (), 64
 
 STEP = 256
 """The stream's length is a multiple of this."""
-
-TILE = 64
-"""Tokens of a text that one program of `triton_attention.py` computes."""
 
 ROUND_LONGEST = 512
 """The longest text is rounded up to a multiple of this, because it is a constant in compiled code."""
@@ -65,15 +94,14 @@ def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     tokens = int(lengths.sum())
     filler = STEP - tokens % STEP  # at least one token, so that the filler has a first one too
     lengths = np.append(lengths, filler)  # (texts + 1,)
-    bounds = np.concatenate([[0], np.cumsum(lengths)])  # (texts + 2,)
+    bounds = to_offsets(lengths)  # (texts + 2,)
     ids = np.full(tokens + filler, pad, np.int32)  # (tokens,)
     np.concatenate(batch, out=ids[:tokens], casting="same_kind")
     positions = np.zeros(len(ids), np.int32)  # (tokens,); the filler may be longer than the model has positions
-    positions[:tokens] = np.arange(tokens) - np.repeat(bounds[:-2], lengths[:-1])
+    positions[:tokens] = number_within(lengths[:-1])
     longest = -(-int(lengths.max()) // ROUND_LONGEST) * ROUND_LONGEST
-    arrays = (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))
-    on_device = [_to_device(array, device) for array in arrays]
-    return Packed(on_device[0], on_device[1], on_device[2], on_device[3], longest, bounds)
+    arrays = [_to_device(array, device) for array in (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))]
+    return Packed(arrays[0], arrays[1], arrays[2], arrays[3], longest, bounds)
 
 
 def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
@@ -83,24 +111,15 @@ def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
     [[0, 5, 0], [0, 5, 2], [0, 5, 4], [5, 8, 5], [5, 8, 7]]
     """
     counts = -(-np.diff(bounds) // rows)  # (texts,)
-    text = np.repeat(np.arange(len(counts)), counts)  # (tiles,)
-    number = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)  # (tiles,), in its text
+    text = owners_of(to_offsets(counts))  # (tiles,)
     begin = bounds[text]  # (tiles,)
-    return np.stack([begin, bounds[text + 1], begin + rows * number], axis=1).astype(np.int32)
+    return np.stack([begin, bounds[text + 1], begin + rows * number_within(counts)], axis=1).astype(np.int32)
 
 
 def _to_device(array: NDArray[np.int32], device: str) -> Tensor:
     """Copy an array to the device from pinned memory, which overlaps with the kernels of the previous batch."""
     tensor = torch.from_numpy(array)
     return tensor if device == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
-try:
-    from torch.nn.attention import varlen
-except ImportError:  # torch before 2.10
-    HAS_VARLEN = False
-else:
-    HAS_VARLEN = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +163,292 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, spans: Spans, wind
 
 def _texts_of(states: Tensor, bounds: Tensor) -> Tensor:
     return torch.searchsorted(bounds, torch.arange(len(states), device=bounds.device, dtype=bounds.dtype), right=True)
+
+
+# --- models over packed batches ------------------------------------------------------------------------
+
+PLAIN_MODELS = ("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel")
+
+_PLAIN_PARTS = (torch.nn.Linear, torch.nn.LayerNorm)
+
+
+class PackedShape(NamedTuple):
+    """The constants of compiled layers over a packed batch, besides the shapes of the weights."""
+
+    heads: int
+    eps: float
+    rates: tuple[float, ...]
+    """Dropout rates of the embeddings and of every layer."""
+
+    dtype: torch.dtype
+    first_only: bool
+
+
+def is_plain(model: Any) -> bool:
+    """Return whether `bert_stream` computes this model exactly: no adapters, no cross-attention, exact GELU."""
+    if type(model).__name__ not in PLAIN_MODELS or model.config.is_decoder or model.config.hidden_act != "gelu":
+        return False
+    return all(type(part) in _PLAIN_PARTS for layer in model.encoder.layer for part in _parts(layer))
+
+
+def bert_stream(
+    model: Any, packed: Packed, dtype: torch.dtype, *, first_only: bool = False, compiled: bool = False
+) -> Tensor:
+    """Run BERT over a packed batch: last states (tokens, dimension), or with `first_only` of the texts' first tokens."""
+    layers = list(model.encoder.layer)
+    rates = tuple(_rate(part) for part in (model.embeddings, *(layer.output for layer in layers)))
+    config = model.config
+    shape = PackedShape(int(config.num_attention_heads), float(config.layer_norm_eps), rates, dtype, first_only)
+    run = _compiled() if compiled else _run
+    with torch.autocast(packed.ids.device.type, enabled=False):
+        return run(packed, _tables(model), tuple(map(_weights, layers)), shape)
+
+
+def _run(packed: Packed, tables: tuple[Any, ...], layers: tuple[tuple[Tensor, ...], ...], shape: PackedShape) -> Tensor:
+    stream = _embed(packed, tables, shape)
+    for number, weights in enumerate(layers, start=1):
+        first_only = shape.first_only and number == len(layers)
+        stream = _run_layer(stream, weights, packed, shape, shape.rates[number], first_only)
+    return stream
+
+
+def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tensor:
+    """Embed the words, positions and types of packed tokens, summed and normalized, (tokens, dimension)."""
+    word, word_pad, position, position_pad, kind, weight, bias = tables
+    first = 0 if position_pad is None else position_pad + 1  # RoBERTa counts its positions from here on
+    states = embedding(packed.ids, word, word_pad) + kind[0]
+    states = states + embedding(packed.positions + first, position, position_pad)
+    return _drop(layer_norm(states, weight.shape, weight, bias, shape.eps), shape.rates[0]).to(shape.dtype)
+
+
+def _run_layer(
+    stream: Tensor, weights: tuple[Tensor, ...], packed: Packed, shape: PackedShape, rate: float, first_only: bool
+) -> Tensor:
+    """Run one transformer layer (Vaswani et al. 2017) with norms after the sums, as in BERT (Devlin et al. 2019)."""
+    cast = [weight.to(stream.dtype) for weight in weights]
+    out, out_bias, norm, norm_bias, up, up_bias, down, down_bias, last, last_bias = cast[6:]
+    if first_only:
+        kept, seen = _attend_first(stream, cast, packed, shape.heads)  # (texts + 1, dimension) each
+    else:
+        wide = linear(stream, torch.cat(cast[0:6:2]), torch.cat(cast[1:6:2]))  # (tokens, 3 dimension)
+        kept, seen = stream, _attend_wide(wide.view(wide.shape[0], 3, shape.heads, -1), packed).flatten(1)
+    middle = layer_norm(kept + _drop(linear(seen, out, out_bias), rate), norm.shape, norm, norm_bias, shape.eps)
+    deep = linear(_gelu(linear(middle, up, up_bias)), down, down_bias)
+    return layer_norm(middle + _drop(deep, rate), last.shape, last, last_bias, shape.eps)
+
+
+def _attend_wide(wide: Tensor, packed: Packed) -> Tensor:
+    """Compute attention (tokens, heads, size) of queries, keys and values in one tensor (tokens, 3, heads, size)."""
+    if wide.is_cuda and wide.shape[-1] in SIZES and wide.numel() < 2**31:  # the kernels count in 32 bits
+        return attend_tiles(wide, packed.tiles)
+    query, key, value = wide.unbind(1)
+    return attend(query, key, value, Spans(packed.bounds, packed.bounds, packed.longest, packed.longest))
+
+
+def _attend_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
+    """Return the states of the texts' first tokens, and their attention over their texts."""
+    kept = stream[packed.bounds[:-1]]  # (texts + 1, dimension)
+    query = linear(kept, cast[0], cast[1]).view(kept.shape[0], heads, -1)  # (texts + 1, heads, size)
+    both = linear(stream, torch.cat(cast[2:6:2]), torch.cat(cast[3:6:2]))  # (tokens, 2 dimension)
+    key, value = both.view(both.shape[0], 2, heads, -1).unbind(1)  # (tokens, heads, size) each
+    one_each = torch.arange(len(packed.bounds), device=stream.device, dtype=torch.int32)
+    return kept, attend(query, key, value, Spans(one_each, packed.bounds, 1, packed.longest)).flatten(1)
+
+
+def _gelu(states: Tensor) -> Tensor:
+    if states.dtype == torch.float32 or not torch.compiler.is_compiling():
+        return torch.nn.functional.gelu(states)
+    activated: Tensor = _FastGelu.apply(states)  # type: ignore[no-untyped-call]
+    return activated
+
+
+class _FastGelu(torch.autograd.Function):
+    """GELU (Hendrycks and Gimpel 2016) by Abramowitz and Stegun's formula 7.1.26 (1964), within 1e-7.
+
+    The exact one takes longer than reading its memory; compiled code fuses this one into one kernel.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor) -> Tensor:
+        ctx.save_for_backward(states)
+        wide = states.float()
+        return (wide * _normal(wide)[0]).to(states.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        states: Tensor = ctx.saved_tensors[0]
+        wide = states.float()
+        below, bell = _normal(wide)
+        return (grad.float() * (below + wide * bell * 0.3989422804014327)).to(states.dtype)
+
+
+def _normal(wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the normal distribution function of numbers, and exp(-number^2 / 2), for GELU."""
+    bell = torch.exp(wide * wide * -0.5)
+    t = 1.0 / (1.0 + 0.23164189 * wide.abs())
+    tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))) * bell
+    return torch.where(wide >= 0.0, 1.0 - tail, tail), bell
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Callable[..., Tensor]:
+    run = torch.compile(_run)
+
+    def run_any_length(packed: Packed, *rest: Any) -> Tensor:
+        for tensor in (packed.ids, packed.positions, packed.bounds, packed.tiles):
+            torch._dynamo.mark_dynamic(tensor, 0)  # else the second batch would be compiled again
+        return run(packed, *rest)
+
+    return run_any_length
+
+
+def _tables(model: Any) -> tuple[Any, ...]:
+    parts = model.embeddings
+    word, position, norm = parts.word_embeddings, parts.position_embeddings, parts.LayerNorm
+    kind = parts.token_type_embeddings.weight
+    return word.weight, word.padding_idx, position.weight, position.padding_idx, kind, norm.weight, norm.bias
+
+
+def _parts(layer: Any) -> tuple[Any, ...]:
+    """Return the linear and norm modules of a layer, in the order in which `_run_layer` uses them."""
+    seeing, output = layer.attention.self, layer.attention.output
+    around = (output.dense, output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
+    return seeing.query, seeing.key, seeing.value, *around
+
+
+def _weights(layer: Any) -> tuple[Tensor, ...]:
+    return tuple(weight for part in _parts(layer) for weight in (part.weight, part.bias))
+
+
+def _rate(part: Any) -> float:
+    return float(part.dropout.p) if part.training else 0.0
+
+
+def _drop(states: Tensor, rate: float) -> Tensor:
+    return dropout(states, rate) if rate else states
+
+
+INTERFACE = "citeweave_packed"
+"""Name of packed attention among transformers' attention functions."""
+
+PACKING_MODELS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert")
+"""Types of models whose attention has no mask but that of the padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedStates:
+    """Last states of the tokens of a packed batch, ready for pooling."""
+
+    stream: Tensor
+    """(tokens, dimension)"""
+
+    bounds: Tensor
+    """(texts + 2,), the filler's at the end."""
+
+    begins: NDArray[np.int64]
+    """(texts + 2,), the same in the CPU's memory, so that nothing waits for the device."""
+
+    def cls(self) -> Tensor:
+        return self.stream[self.bounds[:-2].long()].float()  # (texts, dimension)
+
+    def mean(self) -> Tensor:
+        sums = torch.segment_reduce(self.stream.float(), "sum", offsets=self.bounds.long(), axis=0)  # (texts + 1, ...)
+        return (sums / self.bounds.diff()[:, None])[:-1]  # (texts, dimension)
+
+    def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
+        before = self.begins[texts]  # (spans,)
+        return mean_spans(self.stream, before + starts, before + ends)
+
+    def tokens(self) -> Tensor:
+        return self.stream[: self.begins[-2]]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStates:
+    """Last states of the first tokens of a packed batch alone, for cls pooling."""
+
+    first: Tensor
+    """(texts + 1, dimension), the filler's at the end."""
+
+    def cls(self) -> Tensor:
+        return self.first[:-1].float()  # (texts, dimension)
+
+    def mean(self) -> Tensor:
+        raise AssertionError("first tokens alone have no mean over all tokens")
+
+
+def can_pack(model: Any, device: str, *, slowly: bool = False) -> bool:
+    """Return whether a model can be packed and that is faster on this device; `slowly` allows a CPU too."""
+    if model.config.model_type not in PACKING_MODELS or getattr(model.config, "is_decoder", False):
+        return False
+    if not device.startswith("cuda"):
+        return slowly
+    if not HAS_VARLEN or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    return computes_in(model, device) in (torch.bfloat16, torch.float16)
+
+
+def can_compile(model: Any, device: str) -> bool:
+    """Return whether torch can compile the packed layers of a model; for CUDA it needs triton."""
+    has_triton = importlib.util.find_spec("triton") is not None
+    return has_triton and device.startswith("cuda") and HAS_VARLEN and is_plain(model)
+
+
+def computes_in(model: Any, device: str) -> torch.dtype:
+    """Return the dtype in which a packed model computes: that of `torch.autocast` around it, else of its weights."""
+    kind = device.partition(":")[0]
+    if torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    dtype: torch.dtype = model.dtype
+    return dtype
+
+
+def packed_states(model: Any, packed: Packed, *, first_only: bool = False, compiled: bool = False) -> States:
+    """Run a model of `PACKING_MODELS` over a packed batch; differentiable.
+
+    With `first_only` the states serve `cls()` alone, which saves a plain model most of its last layer.
+    """
+    if not is_plain(model):
+        return PackedStates(_interface_stream(model, packed), packed.bounds, packed.begins)
+    dtype = computes_in(model, packed.ids.device.type)
+    stream = bert_stream(model, packed, dtype, first_only=first_only, compiled=compiled)
+    return FirstStates(stream) if first_only else PackedStates(stream, packed.bounds, packed.begins)
+
+
+def _interface_stream(model: Any, packed: Packed) -> Tensor:
+    """Run a packed batch through a model whose attention uses transformers' interface and takes positions."""
+    positions = packed.positions.long()[None]  # (1, tokens)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    if (unused := getattr(table, "padding_idx", None)) is not None:  # RoBERTa counts its positions from here on
+        positions = positions + unused + 1
+    spans = Spans(packed.bounds, packed.bounds, packed.longest, packed.longest)
+    with _packed_attention(model):
+        output = model(input_ids=packed.ids.long()[None], position_ids=positions, citeweave_spans=spans)
+    stream: Tensor = output.last_hidden_state[0]  # (tokens, dimension)
+    return stream
+
+
+@contextmanager
+def _packed_attention(model: Any) -> Iterator[None]:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(INTERFACE, _attend_for_transformers)
+    before = model.config._attn_implementation
+    model.config._attn_implementation = INTERFACE
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+
+
+def _attend_for_transformers(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **more: Any
+) -> tuple[Tensor, None]:
+    """Compute packed attention for transformers: (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
+    assert attention_mask is None and np.isclose(
+        more.get("scaling") or query.shape[-1] ** -0.5, query.shape[-1] ** -0.5
+    )
+    window = more.get("sliding_window")
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size) each
+    inner = None if window is None else window - 1  # transformers counts the token itself
+    return attend(query, key, value, more["citeweave_spans"], inner)[None], None

@@ -44,7 +44,8 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError, require
 from citeweave.core.files import write_json
-from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, Settings, check_format, read_json
+from citeweave.core.ragged import owners_of, to_offsets
+from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, ModelFolder, Settings, check_format, read_json
 from citeweave.encoders.tokens import TextReader, Tokens
 from citeweave.encoders.untrusted_model import check_finite, read_tensors
 
@@ -139,7 +140,9 @@ def text_vectors(network: StatesNetwork, batch: Sequence[Tokens], settings: Sett
     """Encode and pool tokenized texts, each of one token or more, as the settings say, (texts, dimension)."""
     if settings.pooling in ("layers", "mix"):
         layers, mask = network.padded(batch, every=True)
-        vectors = pool(layers, mask, settings.pooling, getattr(network.model, PARAMETER, None))
+        is_mix = settings.pooling == "mix"
+        mixed = _mix_layers(layers, getattr(network.model, PARAMETER)) if is_mix else _mean_layers(layers)
+        vectors = mean_tokens(mixed, mask)
     elif settings.pooling == ASPECT_WORDS:
         vectors = _aspect_word_vectors(network, batch)
     elif settings.pooling == "cls":
@@ -196,16 +199,6 @@ class PaddedStates:
 
     def tokens(self) -> Tensor:
         return self.states[self.mask.bool()]
-
-
-def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | None = None) -> Tensor:
-    """Pool the layers of a network to vectors (texts, dimension); cls and mean use the last layer only."""
-    if pooling == "mix":
-        assert mix is not None
-        return mean_tokens(_mix_layers(layers, mix), mask)
-    if pooling == "layers":
-        return mean_tokens(_mean_layers(layers), mask)
-    return mean_tokens(layers[-1], mask) if pooling == "mean" else first_token(layers[-1])
 
 
 def first_token(states: Tensor) -> Tensor:
@@ -269,6 +262,31 @@ def add_aspect_words(model: Any, numbers: dict[str, Tensor] | None = None) -> No
     model.add_module(ASPECT_WORDS, words)
 
 
+def add_pooling(model: Any, folder: ModelFolder, pooling: str) -> None:
+    """Add the weights that a pooling learns to a loaded model: those of its folder, or the first ones."""
+    if pooling == ASPECT_WORDS:
+        add_aspect_words(model, read_aspect_words(folder.words, model) if folder.words else None)
+    if pooling == "mix":
+        add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
+
+
+def pooling_weights(model: Any, pooling: str) -> dict[str, Tensor]:
+    """Return the weights that a pooling has learned, by their names in the model."""
+    if pooling == "mix":
+        return {PARAMETER: getattr(model, PARAMETER)}
+    return (
+        {f"{PREFIX}{name}": tensor for name, tensor in aspect_word_weights(model).items()}
+        if pooling == ASPECT_WORDS
+        else {}
+    )
+
+
+def pooling_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of every pooling, by their names, whether the model has them or not."""
+    words = {f"{PREFIX}{name}": shape for name, shape in aspect_word_shapes(model).items()}
+    return {PARAMETER: (count_states(model),), **words}
+
+
 def aspect_word_weights(model: Any) -> dict[str, Tensor]:
     """Return the queries, weight and bias of a model's words for aspects."""
     words = getattr(model, ASPECT_WORDS)
@@ -287,9 +305,8 @@ def save_aspect_words(folder: Path, model: Any) -> None:
     check_finite({f"{PREFIX}{name}": tensor for name, tensor in plain.items()})
     place = folder / ASPECT_WORDS
     place.mkdir(exist_ok=True)
-    write_json(
-        place / "config.json", {"format": ASPECT_WORDS_FORMAT, "version": ASPECT_WORDS_VERSION, "words": list(WORDS)}
-    )
+    config = {"format": ASPECT_WORDS_FORMAT, "version": ASPECT_WORDS_VERSION, "words": list(WORDS)}
+    write_json(place / "config.json", config)
     require("safetensors.torch", extra="minilm").save_file(plain, place / WEIGHTS, metadata={"format": "pt"})
 
 
@@ -312,18 +329,12 @@ def _aspect_word_vectors(network: StatesNetwork, batch: Sequence[Tokens]) -> Ten
     marks = [np.flatnonzero(tokens == tokens[0]) for tokens in batch]  # a text begins with its mark
     counts = np.array([len(own) for own in marks], np.int64)  # (texts,)
     starts = np.concatenate(marks)  # (sentences,)
-    texts = np.repeat(np.arange(len(batch)), counts)  # (sentences,)
+    texts = owners_of(to_offsets(counts))  # (sentences,)
     sentences = network.token_states(batch).spans(texts, starts, starts + 1)  # (sentences, dimension)
+    words = getattr(network.model, ASPECT_WORDS)
     with torch.autocast(sentences.device.type, enabled=False):
-        return attend(sentences, counts, _aspect_word_queries(network.model))
-
-
-def _aspect_word_queries(model: Any) -> Tensor:
-    """Return the attention queries: the words for aspects through the trained layer, (words, dimension)."""
-    torch = require("torch", extra="minilm")
-    numbers = aspect_word_weights(model)
-    queries: Tensor = torch.nn.functional.linear(numbers["queries"], numbers["weight"], numbers["bias"])
-    return queries
+        queries = torch.nn.functional.linear(words.queries, words.weight, words.bias)  # (words, dimension)
+        return attend(sentences, counts, queries)
 
 
 def attend(sentences: Tensor, counts: NDArray[np.int64], queries: Tensor) -> Tensor:
@@ -333,7 +344,7 @@ def attend(sentences: Tensor, counts: NDArray[np.int64], queries: Tensor) -> Ten
     """
     torch = require("torch", extra="minilm")
     longest = int(counts.max())
-    begins = np.cumsum(counts) - counts  # (texts,)
+    begins = to_offsets(counts)[:-1]  # (texts,)
     places = np.minimum(begins[:, None] + np.arange(longest), len(sentences) - 1)  # (texts, longest)
     rows, is_there = (
         torch.from_numpy(array).to(sentences.device, non_blocking=True)

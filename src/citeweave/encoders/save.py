@@ -136,10 +136,8 @@ def _save_mix(folder: Path, network: Network, pooling: str) -> None:
     plain = {TENSOR: weights.detach().float().cpu().contiguous()}
     check_finite(plain)
     folder.mkdir(exist_ok=True)
-    write_json(
-        folder / "config.json",
-        {"word_embedding_dimension": network.dimension, "layer_start": 0, "num_hidden_layers": layers - 1},
-    )
+    config = {"word_embedding_dimension": network.dimension, "layer_start": 0, "num_hidden_layers": layers - 1}
+    write_json(folder / "config.json", config)
     require("safetensors.torch", extra="minilm").save_file(plain, folder / WEIGHTS, metadata={"format": "pt"})
 
 
@@ -150,30 +148,17 @@ def _save_pooling(folder: Path, dimension: int, mode: str) -> None:
 
 
 def _save_settings(folder: Path, modules: list[str], settings: Settings) -> None:
+    names = {number: f"sentence_transformers.models.{kind}" for number, kind in enumerate(modules)}
     listed = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": _place(modules[: number + 1]),
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for number, kind in enumerate(modules)
+        {"idx": number, "name": str(number), "path": _place(modules[: number + 1]), "type": name}
+        for number, name in names.items()
     ]
     write_json(folder / "modules.json", listed)
-    write_json(
-        folder / "sentence_bert_config.json",
-        {"max_seq_length": settings.max_tokens, "do_lower_case": settings.lower},
-    )
+    transformer = {"max_seq_length": settings.max_tokens, "do_lower_case": settings.lower}
+    write_json(folder / "sentence_bert_config.json", transformer)
     prompts = {_PROMPT: settings.prompt} if settings.prompt else {}
-    write_json(
-        folder / "config_sentence_transformers.json",
-        {
-            "model_type": "SentenceTransformer",
-            "prompts": prompts,
-            "default_prompt_name": _PROMPT if prompts else None,
-            "similarity_fn_name": None,
-        },
-    )
+    own = {"prompts": prompts, "default_prompt_name": _PROMPT if prompts else None, "similarity_fn_name": None}
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "SentenceTransformer", **own})
 
 
 def write_merged_model(
@@ -184,19 +169,15 @@ def write_merged_model(
     encoder = load_encoder(model, device="cpu")
     recipe = {"copy of": encoder.revision, "dtype": dtype}
     with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        card = _card(model, encoder.name, encoder.revision)
+        recorded = _metadata_of(model)
+        card = ModelCard(encoder.name, about=f"A copy of {encoder.name}, revision {encoder.revision}.")
+        if isinstance(recorded.get(CARD), dict):
+            card = card_from_metadata(recorded[CARD])
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
         if (heads := find_heads(model)) is not None:
             save_heads(writer.folder, heads)
-        writer.facts = {"model": encoder.name, "revision": encoder.revision, **_metadata_of(model)}
+        writer.facts = {"model": encoder.name, "revision": encoder.revision, **recorded}
         return writer.finish()
-
-
-def _card(model: str | Path, name: str, revision: str) -> ModelCard:
-    recorded = _metadata_of(model).get(CARD)
-    if isinstance(recorded, dict):
-        return card_from_metadata(recorded)
-    return ModelCard(name, about=f"A copy of {name}, revision {revision}.")
 
 
 def _metadata_of(model: str | Path) -> dict[str, Any]:

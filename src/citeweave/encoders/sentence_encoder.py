@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Advance, Reporter
+from citeweave.core.ragged import Ragged, owners_of, to_offsets
 from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
 from citeweave.encoders.encoder import WINDOW, TorchEncoder
 from citeweave.encoders.model_folder import Settings
@@ -93,14 +94,11 @@ def _layout(reader: TextReader, head: Tokens, own: list[Tokens]) -> SentenceLayo
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedSentences:
+class EncodedSentences(Ragged):
     """Sentences of papers as the encoder returns them: the vectors of paper i are matrix[offsets[i]:offsets[i + 1]]."""
 
     matrix: NDArray[np.float32]
     """Shape (sentences, dimension)."""
-
-    offsets: NDArray[np.int64]
-    """Shape (papers + 1,)."""
 
     numbers: NDArray[np.int32]
     """Shape (sentences,): which sentence of its paper a row is, from 0, or PAPER_ROW."""
@@ -125,21 +123,19 @@ def encode_sentences(
         raise UserError(
             f"pooling is {encoder.settings.pooling!r}; a paper's own vector with its sentences needs cls or mean"
         )
-    blocks: list[NDArray[np.float32]] = [np.zeros((0, encoder.dimension), np.float32)]
-    numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    counts: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+    blocks, numbers = [np.zeros((0, encoder.dimension), np.float32)], [np.zeros(0, np.int64)]
     with reporter.task("embedding sentences", len(titles), "papers") as advance:
         for start in range(0, len(titles), WINDOW):
-            layouts = lay_out_sentences(
-                encoder.reader, titles[start : start + WINDOW], sentences[start : start + WINDOW]
-            )
+            window = slice(start, start + WINDOW)
+            layouts = lay_out_sentences(encoder.reader, titles[window], sentences[window])
             own = [_numbers(layout, with_paper=with_paper) for layout in layouts]
+            papers = Ragged(to_offsets([len(each) for each in own]))
+            settings = encoder.settings if with_paper else None
+            blocks.append(_window(encoder, layouts, papers, settings, advance, reporter, saved))
             numbers += own
-            counts.append(np.array([len(each) for each in own], np.int64))
-            blocks.append(_window(encoder, layouts, advance, with_paper=with_paper, reporter=reporter, saved=saved))
-    rows = np.concatenate(numbers).astype(np.int32)
+    rows, offsets = np.concatenate(numbers).astype(np.int32), to_offsets([len(each) for each in numbers[1:]])
     lost = sum(map(len, sentences)) - int((rows != PAPER_ROW).sum())
-    return EncodedSentences(np.concatenate(blocks), np.cumsum(np.concatenate(counts)), rows, lost)
+    return EncodedSentences(offsets, np.concatenate(blocks), rows, lost)
 
 
 def _numbers(layout: SentenceLayout, *, with_paper: bool) -> NDArray[np.int64]:
@@ -150,44 +146,35 @@ def _numbers(layout: SentenceLayout, *, with_paper: bool) -> NDArray[np.int64]:
 def _window(
     encoder: TorchEncoder,
     layouts: list[SentenceLayout],
+    papers: Ragged,
+    settings: Settings | None,
     advance: Advance,
-    *,
-    with_paper: bool,
     reporter: Reporter,
     saved: SavedBatches,
 ) -> NDArray[np.float32]:
     """Encode the sentences of a window of papers, paper after paper, (sentences, dimension)."""
     torch = require("torch", extra="minilm")
-    counts = np.array([len(_numbers(layout, with_paper=with_paper)) for layout in layouts], np.int64)  # (papers,)
-    begins = np.cumsum(counts) - counts
-    matrix = np.zeros((int(counts.sum()), encoder.dimension), np.float32)  # (sentences, dimension)
+    matrix = np.zeros((int(papers.offsets[-1]), encoder.dimension), np.float32)  # (sentences, dimension)
     # a paper without sentences is not read
     lengths = np.array([len(layout.tokens) if len(layout.numbers) else 0 for layout in layouts], np.int64)
     advance(int((lengths == 0).sum()))
 
-    def encode(rows: NDArray[np.int64]) -> None:
+    def encode(rows: Rows) -> None:
         batch = [layouts[row] for row in rows.tolist()]
         with torch.inference_mode():
-            vectors = sentence_vectors(encoder.network, batch, encoder.settings if with_paper else None)
-        matrix[places(rows)[0]] = vectors.cpu().numpy()
+            tokens = [layout.tokens for layout in batch]
+            vectors = span_vectors(encoder.network, tokens, *_join_spans(batch), settings)
+        matrix[papers.places(rows)] = vectors.cpu().numpy()
 
-    def places(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        before = np.repeat(begins[rows] - (np.cumsum(counts[rows]) - counts[rows]), counts[rows])
-        return [before + np.arange(len(before))]
-
-    results = BatchResults([matrix], places, lambda rows: advance(len(rows)))
+    results = BatchResults([matrix], lambda rows: [papers.places(rows)], lambda rows: advance(len(rows)))
     run_batches(lengths, encoder.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
     return matrix
 
 
-def sentence_vectors(network: Network, batch: Sequence[SentenceLayout], settings: Settings | None = None) -> Tensor:
-    """Return the mean states of the sentences of papers, (sentences, dimension); differentiable.
-
-    With settings every paper's own vector, as they pool it, comes before its sentences.
-    """
-    counts = np.array([len(layout.numbers) for layout in batch], np.int64)
-    starts, ends = (np.concatenate([getattr(layout, side) for layout in batch]) for side in ("starts", "ends"))
-    return span_vectors(network, [layout.tokens for layout in batch], counts, starts, ends, settings)
+def _join_spans(parts: Sequence[SentenceLayout | _TokenPass]) -> tuple[Rows, Rows, Rows]:
+    """Return how many sentences each part has, and the starts and ends of all sentences."""
+    starts, ends = (np.concatenate([getattr(one, side) for one in parts]) for side in ("starts", "ends"))
+    return np.array([len(one.starts) for one in parts], np.int64), starts, ends
 
 
 def span_vectors(
@@ -198,16 +185,20 @@ def span_vectors(
     ends: NDArray[np.int64],
     settings: Settings | None,
 ) -> Tensor:
-    """Return `sentence_vectors` of papers as tokens, with the number of sentences of each and their starts and ends."""
+    """Return the mean states of the sentences of papers, (sentences, dimension); differentiable.
+
+    `counts` is the number of sentences of each paper. With settings every paper's own vector, as they pool it, comes
+    before its sentences.
+    """
     torch = require("torch", extra="minilm")
     states = network.token_states(tokens)
-    texts = np.repeat(np.arange(len(tokens)), counts)  # (sentences,)
+    texts = owners_of(to_offsets(counts))  # (sentences,)
     sentences = states.spans(texts, starts, ends)  # (sentences, dimension)
     if settings is None:
         return sentences
     own = normalize(states.cls() if settings.pooling == "cls" else states.mean(), settings)  # (papers, dimension)
     places = np.empty(len(tokens) + len(texts), np.int64)  # paper 0, its sentences, paper 1, ...
-    places[np.cumsum(counts + 1) - (counts + 1)] = np.arange(len(tokens))
+    places[to_offsets(counts + 1)[:-1]] = np.arange(len(tokens))
     places[np.arange(len(texts)) + texts + 1] = len(tokens) + np.arange(len(texts))
     vectors: Tensor = torch.cat([own, sentences])[torch.from_numpy(places).to(own.device, non_blocking=True)]
     return vectors
@@ -332,9 +323,10 @@ def encode_papers_and_sentences(
     assert reads_together(encoder), encoder.settings.pooling
     torch = require("torch", extra="minilm")
     passes = [one for row, paper in enumerate(papers) for one in _passes(row, paper)]
-    offsets = np.cumsum([0, *(len(paper.layout.numbers) for paper in papers)], dtype=np.int64)  # (papers + 1,)
+    numbers = np.concatenate([np.empty(0, np.int64), *(paper.layout.numbers for paper in papers)]).astype(np.int32)
+    own = Ragged(to_offsets([len(paper.layout.numbers) for paper in papers]))
     vectors = np.zeros((len(papers), encoder.dimension), np.float32)  # (papers, dimension)
-    matrix = np.zeros((int(offsets[-1]), encoder.dimension), np.float32)  # (sentences, dimension)
+    matrix = np.zeros((len(numbers), encoder.dimension), np.float32)  # (sentences, dimension)
     with reporter.task("embedding", len(papers), "papers") as advance:
         advance(len(papers) - sum(one.is_text for one in passes))
 
@@ -342,23 +334,23 @@ def encode_papers_and_sentences(
             batch = [passes[row] for row in rows.tolist()]
             with torch.inference_mode():
                 states = encoder.network.token_states([one.tokens for one in batch])
-                own, spans = _text_vectors(states, batch, encoder.settings).cpu(), _span_vectors(states, batch).cpu()
+                counts, starts, ends = _join_spans(batch)
+                spans = states.spans(owners_of(to_offsets(counts)), starts, ends).cpu()
+                texts = _text_vectors(states, batch, encoder.settings).cpu()
             of_papers, of_sentences = places(rows)
-            vectors[of_papers] = own.numpy()[[one.is_text for one in batch]]
+            vectors[of_papers] = texts.numpy()[[one.is_text for one in batch]]
             matrix[of_sentences] = spans.numpy()
 
         def places(rows: Rows) -> tuple[Rows, Rows]:
             batch = [passes[row] for row in rows.tolist()]
-            own = [np.arange(offsets[each.paper], offsets[each.paper + 1]) for each in batch if len(each.starts)]
             texts = np.array([each.paper for each in batch if each.is_text], np.int64)
-            return texts, np.concatenate([np.empty(0, np.int64), *own])
+            return texts, own.places(np.array([each.paper for each in batch if len(each.starts)], np.int64))
 
         lengths = np.array([len(one.tokens) for one in passes], np.int64)  # (passes,)
         results = BatchResults([vectors, matrix], places, lambda rows: advance(len(places(rows)[0])))
         run_batches(lengths, encoder.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
-    numbers = np.concatenate([np.empty(0, np.int64), *(paper.layout.numbers for paper in papers)]).astype(np.int32)
     lost = sum(paper.sentences for paper in papers) - len(numbers)
-    return PapersAndSentences(vectors, EncodedSentences(matrix, offsets, numbers, lost))
+    return PapersAndSentences(vectors, EncodedSentences(own.offsets, matrix, numbers, lost))
 
 
 def _passes(row: int, paper: PaperAndSentenceTokens) -> list[_TokenPass]:
@@ -379,10 +371,3 @@ def _text_vectors(states: TokenStates, batch: Sequence[_TokenPass], settings: Se
     every = np.arange(len(batch))
     lengths = np.array([len(one.tokens) for one in batch], np.int64)
     return normalize(states.spans(every, np.zeros_like(every), lengths), settings)
-
-
-def _span_vectors(states: TokenStates, batch: Sequence[_TokenPass]) -> Tensor:
-    """Return the sentence vectors of each pass, pass after pass, (sentences, dimension)."""
-    texts = np.repeat(np.arange(len(batch)), [len(one.starts) for one in batch])
-    starts, ends = (np.concatenate([getattr(one, side) for one in batch]) for side in ("starts", "ends"))
-    return states.spans(texts, starts, ends)

@@ -17,7 +17,7 @@ Shards stay in the partial folder until all are done; then the folder is written
 on the disk twice for that time.
 
 Remote workers open the corpus, the model, a file of full texts and a token store by the paths that they have here: these
-must be in folders that all machines share. Loads no encoder itself: `remote_shards.py` does, in the worker.
+must be in folders that all machines share. Loads no encoder itself: `embed.py` does, also in the worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,9 @@ from citeweave.core.errors import ArtifactError
 from citeweave.core.executor import Executor, ShardTask
 from citeweave.core.files import write_atomically
 from citeweave.core.progress import QUIET, SAVE_EVERY, Advance, Reporter
+from citeweave.core.ragged import Longs, Ragged
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.batches import OUT_OF_MEMORY, SavedBatches
+from citeweave.encoders.batches import NOT_SAVED, OUT_OF_MEMORY, SavedBatches
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.tokens import TokenStore
 from citeweave.vectors import sentence_vectors, vectors
@@ -52,18 +53,26 @@ Arrays = dict[str, NDArray[Any]]
 """The arrays of a shard, by name."""
 
 NO_TEXT = "no text, or a vector of zeros"
-WORKER = "citeweave.encoders.remote_shards:make_shard_worker"
+WORKER = "citeweave.encoders.embed:make_shard_worker"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardMaker:
     """Makes the arrays of a shard on one device: reads rows, then encodes them."""
 
-    read: Callable[[int, int], Iterator[list[Any]]]
-    """Yields rows start to stop, block by block; runs in its own thread, one shard ahead."""
+    read: Callable[[int, int], list[Any]]
+    """Reads rows start to stop, a block of them; runs in its own thread, one shard ahead."""
 
     encode: Callable[[list[Any], Reporter, SavedBatches], Arrays]
     """Encodes the rows that were read; batches are saved by time."""
+
+    block: int
+    """Rows that are read at a time."""
+
+    def blocks(self, start: int, stop: int) -> Iterator[list[Any]]:
+        """Yield the rows of a shard, from start to stop, block by block."""
+        for at in range(start, stop, self.block):
+            yield self.read(at, min(at + self.block, stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +93,20 @@ def fill_shards(
     size: int,
     makers: Sequence[ShardMaker] | RemoteMaker,
     *,
-    label: str = "embedding",
     save_every: float = SAVE_EVERY,
     reporter: Reporter,
 ) -> None:
     """Make every missing shard; one that an earlier run had begun resumes after its last saved batch."""
     numbers = [number for number in range(_count_shards(total, size)) if not _path(work, number).exists()]
     missing = sum(min(size, total - number * size) for number in numbers)
-    with reporter.task(label, total, "papers") as advance:
+    with reporter.task("embedding", total, "papers") as advance:
         advance(total - missing)
         if isinstance(makers, RemoteMaker):
             for number, content in makers.executor.make(makers.task, numbers) if numbers else ():
                 write_atomically(_path(work, number), content)
                 advance(min(size, total - number * size))
             return
-        run = _ShardRun(work, total, size, iter(numbers), advance, reporter, save_every)
+        run = _ShardRun(work, total, size, save_every, reporter, advance, iter(numbers))
         if len(makers) == 1:
             run.make_shards(makers[0])
             return
@@ -124,9 +132,8 @@ def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays
         yield number * size, arrays
 
 
-def make_shard(maker: ShardMaker, read: list[Any], inner: ShardReporter, saved: SavedBatches | None = None) -> Arrays:
+def make_shard(maker: ShardMaker, read: list[Any], inner: ShardReporter, saved: SavedBatches = NOT_SAVED) -> Arrays:
     """Encode the rows of a shard; `halved` among its arrays is how often memory ran out."""
-    saved = saved or SavedBatches()
     arrays = maker.encode(read, inner, saved)
     arrays["halved"] = np.array([inner.halved + saved.halved])
     return arrays
@@ -143,65 +150,76 @@ def _count_shards(total: int, size: int) -> int:
     return -(-total // size)
 
 
+@dataclass
 class _ShardRun:
     """The state that the threads of one `fill_shards` share."""
 
-    def __init__(
-        self,
-        work: Path,
-        total: int,
-        size: int,
-        numbers: Iterator[int],
-        advance: Advance,
-        reporter: Reporter,
-        save_every: float,
-    ) -> None:
-        self.save_every = save_every
-        self.work, self.total, self.size, self.reporter = work, total, size, reporter
-        self.stop = threading.Event()
-        self._numbers, self._advance, self._lock = numbers, advance, threading.Lock()
-
-    def next_number(self) -> int | None:
-        with self._lock:
-            return next(self._numbers, None)
-
-    def advance(self, amount: int) -> None:
-        if self.stop.is_set():
-            raise Stopped
-        with self._lock:
-            self._advance(amount)
+    work: Path
+    total: int
+    size: int
+    save_every: float
+    reporter: Reporter
+    advance: Advance
+    numbers: Iterator[int]
+    stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def make_shards(self, maker: ShardMaker) -> None:
         """Make the shards of an embedding run until none is left; the next one is read while one is encoded."""
         with ThreadPoolExecutor(1) as reading:
             try:
-                number = self.next_number()
-                ahead = None if number is None else reading.submit(self._read, maker, number)
-                while ahead is not None and number is not None:
-                    read, now = ahead.result(), number
-                    number = self.next_number()
-                    ahead = None if number is None else reading.submit(self._read, maker, number)
-                    self._make(maker, now, read)
+                ahead = reading.submit(self._read_next, maker)
+                while (shard := ahead.result()) is not None:
+                    ahead = reading.submit(self._read_next, maker)
+                    self._make(maker, *shard)
             except BaseException:
                 self.stop.set()  # also for the thread that reads ahead
                 raise
 
-    def _read(self, maker: ShardMaker, number: int) -> list[Any]:
-        start = number * self.size
+    def _read_next(self, maker: ShardMaker) -> tuple[int, list[Any]] | None:
+        """Read the next shard that no thread has taken, and return its number and rows; None where none is left."""
+        with self.lock:
+            number = next(self.numbers, None)
+        if number is None:
+            return None
         read: list[Any] = []
-        for block in maker.read(start, min(start + self.size, self.total)):
+        for block in maker.blocks(number * self.size, min((number + 1) * self.size, self.total)):
             if self.stop.is_set():
                 raise Stopped
             read += block
-        return read
+        return number, read
+
+    def _advance(self, amount: int) -> None:
+        if self.stop.is_set():
+            raise Stopped
+        with self.lock:
+            self.advance(amount)
 
     def _make(self, maker: ShardMaker, number: int, read: list[Any]) -> None:
-        inner = ShardReporter(self.advance, self.reporter)
+        inner = ShardReporter(self._advance, self.reporter)
         saved = SavedBatches(_path(self.work, number).with_suffix(""), every=self.save_every)
         arrays = make_shard(maker, read, inner, saved)
         write_atomically(_path(self.work, number), shard_bytes(arrays, number))
         saved.remove()
-        self.advance(len(read) - inner.done)
+        self._advance(len(read) - inner.done)
+
+
+class EncodingWorker:
+    """A remote worker that makes the bytes of a shard by its number; one thread may read while the other encodes."""
+
+    overlaps = True
+
+    def __init__(self, maker: ShardMaker, total: int, size: int) -> None:
+        self._maker, self._total, self._size = maker, total, size
+        self._reading, self._computing = threading.Lock(), threading.Lock()
+
+    def __call__(self, number: int) -> bytes:
+        start = number * self._size
+        with self._reading:
+            blocks = self._maker.blocks(start, min(start + self._size, self._total))
+            read = [one for block in blocks for one in block]
+        with self._computing:
+            return shard_bytes(make_shard(self._maker, read, ShardReporter(lambda amount: None, QUIET)), number)
 
 
 class ShardReporter(Reporter):
@@ -209,11 +227,11 @@ class ShardReporter(Reporter):
 
     def __init__(self, onward: Advance, outer: Reporter) -> None:
         super().__init__(quiet=outer.quiet, stream=outer.stream)
-        self.onward, self.done, self.halved = onward, 0, 0
+        self.onward, self.outer, self.done, self.halved = onward, outer, 0, 0
 
     def say(self, message: str) -> None:
         self.halved += message.startswith(OUT_OF_MEMORY)
-        Reporter.say(self, message)
+        self.outer.say(message)
 
     @contextmanager
     def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
@@ -268,13 +286,6 @@ class FinishedShards:
     name: str
     """The part of the arrays' names before the dot, such as `papers`."""
 
-    def read(self, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
-        """Yield the first row and the arrays of every shard, without those of other folders."""
-        before = f"{self.name}."
-        for start, arrays in read_shards(self.work, total, size):
-            own = {name.removeprefix(before): array for name, array in arrays.items() if name.startswith(before)}
-            yield start, {**own, "halved": arrays["halved"]}
-
 
 Shards = Sequence[ShardMaker] | RemoteMaker | FinishedShards
 """What makes the shards of a folder, or where they are."""
@@ -287,21 +298,23 @@ def drop_empty_rows(matrix: NDArray[np.float32], dtype: str) -> Arrays:
         return {"rows": filled, "matrix": matrix[filled].astype(dtype)}
 
 
+def ragged_rows(matrix: NDArray[np.float32], offsets: Longs, numbers: NDArray[Any], lost: int, dtype: str) -> Arrays:
+    """Return the arrays of a shard with several vectors per paper, (vectors, dimension), and the number of each."""
+    with np.errstate(over="ignore"):  # likewise
+        return {"matrix": matrix.astype(dtype), "offsets": offsets, "numbers": numbers, "lost": np.array([lost])}
+
+
 def write_vectors(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Reporter = QUIET) -> Vectors:
     """Write a folder with one vector per paper from shards with `rows` and `matrix`."""
     with new_artifact(folder, vectors.KIND, vectors.VERSION, plan.recipe, overwrite=plan.overwrite) as artifact:
         shards = _shard_arrays(artifact, plan, makers, reporter)
-        writer = VectorsWriter(folder, artifact, plan.dtype, plan.metadata)
-        try:
+        with closing(VectorsWriter(folder, artifact, plan.dtype, plan.metadata)) as writer:
             for start, arrays in shards:
                 names = plan.ids[start : start + plan.shard]
                 rows = arrays["rows"].tolist()
                 writer.tally.reject("vectors", NO_TEXT, len(names) - len(rows))
                 writer.append([names[row] for row in rows], arrays["matrix"])
-                _count_out_of_memory(artifact, arrays)
             return writer.finish()
-        finally:
-            writer.close()
 
 
 def write_ragged_vectors(
@@ -311,37 +324,37 @@ def write_ragged_vectors(
     kind, version = sentence_vectors.KIND, sentence_vectors.VERSION
     with new_artifact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artifact:
         shards = _shard_arrays(artifact, plan, makers, reporter)
-        writer = SentenceVectorsWriter(folder, artifact, plan.dtype, plan.metadata)
-        try:
+        with closing(SentenceVectorsWriter(folder, artifact, plan.dtype, plan.metadata)) as writer:
             for start, arrays in shards:
-                names, cuts = plan.ids[start : start + plan.shard], arrays["offsets"]
-                rows = np.flatnonzero(np.diff(cuts)).tolist()
+                names, parts = plan.ids[start : start + plan.shard], Ragged(arrays["offsets"])
+                rows = np.flatnonzero(parts.lengths()).tolist()
                 writer.tally.reject("papers", NO_TEXT, len(names) - len(rows))
                 writer.append(
                     [names[row] for row in rows],
-                    [arrays["matrix"][cuts[row] : cuts[row + 1]] for row in rows],
-                    [arrays["numbers"][cuts[row] : cuts[row + 1]] for row in rows],
+                    [arrays["matrix"][parts.span(row)] for row in rows],
+                    [arrays["numbers"][parts.span(row)] for row in rows],
                 )
                 writer.tally.note("parts without a vector", int(arrays["lost"][0]))
-                _count_out_of_memory(artifact, arrays)
             return writer.finish()
-        finally:
-            writer.close()
 
 
 def _shard_arrays(
     artifact: ArtifactWriter, plan: ShardPlan, makers: Shards, reporter: Reporter
 ) -> Iterator[tuple[int, Arrays]]:
+    """Make the missing shards, and return the first row and the arrays of each; the artifact counts lacks of memory."""
     if isinstance(makers, FinishedShards):
-        return makers.read(len(plan.ids), plan.shard)
-    work = artifact.scratch_folder(f"shards-{plan.shard}{plan.batches}")
-    fill_shards(work, len(plan.ids), plan.shard, makers, save_every=plan.save_every, reporter=reporter)
-    return read_shards(work, len(plan.ids), plan.shard)
+        work, prefix = makers.work, f"{makers.name}."
+    else:
+        work, prefix = artifact.scratch_folder(f"shards-{plan.shard}{plan.batches}"), ""
+        fill_shards(work, len(plan.ids), plan.shard, makers, save_every=plan.save_every, reporter=reporter)
 
+    def read() -> Iterator[tuple[int, Arrays]]:
+        for start, arrays in read_shards(work, len(plan.ids), plan.shard):
+            if halved := int(arrays["halved"][0]):
+                artifact.facts["out_of_memory"] = artifact.facts.get("out_of_memory", 0) + halved
+            yield start, {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-def _count_out_of_memory(artifact: ArtifactWriter, arrays: Arrays) -> None:
-    if halved := int(arrays["halved"][0]):
-        artifact.facts["out_of_memory"] = artifact.facts.get("out_of_memory", 0) + halved
+    return read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from citeweave.encoders.packed import TILE
+TILE = 64
+"""Tokens of a text that one program computes."""
 
 SIZES: tuple[int, ...] = (16, 32, 64, 128)
 """Supported sizes of an attention head."""

@@ -63,7 +63,7 @@ _NUMBERS = ("F32", "F16", "BF16")
 
 def check_config(path: Path, config: dict[str, Any]) -> None:
     """Refuse an untrusted model's config.json that refers to other weights or to code of the hub."""
-    for key, value in _pairs(config):
+    for key, value in ((key, value) for table in _tables(config) for key, value in table.items()):
         if key == "transformers_weights":
             raise UserError(f"{path} names other weights ({str(value)[:100]!r}); give a model with model.safetensors")
         if _IMPLEMENTATION.fullmatch(key) and "/" in str(value):
@@ -98,13 +98,13 @@ def check_shards(path: Path, index: dict[str, Any]) -> None:
             )
 
 
-def _pairs(value: object) -> Iterator[tuple[str, object]]:
-    """Yield every key and value of a JSON document at any depth."""
-    waiting = [value]
+def _tables(*values: object) -> Iterator[dict[str, Any]]:
+    """Yield every JSON object inside values, at any depth."""
+    waiting = [*values]
     while waiting:
         held = waiting.pop()
         if isinstance(held, dict):
-            yield from held.items()
+            yield held
             waiting.extend(held.values())
         elif isinstance(held, list):
             waiting.extend(held)
@@ -178,16 +178,8 @@ def _grows(step: dict[str, Any]) -> bool:
 
 def _steps(value: Any) -> Iterator[dict[str, Any]]:
     """Yield every step of the normalizer, pre-tokenizer and decoder of a tokenizer.json; the vocabulary is skipped."""
-    waiting = (
-        [value.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")] if isinstance(value, dict) else []
-    )
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, dict):
-            yield held
-            waiting.extend(held.values())
-        elif isinstance(held, list):
-            waiting.extend(held)
+    if isinstance(value, dict):
+        yield from _tables(*(value.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")))
 
 
 # --- safetensors ---------------------------------------------------------------------------------------

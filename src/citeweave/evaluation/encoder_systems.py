@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import ALL, AspectHeads
 from citeweave.encoders.embed import SHARD, embed_texts, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
-from citeweave.encoders.shards import RemoteMaker, write_vectors
+from citeweave.encoders.shards import EncodingWorker, RemoteMaker, write_vectors
 from citeweave.evaluation.options import DISTANCES
 from citeweave.evaluation.systems import (
     ABSENT,
@@ -55,10 +55,6 @@ from citeweave.evaluation.systems import (
 )
 from citeweave.evaluation.tasks import Pools, RankingTask, SearchTask, Suite, Task, TaskTexts
 from citeweave.vectors.vectors import KIND, VERSION
-
-if TYPE_CHECKING:
-    from citeweave.encoders.remote_shards import EncodingWorker
-
 
 _RECIPE = TextRecipe()
 
@@ -111,8 +107,6 @@ class EncoderSystem(SingleVectorSystem):
 
     def shards(self, texts: TaskTexts) -> EncodingWorker:
         """Return a worker's side of `fill_cache`: number of a shard -> its bytes."""
-        from citeweave.encoders.remote_shards import EncodingWorker
-
         paper_texts = texts.paper_texts(self._recipe)
         return EncodingWorker(text_maker(self.encoder, paper_texts, "float32"), len(paper_texts), SHARD)
 

@@ -240,14 +240,8 @@ class _Annotation:
     ) -> Iterator[tuple[int, bytes]]:
         """Yield number and bytes of every missing block; only blocks with something to classify go to the executor."""
         if executor is not None and self._classifier is not None and self._selected.any():
-            task = block_task(
-                self._corpus,
-                self._classifier,
-                self._selected,
-                work,
-                block=self._options.block,
-                sections=self._options.sections,
-            )
+            block, sections = self._options.block, self._options.sections
+            task = block_task(self._corpus, self._classifier, self._selected, work, block=block, sections=sections)
             yield from executor.make(task, [number for number in missing if len(parts[number][1])])
             missing = [number for number in missing if not len(parts[number][1])]
         for number in missing:

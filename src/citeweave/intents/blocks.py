@@ -28,6 +28,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.executor import Make, ShardTask
 from citeweave.core.files import move
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import number_within, owners_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.graph.intent_overlay import LABELS, CitationPlaces
@@ -60,7 +61,7 @@ def mention_blocks(corpus: Corpus, places: CitationPlaces, size: int, *, limit: 
     for first in range(0, len(table), size):
         last = min(first + size, len(table))
         ends = table.cited_offsets[first : last + 1]
-        numbers = np.repeat(np.arange(last - first), np.diff(ends))  # (mentions,)
+        numbers = owners_of(ends)  # (mentions,)
         pairs = np.unique(numbers * len(corpus) + table.cited[ends[0] : ends[-1]])  # a sentence may cite a paper twice
         numbers, cited = first + pairs // max(len(corpus), 1), pairs % max(len(corpus), 1)
         citations = places.find(table.citing[numbers], cited)
@@ -110,10 +111,8 @@ def _count_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
     [0, 0, 1, 2]
     """
     order = np.argsort(values, kind="stable")
-    starts = np.flatnonzero(np.diff(values[order], prepend=values[order[:1]] - 1))
-    counts = np.diff(np.append(starts, len(values)))
     before = np.empty(len(values), np.int64)
-    before[order] = np.arange(len(values)) - np.repeat(starts, counts)
+    before[order] = number_within(np.unique(values, return_counts=True)[1])
     return before
 
 

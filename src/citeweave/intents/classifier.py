@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ def fit_temperature(logits: Matrix, labels: NDArray[np.int64]) -> float:
     return float(np.exp(found.x))
 
 
-def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64], bins: int = _BINS) -> float:
+def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64]) -> float:
     """Return a classifier's mean gap between confidence and accuracy over bins of confidence (Guo et al. 2017, eq. 3).
 
     >>> expected_calibration_error(np.array([[0.75, 0.25]] * 4), np.array([0, 0, 0, 1]))
@@ -94,8 +94,8 @@ def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64],
         return 0.0
     confidence = probabilities.max(axis=1).astype(np.float64)  # (texts,)
     correct = probabilities.argmax(axis=1) == labels  # (texts,)
-    binned = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    gaps = np.bincount(binned, confidence - correct, bins)  # (bins,) sums of confidence - accuracy
+    binned = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
+    gaps = np.bincount(binned, confidence - correct, _BINS)  # (bins,) sums of confidence - accuracy
     return float(np.abs(gaps).sum() / len(labels))
 
 
@@ -183,10 +183,6 @@ class ClassifierConfig:
     temperature: float
     thresholds: tuple[float, ...]
     marking_version: int = citances.VERSION
-
-    def as_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
 
     @classmethod
     def read(cls, path: Path) -> ClassifierConfig:

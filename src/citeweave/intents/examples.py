@@ -170,15 +170,13 @@ def _sentence_key(text: str) -> str:
     return letters if len(letters) >= _MIN_LETTERS else " ".join(text.split())
 
 
-def read_unlabeled(path: Path, *, split: str = "", limit: int = 0) -> list[Citance]:
-    """Read examples without labels, {"text", "span" or "cite_span", "section"} per line; at most `limit`, 0 = all."""
+def read_unlabeled(path: Path, *, split: str = "") -> list[Citance]:
+    """Read examples without labels, {"text", "span" or "cite_span", "section"} per line."""
     citances: list[Citance] = []
     for _, record in read_records(path):
         citance, own = _parse_citance(record), record.get("split")
         if citance.text.strip() and not (split and own and own != split):
             citances.append(citance)
-        if limit and len(citances) == limit:
-            break
     return citances
 
 
@@ -290,37 +288,33 @@ class TrainingSets:
         return {labeled.task: len(labeled.labels) for labeled in (self.train, *self.auxiliary)}
 
 
-@dataclass(frozen=True, slots=True)
-class SetFiles:
-    """Files and splits that the labeled examples of a training run come from."""
+def read_sets(
+    files: Sequence[Path],
+    *,
+    task: str = "scicite",
+    split: str = "train",
+    dev: str = "dev",
+    auxiliary: Mapping[str, Path] | None = None,
+) -> TrainingSets:
+    """Read the training, dev and auxiliary examples of a run from files; unlabeled ones may come from a corpus instead.
 
-    files: Sequence[Path]
-    task: str = "scicite"
-    split: str = "train"
-    dev: str = "dev"
-    """Split of the dev sentences, or a file of them; empty = a tenth of the training ones is held out."""
-
-    auxiliary: Mapping[str, Path] = field(default_factory=dict)
-    """File by auxiliary task."""
-
-
-def read_sets(source: SetFiles) -> tuple[LabeledSet, LabeledSet | None, tuple[LabeledSet, ...]]:
-    """Read the training, dev and auxiliary examples of a run; unlabeled ones may come from a corpus instead."""
-    labels = LABEL_SETS[choose(source.task, LABEL_SETS, "--task")]
-    train = read_labeled(source.files, labels, split=source.split, task=source.task)
-    dev = None
-    if source.dev and Path(source.dev).is_file():
-        dev = read_labeled([Path(source.dev)], labels, task=source.task)
-    elif source.dev:
-        if source.dev == source.split:
-            raise UserError(f"--dev and --split are both {source.dev!r}; the dev sentences must not be trained on")
-        dev = read_labeled(source.files, labels, split=source.dev, task=source.task)
-        if not source.split or not dev.rejected.get(OTHER_SPLIT):
+    `dev` is the split of the dev sentences, or a file of them; empty = a tenth of the training ones is held out.
+    """
+    labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
+    train, held = read_labeled(files, labels, split=split, task=task), None
+    if dev and Path(dev).is_file():
+        held = read_labeled([Path(dev)], labels, task=task)
+    elif dev:
+        if dev == split:
+            raise UserError(f"--dev and --split are both {dev!r}; the dev sentences must not be trained on")
+        held = read_labeled(files, labels, split=dev, task=task)
+        if not split or not held.rejected.get(OTHER_SPLIT):
             raise UserError(
-                f"the records name no splits, so --split {source.split!r} and --dev {source.dev!r} are the same "
+                f"the records name no splits, so --split {split!r} and --dev {dev!r} are the same "
                 "sentences; give the dev sentences as a file, or --dev '' to hold out a tenth"
             )
-    return train, dev, tuple(_read_auxiliary(task, path, source.split) for task, path in source.auxiliary.items())
+    beside = tuple(_read_auxiliary(name, path, split) for name, path in (auxiliary or {}).items())
+    return TrainingSets(train, held, beside)
 
 
 def _read_auxiliary(task: str, path: Path, split: str) -> LabeledSet:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import artifact_matches, new_artifact
 from citeweave.core.errors import UserError, choose
-from citeweave.core.files import hash_json, write_json
+from citeweave.core.files import hash_json, read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.encoders.model_card import escape
@@ -128,7 +128,7 @@ def train_classifier(
         saved = load_network(writer.folder, options.pooling, counts, device=device)
         temperature, thresholds, figures = _calibrate(saved, sets)
         config = ClassifierConfig(sets.train.task, kept, options.pooling, temperature, thresholds)
-        write_json(writer.folder / CONFIG, config.as_json())
+        write_json(writer.folder / CONFIG, dataclasses.asdict(config))
         report = {
             **figures,
             **(teachers.metadata if teachers else {}),
@@ -287,43 +287,6 @@ def _hash_sets(sets: TrainingSets) -> str:
 
 # The README.md of a classifier: recorded values only, with text from people escaped
 
-_CARD = """# Citation-intent classifier
-
-Predicts why a sentence cites a paper: {labels}. It is a change of the encoder `{base}` (revision {revision}) and a head, and
-works with that encoder only.
-
-    from citeweave.intents.classifier import Citance, IntentClassifier
-    IntentClassifier.open("this/folder").predict([Citance("We follow Och (2003).", section="Methods")])
-
-## Data
-
-{source}
-
-{data}
-
-## Figures on the dev sentences
-
-{figures}
-
-{by_label}
-
-Expected calibration error {error_before} before and {error_after} after temperature scaling (T = {temperature}; the second figure with a
-temperature fitted on the other half).
-
-## How it was made
-
-{parts}, pooling {pooling}, saved as {precision}, {size:,} bytes.{teachers}
-
-Options that differ from the defaults:{options}
-
-    {command}
-
-## Limits
-
-The labels are those of its training sentences: English, mostly biomedicine and computer science where these are SciCite's.
-Probabilities are calibrated on the dev sentences, and may not be on other fields or languages.
-"""
-
 
 def _write_card(config: ClassifierConfig, report: Mapping[str, Any], base: str, revision: str) -> str:
     """Write a classifier's README.md: data, dev figures, options, limits."""
@@ -341,7 +304,8 @@ def _write_card(config: ClassifierConfig, report: Mapping[str, Any], base: str, 
         f" It is distilled from {report.get('teachers')} fully trained networks, whose mean has macro-F1 "
         f"{report.get('teachers_together_dev_macro_f1')} on the dev sentences."
     )
-    return _CARD.format(
+    text = read_input(Path(__file__).parent / "classifier_card.md").decode()
+    return text.format(
         labels=", ".join(config.labels[config.task]),
         base=base,
         revision=revision,

@@ -39,7 +39,7 @@ from citeweave.encoders.embed import SHARD, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.model_names import MINILM, hub_name, locate
-from citeweave.encoders.shards import RemoteMaker, ShardPlan, write_vectors
+from citeweave.encoders.shards import EncodingWorker, RemoteMaker, ShardPlan, write_vectors
 from citeweave.evaluation.compare import Comparison, compare, comparison_as_markdown
 from citeweave.evaluation.encoder_systems import ENCODER, MATCHING, EncoderSystem, aspect_spaces
 from citeweave.evaluation.evaluate import evaluate
@@ -59,7 +59,6 @@ from citeweave.training.options import EncoderOptions, TrainingOptions
 from citeweave.vectors.vectors import KIND, VERSION
 
 if TYPE_CHECKING:
-    from citeweave.encoders.remote_shards import EncodingWorker
     from citeweave.training.sentence_objective import TrainedDistance
 
 Rows = NDArray[np.int64]
@@ -331,8 +330,6 @@ def text_worker(
     texts: str, model: str | Mapping[str, Any], revision: str, batch_tokens: int, device: str
 ) -> EncodingWorker:
     """Open texts and a model of a run on a worker of an executor; return the function that makes shards of vectors."""
-    from citeweave.encoders.remote_shards import EncodingWorker
-
     options = None if isinstance(model, str) else EncoderOptions(**{**model, "text": tuple(model["text"])})
     encoder = _load_model(Path(str(model)) if options is None else options, device)
     if encoder.revision != revision:

@@ -25,7 +25,7 @@ from citeweave.core.errors import EmptyResultError, UserError, choose
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.embed import PaperTexts
+from citeweave.encoders.paper_texts import PaperTexts
 from citeweave.encoders.sentence_encoder import SentenceLayout, lay_out_sentences
 from citeweave.encoders.tokens import TextReader, Tokens, TokenStore, make_token_store
 from citeweave.training.data import (

@@ -403,7 +403,7 @@ class MaskedLanguage:
         """Return some papers' share of the masked-language objective of the complete batch."""
         hidden = [self._mask_paper(int(paper), step) for paper in papers]
         total = sum(len(self._mask_paper(int(paper), step).places) for paper in complete)
-        states = self.network.layers_with_gradients([entry.tokens for entry in hidden])  # (papers, tokens, dimension)
+        (states,), _ = self.network.padded([entry.tokens for entry in hidden])  # (papers, tokens, dimension)
         owner = np.repeat(np.arange(len(hidden)), [len(entry.places) for entry in hidden])
         places = np.concatenate([entry.places for entry in hidden])
         targets = torch.from_numpy(np.concatenate([entry.targets for entry in hidden])).to(states.device)

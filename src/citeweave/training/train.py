@@ -43,9 +43,9 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import BATCH_TOKENS, WINDOW, TorchEncoder, batch_kind, load_encoder
-from citeweave.encoders.fastest_runtime import fastest
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.network import speed_up
+from citeweave.encoders.runtimes import fastest
 from citeweave.encoders.save import save_encoder
 from citeweave.training.data import TrainingData
 from citeweave.training.distributed import (
@@ -266,10 +266,10 @@ def _frozen_vectors(start: TorchEncoder, data: TrainingData, reporter: Reporter)
 def _in_fastest_runtime(start: TorchEncoder) -> TorchEncoder:
     """Return the start model in the fastest runtime of this processor."""
     start.network.model.eval()
-    chosen = fastest(start.network, start.reader, start.settings, start.name)
-    if chosen.runtime.name == "torch":
+    runtime, network = fastest(start.network, start.reader, start.settings, start.name)
+    if runtime.name == "torch":
         return start
-    return dataclasses.replace(start, network=chosen.network, batch_tokens=BATCH_TOKENS[batch_kind(chosen.network)])
+    return dataclasses.replace(start, network=network, batch_tokens=BATCH_TOKENS[batch_kind(network)])
 
 
 def load_start_model(options: EncoderOptions, device: str) -> TorchEncoder:

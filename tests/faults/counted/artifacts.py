@@ -121,7 +121,7 @@ def _vectors(place: Path, model: Path) -> dict[str, Path]:
     shards = place / "shards"
     shards.mkdir()
     maker = ShardMaker(
-        lambda start, stop: iter([list(range(start, stop))]), lambda rows, *_: {"row": np.array(rows, np.float32)}
+        lambda start, stop: list(range(start, stop)), lambda rows, *_: {"row": np.array(rows, np.float32)}, 8
     )
     fill_shards(shards, 20, 8, [maker], reporter=QUIET)
     return {name: place / name for name in ("vectors", "int8 vectors", "sentence vectors", "tokens", "shards")}

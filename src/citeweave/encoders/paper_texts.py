@@ -1,56 +1,93 @@
-"""Embed full texts: title and abstract, then the sections, in chunks that fit the model; one vector per paper or chunk.
+"""Texts of a corpus's papers to embed: title and abstract, single sentences, or full texts in chunks that fit the model.
 
-    {"id": "s2:1", "sections": [{"heading": "Introduction", "text": "Maps of ..."}, ...]}      one line per paper
+    texts = PaperTexts(corpus, TextRecipe())
+    len(texts) == len(corpus), texts[:2] == ["A title[SEP]An abstract.", ...]
+
+Full texts are title and abstract, then the sections; a corpus holds none, so they come from a file, one paper per line:
+
+    {"id": "s2:1", "sections": [{"heading": "Introduction", "text": "Maps of ..."}, ...]}
 
     full = FullText.index("full.jsonl", corpus)
     embed_full_text(corpus, encoder, "vectors", full)                   the mean of the chunks, weighted by their tokens
     embed_full_text(corpus, encoder, "chunks", full, several=True)      SentenceVectors: one row per chunk
 
 No chunk crosses sections, and nothing is truncated. A paper that is not in the file is embedded by its title and abstract.
-A corpus holds no full text, hence the file; it is read in place, and only 16 bytes per paper are in memory.
+The file is read in place, and only 16 bytes per paper are in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import artifact_matches
+from citeweave.core.columns import release
 from citeweave.core.errors import InputError, UserError
-from citeweave.core.files import hash_file, open_input
+from citeweave.core.files import open_input
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.inputs import MAX_LINE, BadRecordError, Source, parse_json_object
-from citeweave.core.progress import QUIET, Advance, Count, Reporter, Tally
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.text import paper_text
+from citeweave.core.progress import Count, Reporter, Tally
+from citeweave.core.ragged import Longs, Ragged, number_within, to_offsets
+from citeweave.corpus.corpus import Corpus, lines
+from citeweave.corpus.text import TextRecipe, paper_text, sentence_texts
 from citeweave.encoders.batches import SavedBatches
-from citeweave.encoders.embed import EmbeddingOptions, PaperTexts, as_encoders, plan_embedding
-from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
-from citeweave.encoders.shards import (
-    Arrays,
-    RemoteMaker,
-    ShardMaker,
-    drop_empty_rows,
-    write_ragged_vectors,
-    write_vectors,
-)
+from citeweave.encoders.shards import Arrays, ShardMaker, ShardReporter, drop_empty_rows, ragged_rows
 from citeweave.encoders.tokens import TextReader, Tokens
-from citeweave.vectors import sentence_vectors, vectors
-from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.vectors import Vectors, unit_rows
+from citeweave.vectors.vectors import unit_rows
 
 FULL_TEXT_SHARD = 1024
 """Papers per shard: a full text has some twenty chunks."""
 
-_OPTIONS = EmbeddingOptions(shard=FULL_TEXT_SHARD)
 _READ = 64
+
+Split = tuple[str, list[str]]
+"""A paper's title and the sentences of its abstract."""
+
+
+class PaperTexts(Sequence[str]):
+    """The texts of papers to embed, read slice by slice; empty where a paper has none of the recipe's parts."""
+
+    def __init__(self, corpus: Corpus, recipe: TextRecipe) -> None:
+        self.corpus, self.recipe = corpus, recipe
+        self._columns = {
+            "title": corpus.titles,
+            "abstract": corpus.abstracts,
+            "venue": corpus.venues,
+            "authors": corpus.authors,
+        }
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if not isinstance(row, slice):
+            return self[row : row + 1 or None][0]
+        return self.take(np.arange(len(self))[row])
+
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the texts to embed of the papers in these rows."""
+        empty = [""] * len(rows)
+        parts = [column.take(rows) if name in self.recipe.parts else empty for name, column in self._columns.items()]
+        release(*self._columns.values())  # else a corpus that is read from end to end would stay in memory
+        return [
+            paper_text(title, abstract, self.recipe, venue=venue, authors=lines(authors))
+            for title, abstract, venue, authors in zip(*parts, strict=True)
+        ]
+
+
+def split_papers(corpus: Corpus, start: int, stop: int) -> list[Split]:
+    """Split the papers of these rows into titles and sentences to embed."""
+    pairs = zip(corpus.titles[start:stop], corpus.abstracts[start:stop], strict=True)
+    return [(title, sentence_texts(abstract) or [text for text in [title] if text]) for title, abstract in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +95,10 @@ class FullText:
     """The position of each paper's full text in a file of JSON lines."""
 
     path: Path
-    starts: NDArray[np.int64]
+    starts: Longs
     """(papers,) first byte of the paper's line, -1 where there is none."""
 
-    lengths: NDArray[np.int64]
+    lengths: Longs
     tally: Tally = field(default_factory=lambda: Tally({"full texts": Count()}))
 
     @classmethod
@@ -113,39 +150,6 @@ class FullText:
         self.tally.keep("full texts")
 
 
-def embed_full_text(
-    corpus: Corpus,
-    encoder: Encoder | Sequence[Encoder],
-    folder: str | Path,
-    full_text: FullText,
-    options: EmbeddingOptions = _OPTIONS,
-    *,
-    several: bool = False,
-    overwrite: bool = False,
-    reporter: Reporter = QUIET,
-) -> Vectors | SentenceVectors:
-    """Embed full texts into a folder: one vector per paper, or with `several` one per chunk."""
-    encoders = as_encoders(encoder)
-    if not all(hasattr(one, "encode_tokens") for one in encoders) or options.tokens is not None:
-        raise UserError(
-            "full texts are cut into chunks by the encoder's tokens; leave out --tokens, or use a model folder"
-        )
-    plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite, read="+sections")
-    plan.recipe.update({"full_text": hash_file(full_text.path), "several": several})
-    kind = sentence_vectors if several else vectors
-    if artifact_matches(Path(folder), kind.KIND, kind.VERSION, plan.recipe):
-        reporter.say(f"{folder} already exists: same papers, texts and model")
-        return SentenceVectors.open(folder) if several else Vectors.open(folder)
-    texts = PaperTexts(corpus, options.text)
-    makers: Sequence[ShardMaker] | RemoteMaker
-    if options.remote is not None:
-        payload = {**options.as_payload(), "full_text": str(full_text.path.resolve()), "several": several}
-        makers = options.remote.make_task(corpus, encoders[0], "chunks", payload)
-    else:
-        makers = [chunk_maker(texts, full_text, one, options.dtype, several) for one in encoders]
-    return (write_ragged_vectors if several else write_vectors)(Path(folder), plan, makers, reporter=reporter)
-
-
 def split_chunks(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
     """Split full texts to embed into chunks of at most max_tokens tokens, special tokens included."""
     room = reader.max_tokens - len(reader.opening) - len(reader.closing)
@@ -156,20 +160,20 @@ def split_chunks(reader: TextReader, texts: Sequence[str]) -> list[Tokens]:
     ]
 
 
-def _pool_chunks(chunks: NDArray[np.float32], weights: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[Any]:
+def _pool_chunks(chunks: NDArray[np.float32], weights: Longs, offsets: Longs) -> NDArray[np.float32]:
     """Return the weighted mean of each paper's chunks[offsets[i]:offsets[i + 1]], (papers, dimension); zeros without one.
 
     >>> _pool_chunks(np.array([[1, 0], [0, 1], [2, 2]], np.float32), np.array([3, 1, 5]), np.array([0, 2, 2, 3])).tolist()
     [[0.75, 0.25], [0.0, 0.0], [2.0, 2.0]]
     """
-    pooled = np.zeros((len(offsets) - 1, chunks.shape[1]), np.float32)
-    for paper, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
-        if end > start:
-            pooled[paper] = np.average(chunks[start:end], axis=0, weights=weights[start:end])
+    papers = Ragged(offsets)
+    pooled = np.zeros((len(papers), chunks.shape[1]), np.float32)
+    for paper in np.flatnonzero(papers.lengths()).tolist():
+        pooled[paper] = np.average(chunks[papers.span(paper)], axis=0, weights=weights[papers.span(paper)])
     return pooled
 
 
-def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> ShardMaker:
+def chunk_maker(texts: Sequence[str], full_text: FullText, encoder: Any, dtype: str, several: bool) -> ShardMaker:
     """Return the maker that embeds a shard of full texts: one vector per paper, or with `several` one per chunk."""
     reader: TextReader = encoder.reader
     if reader.by_sentence:
@@ -179,55 +183,31 @@ def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str
         )
     around = len(reader.opening) + len(reader.closing)
 
-    def read(start: int, stop: int) -> Iterator[list[list[Tokens]]]:
-        for at in range(start, stop, _READ):
-            rows = range(at, min(at + _READ, stop))
-            heads = texts[rows.start : rows.stop]
-            yield [
-                split_chunks(reader, [head, *full_text.sections(row)]) for head, row in zip(heads, rows, strict=True)
-            ]
+    def read(start: int, stop: int) -> list[list[Tokens]]:
+        heads = enumerate(texts[start:stop], start)
+        return [split_chunks(reader, [head, *full_text.sections(row)]) for row, head in heads]
 
     def encode(papers: list[list[Tokens]], reporter: Reporter, saved: SavedBatches) -> Arrays:
-        chunks = [chunk for paper in papers for chunk in paper]
-        offsets = np.cumsum([0, *map(len, papers)], dtype=np.int64)  # (papers + 1,)
-        scaled = _PaperProgress(reporter, len(papers))
-        vectors = encoder.encode_tokens(chunks, reporter=scaled, saved=saved)  # (chunks, dimension)
+        chunks, done = [chunk for paper in papers for chunk in paper], 0
+        share = len(papers) / max(1, len(chunks))
+        offsets = to_offsets([len(paper) for paper in papers])  # (papers + 1,)
+        with reporter.task("embedding", len(papers), "papers") as advance:
+
+            def advance_chunks(amount: int) -> None:
+                nonlocal done
+                before, done = done, done + amount
+                advance(int(done * share) - int(before * share))
+
+            inner = ShardReporter(advance_chunks, reporter)
+            vectors = encoder.encode_tokens(chunks, reporter=inner, saved=saved)  # (chunks, dimension)
         if several:
-            numbers = np.arange(len(chunks)) - np.repeat(offsets[:-1], np.diff(offsets))
-            with np.errstate(over="ignore"):  # numbers that are not finite are counted when they are written
-                matrix = vectors.astype(dtype)
-            return {"matrix": matrix, "offsets": offsets, "numbers": numbers, "lost": np.zeros(1, np.int64)}
+            return ragged_rows(vectors, offsets, number_within(np.diff(offsets)), 0, dtype)
         pooled = _pool_chunks(vectors, np.array([len(chunk) - around for chunk in chunks]), offsets)
         if encoder.settings.normalize:
             pooled = unit_rows(pooled)
         return drop_empty_rows(pooled, dtype)
 
-    return ShardMaker(read, encode)
-
-
-class _PaperProgress(Reporter):
-    """Reports progress in papers while chunks are encoded."""
-
-    def __init__(self, outer: Reporter, papers: int) -> None:
-        super().__init__(quiet=outer.quiet, stream=outer.stream)
-        self._outer, self._papers = outer, papers
-
-    def say(self, message: str) -> None:
-        self._outer.say(message)
-
-    @contextmanager
-    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
-        done = reported = 0
-        with self._outer.task(label, self._papers, "papers") as onward:
-
-            def advance(amount: int) -> None:
-                nonlocal done, reported
-                done += amount
-                now = done * self._papers // max(total or 1, 1)
-                onward(now - reported)
-                reported = now
-
-            yield advance
+    return ShardMaker(read, encode, _READ)
 
 
 def _sections(record: dict[str, object]) -> list[str]:
