@@ -15,8 +15,7 @@ from citeweave.evaluation.html import BarRow, bar_table, curve_charts, render_re
 from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_page
 from citeweave.evaluation.paper_map import MapData, preview
 from citeweave.evaluation.report_page import report_as_page
-from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
 
 from .conftest import HOSTILE, Page
 

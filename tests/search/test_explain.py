@@ -17,7 +17,7 @@ from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Passage, Query
 from citeweave.search.update import ChangeOptions, add_papers, delete_papers
-from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 from .conftest import write_records

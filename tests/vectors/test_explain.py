@@ -7,8 +7,7 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
-from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
-from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores, explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 RNG = stream(0, "explaining")

@@ -56,7 +56,7 @@ from citeweave.evaluation.systems import (
     choose_distance,
 )
 from citeweave.evaluation.tasks import NoTextsError, RankingTask, Suite, Task, TaskTexts, compute_averages, fingerprint
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import SentenceAlignment
 from citeweave.version import __version__
 
 MAX_EXAMPLES = 4

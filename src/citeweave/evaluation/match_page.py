@@ -6,7 +6,7 @@
 A ribbon is as wide as the pair's mass, has the color of its left sentence, and is denser the nearer the two sentences are.
 Texts are inside the picture and wrap there; their heights are estimated from their lengths, since no script may measure
 them. Everything that hovering shows is also in the tables. Titles and sentences are untrusted text, never markup. Does not
-compute the match: see `vectors/explain.py`.
+compute the match: see `vectors/document_distance.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.evaluation.html import SHADES, Block, format_number, one_line, render_report, table
-from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
 
 WIDTH, TEXT_WIDTH, PORT_WIDTH = 1000, 372, 10
 """Of the picture, of a column of text, and of the bar beside it, in pixels."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError
 from citeweave.evaluation.options import split_distance
 from citeweave.evaluation.tasks import Pools, TaskTexts
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import SentenceAlignment
 from citeweave.vectors.pair_scores import pair_scores
 from citeweave.vectors.topk import nearest
 

@@ -101,8 +101,5 @@ def test_reranking_gives_the_scores_of_the_folder(name):
     distance, query = DocumentDistance(name), matrix[4:7] + np.float32(0.5)
     chosen = np.array([2, 0, 7, 5])
     whole = PlacedSentences(vectors, "cpu").scores(query, chosen, distance)
-    np.testing.assert_array_equal(rerank(query, [papers[at] for at in chosen], None, distance), whole)
-    np.testing.assert_array_equal(rerank(query, matrix, offsets, distance)[chosen], whole)
-    assert len(rerank(query, [], None, distance)) == 0
-    with pytest.raises(UserError, match="offsets"):
-        rerank(query, matrix, offsets + 1, distance)
+    np.testing.assert_array_equal(rerank(query, [papers[at] for at in chosen], distance), whole)
+    assert len(rerank(query, [], distance)) == 0
