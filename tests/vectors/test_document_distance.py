@@ -376,7 +376,9 @@ def test_vectors_stay_where_they_are_placed():
         expected = document_scores(vectors, np.array([3]), np.array([0, 6]), rows, distance)
         for query in (3, np.int64(3), blocks[3], blocks[3].astype(np.float64)):
             assert np.allclose(placed.scores(query, rows, distance)[2:], expected[2:], atol=1e-12)
-        some = document_scores(placed, np.array([3]), np.array([0, 6]), rows, distance, query_sentences=[np.array([1, 4])])
+        some = document_scores(
+            placed, np.array([3]), np.array([0, 6]), rows, distance, query_sentences=[np.array([1, 4])]
+        )
         assert np.allclose(some[3:], placed.scores(blocks[3][[1, 4]], rows, distance)[3:], atol=1e-12)
         again = document_scores(placed, np.array([3]), np.array([0, 6]), rows, distance)
         assert np.array_equal(again, expected) and np.isneginf(again).sum() == 2

@@ -27,8 +27,7 @@ from citeweave.core.errors import UserError
 from citeweave.evaluation.options import split_distance
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.vectors.document_distance import SentenceAlignment
-from citeweave.vectors.pair_scores import pair_scores
-from citeweave.vectors.topk import nearest
+from citeweave.vectors.topk import nearest, pair_scores
 
 PLUS = "+"
 """Joins the names of distances whose scores are added: `mean_best+token_best`."""

@@ -440,15 +440,8 @@ class SentenceAlignment:
         return SentencePair(int(self.left[i]), int(self.right[j]), float(self.plan[i, j]), float(self.distances[i, j]))
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "distance": self.total,
-            "left": self.left.tolist(),
-            "right": self.right.tolist(),
-            "left_masses": self.left_masses.tolist(),
-            "right_masses": self.right_masses.tolist(),
-            "plan": self.plan.tolist(),
-            "distances": self.distances.tolist(),
-        }
+        names = ("left", "right", "left_masses", "right_masses", "plan", "distances")
+        return {"distance": self.total, **{name: getattr(self, name).tolist() for name in names}}
 
 
 def explain_pair(

@@ -31,8 +31,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import Ragged, owners_of, spans, split_rows, to_offsets
 from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.topk.blocks import Pool, inverse, norms_of
-from citeweave.vectors.topk.kernels import COSINE, L2
+from citeweave.vectors.topk.request import METRIC_CODES, Pool, inverse, norms_of
 
 TILE = 4096
 """Sentences compared at a time; a paper is never divided."""
@@ -54,8 +53,6 @@ SCORED_TOGETHER = 4096
 
 _SMALLEST_SQUARE, _LARGEST_SQUARE = 1e-20, 1e30
 """Squared lengths between which float32 neither underflows nor overflows."""
-
-_CODES = {"l2": L2, "cosine": COSINE}
 
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -159,11 +156,11 @@ def _read_queries(
         raise UserError(
             f"paper {outside[0]} is out of range; the sentence vectors have the papers 0 to {len(vectors) - 1}"
         )
-    return [_query_of_paper(vectors, int(row), numbers) for row, numbers in zip(rows, wanted, strict=True)]
+    return [_query_of_paper(vectors, row, numbers) for row, numbers in zip(rows.tolist(), wanted, strict=True)]
 
 
 def _query_of_paper(vectors: SentenceVectors, row: int, wanted: NDArray[np.integer[Any]] | None) -> _SentenceQuery:
-    numbers = np.asarray(vectors.numbers[vectors.span(row)])
+    numbers = vectors.numbers[vectors.span(row)]
     return _SentenceQuery(_chosen(vectors.sentences(row), numbers, wanted, f"paper {vectors.ids[row]!r}"), row)
 
 
@@ -316,7 +313,7 @@ class _DistanceTile:
         is_usual = all(part.min() > _SMALLEST_SQUARE and part.max() < _LARGEST_SQUARE for part in (squares, norms**2))
         lengths = np.sqrt(squares.astype(np.float64)) if is_usual else norms_of(block, None, "sentence vectors")
         scale = (max(float(lengths.max()), float(norms.max())) or 1.0) if metric == "l2" else 0.0
-        pool = Pool(block, None, lengths, _CODES[metric], scale or 1.0)
+        pool = Pool(block, None, lengths, METRIC_CODES[metric], scale or 1.0)
         products: Singles  # (sentences of the queries, sentences of the tile)
         if is_usual:
             ready: Singles = queries * _column(inverse(np.full(len(norms), scale**2) if scale else norms))
