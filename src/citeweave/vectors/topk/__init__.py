@@ -10,19 +10,6 @@ from citeweave.vectors.topk.request import METRICS, Band, Neighbors
 from citeweave.vectors.topk.scan import QueryScan, compare, pair_scores
 
 __all__ = [
-    "DEVICES",
-    "METRICS",
-    "Band",
-    "Codes",
-    "Neighbors",
-    "QueryScan",
-    "TopkOptions",
-    "compare",
-    "far_band",
-    "make_codes",
-    "nearest",
-    "pair_scores",
-    "search",
-    "search_blocks",
-    "write_codes",
-]
+    "DEVICES", "METRICS", "Band", "Codes", "Neighbors", "QueryScan", "TopkOptions", "compare", "far_band", "make_codes",
+    "nearest", "pair_scores", "search", "search_blocks", "write_codes",
+]  # fmt: skip

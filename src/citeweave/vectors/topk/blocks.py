@@ -6,6 +6,10 @@
     CpuScan(pool, k=4000, block=2048, workers=8).scan(block)       numpy
     TorchScan(pool, k=4000, device="cuda").scan(block)             the same candidates with torch, mostly on a GPU
 
+    scores 0.1 0.9 0.4 0.7, cut 0.3      ->   kept 0.9 0.4 0.7, at the positions 1 2 3
+    the second best of them              ->   0.7: when room is needed, 0.4 is dropped and the cut becomes 0.7
+
+An approximate score is wrong by at most half of its query's margin, so what is within the margin of a border is kept.
 No copy of the pool is made, only one norm per row. In a large pool, a sample gives each query's cut, and of every tile only
 what is above the cut is kept, some thousands of a million. On a GPU, where bands hold only a few of these, the others stay
 on the device (`_narrowed`), and a query whose cut was guessed too high keeps the best of every tile instead.

@@ -68,7 +68,6 @@ from citeweave.vectors.topk.kernels import (
 from citeweave.vectors.topk.request import (
     TILE,
     Band,
-    BandResults,
     Neighbors,
     Pool,
     PreparedRequest,
@@ -76,6 +75,7 @@ from citeweave.vectors.topk.request import (
     Ranks,
     RequestOptions,
     TopkRequest,
+    check_bands,
     check_request,
 )
 from citeweave.vectors.topk.scan import Queries, Rows, best_keys, can_scan, memory_for
@@ -116,7 +116,7 @@ def search(
     neighbors = [Neighbors(np.empty(shape, np.int32), np.empty(shape, np.float32)) for shape in shapes]
     for part, blocks in parts:
         for complete, block in zip(neighbors, blocks, strict=True):
-            complete.rows[part], complete.scores[part] = block.rows, block.scores
+            complete.put(part, block)
     return neighbors
 
 
@@ -182,10 +182,7 @@ def far_band(
         raise UserError(
             f"subsample is {subsample:,}; it must be from {width:,}, the width of the band, to {size:,}, the pool"
         )
-    if band.high > size:
-        raise UserError(
-            f"band ({band.low}, {band.high}] ends beyond the pool of {size:,} vectors; choose a smaller one"
-        )
+    check_bands([band], size)
     chosen = np.sort(stream(seed, "far band").choice(size, subsample, replace=False))
     high = max(round(band.high * subsample / size), width)
     options["pool_rows"] = chosen if rows is None else np.asarray(rows)[chosen]
@@ -253,8 +250,8 @@ def _scan_ahead(
             yield scanned
 
 
-def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors]:
-    positions, rows, edges = results.positions, request.pool.rows, request.ranks.columns
+def _neighbors(request: PreparedRequest, results: Neighbors) -> list[Neighbors]:
+    positions, rows, edges = results.rows, request.pool.rows, request.ranks.columns
     members = positions if rows is None else np.where(positions < 0, -1, rows[positions]).astype(np.int32)
     return [
         Neighbors(members[:, left:right].copy(), results.scores[:, left:right].copy())
@@ -267,14 +264,17 @@ def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors
 
 @dataclass(frozen=True, slots=True)
 class ExactRanker:
-    """Ranks the top-k engine's candidates by exact scores near the borders of the bands; it may hold `room` of them."""
+    """Ranks the top-k engine's candidates by exact scores near the borders of the bands; it may hold `room` of them.
+
+    Its results have the columns of all bands side by side, and positions in the pool for rows.
+    """
 
     pool: Pool
     ranks: Ranks
     workers: int
     room: int
 
-    def rank_candidates(self, block: QueryBlock, kept: KeptCandidates) -> tuple[BandResults, Flags]:
+    def rank_candidates(self, block: QueryBlock, kept: KeptCandidates) -> tuple[Neighbors, Flags]:
         """Rank the engine's candidates; return the bands' members, and for which queries they are proved."""
         size, bands = len(block), len(self.ranks)
         ranks = kept.ranks or self.ranks
@@ -293,14 +293,14 @@ class ExactRanker:
         take = np.where(proved[:, None], self.ranks.member_counts(block.depths), 0)
         skip = ranks.lows - above
         assert np.all((take == 0) | ((skip >= 0) & (skip + take <= sizes))), "a member is outside its window"
-        placed = BandResults.empty(size, self.ranks)
+        placed = Neighbors.empty(size, int(self.ranks.columns[-1]))
         for part in split_rows(sizes.sum(axis=1), self.room):
             members = self._members(kept, edges, sizes, part)
             keys = self._keys(block, np.repeat(np.arange(part.start, part.stop), sizes[part].sum(axis=1)), members)
             self._place(keys, sizes, skip, take, part, placed)
         return placed, proved
 
-    def rank_pool(self, block: QueryBlock) -> BandResults:
+    def rank_pool(self, block: QueryBlock) -> Neighbors:
         """Rank the complete pool in the engine by exact scores, for queries with more ties than a scan can hold."""
         size = len(block)
         # to a query of zeros all rows are equally near, and the first rows have the first ranks
@@ -313,7 +313,7 @@ class ExactRanker:
                 keys = np.concatenate([best[query], self._keys(block, np.full(len(others), query), others)])
                 depth = int(block.depths[query])
                 best[query] = np.partition(keys, depth - 1)[:depth] if depth < len(keys) else keys
-        placed = BandResults.empty(size, self.ranks)
+        placed = Neighbors.empty(size, int(self.ranks.columns[-1]))
         take = self.ranks.member_counts(block.depths)
         for query in range(size):
             part = slice(query, query + 1)
@@ -346,9 +346,9 @@ class ExactRanker:
         run_range_in_threads(len(members), score, self.workers)
         return keys
 
-    def _place(self, keys: Keys, sizes: Longs, skip: Longs, take: Longs, part: slice, placed: BandResults) -> None:
+    def _place(self, keys: Keys, sizes: Longs, skip: Longs, take: Longs, part: slice, placed: Neighbors) -> None:
         ends, columns = np.cumsum(sizes[part]), self.ranks.columns[:-1].copy()
-        positions, scores = placed.positions[part], placed.scores[part]
+        positions, scores = placed.rows[part], placed.scores[part]
         skip, take = np.ascontiguousarray(skip[part]), np.ascontiguousarray(take[part])
         run_range_in_threads(
             len(positions),

@@ -79,6 +79,10 @@ class Neighbors:
         """Return the neighbors of a band that holds none: rows of -1."""
         return cls(np.full((queries, width), -1, np.int32), np.full((queries, width), np.nan, np.float32))
 
+    def put(self, queries: slice | Longs, other: Neighbors) -> None:
+        """Replace the neighbors of some queries."""
+        self.rows[queries], self.scores[queries] = other.rows, other.scores
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -149,22 +153,6 @@ class CandidateColumns:
     def remaining_ranks(self, ranks: Ranks) -> Ranks:
         """Return the ranks of the same candidates when all other columns are removed."""
         return Ranks(self.count(ranks.lows), self.count(ranks.highs))
-
-
-@dataclass(frozen=True, slots=True)
-class BandResults:
-    """Positions and scores of the members of all bands side by side, (queries, columns); -1 and NaN where there is none."""
-
-    positions: Ints
-    scores: Floats
-
-    @classmethod
-    def empty(cls, queries: int, ranks: Ranks) -> BandResults:
-        shape = (queries, int(ranks.columns[-1]))
-        return cls(np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32))
-
-    def put(self, which: Longs, other: BandResults) -> None:
-        self.positions[which], self.scores[which] = other.positions, other.scores
 
 
 # --- the pool, and blocks of queries ------------------------------------------------------------------------
@@ -418,13 +406,14 @@ def check_request(
     if (codes := options.get("codes")) is not None:
         codes.check(pool)
     rows = _checked_rows(options.get("pool_rows"), len(pool))
-    _check_bands(bands, len(pool) if rows is None else len(rows))
+    check_bands(bands, len(pool) if rows is None else len(rows))
     own = _checked_itself(options.get("itself"), len(pool), len(queries))
     norms, mask = norms_of(queries, None, "queries"), _checked_mask(options.get("allowed"), len(pool))
     return TopkRequest(pool, queries, norms, own, tuple(bands), code, rows, mask, codes)
 
 
-def _check_bands(bands: Sequence[Band], size: int) -> None:
+def check_bands(bands: Sequence[Band], size: int) -> None:
+    """Refuse rank bands that a pool of this size cannot have."""
     if not size:
         raise UserError("the pool is empty; give at least one vector to search in")
     if not bands:
