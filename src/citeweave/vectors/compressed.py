@@ -65,7 +65,7 @@ class CompressedVectors(RowsByPaper):
             raise ArtifactError(f"{folder}/manifest.json does not describe vectors: it is damaged; make them again")
         plain = replace(manifest, facts={**manifest.facts, "dtype": "float32"})
         provenance, rows = read_provenance(folder, plain)
-        super().__init__(folder, manifest, rows)
+        super().__init__(folder, manifest)
         self.provenance: Provenance = replace(provenance, dtype=self.kind)
         dimension = provenance.dimension
         self.codes = open_matrix(folder / "codes.npy", CODES[self.kind], (rows, _width(self.kind, dimension)))

@@ -157,9 +157,9 @@ class RowsByPaper:
         check_files(Path(folder), manifest)
         return cls(Path(folder), manifest)
 
-    def __init__(self, folder: Path, manifest: Manifest, rows: int) -> None:
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
-        self.ids = TextColumn(folder, "id")
+        self.ids, rows = TextColumn(folder, "id"), manifest.facts["rows"]  # `read_provenance` has checked it
         if len(self.ids) != rows:
             raise ArtifactError(f"{folder} is damaged: {len(self.ids)} ids for {rows} rows; make it again")
         self._lookup: KeyLookup | None = None
@@ -202,7 +202,7 @@ class Vectors(RowsByPaper):
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.provenance, rows = read_provenance(folder, manifest)
-        super().__init__(folder, manifest, rows)
+        super().__init__(folder, manifest)
         self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
 
     def take(self, ids: Sequence[str]) -> NDArray[Any]:

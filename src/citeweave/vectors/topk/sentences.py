@@ -11,6 +11,7 @@ are scored. Selects papers for `document_distance.rerank`; computes no plans and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -131,10 +132,11 @@ def _search(papers: _Papers, queries: Queries, count: int, exact: bool) -> BestP
         constant = sum(rest for _, rest in errors) + len(errors) * SLACK
         bound = ErrorBound(sum(factor for factor, _ in errors), 0.0, constant)
         new = np.setdiff1d(likely_rows(sums, read_only(widest), bound, reached), first, assume_unique=True)
-        scored = BestPapers(*map(np.concatenate, zip(scored, _score(papers, queries, new), strict=True)))
+        both: Iterable[Any] = zip(scored, _score(papers, queries, new), strict=True)
+        scored = BestPapers._make(map(np.concatenate, both))
     # -0 and 0 are one score
     order = np.lexsort((scored.papers, -(scored.scores + np.float32(0))))[:count]
-    return BestPapers(*(part[order] for part in scored))
+    return BestPapers._make(column[order] for column in scored)
 
 
 def _scan(papers: _Papers, coded: QueryCodes, kept: int, sums: Floats, widest: Floats) -> Keys:
