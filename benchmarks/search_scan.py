@@ -150,7 +150,7 @@ def scan_sentences(clock: Clock, asked: Asked, sentences: int, exact: bool) -> d
             start = time.perf_counter()
             best = best_papers(codes, matrix, offsets, query, 100, exact=exact)
             middle = time.perf_counter()
-            rerank(query, [matrix[offsets[row] : offsets[row + 1]] for row in best.papers], None, distance)
+            rerank(query, [matrix[offsets[row] : offsets[row + 1]] for row in best.papers], distance)
             seconds.append(middle - start)
             reranked.append(time.perf_counter() - middle)
     return {"seconds": seconds[2:], "reranked": reranked[2:]}

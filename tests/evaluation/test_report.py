@@ -15,8 +15,7 @@ from citeweave.evaluation.match_page import MATCHING, PairTexts, explanation_as_
 from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.paper_map import MapData, preview
 from citeweave.evaluation.report import report_as_page
-from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
 
 from .conftest import HOSTILE, Page
 

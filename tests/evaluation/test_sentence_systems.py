@@ -20,8 +20,7 @@ from citeweave.evaluation.suites import read_suite
 from citeweave.evaluation.systems import VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
 from citeweave.vectors import sentence_distances
-from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, SentenceAlignment, document_scores
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
 from .conftest import PAPERS, refused

@@ -77,17 +77,7 @@ def test_a_recipe_runs_on_a_cluster(place, bert, cluster, tmp_path, capsys):
     metrics = []
     for name, more in (("here", []), ("ray", ["--on", f"ray:{cluster},workers=1"])):
         words = ["run", "specter", "--corpus", f"{place}/corpus", "-o", f"{tmp_path}/{name}", "--init", str(bert)]
-        words += [
-            "--task",
-            "cite",
-            "--queries",
-            "12",
-            "--device",
-            "cpu",
-            "--cache",
-            f"{tmp_path}/{name}-cache",
-            "--json",
-        ]
+        words += f"--task cite --queries 12 --device cpu --cache {tmp_path}/{name}-cache --json".split()
         with pytest.raises(SystemExit) as end:
             main([*words, *more, *(word for setting in sets for word in ("--set", setting))])
         assert not end.value.code

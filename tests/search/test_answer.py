@@ -11,7 +11,7 @@ from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 from citeweave.search.rankings import rocchio_vector
 from citeweave.search.sentences import FACET, encode_sentences_alone
 from citeweave.search.words import search_words, searchable_text
-from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 EVERY = 100

@@ -15,7 +15,7 @@ from citeweave.search.explain import ABSTRACT_DISTANCE, explain, find_missing_pa
 from citeweave.search.index import Index
 from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Passage, Query
-from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 from .conftest import write_records

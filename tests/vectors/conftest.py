@@ -1,4 +1,4 @@
-"""What several tests of vectors do: damage a manifest, draw papers of sentences."""
+"""What several tests of vectors do: write folders, damage a manifest."""
 
 import json
 
@@ -12,6 +12,14 @@ def change_facts(folder, changes):
     manifest["facts"] |= changes
     del manifest["seal"]
     path.write_text(json.dumps(manifest))
+
+
+def write_blocks(new, folder, ids, rows, *, block=3, **options):
+    """Write vectors or sentence vectors, some papers at a time."""
+    with new(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
+        for start in range(0, len(ids), block):
+            writer.append(ids[start : start + block], rows[start : start + block])
+        return writer.finish()
 
 
 def softmax(values):

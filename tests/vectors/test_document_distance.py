@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
+from citeweave.core.randomness import stream
 from citeweave.vectors import transport
 from citeweave.vectors.document_distance import (
     DISTANCES,
@@ -17,6 +18,7 @@ from citeweave.vectors.document_distance import (
     PlacedSentences,
     ScoringLimits,
     document_scores,
+    explain_pair,
     match,
 )
 from citeweave.vectors.sentence_distances import METRICS, PaperPairs, distances_to_query, sentence_distances
@@ -376,7 +378,9 @@ def test_vectors_stay_where_they_are_placed():
         expected = document_scores(vectors, np.array([3]), np.array([0, 6]), rows, distance)
         for query in (3, np.int64(3), blocks[3], blocks[3].astype(np.float64)):
             assert np.allclose(placed.scores(query, rows, distance)[2:], expected[2:], atol=1e-12)
-        some = placed.scores(3, rows, distance, sentences=np.array([1, 4]))
+        some = document_scores(
+            placed, np.array([3]), np.array([0, 6]), rows, distance, query_sentences=[np.array([1, 4])]
+        )
         assert np.allclose(some[3:], placed.scores(blocks[3][[1, 4]], rows, distance)[3:], atol=1e-12)
         again = document_scores(placed, np.array([3]), np.array([0, 6]), rows, distance)
         assert np.array_equal(again, expected) and np.isneginf(again).sum() == 2
@@ -415,3 +419,42 @@ def test_the_pauses_of_a_graphics_card_change_nothing(monkeypatch):
     found = match(pairs, DocumentDistance(temperature=0.5))
     assert torch.allclose(found.distances, expected.distances, rtol=0, atol=1e-9)
     assert torch.allclose(found.plans, expected.plans, rtol=0, atol=1e-9)
+
+
+# --- explanations: the plan adds up to the distance that ranks -------------------------------------------
+
+RNG = stream(0, "explaining")
+PAPERS = SentenceVectors.of(
+    ["long", "short", "empty"],
+    [RNG.normal(size=(60, 4)), RNG.normal(size=(2, 4)), np.empty((0, 4))],
+    numbers=[np.arange(60), np.array([1, 3]), np.empty(0, np.int64)],
+)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@pytest.mark.parametrize("chosen", [None, [3], [1, 7, 99]])
+def test_the_plan_adds_up_to_the_score(name, chosen):
+    distance = DocumentDistance(name, 0.5)
+    found = explain_pair(PAPERS, "long", "short", distance, query_sentences=chosen)
+    wanted = [None if chosen is None else np.array(chosen)]
+    pair = np.array([0]), np.array([0, 1]), np.array([1])
+    score = document_scores(PAPERS, *pair, distance, query_sentences=wanted)
+    assert found.total == pytest.approx(-score[0], abs=1e-9)
+    assert (found.plan * found.distances).sum() == pytest.approx(found.total, abs=1e-9)
+    assert found.right.tolist() == [1, 3] and found.plan.shape == (len(found.left), 2)
+    assert chosen is None or found.left.tolist() == [number for number in chosen if number < 60]
+    if name == "transport":
+        assert found.left_masses.sum() == pytest.approx(1, abs=1e-6)
+    pairs = found.strongest(5)
+    assert [pair.mass for pair in pairs] == sorted((pair.mass for pair in pairs), reverse=True)
+    assert found.nearest.distance == found.distances.min() and found.nearest.right in (1, 3)
+
+
+def test_papers_without_vectors_are_refused():
+    for query, candidate, chosen, message in (
+        ("long", "nobody", None, "'nobody' is none of the 3 papers"),
+        (0, 2, None, "paper 'empty' has no sentence vectors"),
+        ("short", "long", [0, 2], "none of the chosen sentences of paper 'short' has a vector; .* sentences 1, 3"),
+    ):
+        with pytest.raises(UserError, match=message):
+            explain_pair(PAPERS, query, candidate, DocumentDistance(), query_sentences=chosen)

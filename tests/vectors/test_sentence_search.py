@@ -75,7 +75,7 @@ def test_no_paper_is_nearer_than_its_bound(name, temperature, metric, power, see
     scaled = SentenceVectors(vectors.ids, vectors.offsets, matrix, vectors.numbers, vectors.provenance)
     distance = DocumentDistance(name, temperature * 10**power, metric)
     papers = np.flatnonzero(scaled.lengths() > 0)
-    bounds = lower_bounds(scaled, papers, SentenceQueries(scaled.sentences(0), np.array([0, 3])), distance)
+    bounds = lower_bounds(scaled, papers, SentenceQueries(np.array([0, 3]), scaled.sentences(0)), distance)
     scores = document_scores(scaled, np.array([0]), np.array([0, len(papers)]), papers, distance)
     assert (bounds[0] <= -scores).all()
     if name in sentence_search.EXACT and metric == "cosine":

@@ -1,5 +1,7 @@
 """Folders of sentence vectors: what is written is read, and what does not belong together is refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 from citeweave.vectors.vectors import Provenance, Vectors
 
-from .conftest import change_facts
+from .conftest import change_facts, write_blocks
 
 
 def made_up(count, dimension=3):
@@ -16,11 +18,7 @@ def made_up(count, dimension=3):
     return [f"s2:{at}é" for at in range(count)], [rng.normal(size=(at % 5, dimension)) for at in range(count)]
 
 
-def write(folder, ids, papers, *, block=3, **options):
-    with new_sentence_vectors(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
-        for start in range(0, len(ids), block):
-            writer.append(ids[start : start + block], papers[start : start + block])
-        return writer.finish()
+write = partial(write_blocks, new_sentence_vectors)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -1,5 +1,7 @@
 """Folders of vectors: what is written is read, and what does not belong together is refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -9,14 +11,9 @@ from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.vectors.vectors import Provenance, Vectors, new_vectors
 
-from .conftest import change_facts
+from .conftest import change_facts, write_blocks
 
-
-def write(folder, ids, matrix, *, block=3, **options):
-    with new_vectors(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
-        for start in range(0, len(ids), block):
-            writer.append(ids[start : start + block], matrix[start : start + block])
-        return writer.finish()
+write = partial(write_blocks, new_vectors)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -45,9 +45,9 @@ from sklearn.utils.extmath import randomized_svd
 from citeweave.baselines.data import BaselineData, Floats, read_training_texts, split_fields
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors, count_terms, fit_terms, train_words
 from citeweave.core.arguments import as_texts
+from citeweave.core.columns import KeyLookup
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import hash_texts
-from citeweave.core.columns import KeyLookup
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import owners_of, to_offsets

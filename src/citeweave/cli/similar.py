@@ -16,8 +16,7 @@ from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
     from citeweave.core.progress import Reporter
-    from citeweave.vectors.document_distance import DocumentDistance
-    from citeweave.vectors.explain import SentenceAlignment
+    from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
 
 
 class PaperSentences:
@@ -189,7 +188,7 @@ def _by_sentences(
 ) -> dict[str, Any]:
     import numpy as np
 
-    from citeweave.vectors.explain import explain_pair
+    from citeweave.vectors.document_distance import explain_pair
     from citeweave.vectors.sentence_search import search_sentences
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -264,7 +263,7 @@ class ExplainArguments(CommonArguments):
 
 def explain(args: ExplainArguments) -> None:
     """Show which sentences of two papers match, and how strongly, as a table and an HTML page."""
-    from citeweave.vectors.explain import explain_pair
+    from citeweave.vectors.document_distance import explain_pair
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
     if kind_of(args.vectors) != "sentence_vectors":

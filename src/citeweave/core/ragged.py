@@ -16,7 +16,7 @@ the offsets. Values are the business of those who have them; files with offsets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,20 @@ def spans(starts: NDArray[Any], lengths: NDArray[Any]) -> Longs:
     ends = np.cumsum(lengths, dtype=np.int64)
     places: Longs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
     return places
+
+
+def split_rows(lengths: NDArray[Any], max_values: int) -> Iterator[slice]:
+    """Yield ranges of rows with at most `max_values` values together; a longer row is alone.
+
+    >>> list(split_rows(np.array([3, 1, 4, 6, 2]), 5))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None), slice(4, 5, None)]
+    """
+    ends, start = np.cumsum(lengths), 0
+    while start < len(lengths):
+        before = ends[start] - lengths[start]
+        stop = max(start + 1, int(np.searchsorted(ends, before + max_values, side="right")))
+        yield slice(start, stop)
+        start = stop
 
 
 @dataclass(frozen=True, slots=True)

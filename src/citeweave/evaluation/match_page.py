@@ -7,7 +7,7 @@ A ribbon is as wide as the pair's mass, has the color of its left sentence, and 
 Texts are inside the picture and wrap there; their heights are estimated from their lengths, since no script may measure
 them. Everything that hovering shows is also in the tables. Titles and sentences are untrusted text, never markup. Reports
 of sentence-level models show a few queries with the sentences by which the first paper matched (`example_matches`). Does
-not compute the match: see `vectors/explain.py`.
+not compute the match: see `vectors/document_distance.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from citeweave.evaluation.html import SHADES, Block, format_number, one_line, re
 from citeweave.evaluation.report import collect_spreads
 from citeweave.evaluation.systems import ExplainingSystem, System
 from citeweave.evaluation.tasks import RankingTask, Suite, TaskTexts
-from citeweave.vectors.document_distance import DocumentDistance
-from citeweave.vectors.explain import SentenceAlignment
+from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
 
 WIDTH, TEXT_WIDTH, PORT_WIDTH = 1000, 372, 10
 """Of the picture, of a column of text, and of the bar beside it, in pixels."""

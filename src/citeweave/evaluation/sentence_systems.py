@@ -37,8 +37,13 @@ from citeweave.evaluation.systems import (
     no_hits,
 )
 from citeweave.evaluation.tasks import Pools, TaskTexts, fingerprint
-from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
-from citeweave.vectors.explain import SentenceAlignment, explain_pair
+from citeweave.vectors.document_distance import (
+    DISTANCES,
+    DocumentDistance,
+    SentenceAlignment,
+    document_scores,
+    explain_pair,
+)
 from citeweave.vectors.sentence_distances import TOKEN_BEST, token_distances
 from citeweave.vectors.sentence_search import FIRST, search_sentences
 from citeweave.vectors.sentence_vectors import SentenceVectors

@@ -30,9 +30,8 @@ from citeweave.corpus.text import SEPARATOR
 from citeweave.evaluation.options import DISTANCES, split_distance
 from citeweave.evaluation.tasks import QUESTION, Pools, TaskTexts
 from citeweave.vectors.bm25 import Bm25
-from citeweave.vectors.explain import SentenceAlignment
-from citeweave.vectors.pair_scores import pair_scores
-from citeweave.vectors.topk import nearest
+from citeweave.vectors.document_distance import SentenceAlignment
+from citeweave.vectors.topk import nearest, pair_scores
 
 Rows = NDArray[np.int64]
 """Rows of a task's texts."""

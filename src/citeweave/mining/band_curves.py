@@ -36,11 +36,9 @@ from citeweave.core.randomness import stream
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
 from citeweave.mining.inputs import PoolVectors
-from citeweave.vectors.topk import search
-from citeweave.vectors.topk.bands import Band
-from citeweave.vectors.topk.blocks import TILE
+from citeweave.vectors.topk import Band, search
 from citeweave.vectors.topk.kernels import exact_score
-from citeweave.vectors.topk.request import PreparedRequest, check_request
+from citeweave.vectors.topk.request import TILE, PreparedRequest, check_request
 
 STEP = 1.25
 """Factor from one rank of a grid to the next; a point of a curve stands for the ranks within this factor."""

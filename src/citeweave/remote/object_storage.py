@@ -32,8 +32,8 @@ from citeweave.core.errors import InputError, UserError
 _ADDRESS = re.compile(r"(s3|gs)://?(?!/)(.+)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
 _WILD = re.compile(r"[*?\[]")
-_UNSAFE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line breaks, and characters that change the direction of a text."""
+_UNSAFE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line breaks, characters that change the direction of a text, and halves of characters."""
 
 _MAX_PART, _MAX_KEY = 255, 1024
 
@@ -122,17 +122,13 @@ def check_object_name(name: str, place: object) -> str:
     Traceback (most recent call last):
     citeweave.core.errors.InputError: s3://lab/corpus holds an object named '../year.npy', which cannot be a file: ...
     """
-    parts = name.split("/")
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError:
-        encoded = b""
+    parts = name.encode("utf-8", "replace").split(b"/")
     is_safe = (
-        all(part not in ("", ".", "..") and len(part.encode("utf-8", "replace")) <= _MAX_PART for part in parts)
+        all(part not in (b"", b".", b"..") and len(part) <= _MAX_PART for part in parts)
         and "\\" not in name
         and not PureWindowsPath(name).drive
         and not _UNSAFE_CHARACTERS.search(name)
-        and 0 < len(encoded) <= _MAX_KEY
+        and len(b"/".join(parts)) <= _MAX_KEY
     )
     if not is_safe:
         raise InputError(

@@ -30,8 +30,7 @@ from citeweave.corpus.paper import OutsideName
 from citeweave.search.index import Index, IndexedPaper
 from citeweave.search.words import WordStatistics, length_norm, searchable_text
 from citeweave.vectors.bm25 import words_of
-from citeweave.vectors.document_distance import DocumentDistance, match
-from citeweave.vectors.explain import SentencePair
+from citeweave.vectors.document_distance import DocumentDistance, SentencePair, match
 from citeweave.vectors.sentence_distances import PaperPairs
 
 ABSTRACT_DISTANCE = DocumentDistance("transport", temperature=5000.0, metric="cosine")

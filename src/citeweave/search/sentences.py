@@ -60,7 +60,7 @@ def rank_by_sentences(
     pool = max(RERANKED, count)
     rows = _candidate_rows(index, queries, allowed, pool, exact=exact)
     papers = [_sentence_vectors(index, row) for row in rows.tolist()]
-    scores = 1 + rerank(queries, papers, None, FACET)  # (rows,)
+    scores = 1 + rerank(queries, papers, FACET)  # (rows,)
     best = rank_rows(rows, scores, count, name=index.id)
     complete = int(np.count_nonzero(allowed)) <= pool
     return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), queries)

@@ -46,9 +46,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import explain_version_mismatch
+from citeweave.core.columns import find_keys
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
-from citeweave.core.columns import find_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import STUB
 from citeweave.search.filters import filter_rows, fold_name

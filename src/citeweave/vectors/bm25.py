@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
+from citeweave.core.ragged import owners_of, to_offsets
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -100,7 +101,7 @@ class Bm25:
             return scores
         counts, base = self._word_counts(queries)
         weights = self._weights()
-        owners = np.repeat(np.arange(len(queries)), np.diff(offsets))  # (pairs,)
+        owners = owners_of(offsets)  # (pairs,)
         for start in range(0, len(candidates), BLOCK):
             part = slice(start, start + BLOCK)
             shared = weights[candidates[part]].multiply(counts[owners[part]])  # (pairs, words)
@@ -112,16 +113,12 @@ class Bm25:
         k = min(k, self._size)
         best = Bm25Top(np.empty((len(queries), k), np.int64), np.empty((len(queries), k)))
         for at, query in enumerate(queries):
-            scores = self._score_all(query)  # (papers,)
+            known, scores = sorted(self._known(query)), np.zeros(self._size)  # (papers,)
+            if self._index is not None and known:
+                scores = np.asarray(self._index.get_scores_from_ids(known))
             best.rows[at] = _highest(scores, k)
             best.scores[at] = scores[best.rows[at]]
         return best
-
-    def _score_all(self, query: str) -> NDArray[np.float64]:
-        known = sorted(self._known(query))
-        if self._index is None or not known:
-            return np.zeros(self._size)
-        return np.asarray(self._index.get_scores_from_ids(known))
 
     def _words(self, text: str) -> list[str]:
         return words_of(text, stop_words=self._stop_words)
@@ -134,7 +131,7 @@ class Bm25:
         from scipy.sparse import csr_matrix
 
         counts = [Counter(self._known(query)) for query in queries]
-        ends = np.cumsum([0, *map(len, counts)])
+        ends = to_offsets([len(count) for count in counts])
         places = np.fromiter((word for count in counts for word in count), np.int64, ends[-1])
         times = np.fromiter((number for count in counts for number in count.values()), np.float64, ends[-1])
         occurrences = csr_matrix((times, places, ends), shape=(len(queries), len(self._vocabulary)))

@@ -29,14 +29,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, artifact_matches, check_files, new_artifact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, artifact_matches, new_artifact
 from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.files import link_or_copy
 from citeweave.core.progress import Tally
 from citeweave.vectors.vectors import KIND as VECTORS
 from citeweave.vectors.vectors import VERSION as VECTORS_VERSION
-from citeweave.vectors.vectors import Provenance, RowsByPaper, Vectors, VectorsWriter, read_provenance, unit_rows
+from citeweave.vectors.vectors import (
+    Provenance,
+    RowsByPaper,
+    Vectors,
+    VectorsWriter,
+    new_vectors,
+    read_provenance,
+    unit_rows,
+)
 
 KIND, VERSION = "compressed_vectors", 1
 CODES = {"int8": "int8", "binary": "uint8"}
@@ -49,13 +57,15 @@ BLOCK = 16_384
 class CompressedVectors(RowsByPaper):
     """Compressed vectors of a folder, with one byte or one bit per number; `codes` is memory-mapped."""
 
+    kind_and_version = KIND, VERSION
+
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.kind = str(manifest.facts.get("dtype"))
         if self.kind not in CODES:
             raise ArtifactError(f"{folder}/manifest.json does not describe vectors: it is damaged; make them again")
         plain = replace(manifest, facts={**manifest.facts, "dtype": "float32"})
         provenance, rows = read_provenance(folder, plain)
-        super().__init__(folder, manifest, rows)
+        super().__init__(folder, manifest)
         self.provenance: Provenance = replace(provenance, dtype=self.kind)
         dimension = provenance.dimension
         self.codes = open_matrix(folder / "codes.npy", CODES[self.kind], (rows, _width(self.kind, dimension)))
@@ -64,12 +74,6 @@ class CompressedVectors(RowsByPaper):
             raise ArtifactError(
                 f"{folder} is damaged: {len(self.scales)} scales for {dimension} numbers; make it again"
             )
-
-    @classmethod
-    def open(cls, folder: str | Path) -> CompressedVectors:
-        manifest = read_manifest(Path(folder), KIND, VERSION)
-        check_files(Path(folder), manifest)
-        return cls(Path(folder), manifest)
 
     def take(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """Return the decoded vectors of these papers, (ids, dimension)."""
@@ -191,25 +195,20 @@ def _truncate(
     vectors: Vectors | Path, folder: str | Path, dimensions: int, recipe: dict[str, Any], overwrite: bool
 ) -> Vectors:
     original = _opened(vectors).manifest.facts
-    metadata = {name: original[name] for name in ("model", "revision", "text_recipe", "source")}
-    metadata["model"] = _renamed(metadata["model"], f"truncate:{dimensions}")
-    with new_artifact(Path(folder), VECTORS, VECTORS_VERSION, recipe, overwrite=overwrite) as artifact:
-        writer = VectorsWriter(Path(folder), artifact, original["dtype"], metadata)
+    metadata = {name: original[name] for name in ("revision", "text_recipe", "source", "dtype")}
+    model = _renamed(original["model"], f"truncate:{dimensions}")
+    with new_vectors(folder, model=model, recipe=recipe, overwrite=overwrite, **metadata) as writer:
         # the counts of rejected vectors are carried over
         writer.tally = Tally.from_json(original)
         writer.tally.counts["vectors"].kept = 0
-        try:
-            _append_truncated(writer, _opened(vectors), dimensions)
-            return writer.finish()
-        finally:
-            writer.close()
+        _append_truncated(writer, _opened(vectors), dimensions)
+        return writer.finish()
 
 
 def _append_truncated(writer: VectorsWriter, vectors: Vectors, dimensions: int) -> None:
-    start = 0
-    for block in _blocks(vectors):
-        writer.append(vectors.ids[start : start + len(block)], unit_rows(block[:, :dimensions]))
-        start += len(block)
+    for number, block in enumerate(_blocks(vectors)):
+        ids = vectors.ids[number * BLOCK : number * BLOCK + len(block)]
+        writer.append(ids, unit_rows(block[:, :dimensions]))
 
 
 def _scales(vectors: Vectors) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@
     distance = DocumentDistance("transport", temperature=0.5)
     match(PaperPairs.of(queries, candidates), distance).distances         (pairs,), torch, differentiable
     document_scores(vectors, query_rows, offsets, candidate_rows, distance, query_sentences=facets)       numpy
+    explain_pair(vectors, "a", "b", distance).nearest        SentencePair(left=1, right=0, mass=0.5, distance=0.0)
     PlacedSentences(vectors, "cuda").scores(query_row, candidate_rows, distance)        vectors stay on the device
 
 A pair in which one side has no sentence has an infinite distance and a plan of zeros; every other distance is finite.
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose, require
+from citeweave.core.ragged import owners_of, split_rows, to_offsets
 from citeweave.vectors.sentence_distances import (
     METRICS,
     PaperPairs,
@@ -33,19 +35,11 @@ from citeweave.vectors.sentence_distances import (
     batch_pairs,
     distances_to_query,
     mean_best_plan,
+    nearest_plan,
     sentence_distances,
-    single_plan,
-    split_papers,
-    top2_plan,
 )
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.transport import (
-    STARTS,
-    diameters,
-    entropic_plan,
-    geomloss_plan,
-    sentence_masses,
-)
+from citeweave.vectors.transport import STARTS, diameters, entropic_plan, geomloss_plan, sentence_masses
 from citeweave.vectors.vectors import Provenance
 
 DISTANCES: tuple[str, ...] = ("single", "top2", "mean_best", "attention", "transport")
@@ -134,8 +128,9 @@ def _make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: Docu
         return entropic_plan(sentences, sentence_masses(sentences, rows, columns, temperature=distance.temperature))
     if distance.name == "attention":
         return attention_plan(sentences, rows, columns, temperature=distance.temperature)
-    plans = {"single": single_plan, "top2": top2_plan, "mean_best": mean_best_plan}
-    return plans[distance.name](sentences, rows, columns)
+    if distance.name == "mean_best":
+        return mean_best_plan(sentences, rows, columns)
+    return nearest_plan(sentences, rows, columns, count=2 if distance.name == "top2" else 1)
 
 
 def _geomloss_plans(pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance) -> tuple[Tensor, Tensor]:
@@ -182,47 +177,25 @@ class PlacedSentences:
         query: int | NDArray[np.floating[Any]],
         candidates: NDArray[np.integer[Any]],
         distance: DocumentDistance,
-        *,
-        sentences: NDArray[np.integer[Any]] | None = None,
     ) -> NDArray[np.float64]:
         """Score a query by document distance with these rows, (candidates,); -inf where a side has no sentence.
 
-        The query is a row, which `sentences` can restrict to some sentences of its abstract, or a matrix of sentence
-        vectors (sentences, dimension).
+        The query is a row or a matrix of sentence vectors (sentences, dimension).
         """
         if isinstance(query, int | np.integer):
-            offsets = np.array([0, len(candidates)])
-            return self.pool_scores(np.array([query]), offsets, candidates, distance, query_sentences=[sentences])
-        assert sentences is None, "a query of vectors has no sentence numbers to choose by"
-        own = _checked(query, self.vectors.matrix.shape[1])
-        lengths, owners = np.array([len(own)]), np.zeros(len(candidates), np.int64)
-        return self._scores(_Queries(lengths, lambda _: self._place(own)), owners, candidates, distance)
+            return document_scores(self, np.array([query]), np.array([0, len(candidates)]), candidates, distance)
+        own, owners = _checked(query, self.vectors.matrix.shape[1]), np.zeros(len(candidates), np.int64)
+        return self.score_pairs(lambda _: self._place(own), np.array([len(own)]), owners, candidates, distance)
 
-    def pool_scores(
+    def score_pairs(
         self,
-        queries: NDArray[np.integer[Any]],
-        offsets: NDArray[np.integer[Any]],
-        candidates: NDArray[np.integer[Any]],
-        distance: DocumentDistance,
-        *,
-        query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
-    ) -> NDArray[np.float64]:
-        """Score queries with their own pools of candidates by document distance, as `document_scores` does."""
-        assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == len(candidates)
-        rows = SentenceRows.of(self.vectors.offsets, queries)
-        if query_sentences is not None:
-            rows = rows.restricted(self.vectors.numbers, query_sentences)
-        owners = np.repeat(np.arange(len(queries)), np.diff(offsets))  # (pairs,)
-        own = _Queries(rows.lengths, lambda query: self._take(rows.take(slice(query, query + 1)).rows()))
-        return self._scores(own, owners, candidates, distance)
-
-    def _scores(
-        self,
-        queries: _Queries,
+        take: Callable[[int], Tensor],
+        lengths: NDArray[np.int64],
         owners: NDArray[np.int64],
         candidates: NDArray[np.integer[Any]],
         distance: DocumentDistance,
     ) -> NDArray[np.float64]:
+        """Score pairs by document distance: query owners[i], whose lengths[owners[i]] vectors `take` gives, with a row."""
         torch = require("torch", extra="minilm")
         if (distance.name, distance.mode, distance.start) == ("transport", "geomloss", "batch"):
             raise UserError(
@@ -230,19 +203,23 @@ class PlacedSentences:
             )
         papers = SentenceRows.of(self.vectors.offsets, candidates)
         scores = np.full(len(candidates), -np.inf)
-        known = np.flatnonzero((queries.lengths[owners] > 0) & (papers.lengths > 0))
+        known = np.flatnonzero((lengths[owners] > 0) & (papers.lengths > 0))
         with torch.inference_mode():
-            for piece in split_papers(papers.lengths[known], LIMITS[self.device].sentences):
+            for piece in split_rows(papers.lengths[known], LIMITS[self.device].sentences):
                 part = known[piece]
-                pool = _Pool(queries, owners[part], papers.take(part))
+                pool = _Pool(take, owners[part], lengths[owners[part]], papers.take(part))
                 scores[part] = -self._distances(pool, distance)
         return scores
+
+    def query_vectors(self, rows: SentenceRows) -> Callable[[int], Tensor]:
+        """Return a function of a query's number that gives its sentence vectors on the device."""
+        return lambda query: self._take(rows.take(slice(query, query + 1)).rows())
 
     def _distances(self, pool: _Pool, distance: DocumentDistance) -> NDArray[np.float64]:
         """Return the distance of each pair of the pool, (pairs,)."""
         torch = require("torch", extra="minilm")
         costs, n, m = self._costs(pool, distance.metric), pool.widths, pool.papers.lengths
-        starts, is_geomloss = np.cumsum(m) - m, (distance.name, distance.mode) == ("transport", "geomloss")
+        starts, is_geomloss = to_offsets(m)[:-1], (distance.name, distance.mode) == ("transport", "geomloss")
         if distance.name == "transport" and self.device == "cpu" and not is_geomloss:
             workers = torch.get_num_threads()
             from citeweave.vectors.transport_kernels import transport_distances  # needs numba, training does not
@@ -271,7 +248,7 @@ class PlacedSentences:
         costs = torch.zeros((len(rows), int(pool.widths.max())), dtype=torch.float64, device=self.device)
         height = self._height()
         for low, high in pool.runs():
-            query, start = pool.queries.take(int(pool.owners[low])), int(ends[low] - pool.papers.lengths[low])
+            query, start = pool.take(int(pool.owners[low])), int(ends[low] - pool.papers.lengths[low])
             for at in range(start, int(ends[high - 1]), height):
                 upto = min(at + height, int(ends[high - 1]))
                 costs[at:upto, : len(query)] = distances_to_query(query, self._take(rows[at:upto]), metric)
@@ -284,9 +261,9 @@ class PlacedSentences:
         torch = require("torch", extra="minilm")
         diagonals = []
         for low, high in pool.runs():
-            query = pool.queries.take(int(pool.owners[low])).double()
+            query = pool.take(int(pool.owners[low])).double()
             papers = pool.papers.take(slice(low, high))
-            for piece in split_papers(papers.lengths, self._height()):
+            for piece in split_rows(papers.lengths, self._height()):
                 part = papers.take(piece)
                 sentences, lengths = self._take(part.rows()).float(), torch.from_numpy(part.lengths).to(self.device)
                 highest, lowest = (
@@ -343,32 +320,28 @@ def document_scores(
     query i to these sentences of its abstract (None: to all); truncated sentences have no vector and do not take part.
     `device` is where the vectors are compared, unless they are placed already.
     """
+    assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == len(candidates)
     placed = vectors if isinstance(vectors, PlacedSentences) else PlacedSentences(vectors, device)
-    return placed.pool_scores(queries, offsets, candidates, distance, query_sentences=query_sentences)
-
-
-class _Queries(NamedTuple):
-    """Queries to score: how many sentences each has, and how to get its vectors."""
-
-    lengths: NDArray[np.int64]
-    take: Callable[[int], Tensor]
-    """The vectors of query i, (lengths[i], dimension), on the device."""
+    rows = SentenceRows.of(placed.vectors.offsets, queries)
+    if query_sentences is not None:
+        rows = rows.restricted(placed.vectors.numbers, query_sentences)
+    return placed.score_pairs(placed.query_vectors(rows), rows.lengths, owners_of(offsets), candidates, distance)
 
 
 class _Pool(NamedTuple):
     """Pairs of query and candidate to score; both have sentences."""
 
-    queries: _Queries
+    take: Callable[[int], Tensor]
+    """The sentence vectors of a query, on the device."""
+
     owners: NDArray[np.int64]
     """The query of each pair, (pairs,); the pairs of a query are adjacent."""
 
+    widths: NDArray[np.int64]
+    """The number of sentences of each pair's query, (pairs,)."""
+
     papers: SentenceRows
     """The candidates."""
-
-    @property
-    def widths(self) -> NDArray[np.int64]:
-        """The number of sentences of each pair's query, (pairs,)."""
-        return self.queries.lengths[self.owners]
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield where the pairs of each query begin and end."""
@@ -393,34 +366,114 @@ def _device(device: str) -> str:
 
 
 def rerank(
-    query: NDArray[np.floating[Any]],
-    sentences: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]],
-    offsets: NDArray[np.integer[Any]] | None,
-    distance: DocumentDistance,
+    query: NDArray[np.floating[Any]], papers: Sequence[NDArray[np.floating[Any]]], distance: DocumentDistance
 ) -> NDArray[np.float64]:
     """Score papers that another search returned against a query (sentences, dimension) by document distance, (papers,).
 
-    Scores are minus the distance, -inf where a side has no sentence.
-    Paper i has sentences[offsets[i] : offsets[i + 1]]; or `offsets` is None and `sentences` has one matrix per paper.
+    A paper is one matrix (sentences, dimension). Scores are minus the distance, -inf where a side has no sentence.
     """
-    if offsets is None:
-        papers = [np.asarray(paper) for paper in sentences]
-        matrix = np.concatenate([np.empty((0, query.shape[1]), query.dtype), *papers])
-        ends = np.cumsum([0, *map(len, papers)])
-    else:
-        matrix, ends = np.asarray(sentences), np.asarray(offsets, np.int64)
-        if len(ends) == 0 or ends[0] < 0 or ends[-1] > len(matrix) or (np.diff(ends) < 0).any():
-            raise UserError(
-                f"offsets are not increasing from 0 to {len(matrix):,}, the number of sentences; make them again"
-            )
-    count = len(ends) - 1
-    if not count:
+    if not papers:
         return np.empty(0)
+    matrix = np.concatenate(papers)
     if matrix.dtype not in (np.float16, np.float32):
         matrix = matrix.astype(np.float32)
     # error messages name a paper by its number
-    names, numbers = [f"candidate {at}" for at in range(count)], np.zeros(len(matrix), np.int32)
-    vectors = SentenceVectors(
-        names, ends, matrix, numbers, Provenance("", "", "", matrix.shape[1], str(matrix.dtype), "")
-    )
-    return PlacedSentences(vectors, "cpu").scores(query, np.arange(count), distance)
+    names, numbers = [f"candidate {at}" for at in range(len(papers))], np.zeros(len(matrix), np.int32)
+    provenance = Provenance("", "", "", matrix.shape[1], str(matrix.dtype), "")
+    vectors = SentenceVectors(names, to_offsets([len(paper) for paper in papers]), matrix, numbers, provenance)
+    return PlacedSentences(vectors, "cpu").scores(query, np.arange(len(papers)), distance)
+
+
+# --- why two papers are near ------------------------------------------------------------------------------
+
+
+class SentencePair(NamedTuple):
+    """Two matching sentences that explain why the vectors of papers are near, by their numbers in the abstracts."""
+
+    left: int
+    right: int
+    mass: float
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceAlignment:
+    """Explanation of a distance: how the sentences of two papers match, counted from 0; truncated ones are missing."""
+
+    left: NDArray[np.int64]
+    """(n,) numbers of the first paper's sentences that took part."""
+
+    right: NDArray[np.int64]
+    """(m,) the same for the second paper."""
+
+    plan: NDArray[np.float64]
+    """(n, m) how much each pair counts."""
+
+    distances: NDArray[np.float64]
+    """(n, m) between sentences."""
+
+    total: float
+    """The distance of the papers."""
+
+    @property
+    def left_masses(self) -> NDArray[np.float64]:
+        """(n,) how much each sentence of the first paper counts: with `transport` its mass."""
+        return np.asarray(self.plan.sum(axis=1))
+
+    @property
+    def right_masses(self) -> NDArray[np.float64]:
+        """(m,) how much each sentence of the second paper counts."""
+        return np.asarray(self.plan.sum(axis=0))
+
+    @property
+    def nearest(self) -> SentencePair:
+        """The nearest pair of sentences of the two papers, whatever its mass."""
+        return self._pair(int(self.distances.argmin()))
+
+    def strongest(self, count: int) -> list[SentencePair]:
+        """Return the sentence pairs with the largest mass, of equal ones the nearer first; pairs without mass are left out."""
+        order = np.lexsort((self.distances.ravel(), -self.plan.ravel()))[:count]
+        return [self._pair(at) for at in order.tolist() if self.plan.ravel()[at] > 0]
+
+    def _pair(self, at: int) -> SentencePair:
+        i, j = divmod(at, self.plan.shape[1])
+        return SentencePair(int(self.left[i]), int(self.right[j]), float(self.plan[i, j]), float(self.distances[i, j]))
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("left", "right", "left_masses", "right_masses", "plan", "distances")
+        return {"distance": self.total, **{name: getattr(self, name).tolist() for name in names}}
+
+
+def explain_pair(
+    vectors: SentenceVectors,
+    left: str | int,
+    right: str | int,
+    distance: DocumentDistance,
+    *,
+    query_sentences: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+) -> SentenceAlignment:
+    """Explain by sentence vectors how near two papers are, by id or position; `query_sentences` restricts the first."""
+    torch = require("torch", extra="minilm")
+    rows = [vectors.rows_of_all([paper])[0] if isinstance(paper, str) else paper for paper in (left, right)]
+    numbers = [np.asarray(vectors.numbers[vectors.span(row)], np.int64) for row in rows]
+    sentences = [np.array(vectors.sentences(row), np.float32) for row in rows]
+    if query_sentences is not None:
+        taken = np.isin(numbers[0], query_sentences)
+        if len(taken) and not taken.any():
+            raise UserError(
+                f"none of the chosen sentences of paper {vectors.ids[rows[0]]!r} has a vector; it has vectors of the sentences "
+                f"{', '.join(map(str, numbers[0].tolist()))}"
+            )
+        numbers[0], sentences[0] = numbers[0][taken], sentences[0][taken]
+    for row, own in zip(rows, sentences, strict=True):
+        if not len(own):
+            raise UserError(f"paper {vectors.ids[row]!r} has no sentence vectors; there is nothing to explain")
+    with torch.inference_mode():
+        matched = match(PaperPairs.of(*([torch.from_numpy(own)] for own in sentences)), distance)
+    plan, distances = matched.plans[0].numpy(), matched.sentences[0].numpy()
+    if not np.isfinite(plan).all() or not np.isfinite(distances).all():
+        raise UserError(
+            f"papers {vectors.ids[rows[0]]!r} and {vectors.ids[rows[1]]!r} have no distance: their sentence vectors hold "
+            "numbers that are not finite or too large; embed them again"
+        )
+    return SentenceAlignment(numbers[0], numbers[1], plan, distances, float(matched.distances[0]))

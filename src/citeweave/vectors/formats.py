@@ -139,8 +139,11 @@ class _ImportBlocks:
         if self._model is None:
             self._model = model
         elif model != self._model:
+            one, other = (
+                repr(name[:100]) if name else "an unnamed model (name it with --model)" for name in (model, self._model)
+            )
             raise UserError(
-                f"{path} holds vectors of {_called(model)}, but others of this import are of {_called(self._model)}; "
+                f"{path} holds vectors of {one}, but others of this import are of {other}; "
                 "import each model into a folder of its own"
             )
 
@@ -151,10 +154,6 @@ class _ImportBlocks:
                 rows = np.stack([record.vector.astype(np.float32) for record in self._block])  # (block, dimension)
             self._writer.append([record.id for record in self._block], rows)
             self._block.clear()
-
-
-def _called(model: str) -> str:
-    return f"{model[:100]!r}" if model else "an unnamed model (name it with --model)"
 
 
 def _list_files(paths: list[Path]) -> list[Path]:
@@ -258,8 +257,8 @@ def read_array(source: Source, tally: Tally) -> Iterator[Record]:
         raise InputError(f"{ids_path} has {lines:,} ids for the {len(matrix):,} rows of {source.path}; they must agree")
     with Source(ids_path).open() as stream:
         for row in range(len(matrix)):
-            id = _usable_id(_line(stream.readline(2**16)))
-            if id:
+            line = stream.readline(2**16).removeprefix(b"\xef\xbb\xbf")
+            if id := _usable_id(line.decode("utf-8", "replace")):
                 yield Record(id, np.array(matrix[row]))
             else:
                 tally.reject("vectors", NO_ID)
@@ -272,16 +271,15 @@ def _read_parquet(source: Source, tally: Tally) -> Iterator[Record]:
             id_name, vector_name = _columns(source.path, pq.read_schema(source.path))
             for batch in read_parquet_batches(file, source.path, rows=_BLOCK, columns=[id_name, vector_name]):
                 ids = batch.column(id_name).to_pylist()
-                for value, vector in zip(ids, _rows(batch.column(vector_name)), strict=True):
+                for value, vector in zip(ids, batch.column(vector_name), strict=True):
                     if not (id := _id_of({id_name: value})):
                         tally.reject("vectors", NO_ID)
-                    elif vector is None or not len(vector):
+                    elif not vector.values:
                         tally.reject("vectors", NO_VECTOR)
-                    else:
-                        yield Record(id, vector)
+                    else:  # a null inside a list becomes NaN
+                        yield Record(id, vector.values.to_numpy(zero_copy_only=False))
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"{source.path} cannot be read as Parquet ({reason}); get the file again") from None
+        raise InputError(f"{source.path} cannot be read as Parquet ({_reason(error)}); get the file again") from None
 
 
 def _has_vector(record: dict[str, object]) -> bool:
@@ -324,13 +322,15 @@ def _open_array(path: Path) -> NDArray[Any]:
     try:
         array = map_array(path)
     except (ValueError, OSError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"{path} cannot be read as a NumPy array ({reason}); get the file again, or decompress it if it is compressed"
-        ) from None
+        again = "get the file again, or decompress it if it is compressed"
+        raise InputError(f"{path} cannot be read as a NumPy array ({_reason(error)}); {again}") from None
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
         raise InputError(f"{path} does not hold one matrix of numbers, one row per paper; write it with numpy.save")
     return array
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _count_lines(path: Path) -> int:
@@ -341,10 +341,6 @@ def _count_lines(path: Path) -> int:
             number += 1
             filled = number if line.strip() else filled
     return filled
-
-
-def _line(data: bytes) -> str:
-    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
 def _columns(path: Path, schema: pa.Schema) -> tuple[str, str]:
@@ -367,9 +363,3 @@ def _is_list_of_numbers(kind: pa.DataType) -> bool:
 
 def _is_id(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _rows(column: Any) -> Iterator[NDArray[Any] | None]:
-    """Yield the lists of a Parquet column as arrays, None for a null; a null inside a list becomes NaN."""
-    for scalar in column:
-        yield None if scalar.values is None else scalar.values.to_numpy(zero_copy_only=False)

@@ -20,8 +20,6 @@ it gives.
     >>> papers = SentenceRows.of(np.array([0, 2, 5, 6]), np.array([1, -1, 2]))
     >>> papers.lengths.tolist(), papers.rows().tolist()
     ([3, 0, 1], [2, 3, 4, 5])
-    >>> list(split_papers(np.array([3, 1, 4, 2]), max_sentences=5))
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
 
 Token vectors in place of sentence vectors are compared by late interaction, MaxSim (Khattab and Zaharia, SIGIR 2020,
 ColBERT, equation 3): the mean over the query's tokens of 1 - the best cosine with any token of the candidate.
@@ -47,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import choose, require
+from citeweave.core.ragged import spans, split_rows, to_offsets
 
 Tensor: TypeAlias = Any
 """A torch tensor; torch is not imported before it is used."""
@@ -192,26 +191,15 @@ class SentenceRows(NamedTuple):
             rows = np.arange(start, start + length)
             chosen.append(rows if numbers_chosen is None else rows[np.isin(numbers[rows], numbers_chosen)])
         lengths = np.array([len(rows) for rows in chosen[1:]], np.int64)
-        return SentenceRows(np.concatenate(chosen), np.cumsum(lengths) - lengths, lengths)
+        return SentenceRows(np.concatenate(chosen), to_offsets(lengths)[:-1], lengths)
 
     def take(self, papers: NDArray[np.int64] | slice) -> SentenceRows:
         return SentenceRows(self.flat, self.starts[papers], self.lengths[papers])
 
     def rows(self) -> Longs:
         """Return the sentence rows of all papers, paper after paper."""
-        ends = np.cumsum(self.lengths)
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts - ends + self.lengths, self.lengths)
+        places = spans(self.starts, self.lengths)
         return places if self.flat is None else self.flat[places]
-
-
-def split_papers(lengths: Longs, max_sentences: int) -> Iterator[slice]:
-    """Yield ranges of papers for sentence distances, at most `max_sentences` together; a longer paper is alone."""
-    ends, start = np.cumsum(lengths), 0
-    while start < len(lengths):
-        before = ends[start] - lengths[start]
-        stop = max(start + 1, int(np.searchsorted(ends, before + max_sentences, side="right")))
-        yield slice(start, stop)
-        start = stop
 
 
 def batch_pairs(n: Longs, m: Longs, max_size: int) -> Iterator[Longs]:
@@ -230,17 +218,11 @@ def batch_pairs(n: Longs, m: Longs, max_size: int) -> Iterator[Longs]:
 # --- plans ----------------------------------------------------------------------------------------------
 
 
-def single_plan(distances: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Weigh the nearest pair of sentences alone: ASPIRE's single match, its `max` (Mysore et al., 2022, section 3.2)."""
-    return _nearest_pairs(distances, rows, columns, 1)
+def nearest_plan(distances: Tensor, rows: Tensor, columns: Tensor, *, count: int) -> Tensor:
+    """Weigh the `count` nearest pairs of sentences by 1 each; an only pair counts as often.
 
-
-def top2_plan(distances: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Weigh the two nearest pairs of sentences by 1 each: ASPIRE's l2top2. An only pair counts twice."""
-    return _nearest_pairs(distances, rows, columns, 2)
-
-
-def _nearest_pairs(distances: Tensor, rows: Tensor, columns: Tensor, count: int) -> Tensor:
+    1 is ASPIRE's single match, its `max` (Mysore et al., 2022, section 3.2), 2 its l2top2.
+    """
     valid = _both(rows, columns).flatten(1)  # (pairs, n * m)
     held = distances.detach().flatten(1).masked_fill(~valid, math.inf)
     plan = held.new_zeros(held.shape)
@@ -281,7 +263,7 @@ def token_distances(query: Tensor, candidates: Sequence[Tensor]) -> Tensor:
     assert len(query) and all(map(len, candidates))
     query, distances = query.float(), [query.new_zeros(0, dtype=torch.float32)]
     lengths = np.array([len(each) for each in candidates], np.int64)
-    for part in split_papers(lengths, max(1, MAX_TOKEN_NUMBERS // max(query.shape))):
+    for part in split_rows(lengths, max(1, MAX_TOKEN_NUMBERS // max(query.shape))):
         tokens = torch.cat(list(candidates[part])).float()  # (tokens, dimension)
         ends = torch.from_numpy(lengths[part]).to(tokens.device)
         best = torch.segment_reduce(tokens @ query.T, "max", lengths=ends, axis=0)  # (candidates, n)

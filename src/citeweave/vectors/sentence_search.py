@@ -21,17 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import Ragged, owners_of, spans, split_rows, to_offsets
 from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.topk.blocks import Pool, inverse, norms_of
-from citeweave.vectors.topk.kernels import COSINE, L2
+from citeweave.vectors.topk.request import METRIC_CODES, Pool, inverse, norms_of
 
 TILE = 4096
 """Sentences compared at a time; a paper is never divided."""
@@ -54,8 +54,6 @@ SCORED_TOGETHER = 4096
 _SMALLEST_SQUARE, _LARGEST_SQUARE = 1e-20, 1e30
 """Squared lengths between which float32 neither underflows nor overflows."""
 
-_CODES = {"l2": L2, "cosine": COSINE}
-
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -75,8 +73,7 @@ class SentenceHits:
     """(queries,) whether it is proved that no nearer paper is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SentenceQuery:
+class _SentenceQuery(NamedTuple):
     """The sentence vectors of one query of a sentence search."""
 
     sentences: Singles
@@ -125,9 +122,8 @@ def search_sentences(
     for part in _blocks(read, MEMORY // (4 * len(papers))) if len(papers) else ():
         bounds = lower_bounds(vectors, papers, _stack(part), distance, reporter)
         for at, query in enumerate(part):
-            best, hits.is_exact[done + at] = _rank_papers(placed, papers, query, bounds[at], k, limit, distance)
-            count = len(best.rows)
-            hits.rows[done + at, :count], hits.scores[done + at, :count] = best.rows, best.scores
+            rows, scores, hits.is_exact[done + at] = _rank_papers(placed, papers, query, bounds[at], k, limit, distance)
+            hits.rows[done + at, : len(rows)], hits.scores[done + at, : len(rows)] = rows, scores
         done += len(part)
     return hits
 
@@ -154,30 +150,17 @@ def _read_queries(
         )
     if len(queries) and np.ndim(queries[0]) == 2:
         return [_query_of_vectors(vectors, *each, at) for at, each in enumerate(zip(queries, wanted, strict=True))]
-    rows = find_papers(vectors, queries) if len(queries) and isinstance(queries[0], str) else np.asarray(queries)
+    rows = vectors.rows_of_all(queries) if len(queries) and isinstance(queries[0], str) else np.asarray(queries)
     outside = [row for row in rows.tolist() if not 0 <= row < len(vectors)]
     if outside:
         raise UserError(
             f"paper {outside[0]} is out of range; the sentence vectors have the papers 0 to {len(vectors) - 1}"
         )
-    return [_query_of_paper(vectors, int(row), numbers) for row, numbers in zip(rows, wanted, strict=True)]
-
-
-def find_papers(vectors: SentenceVectors, ids: Sequence[str]) -> Longs:
-    """Find the papers of a sentence search by id: their positions among the vectors; a missing one is an error."""
-    rows = vectors.rows(list(ids))
-    missing = np.flatnonzero(rows < 0)
-    if len(missing):
-        raise UserError(
-            f"{ids[int(missing[0])]!r} is none of the {len(vectors):,} papers of these sentence vectors, whose ids look "
-            f"like {vectors.ids[0]!r}; check the id"
-        )
-    return rows
+    return [_query_of_paper(vectors, row, numbers) for row, numbers in zip(rows.tolist(), wanted, strict=True)]
 
 
 def _query_of_paper(vectors: SentenceVectors, row: int, wanted: NDArray[np.integer[Any]] | None) -> _SentenceQuery:
-    span = slice(int(vectors.offsets[row]), int(vectors.offsets[row + 1]))
-    numbers = np.asarray(vectors.numbers[span])
+    numbers = vectors.numbers[vectors.span(row)]
     return _SentenceQuery(_chosen(vectors.sentences(row), numbers, wanted, f"paper {vectors.ids[row]!r}"), row)
 
 
@@ -230,24 +213,11 @@ def _blocks(queries: Sequence[_SentenceQuery], max_queries: int) -> Iterator[Seq
 
 
 def _stack(queries: Sequence[_SentenceQuery]) -> SentenceQueries:
-    offsets = np.cumsum([0, *(len(query.sentences) for query in queries)])
-    return SentenceQueries(np.concatenate([query.sentences for query in queries]), offsets)
+    offsets = to_offsets([len(query.sentences) for query in queries])
+    return SentenceQueries(offsets, np.concatenate([query.sentences for query in queries]))
 
 
 # --- ranking -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _NearestPapers:
-    """The nearest papers of a query so far, the nearest first, ties in the order of papers."""
-
-    rows: Longs
-    scores: NDArray[np.float64]
-
-    def with_others(self, rows: Longs, scores: NDArray[np.float64], k: int) -> _NearestPapers:
-        every, values = np.concatenate([self.rows, rows]), np.concatenate([self.scores, scores])
-        order = np.lexsort((every, -values))[:k]
-        return _NearestPapers(every[order], values[order])
 
 
 def _rank_papers(
@@ -258,21 +228,27 @@ def _rank_papers(
     k: int,
     limit: int | None,
     distance: DocumentDistance,
-) -> tuple[_NearestPapers, bool]:
-    """Score papers, lowest bound first, until no other can be among the k nearest; also return whether that is proved."""
-    best, left = _NearestPapers(np.empty(0, np.int64), np.empty(0)), np.flatnonzero(papers != query.own)
+) -> tuple[Longs, Doubles, bool]:
+    """Score papers, lowest bound first, until no other can be among the k nearest.
+
+    Return the nearest, ties in the order of papers, their scores, and whether it is proved that no nearer one is missing.
+    """
+    rows, scores, left = np.empty(0, np.int64), np.empty(0), np.flatnonzero(papers != query.own)
     room, size = len(left) if limit is None else limit, max(2 * k, 64)
     # the bound needs plans with the masses as marginals, which those of mode geomloss do not have
     is_bound = distance.name != "transport" or distance.mode == "exact"
     while True:
-        if is_bound and len(best.rows) == k:
-            left = left[bounds[left] <= -best.scores[-1]]
+        if is_bound and len(rows) == k:
+            left = left[bounds[left] <= -scores[-1]]
         count = min(size, room, len(left), SCORED_TOGETHER)
         if not count:
-            return best, not len(left)
+            return rows, scores, not len(left)
         order = np.argpartition(bounds[left], count - 1)
         part, left = np.sort(left[order[:count]]), left[order[count:]]  # reads a mapped file forwards
-        best = best.with_others(papers[part], vectors.scores(query.sentences, papers[part], distance), k)
+        rows = np.concatenate([rows, papers[part]])
+        scores = np.concatenate([scores, vectors.scores(query.sentences, papers[part], distance)])
+        nearest = np.lexsort((rows, -scores))[:k]
+        rows, scores = rows[nearest], scores[nearest]
         room, size = room - count, 2 * size
 
 
@@ -280,17 +256,11 @@ def _rank_papers(
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceQueries:
-    """The sentence vectors of the queries of a sentence search, one query after the other."""
+class SentenceQueries(Ragged):
+    """The sentence vectors of the queries of a sentence search, one query after the other; each has a sentence."""
 
     matrix: Singles
     """(sentences, dimension)"""
-
-    offsets: Longs
-    """(queries + 1,); every query has a sentence."""
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 def lower_bounds(
@@ -308,41 +278,20 @@ def lower_bounds(
     starts, lengths = vectors.offsets[papers], vectors.offsets[papers + 1] - vectors.offsets[papers]
     norms = norms_of(queries.matrix, None, "queries")
     with reporter.task("searching", int(lengths.sum()), "sentences") as advance:
-        for part in _tiles(lengths):
+        for part in split_rows(lengths, TILE):
             block = np.asarray(vectors.matrix[_paper_rows(starts[part], lengths[part])], np.float32)
-            firsts = np.cumsum(lengths[part]) - lengths[part]
+            firsts = to_offsets(lengths[part])[:-1]
             tile = _DistanceTile.of(block, queries.matrix, norms, distance.metric)
             bounds[:, part] = _round_down(_bound(tile, queries.offsets[:-1], firsts, distance))
             advance(len(block))
     return bounds
 
 
-def _tiles(lengths: Longs) -> Iterator[slice]:
-    """Yield ranges of papers with about TILE sentences, at least one paper each."""
-    ends, start = np.cumsum(lengths), 0
-    while start < len(lengths):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + TILE, side="right")))
-        yield slice(start, stop)
-        start = stop
-
-
 def _paper_rows(starts: Longs, lengths: Longs) -> slice | Longs:
     """Return the sentence rows of papers; a slice where they are adjacent, which is read far faster."""
     if (starts[1:] == starts[:-1] + lengths[:-1]).all():
         return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
-    return _spread_rows(starts, lengths)
-
-
-def _spread_rows(starts: Longs, lengths: Longs) -> Longs:
-    """Return the rows of ranges that begin at `starts`, one range after the other.
-
-    >>> _spread_rows(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    firsts = np.cumsum(lengths) - lengths
-    rows: Longs = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
-    return rows
+    return spans(starts, lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +313,7 @@ class _DistanceTile:
         is_usual = all(part.min() > _SMALLEST_SQUARE and part.max() < _LARGEST_SQUARE for part in (squares, norms**2))
         lengths = np.sqrt(squares.astype(np.float64)) if is_usual else norms_of(block, None, "sentence vectors")
         scale = (max(float(lengths.max()), float(norms.max())) or 1.0) if metric == "l2" else 0.0
-        pool = Pool(block, None, lengths, _CODES[metric], scale or 1.0)
+        pool = Pool(block, None, lengths, METRIC_CODES[metric], scale or 1.0)
         products: Singles  # (sentences of the queries, sentences of the tile)
         if is_usual:
             ready: Singles = queries * _column(inverse(np.full(len(norms), scale**2) if scale else norms))
@@ -408,9 +357,8 @@ def _bound(tile: _DistanceTile, queries: Longs, papers: Longs, distance: Documen
     if distance.name == "transport":
         # mass goes at least to the nearest sentence, and comes at least from the nearest one
         sending = _transport_bound(low, high, queries, distance.temperature)
-        low, high = tile.between(
-            np.minimum.reduceat(tile.distances, queries, axis=0).T
-        )  # (sentences of papers, queries)
+        nearest = np.minimum.reduceat(tile.distances, queries, axis=0).T  # (sentences of papers, queries)
+        low, high = tile.between(nearest)
         return np.maximum(sending, _transport_bound(low, high, papers, distance.temperature).T)
     nearest = np.minimum.reduceat(low, queries, axis=0)
     return np.asarray(2 * nearest if distance.name == "top2" else nearest)
@@ -423,7 +371,7 @@ def _transport_bound(low: Doubles, high: Doubles, firsts: Longs, temperature: fl
     a_i (1 - (m_i - f) / t), so that an error d of all m changes it by at most d (1 + sum a_i |m_i - f| / t), to the
     first order; twice as much is subtracted.
     """
-    owners = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(low))))
+    owners = owners_of(np.append(firsts, len(low)))
     nearest = np.minimum.reduceat(low, firsts, axis=0)
     weights = np.exp((nearest[owners] - low) / temperature)  # (sentences, others)
     total = np.add.reduceat(weights, firsts, axis=0)

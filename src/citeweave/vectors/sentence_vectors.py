@@ -15,39 +15,26 @@ A paper may have no sentence. Does not compute sentence vectors or compare them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
-from citeweave.core.columns import (
-    KeyLookup,
-    MatrixWriter,
-    NumberWriter,
-    TextColumn,
-    TextWriter,
-    open_matrix,
-    open_numbers,
-)
-from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
-from citeweave.core.progress import Count, Tally
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, read_manifest
+from citeweave.core.columns import KeyLookup, NumberWriter, TextColumn, open_matrix, open_numbers
+from citeweave.core.errors import ArtifactError, UserError, choose
+from citeweave.core.ragged import number_within, to_offsets
 from citeweave.vectors.vectors import (
     DTYPES,
     DUPLICATE_ID,
-    MAX_DIMENSION,
     NOT_FINITE,
+    FolderWriter,
     Provenance,
-    SeenKeys,
     id_keys,
     read_provenance,
 )
-
-if TYPE_CHECKING:
-    pass
 
 KIND, VERSION = "sentence_vectors", 1
 
@@ -115,7 +102,7 @@ class SentenceVectors:
         if twice := len(keys) - len(np.unique(keys)):
             raise UserError(f"{twice:,} of {len(ids):,} papers have an {DUPLICATE_ID}; keep one of each")
         provenance = Provenance(model, revision, text_recipe, blocks[0].shape[1], dtype, "memory")
-        offsets = np.cumsum([0, *(len(block) for block in blocks)])
+        offsets = to_offsets([len(block) for block in blocks])
         return cls(list(ids), offsets, np.concatenate(blocks), _sentence_numbers(np.diff(offsets), numbers), provenance)
 
     def __len__(self) -> int:
@@ -127,29 +114,41 @@ class SentenceVectors:
             self._lookup = KeyLookup(self.ids.keys() if isinstance(self.ids, TextColumn) else id_keys(self.ids))
         return self._lookup.find(id_keys(ids))
 
+    def rows_of_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return which row of the sentence vectors each paper id has; a missing paper is an error."""
+        rows = self.rows(ids)
+        missing = np.flatnonzero(rows < 0)
+        if len(missing):
+            raise UserError(
+                f"{ids[int(missing[0])]!r} is none of the {len(self):,} papers of these sentence vectors, whose ids look "
+                f"like {self.ids[0]!r}; check the id"
+            )
+        return rows
+
+    def span(self, row: int) -> slice:
+        """Return where the sentences of one paper are among the rows."""
+        return slice(int(self.offsets[row]), int(self.offsets[row + 1]))
+
     def sentences(self, row: int) -> NDArray[Any]:
         """Return the sentence vectors of one paper, (sentences, dimension)."""
-        return np.asarray(self.matrix[self.offsets[row] : self.offsets[row + 1]])
+        return np.asarray(self.matrix[self.span(row)])
 
     def lengths(self) -> NDArray[np.int64]:
         """Return the number of sentences of each paper, (papers,)."""
         return np.diff(self.offsets)
 
 
-class SentenceVectorsWriter:
+class SentenceVectorsWriter(FolderWriter):
     """Writes sentence vectors block by block to a new folder; see `new_sentence_vectors`."""
 
+    kind_and_version, counted, vector = (KIND, VERSION), "papers", "sentence vector"
+
     def __init__(self, folder: Path, artifact: ArtifactWriter, dtype: str, metadata: dict[str, str]) -> None:
-        self._folder, self._artifact, self._dtype, self.metadata = folder, artifact, dtype, metadata
-        self._ids = TextWriter(artifact.folder, "id")
+        super().__init__(folder, artifact, dtype, metadata)
         self._offsets = NumberWriter(artifact.folder / "offsets.npy", np.int64)
         self._numbers = NumberWriter(artifact.folder / "numbers.npy", np.int32)
+        self._open += [self._offsets, self._numbers]
         self._offsets.append([0])
-        self._matrix: MatrixWriter | None = None
-        self._seen = SeenKeys()
-        self._is_open = True
-        self._rows = self.dimension = 0
-        self.tally = Tally({"papers": Count()})
 
     def append(
         self,
@@ -166,8 +165,7 @@ class SentenceVectorsWriter:
             raise ValueError(f"{len(papers)} papers for {len(ids)} ids")
         if not len(ids):
             return
-        if self._matrix is None:
-            self._begin(papers[0].shape[-1])
+        self._begin(papers[0].shape[-1])
         blocks = [_checked_sentences(paper, self.dimension, self._dtype) for paper in papers]
         finite = [at for at, block in enumerate(blocks) if np.isfinite(block).all()]
         fresh = np.flatnonzero(self._seen.add(id_keys([ids[at] for at in finite])))
@@ -179,64 +177,18 @@ class SentenceVectorsWriter:
             return
         lengths = np.array([len(blocks[at]) for at in accepted], np.int64)
         self._ids.append([ids[at] for at in accepted])
-        self._offsets.append(self._rows + np.cumsum(lengths))
+        self._offsets.append(self.rows + np.cumsum(lengths))
         self._numbers.append(_sentence_numbers(lengths, None if numbers is None else [numbers[at] for at in accepted]))
-        self._rows += int(lengths.sum())
-        assert self._matrix is not None
-        self._matrix.append(np.concatenate([blocks[at] for at in accepted]))
+        self._append_rows(np.concatenate([blocks[at] for at in accepted]))
 
     def finish(self) -> SentenceVectors:
         """Close the files, write the manifest and publish the folder of sentence vectors."""
-        if not self._rows:
-            reasons = "; ".join(f"{n:,}: {reason}" for reason, n in self.tally.counts["papers"].rejected.items())
-            raise EmptyResultError(f"no sentence vector was kept ({reasons or 'there was none'}); check the input")
-        self.close()
-        self._artifact.facts |= {
-            **self.metadata,
-            "dtype": self._dtype,
-            "dimension": self.dimension,
-            "rows": self._rows,
-            **self.tally.as_json(),
-        }
-        self._artifact.finish()
+        self._publish()
         return SentenceVectors.open(self._folder)
 
-    def close(self) -> None:
-        """Close the sentence vector files without publishing the folder; does nothing the second time."""
-        if self._is_open:
-            self._is_open = False
-            for writer in (self._ids, self._offsets, self._numbers, self._matrix):
-                if writer is not None:
-                    writer.close()
 
-    def _begin(self, dimension: int) -> None:
-        if not 1 <= dimension <= MAX_DIMENSION:
-            raise UserError(f"vectors of {dimension} numbers: a vector has 1 to {MAX_DIMENSION} of them")
-        self.dimension = dimension
-        self._matrix = MatrixWriter(self._artifact.folder / "matrix.npy", self._dtype, dimension)
-
-
-@contextmanager
-def new_sentence_vectors(
-    folder: str | Path,
-    *,
-    model: str = "",
-    revision: str = "",
-    text_recipe: str = "",
-    source: str = "",
-    dtype: str = "float16",
-    recipe: dict[str, Any] | None = None,
-    overwrite: bool = False,
-) -> Iterator[SentenceVectorsWriter]:
-    """Write sentence vectors to a new folder, which appears once the caller has called `writer.finish()`."""
-    choose(dtype, DTYPES, "--dtype")
-    metadata = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
-    with new_artifact(Path(folder), KIND, VERSION, recipe or dict(metadata), overwrite=overwrite) as artifact:
-        writer = SentenceVectorsWriter(Path(folder), artifact, dtype, metadata)
-        try:
-            yield writer
-        finally:
-            writer.close()
+new_sentence_vectors = SentenceVectorsWriter.new
+"""Write sentence vectors to a new folder: `with new_sentence_vectors(folder) as writer`, then `append` and `finish`."""
 
 
 def _checked_sentences(paper: NDArray[Any], dimension: int, dtype: str) -> NDArray[Any]:
@@ -255,7 +207,7 @@ def _sentence_numbers(
 ) -> NDArray[np.int32]:
     """Return the sentence number of each row: `numbers`, or counted from 0 within each paper."""
     if numbers is None:
-        return (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)).astype(np.int32)
+        return number_within(lengths).astype(np.int32)
     if [len(part) for part in numbers] != lengths.tolist():
         raise ValueError("the sentence numbers of a paper must be as many as its sentences")
     return np.concatenate([np.empty(0, np.int32), *numbers]).astype(np.int32)

@@ -25,14 +25,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from citeweave.core.errors import choose, require
 from citeweave.vectors.sentence_distances import PaperPairs, Tensor
-
-Doubles = NDArray[np.float64]
-Longs = NDArray[np.int64]
 
 ENTROPY = 1 / 20
 """ASPIRE's weight of the entropy term."""

@@ -7,12 +7,12 @@ training does not load.
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.executor import run_in_threads
 from citeweave.vectors.transport import COOLING, ENTROPY, MAX_STEPS, TOLERANCE, WARM_ERROR
 
 Doubles = NDArray[np.float64]
@@ -33,42 +33,23 @@ def transport_distances(
     its query the first widths[p] columns. No pair may have an empty side.
     """
     distances = np.empty(len(starts))
-    ranges = [slice(low, low + PAIRS_PER_TASK) for low in range(0, len(starts), PAIRS_PER_TASK)]
 
-    def work(part: slice) -> None:
+    def work(number: int) -> None:
+        part = slice(number * PAIRS_PER_TASK, (number + 1) * PAIRS_PER_TASK)
         _solve_range(costs, starts[part], lengths[part], widths[part], temperature, distances[part])
 
-    if workers == 1:
-        for part in ranges:
-            work(part)
-    else:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(work, ranges))
+    run_in_threads(-(-len(starts) // PAIRS_PER_TASK), work, workers)
     return distances
 
 
 def transport_plan(costs: Doubles, *, temperature: float) -> Doubles:
     """Return the transport plan of one pair, (n, m) like its costs; neither side may be empty."""
-    plan = np.empty(costs.shape)
-    _solve_one(np.ascontiguousarray(costs, np.float64), temperature, plan)
+    if costs.shape[0] < costs.shape[1]:  # there are as many Newton equations as columns
+        return transport_plan(costs.T, temperature=temperature).T
+    cost = np.ascontiguousarray(costs, np.float64)
+    plan, matrix, vectors = np.empty(cost.shape), np.empty((len(cost), len(cost))), np.empty((8, len(cost)))
+    _solve_pair(cost, plan, matrix, vectors, temperature)
     return plan
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _solve_one(costs: Doubles, temperature: float, out: Doubles) -> None:
-    n, m = costs.shape
-    side = max(n, m)
-    cost, plan, matrix = np.empty((side, side)), np.empty((side, side)), np.empty((side, side))
-    for i in range(n):
-        for j in range(m):
-            if n >= m:
-                cost[i, j] = costs[i, j]
-            else:
-                cost[j, i] = costs[i, j]
-    _solve_pair(cost[: max(n, m), : min(n, m)], plan, matrix, np.empty((8, side)), temperature)
-    for i in range(n):
-        for j in range(m):
-            out[i, j] = plan[i, j] if n >= m else plan[j, i]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -81,15 +62,11 @@ def _solve_range(
     for pair in range(len(starts)):
         rows, columns = lengths[pair], widths[pair]
         block = costs[starts[pair] : starts[pair] + rows, :columns]
-        if rows >= columns:  # there are as many Newton equations as columns
-            for i in range(rows):
-                for j in range(columns):
-                    cost[i, j] = block[i, j]
-        else:
-            rows, columns = columns, rows
-            for i in range(rows):
-                for j in range(columns):
-                    cost[i, j] = block[j, i]
+        if rows < columns:  # there are as many Newton equations as columns
+            rows, columns, block = columns, rows, block.T
+        for i in range(rows):
+            for j in range(columns):
+                cost[i, j] = block[i, j]
         out[pair] = _solve_pair(cost[:rows, :columns], plan, matrix, vectors, temperature)
 
 

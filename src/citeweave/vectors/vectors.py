@@ -21,21 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.arguments import as_texts
 from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
-from citeweave.core.columns import (
-    KeyLookup,
-    MatrixWriter,
-    TextColumn,
-    TextWriter,
-    open_matrix,
-    release,
-)
+from citeweave.core.columns import KeyLookup, MatrixWriter, NumberWriter, TextColumn, TextWriter, open_matrix, release
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
 from citeweave.core.progress import Count, Tally
 
@@ -154,9 +147,18 @@ def read_provenance(folder: Path, manifest: Manifest) -> tuple[Provenance, int]:
 class RowsByPaper:
     """A vectors folder whose rows are looked up by paper id; subclasses turn a row into a vector."""
 
-    def __init__(self, folder: Path, manifest: Manifest, rows: int) -> None:
+    kind_and_version: ClassVar[tuple[str, int]]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """Open a folder of vectors after a check of its files."""
+        manifest = read_manifest(Path(folder), *cls.kind_and_version)
+        check_files(Path(folder), manifest)
+        return cls(Path(folder), manifest)
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
-        self.ids = TextColumn(folder, "id")
+        self.ids, rows = TextColumn(folder, "id"), manifest.facts["rows"]  # `read_provenance` has checked it
         if len(self.ids) != rows:
             raise ArtifactError(f"{folder} is damaged: {len(self.ids)} ids for {rows} rows; make it again")
         self._lookup: KeyLookup | None = None
@@ -195,33 +197,96 @@ class RowsByPaper:
 class Vectors(RowsByPaper):
     """The paper vectors of a folder; `matrix` is memory-mapped, so opening is cheap."""
 
+    kind_and_version = KIND, VERSION
+
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.provenance, rows = read_provenance(folder, manifest)
-        super().__init__(folder, manifest, rows)
+        super().__init__(folder, manifest)
         self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
-
-    @classmethod
-    def open(cls, folder: str | Path) -> Vectors:
-        manifest = read_manifest(Path(folder), KIND, VERSION)
-        check_files(Path(folder), manifest)
-        return cls(Path(folder), manifest)
 
     def take(self, ids: Sequence[str]) -> NDArray[Any]:
         """Return the vectors of these papers, (ids, dimension); a paper without vector is an error."""
         return np.asarray(self.matrix[self.rows_of_all(ids)])
 
 
-class VectorsWriter:
-    """Writes vectors block by block to a new folder; see `new_vectors`."""
+class FolderWriter:
+    """Writes ids and vectors block by block to a new folder; subclasses say what a block holds."""
+
+    kind_and_version: ClassVar[tuple[str, int]]
+    counted: ClassVar[str]
+    """What the tally counts: vectors, or papers."""
+
+    vector: ClassVar[str] = "vector"
 
     def __init__(self, folder: Path, artifact: ArtifactWriter, dtype: str, metadata: dict[str, str]) -> None:
         self._folder, self._artifact, self._dtype, self.metadata = folder, artifact, dtype, metadata
         self._ids = TextWriter(artifact.folder, "id")
+        self._open: list[TextWriter | NumberWriter | MatrixWriter] = [self._ids]
         self._matrix: MatrixWriter | None = None
         self._seen = SeenKeys()
-        self._is_open = True
-        self.dimension = 0
-        self.tally = Tally({"vectors": Count()})
+        self.rows = self.dimension = 0
+        self.tally = Tally({self.counted: Count()})
+
+    @classmethod
+    @contextmanager
+    def new(
+        cls,
+        folder: str | Path,
+        *,
+        model: str = "",
+        revision: str = "",
+        text_recipe: str = "",
+        source: str = "",
+        dtype: str = "float16",
+        recipe: dict[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> Iterator[Self]:
+        """Write vectors to a new folder, which appears once the caller has called `writer.finish()`."""
+        choose(dtype, DTYPES, "--dtype")
+        metadata = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
+        recipe = recipe or dict(metadata)
+        with new_artifact(Path(folder), *cls.kind_and_version, recipe, overwrite=overwrite) as artifact:
+            writer = cls(Path(folder), artifact, dtype, metadata)
+            try:
+                yield writer
+            finally:
+                writer.close()
+
+    def _publish(self) -> Manifest:
+        """Close the files, write the manifest and publish the folder."""
+        if not self.rows:
+            rejected = self.tally.counts[self.counted].rejected.items()
+            reasons = "; ".join(f"{number:,}: {reason}" for reason, number in rejected) or "there was none"
+            raise EmptyResultError(f"no {self.vector} was kept ({reasons}); check the input")
+        self.close()
+        metadata = {**self.metadata, "dtype": self._dtype, "dimension": self.dimension, "rows": self.rows}
+        self._artifact.facts |= {**metadata, **self.tally.as_json()}
+        return self._artifact.finish()
+
+    def close(self) -> None:
+        """Close the files without publishing the folder; does nothing the second time."""
+        while self._open:
+            self._open.pop().close()
+
+    def _begin(self, dimension: int) -> None:
+        """Fix the dimension with the first block."""
+        if self._matrix is None:
+            if not 1 <= dimension <= MAX_DIMENSION:
+                raise UserError(f"vectors of {dimension} numbers: a vector has 1 to {MAX_DIMENSION} of them")
+            self.dimension = dimension
+            self._matrix = MatrixWriter(self._artifact.folder / "matrix.npy", self._dtype, dimension)
+            self._open.append(self._matrix)
+
+    def _append_rows(self, rows: NDArray[Any]) -> None:
+        assert self._matrix is not None
+        self._matrix.append(rows)
+        self.rows += len(rows)
+
+
+class VectorsWriter(FolderWriter):
+    """Writes vectors block by block to a new folder; see `new_vectors`."""
+
+    kind_and_version, counted = (KIND, VERSION), "vectors"
 
     def append(self, ids: Sequence[str], block: NDArray[Any]) -> None:
         """Append the vectors (ids, dimension) of these papers to the vectors folder.
@@ -233,24 +298,18 @@ class VectorsWriter:
             raise ValueError(f"a block of shape {block.shape} for {len(ids)} ids")
         if not len(ids):
             return
-        if self._matrix is None:
-            self._begin(block.shape[1])
+        self._begin(block.shape[1])
         if block.shape[1] != self.dimension:
             raise UserError(
                 f"vectors of {block.shape[1]} numbers cannot join vectors of {self.dimension}; "
                 "one folder holds the vectors of one model"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            rows = np.asarray(block).astype(self._dtype)
-        finite = np.isfinite(rows).all(axis=1)
-        self.tally.reject("vectors", NOT_FINITE, int((~finite).sum()))
-        keep = np.flatnonzero(finite)
-        fresh = keep[self._seen.add(id_keys([ids[row] for row in keep.tolist()]))]
-        self.tally.reject("vectors", DUPLICATE_ID, len(keep) - len(fresh))
-        self.tally.keep("vectors", len(fresh))
+        rows, finite = self._converted(block)
+        places = np.flatnonzero(finite)
+        fresh = places[self._seen.add(id_keys([ids[row] for row in places.tolist()]))]
+        self.tally.reject("vectors", DUPLICATE_ID, len(places) - len(fresh))
         self._ids.append([ids[row] for row in fresh.tolist()])
-        assert self._matrix is not None
-        self._matrix.append(rows[fresh])
+        self._keep(rows[fresh])
 
     def append_column(self, ids: TextColumn, first: int, block: NDArray[Any]) -> None:
         """Append the vectors of the papers first, first + 1, ... of a corpus's id column, which has no duplicates.
@@ -258,69 +317,28 @@ class VectorsWriter:
         The bytes of the ids are copied and no hash is remembered, so memory does not grow with the number of papers.
         Rows with numbers that are not finite are left out and counted, as in `append`.
         """
-        if self._matrix is None:
-            self._begin(block.shape[1])
-        assert self._matrix is not None
+        self._begin(block.shape[1])
+        rows, finite = self._converted(block)
+        self._ids.append_bytes(*ids.gather(first + np.flatnonzero(finite)))
+        self._keep(rows if finite.all() else rows[finite])
+
+    def _converted(self, block: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Convert a block to the writer's dtype; also return which rows are finite, and count the others."""
         with np.errstate(over="ignore", invalid="ignore"):
-            rows = block.astype(self._dtype)
-        places = np.arange(first, first + len(rows))
-        if not np.isfinite(rows).all():
-            finite = np.isfinite(rows).all(axis=1)
-            rows, places = rows[finite], places[finite]
-        self.tally.reject("vectors", NOT_FINITE, len(block) - len(rows))
+            rows = np.asarray(block).astype(self._dtype)
+        is_finite = np.isfinite(rows)
+        finite = np.ones(len(rows), bool) if is_finite.all() else is_finite.all(axis=1)  # rows are finite but for a few
+        self.tally.reject("vectors", NOT_FINITE, int((~finite).sum()))
+        return rows, finite
+
+    def _keep(self, rows: NDArray[Any]) -> None:
         self.tally.keep("vectors", len(rows))
-        self._ids.append_bytes(*ids.gather(places))
-        self._matrix.append(rows)
+        self._append_rows(rows)
 
     def finish(self) -> Vectors:
         """Close the files, write the manifest and publish the vectors folder."""
-        count = self.tally.counts["vectors"]
-        if self._matrix is None or not count.kept:
-            reasons = "; ".join(f"{number:,}: {reason}" for reason, number in count.rejected.items())
-            raise EmptyResultError(f"no vector was kept ({reasons or 'there was none'}); check the input")
-        self.close()
-        self._artifact.facts |= {
-            **self.metadata,
-            "dtype": self._dtype,
-            "dimension": self.dimension,
-            "rows": count.kept,
-            **self.tally.as_json(),
-        }
-        return Vectors(self._folder, self._artifact.finish())
-
-    def close(self) -> None:
-        """Close the vector files without publishing the folder; does nothing the second time."""
-        if self._is_open:
-            self._is_open = False
-            self._ids.close()
-            if self._matrix is not None:
-                self._matrix.close()
-
-    def _begin(self, dimension: int) -> None:
-        if not 1 <= dimension <= MAX_DIMENSION:
-            raise UserError(f"vectors of {dimension} numbers: a vector has 1 to {MAX_DIMENSION} of them")
-        self.dimension = dimension
-        self._matrix = MatrixWriter(self._artifact.folder / "matrix.npy", self._dtype, dimension)
+        return Vectors(self._folder, self._publish())
 
 
-@contextmanager
-def new_vectors(
-    folder: str | Path,
-    *,
-    model: str = "",
-    revision: str = "",
-    text_recipe: str = "",
-    source: str = "",
-    dtype: str = "float16",
-    recipe: dict[str, Any] | None = None,
-    overwrite: bool = False,
-) -> Iterator[VectorsWriter]:
-    """Write vectors to a new folder, which appears once the caller has called `writer.finish()`."""
-    choose(dtype, DTYPES, "--dtype")
-    metadata = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
-    with new_artifact(Path(folder), KIND, VERSION, recipe or dict(metadata), overwrite=overwrite) as artifact:
-        writer = VectorsWriter(Path(folder), artifact, dtype, metadata)
-        try:
-            yield writer
-        finally:
-            writer.close()
+new_vectors = VectorsWriter.new
+"""Write vectors to a new folder: `with new_vectors(folder, model=...) as writer`, then `append` and `finish`."""

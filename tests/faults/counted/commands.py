@@ -31,18 +31,9 @@ ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 120.0
 """Seconds after which a command is taken for hung."""
 
-NOT_NEEDED = [
-    "baselines",
-    "intents",
-    "triton",
-    "pipeline",
-    "search.store",
-    "lance",
-    "milvus",
-    "serve",
-    "remote",
-    "__main__",
-]
+NOT_NEEDED = (
+    "baselines", "intents", "triton", "pipeline", "search.store", "lance", "milvus", "serve", "remote", "__main__",
+)  # fmt: skip
 """Words in the names of modules that no stage needs, and that load much, or what starts threads."""
 
 NOBODY = 65534

@@ -287,15 +287,12 @@ def settings() -> Iterator[Target]:
     yield Target("query", _QUERIES, _json(cw.Query.from_json), literals(cw.Query))
     yield Target("filter", (b'{"years": [2015, null], "fields": ["x"], "local": false}',), _json(cw.Filter.from_json))
     yield Target("request bodies", (*_QUERIES, b'{"queries": [{"text": "a"}]}', b'{"texts": ["a"]}'), _bodies)
-    yield Target(
-        "answers of OpenAlex", (_ANSWER,), _answers(openalex.OpenAlex, "openalex"), literals(openalex.OpenAlex)
-    )
-    yield Target(
-        "answers of Semantic Scholar",
-        (_ANSWER,),
-        _answers(semantic_scholar.SemanticScholar, "s2"),
-        literals(semantic_scholar.SemanticScholar),
-    )
+    services = {
+        "OpenAlex": ("openalex", openalex.OpenAlex),
+        "Semantic Scholar": ("s2", semantic_scholar.SemanticScholar),
+    }
+    for title, (name, service) in services.items():
+        yield Target(f"answers of {title}", (_ANSWER,), _answers(service, name), literals(service))
     yield Target("refusals of a service", (b"retry-after: 7\nx-ratelimit-remaining: 0",), _refusal)
 
 

@@ -368,8 +368,6 @@ def test_index_after_batches_of_changes(trial, bert, tmp_path, monkeypatch):
             if number % REBUILT == REBUILT - 1:
                 _fill(folder, held)
                 check_as_new(cw.Index.open(folder), held, f"anew {number}")
-    trial.facts |= {
-        "mean recall of approximate searches": round(float(np.mean(recalls)), 4),
-        "batches with codes": coded,
-    }
-    trial.facts["least recall of a batch"] = round(min(recalls), 4)
+    mean, least = round(float(np.mean(recalls)), 4), round(min(recalls), 4)
+    trial.facts |= {"mean recall of approximate searches": mean, "batches with codes": coded}
+    trial.facts["least recall of a batch"] = least

@@ -160,8 +160,7 @@ PAYLOADS = (
     "\r\nX-Injected: 1", "a\r\n\r\nGET / HTTP/1.1", "\x00", "\x7f\x1b[2J", "\u2603", "\ud800", "\udfff\ud800", "{{}}", "|W2", "W1,title.search:x", "W1|W2", "@127.0.0.1:{other}",
     "s2sha:..", "!x", "x" * 20_000, "..%2f..%2fx", "..;/x", "1;x=2", "\u2028", "\u202e", "\uff0f\uff1f", "'\"<>", "*" * 3, " ",
 )  # fmt: skip
-_NAMES = "filter search sort select per_page cursor query fields token limit api_key"
-QUERY_NAMES = set(_NAMES.split())
+QUERY_NAMES = set(re.findall(r"\w+", "filter search sort select per_page cursor query fields token limit api_key"))
 PATHS = re.compile(r"/works|/paper/batch|/paper/search/bulk|/paper/search/match|/paper/[0-9a-f]{40}/citations")
 FILTERS = re.compile(r"(doi|pmid|pmcid|mag|openalex|cites|title\.search):[^,]*")
 SHA = "1" * 40

@@ -21,17 +21,8 @@ DECOYS = (
 )  # fmt: skip
 FILES = ("{name}.partial.lock", "{name}.lock", ".{name}.citeweave-2f0c2a9b", "{name}.json.new", "state.json.new")
 SLOW = (
-    "align",
-    "train",
-    "match",
-    "explore",
-    "evaluate",
-    "evaluate once more",
-    "run",
-    "sweep",
-    "intents train",
-    "store",
-)
+    "align", "train", "match", "explore", "evaluate", "evaluate once more", "run", "sweep", "intents train", "store",
+)  # fmt: skip
 """Tried once in the quick share."""
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET
 from citeweave.vectors.topk import METRICS, Band, Neighbors, blocks, engine, far_band, nearest, search, search_blocks
+from citeweave.vectors.topk.blocks import plan_memory
 from citeweave.vectors.topk.engine import _search_by_products
-from citeweave.vectors.topk.request import check_request, plan_memory
+from citeweave.vectors.topk.request import check_request
 
 
 @pytest.fixture(params=["scan", "blocks"])

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.executor import run_in_threads, run_range_in_threads
 from citeweave.vectors.topk import METRICS, Neighbors, compare, engine, kernels, make_codes, nearest, scan
-from citeweave.vectors.topk.kernels import halves_are_faster, widen
+from citeweave.vectors.topk.codes import halves_are_faster
+from citeweave.vectors.topk.kernels import widen
 from citeweave.vectors.topk.scan import Queries, Rows
 
 
@@ -80,7 +81,8 @@ def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtyp
     rows, asked = Rows.of(matrix, metric=code, codes=codes), Queries.of(queries)
     scanned = scan.scan(rows, asked, 4)
     for query in range(count):
-        exact = scan.scores_of(rows.keys(asked, query, np.arange(70, dtype=np.int32))).astype(float)
+        keys = rows.keys(asked, query, np.arange(70, dtype=np.int32))
+        exact = np.array([kernels.score_of(key) for key in keys], float)
         approximate, bound = scanned.approximate_scores[query].astype(float), scanned.bounds[query]
         of_codes = 0 if codes is None else codes.errors * bound.of_row
         error = bound.of_score * np.abs(approximate) + bound.constant + of_codes

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences, rerank
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.topk import kernels, nearest
+from citeweave.vectors.topk import nearest
 from citeweave.vectors.topk import sentences as module
-from citeweave.vectors.topk.codes import make_codes
+from citeweave.vectors.topk.codes import halves_are_faster, make_codes
 from citeweave.vectors.topk.sentences import best_papers
 
 
@@ -73,7 +73,7 @@ def test_parts_and_processors_change_nothing(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(module, "PART", 9)
             patch.setattr(module, "SCORED", 2)
-            patch.setattr(module, "halves_are_faster", lambda: not kernels.halves_are_faster())
+            patch.setattr(module, "halves_are_faster", lambda: not halves_are_faster())
             again = best_papers(codes, matrix, offsets, queries, 30, exact=exact)
         for name in ("papers", "scores", "best", "rows"):
             np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
@@ -101,8 +101,5 @@ def test_reranking_gives_the_scores_of_the_folder(name):
     distance, query = DocumentDistance(name), matrix[4:7] + np.float32(0.5)
     chosen = np.array([2, 0, 7, 5])
     whole = PlacedSentences(vectors, "cpu").scores(query, chosen, distance)
-    np.testing.assert_array_equal(rerank(query, [papers[at] for at in chosen], None, distance), whole)
-    np.testing.assert_array_equal(rerank(query, matrix, offsets, distance)[chosen], whole)
-    assert len(rerank(query, [], None, distance)) == 0
-    with pytest.raises(UserError, match="offsets"):
-        rerank(query, matrix, offsets + 1, distance)
+    np.testing.assert_array_equal(rerank(query, [papers[at] for at in chosen], distance), whole)
+    assert len(rerank(query, [], distance)) == 0

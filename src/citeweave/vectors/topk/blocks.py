@@ -6,6 +6,10 @@
     CpuScan(pool, k=4000, block=2048, workers=8).scan(block)       numpy
     TorchScan(pool, k=4000, device="cuda").scan(block)             the same candidates with torch, mostly on a GPU
 
+    scores 0.1 0.9 0.4 0.7, cut 0.3      ->   kept 0.9 0.4 0.7, at the positions 1 2 3
+    the second best of them              ->   0.7: when room is needed, 0.4 is dropped and the cut becomes 0.7
+
+An approximate score is wrong by at most half of its query's margin, so what is within the margin of a border is kept.
 No copy of the pool is made, only one norm per row. In a large pool, a sample gives each query's cut, and of every tile only
 what is above the cut is kept, some thousands of a million. On a GPU, where bands hold only a few of these, the others stay
 on the device (`_narrowed`), and a query whose cut was guessed too high keeps the best of every tile instead.
@@ -25,28 +29,20 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
-from citeweave.core.executor import run_in_threads, run_range_in_threads
+from citeweave.core.executor import available_cores, run_range_in_threads
 from citeweave.core.randomness import stream
-from citeweave.vectors.topk.bands import CandidateColumns, Ranks
-from citeweave.vectors.topk.kernels import (
-    COSINE,
-    DOT,
-    L2,
-    Doubles,
-    Floats,
-    Ints,
-    Longs,
-    as_float32,
-    measure,
-    numbers_of,
-)
-from citeweave.vectors.topk.scan_kernels import CHUNK, filter_tile, raise_cuts
+from citeweave.vectors.topk.kernels import Doubles, Floats, Ints, Longs
+from citeweave.vectors.topk.request import TILE, CandidateColumns, Pool, PreparedRequest, QueryBlock, Ranks
 
-TILE = 4096
-"""Rows of the pool in one matrix product on the CPU."""
+CHUNK = 16
+"""Scores compared with the cut at a time: most chunks have none above it and cost a few instructions."""
+
+RESCORED_TOGETHER = 4096
+"""Pairs rescored exactly at a time by one thread."""
+
+_MIN_BLOCK, _MAX_BLOCK = 16, 2048
 
 SAMPLE = 16_384
 """Rows of a large pool from which the first cut is guessed; changes the speed, never the result."""
@@ -60,145 +56,45 @@ BESIDE = 256
 RESIDENT = 8 << 30
 """A pool of at most so many bytes as float32 stays on the GPU from block to block."""
 
-_UNIT = 2.0**-24
-"""Half the distance from 1 to the next float32."""
-
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """The pool of vectors that blocks of queries are compared with; a position counts in the pool, a row in the matrix."""
+class MemoryPlan:
+    """How many queries and candidates of a top-k request are handled at once."""
 
-    matrix: NDArray[Any]
-    rows: Longs | None
-    """The row at each position, ascending; None where every row of the matrix is in the pool."""
+    block: int
+    """Queries compared at a time."""
 
-    norms: Doubles
-    """(size of the pool,)"""
+    room: int
+    """Candidates held at a time to be rescored."""
 
-    metric: int
-    scale: float
-    """Vectors are divided by this so that none is longer than 1, where they are not normalized one by one."""
-
-    def __len__(self) -> int:
-        return len(self.norms)
-
-    @property
-    def width(self) -> int:
-        """The length of a prepared vector; for the L2 distance one more than of the vector itself."""
-        return int(self.matrix.shape[1]) + (self.metric == L2)
-
-    def vectors(self, positions: slice | NDArray[Any]) -> Floats:
-        """Return the pool's vectors at these positions as float32, (positions, dimension)."""
-        rows = positions if self.rows is None else self.rows[positions]
-        return as_float32(self.matrix[rows])
-
-    def fill(self, tile: Floats, positions: slice | Longs) -> int:
-        """Prepare a block of vectors, at these positions, in the first rows of `tile` (rows, width); return how many.
-
-        Products with a prepared query have the order of the scores. For L2, -|q - v|^2 / 2 = q.v - |v|^2 / 2 less
-        what is the same for all v; the second term is an additional number of v, for which the query has a 1.
-        """
-        vectors, norms = self.vectors(positions), self.norms[positions]
-        dimension = vectors.shape[1]
-        tile[: len(vectors), :dimension] = vectors
-        factors = inverse(norms if self.metric == COSINE else np.full(len(norms), self.scale))
-        _scale(tile, dimension, factors)
-        if self.metric == L2:
-            tile[: len(vectors), dimension] = -0.5 * (norms * factors) ** 2
-        return len(vectors)
-
-    def prepare(self, queries: Floats, norms: Doubles) -> Floats:
-        """Prepare a block of queries for matrix products with tiles of the pool, (queries, width)."""
-        dimension = queries.shape[1]
-        ready = np.ones((len(queries), self.width), np.float32)
-        ready[:, :dimension] = queries
-        _scale(ready, dimension, inverse(np.full(len(norms), self.scale) if self.metric == L2 else norms))
-        return ready
-
-    def margins(self, norms: Doubles) -> Doubles:
-        """Return twice the largest error of approximate scores for a block of queries of these norms.
-
-        A product of n float32 numbers of vectors no longer than 1, summed in any order, is wrong by at most n u /
-        (1 - n u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). 16 u more are for
-        the rounding of the vectors, of the exact score and of cuts; L2 has sums up to 2 in place of 1. The second term
-        is for exact scores so small that float32 has fewer digits for them.
-        """
-        error = 1.01 * (self.matrix.shape[1] + 16) * _UNIT * (2 if self.metric == L2 else 1)
-        unit = {COSINE: np.ones(len(norms)), DOT: norms * self.scale, L2: np.full(len(norms), self.scale)}[self.metric]
-        margins: Doubles = 2 * (error + 2.0**-147 * inverse(unit))
-        return margins
+    workers: int
 
 
-def inverse(values: Doubles) -> Doubles:
-    """Return 1 / value, and 0 for 0, so that a vector of zeros stays zero when scaled."""
-    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
+def plan_memory(request: PreparedRequest, *, workers: int, memory: int) -> MemoryPlan:
+    """Plan a top-k request: the largest block of queries that fits into `memory` bytes, without arguments and results.
 
-
-@njit(cache=True, nogil=True)
-def _scale(vectors: Floats, width: int, factors: Doubles) -> None:
-    """Multiply the first `width` numbers of each vector by its factor, rounding once."""
-    for row in range(len(factors)):
-        for at in range(width):
-            vectors[row, at] = np.float32(vectors[row, at] * factors[row])
-
-
-def norms_of(matrix: NDArray[Any], rows: Longs | None, what: str, workers: int = 0) -> Doubles:
-    """Return each vector's norm, block by block; a number that is not finite is an error that names its row."""
-    size = len(matrix) if rows is None else len(rows)
-    norms = np.empty(size)
-
-    def work(part: int) -> None:
-        own = slice(part * TILE, min((part + 1) * TILE, size))
-        vectors = matrix[own if rows is None else rows[own]]
-        if vectors.dtype not in (np.float16, np.float32) or not vectors.flags.c_contiguous:
-            vectors = as_float32(vectors)
-        measure(numbers_of(vectors), norms[own])
-
-    run_in_threads(-(-size // TILE), work, workers)
-    bad = np.flatnonzero(~np.isfinite(norms))
-    if len(bad):
-        row = int(bad[0]) if rows is None else int(rows[bad[0]])
+    Every worker has its own memory, more for longer vectors; where that does not fit there are fewer workers.
+    """
+    workers = workers or available_cores()
+    size, width, bands = len(request.pool), request.pool.width, len(request.ranks)
+    capacity, queries = capacity_for(request.ranks.deepest, size), len(request.queries)
+    # a candidate to be rescored takes 4 (position) + 8 (its query) + 8 bytes (its key)
+    room = max(memory // 8 // 20, bands * capacity)
+    tile = 4 * min(TILE, size) * width
+    fixed, a_worker = 8 * (size + queries) + 2 * tile, 4 * capacity + 8 * RESCORED_TOGETHER * width
+    each = 8 * capacity + 4 * min(TILE, size) + 12 * width + 48 * bands + 8 * int(request.ranks.columns[-1]) + 64
+    smallest = min(_MIN_BLOCK, queries)
+    workers = max(1, min(workers, (memory - fixed - 20 * room - smallest * each) // a_worker))
+    fixed += workers * a_worker
+    block = min((memory - fixed - 20 * room) // each, _MAX_BLOCK, max(queries, 1))
+    if block < smallest:
+        # an eighth of the memory, or what one query may need, is for candidates
+        minimum = max((fixed + smallest * each) * 8 // 7, fixed + smallest * each + 20 * bands * capacity) + 64
         raise UserError(
-            f"row {row} of the {what} holds a number that is not finite ({len(bad):,} such rows); "
-            "leave those rows out, or make the vectors again"
+            f"memory is {memory:,} bytes; {queries:,} queries in {size:,} vectors need at least {minimum:,} "
+            f"({-(-minimum >> 20)} MiB); give that much memory"
         )
-    return norms
-
-
-def check_scores(metric: int, longest: float, longest_query: float) -> None:
-    """Refuse vectors so long that their scores overflow float32."""
-    score = {COSINE: 1.0, DOT: longest * longest_query, L2: longest + longest_query}[metric]
-    if score > float(np.finfo(np.float32).max):
-        raise UserError(
-            f"vectors as long as {longest:.2g} in the pool and {longest_query:.2g} among the queries have scores that "
-            "overflow float32; scale them down"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class QueryBlock:
-    """A block of queries prepared for matrix products with the pool."""
-
-    vectors: Floats
-    """The original vectors, (queries, dimension)."""
-
-    norms: Doubles
-    ready: Floats
-    """Prepared for products, (queries, width of the pool)."""
-
-    itself: Ints
-    """The query's own position in the pool, or -1."""
-
-    margins: Doubles
-    depths: Longs
-    """The deepest rank of each query: that of the bands, or the size of the pool."""
-
-    def __len__(self) -> int:
-        return len(self.norms)
-
-    def take(self, which: Longs) -> QueryBlock:
-        """Return some of the prepared queries."""
-        return QueryBlock(*(getattr(self, name)[which] for name in self.__slots__))
+    return MemoryPlan(int(block), room, workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +128,7 @@ class CpuScan:
         self._products = np.empty((block, height), np.float32)
         self._scores = np.empty((block, capacity), np.float32)
         self._positions = np.empty((block, capacity), np.int32)
-        self._sample: Longs | None = None
-        if len(pool) >= 8 * SAMPLE:
-            self._sample = np.sort(stream(0, "first cut").choice(len(pool), SAMPLE, replace=False))
+        self._sample = _draw_sample(len(pool), SAMPLE) if len(pool) >= 8 * SAMPLE else None
 
     def scan(self, block: QueryBlock, *, guess: bool = True) -> KeptCandidates:
         """Return at least the k best candidates of a block's queries and all within the margin; valid until the next.
@@ -284,6 +178,11 @@ def guessed_rank(k: int, sample: int, size: int) -> int:
     return math.ceil(expected + 4 * math.sqrt(expected) + 4)
 
 
+def _draw_sample(size: int, count: int) -> Longs:
+    """Draw positions of a pool of this size from which the first cut is guessed, ascending."""
+    return np.sort(stream(0, "first cut").choice(size, count, replace=False))
+
+
 def has_cuda() -> bool:
     """Return whether torch is installed and finds a GPU."""
     return find_spec("torch") is not None and bool(require("torch", extra="minilm").cuda.is_available())
@@ -313,7 +212,9 @@ class TorchScan:
         self._tiles: dict[int, Any] = {}
         self._ranks, self._beside = ranks, beside
         self._rank = guessed_rank(k, sample, len(pool))
-        self._sample = self._sampled(sample) if len(pool) >= 8 * sample >= 8 * self._rank else None
+        self._sample: Any = None
+        if len(pool) >= 8 * sample >= 8 * self._rank:
+            self._sample = self._prepared(_draw_sample(len(pool), sample), sample)
 
     def scan(self, block: QueryBlock, *, guess: bool = True) -> KeptCandidates:
         """Return the k best candidates of a block and some more; `find_windows` detects a cut guessed too high."""
@@ -339,7 +240,10 @@ class TorchScan:
                 scores, at = torch.topk(scores, self._wanted, sorted=False)
                 positions = positions.gather(1, at)
         scores, order = torch.sort(scores, descending=True)
-        return self._kept(scores, positions.gather(1, order))
+        kept, at = scores.cpu().numpy(), positions.gather(1, order).to(torch.int32).cpu().numpy()
+        is_complete = kept.shape[1] == len(self._pool)
+        cuts = np.full(len(kept), -np.inf, np.float32) if is_complete else kept[:, -1].copy()
+        return KeptCandidates(kept, at, np.isfinite(kept).sum(axis=1), cuts)
 
     def _above(self, queries: Any, itself: Any, cuts: Floats, block: QueryBlock) -> KeptCandidates:
         """Return all candidates above the cuts; a query with more of them than there is room for overflows."""
@@ -402,25 +306,16 @@ class TorchScan:
             approximate[mine, itself[mine] - start] = -torch.inf
             yield start, approximate
 
-    def _kept(self, scores: Any, positions: Any) -> KeptCandidates:
-        kept = np.ascontiguousarray(scores.cpu().numpy())
-        at = np.ascontiguousarray(positions.cpu().numpy(), np.int32)
-        is_complete = kept.shape[1] == len(self._pool)
-        cuts = np.full(len(kept), -np.inf, np.float32) if is_complete else kept[:, -1].copy()
-        return KeptCandidates(kept, at, np.isfinite(kept).sum(axis=1), cuts)
-
-    def _sampled(self, size: int) -> Any:
-        chosen = np.sort(stream(0, "first cut").choice(len(self._pool), size, replace=False))
+    def _prepared(self, positions: slice | Longs, size: int) -> Any:
+        """Return the vectors at some positions of the pool on the device, prepared for products, (size, width)."""
         ready = np.empty((size, self._pool.width), np.float32)
-        self._pool.fill(ready, chosen)
+        self._pool.fill(ready, positions)
         return self._torch.from_numpy(ready).to(self._device)
 
     def _tile(self, start: int) -> Any:
         if start not in self._tiles:
             size = min(self._height, len(self._pool) - start)
-            tile = np.empty((size, self._pool.width), np.float32)
-            self._pool.fill(tile, slice(start, start + size))
-            ready = self._torch.from_numpy(tile).to(self._device)
+            ready = self._prepared(slice(start, start + size), size)
             if 4 * len(self._pool) * self._pool.width > RESIDENT:
                 return ready
             self._tiles[start] = ready
@@ -434,3 +329,104 @@ class TorchScan:
             yield
         finally:
             self._torch.set_float32_matmul_precision(before)
+
+
+# --- compiled -----------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def kth_largest(values: Floats, count: int, k: int) -> np.float32:
+    """Return the k-th largest (k from 1) of the first `count` scores, reordered so that the k largest come first.
+
+    Hoare's FIND (1961) around the median of three; it splits equal values evenly, so ties do not make it slow.
+    """
+    left, right, target = 0, count - 1, k - 1
+    while left < right:
+        a, b, c = values[left], values[(left + right) >> 1], values[right]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = left, right
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if target <= j:
+            right = j
+        elif target >= i:
+            left = i
+        else:
+            break
+    value: np.float32 = values[target]
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _shrink(
+    scores: Floats, positions: Ints, count: int, k: int, margin: float, scratch: Floats
+) -> tuple[int, np.float32]:
+    """Keep the k best candidates and all within the margin of the k-th; return how many, and the new cut."""
+    scratch[:count] = scores[:count]
+    cut = np.float32(kth_largest(scratch, count, k) - margin)
+    kept = 0
+    for at in range(count):
+        if scores[at] > cut:
+            scores[kept], positions[kept] = scores[at], positions[at]
+            kept += 1
+    return kept, cut
+
+
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
+def _highest(line: Floats, chunk: int) -> np.float32:
+    # four at a time: one maximum after the other would wait for the one before
+    a, b, c, d = line[chunk, 0], line[chunk, 1], line[chunk, 2], line[chunk, 3]
+    for at in range(4, CHUNK, 4):
+        a, b = max(a, line[chunk, at]), max(b, line[chunk, at + 1])
+        c, d = max(c, line[chunk, at + 2]), max(d, line[chunk, at + 3])
+    highest: np.float32 = max(max(a, b), max(c, d))
+    return highest
+
+
+@njit(cache=True, nogil=True)
+def filter_tile(
+    tile: Floats, start: int, width: int, k: int, room: int, itself: Ints, margins: Doubles, cuts: Floats, counts: Longs,
+    scores: Floats, positions: Ints, low: int, high: int,
+) -> None:  # fmt: skip
+    """Filter a tile by a scan kernel: keep the scores above the cut of their query, (queries, capacity).
+
+    `tile` (queries, chunks, CHUNK) holds the scores of the positions from `start` on, of which `width` are
+    valid; queries `low` to `high` are filtered. When `room` of the capacity is used up, the k best stay. A query with
+    more positions than that within its margin overflows: it gets the count -1.
+    """
+    scratch = np.empty(room, np.float32)
+    for query in range(low, high):
+        count, cut, line, own = counts[query], cuts[query], tile[query], itself[query] - start
+        if count < 0:
+            continue
+        for chunk in range((width + CHUNK - 1) // CHUNK):
+            if _highest(line, chunk) <= cut:
+                continue
+            if count + CHUNK > room:
+                count, cut = _shrink(scores[query], positions[query], count, k, margins[query], scratch)
+                if count + CHUNK > room:
+                    count = -1
+                    break
+            left = chunk * CHUNK
+            for at in range(CHUNK):
+                if line[chunk, at] > cut and left + at < width and left + at != own:
+                    scores[query, count], positions[query, count] = line[chunk, at], start + left + at
+                    count += 1
+        counts[query], cuts[query] = count, cut
+
+
+@njit(cache=True, nogil=True)
+def raise_cuts(k: int, margins: Doubles, cuts: Floats, counts: Longs, scores: Floats, low: int, high: int) -> None:
+    """Set each query's cut by a scan kernel: the k-th best score kept, less the margin; discard what was kept."""
+    for query in range(low, high):
+        cut = -np.inf
+        if counts[query] >= k:
+            cut = kth_largest(scores[query], counts[query], k) - margins[query]
+        cuts[query], counts[query] = cut, 0

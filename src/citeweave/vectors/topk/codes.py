@@ -1,4 +1,4 @@
-"""int8 codes of vectors, from which a top-k scan computes approximate cosines with a proved error bound.
+"""int8 codes of vectors, and the compiled scan that computes approximate cosines from them with a proved error bound.
 
 Codes of a matrix: every row at length 1 as int8 with one scale, and the error of that.
 
@@ -27,7 +27,9 @@ belong to one matrix and one order of its rows; only a scan reads them.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,22 @@ from numpy.typing import NDArray
 from citeweave.core.columns import NumberWriter, open_numbers
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.vectors.topk.kernels import (
-    HIGH,
+    SCAN_CHUNK,
     Bytes,
     Doubles,
+    Flags,
     Floats,
+    Ints,
+    Keys,
+    Longs,
     Words,
     measure,
+    push_chunk,
+    read_only,
 )
+
+HIGH = 128
+"""What one step of the high half of a query's 16-bit integers is worth."""
 
 BLOCK = 16_384
 """Rows in memory at a time while codes are made."""
@@ -207,3 +218,95 @@ class QueryCodes:
     def error(self, query: int) -> tuple[float, float]:
         """Return (factor, constant): an approximate cosine is wrong by at most the row's error * factor + constant."""
         return 1 + float(self.rests[query]), float(self.rests[query]) + SLACK
+
+
+# --- approximate cosines, compiled ----------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _sums_by_halves(codes: Bytes, start: int, stop: int, high: Bytes, low: Bytes, sums: Ints) -> None:
+    """Compute products of codes and query by two int8 products per number: SDOT on ARM."""
+    width = codes.shape[1]
+    for row in range(start, stop):
+        line = codes[row]
+        upper, lower = np.int32(0), np.int32(0)
+        for at in range(width):
+            code = np.int32(line[at])
+            upper += code * np.int32(high[at])
+            lower += code * np.int32(low[at])
+        sums[row - start] = upper * HIGH + lower
+
+
+@njit(cache=True, nogil=True)
+def _sums_by_words(codes: Bytes, start: int, stop: int, words: Words, sums: Ints) -> None:
+    """Compute products of codes and query by one int16 product per number, summed in pairs: VPMADDWD on x86."""
+    width = codes.shape[1]
+    for row in range(start, stop):
+        line = codes[row]
+        total = np.int32(0)
+        for at in range(width):
+            total += np.int32(line[at]) * np.int32(words[at])
+        sums[row - start] = total
+
+
+@njit(cache=True, nogil=True)
+def approximate_cosines(
+    codes: Bytes, scales: Floats, start: int, stop: int, words: Words, halves: Bytes, unit: float, by_halves: bool,
+    sums: Ints, out: Floats,
+) -> None:  # fmt: skip
+    """Compute by a kernel approximate cosines of rows start to stop of int8 codes (rows, width), from out[0] on.
+
+    The query is words (width,) or, the same integers, 128 halves[0] + halves[1], (2, width). Both give the same sums,
+    and so the same cosines bit for bit; which one is faster depends on the processor. `sums` has room for as many rows.
+    Sums stay int32 until the end: converting them inside the loop over rows makes LLVM's code slower.
+    """
+    if by_halves:
+        _sums_by_halves(codes, start, stop, halves[0], halves[1], sums)
+    else:
+        _sums_by_words(codes, start, stop, words, sums)
+    for at in range(stop - start):
+        out[at] = np.float32(np.float64(sums[at]) * (unit * np.float64(scales[start + at])))
+
+
+@cache
+def halves_are_faster() -> bool:
+    """Return whether this processor multiplies int8 codes faster by halves: measured once per process, in a millisecond."""
+    draw = np.random.default_rng(0)
+    codes = draw.integers(-127, 128, (512, 384)).astype(np.int8)
+    halves, sums, out = codes[:2].copy(), np.empty(len(codes), np.int32), np.empty(len(codes), np.float32)
+    words, scales = read_only(halves[0].astype(np.int16)), read_only(np.ones(len(codes), np.float32))
+    codes, halves = read_only(codes), read_only(halves)
+
+    def seconds(by_halves: bool) -> float:
+        start = time.perf_counter()
+        approximate_cosines(codes, scales, 0, len(codes), words, halves, 1.0, by_halves, sums, out)
+        return time.perf_counter() - start
+
+    seconds(True)  # compiled, or loaded from numba's cache
+    return min(seconds(True) for _ in range(8)) < min(seconds(False) for _ in range(8))
+
+
+@njit(cache=True, nogil=True)
+def scan_codes(
+    codes: Bytes, scales: Floats, allowed: Flags, start: int, stop: int, words: Words, halves: Bytes, units: Doubles,
+    by_halves: bool, itself: Longs, approximate: Floats, best: Keys, floors: Keys,
+) -> None:  # fmt: skip
+    """Scan by a kernel the int8 codes of rows start to stop: cosines (queries, rows), best keys (queries, kept)."""
+    sums, counts = np.empty(SCAN_CHUNK, np.int32), np.zeros(len(units), np.int64)
+    for first in range(start, stop, SCAN_CHUNK):
+        last = min(first + SCAN_CHUNK, stop)
+        if len(allowed) and not allowed[first:last].any():
+            approximate[:, first:last] = -np.inf
+            continue
+        for query in range(len(units)):
+            line = approximate[query, first:last]
+            approximate_cosines(
+                codes, scales, first, last, words[query], halves[query], units[query], by_halves, sums, line
+            )  # fmt: skip
+            if len(allowed):
+                for at in range(last - first):
+                    line[at] = line[at] if allowed[first + at] else -np.inf
+            counts[query] = push_chunk(line, first, itself[query], best[query], counts[query], floors[query])
+    for query in range(len(units)):
+        if counts[query] == best.shape[1]:
+            floors[query] = min(floors[query], best[query, 0])

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numba import njit
@@ -39,10 +39,18 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import run_range_in_threads
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import split_rows
 from citeweave.core.randomness import stream
-from citeweave.vectors.topk.bands import Band, BandResults, Neighbors, Ranks
-from citeweave.vectors.topk.blocks import TILE, CpuScan, KeptCandidates, Pool, QueryBlock, TorchScan, has_cuda
-from citeweave.vectors.topk.codes import Codes
+from citeweave.vectors.topk.blocks import (
+    RESCORED_TOGETHER,
+    CpuScan,
+    KeptCandidates,
+    MemoryPlan,
+    TorchScan,
+    has_cuda,
+    kth_largest,
+    plan_memory,
+)
 from citeweave.vectors.topk.kernels import (
     L2,
     Doubles,
@@ -55,17 +63,22 @@ from citeweave.vectors.topk.kernels import (
     key,
     row_of,
     score_of,
+    split_keys,
 )
 from citeweave.vectors.topk.request import (
-    RESCORED_TOGETHER,
-    MemoryPlan,
+    TILE,
+    Band,
+    Neighbors,
+    Pool,
     PreparedRequest,
+    QueryBlock,
+    Ranks,
+    RequestOptions,
     TopkRequest,
+    check_bands,
     check_request,
-    plan_memory,
 )
 from citeweave.vectors.topk.scan import Queries, Rows, best_keys, can_scan, memory_for
-from citeweave.vectors.topk.scan_kernels import collect, find_windows, split_keys
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -73,26 +86,11 @@ FEW_QUERIES = 32
 """Up to this many queries are searched by a scan of the rows; more are faster by matrix products."""
 
 
-class TopkOptions(TypedDict, total=False):
+class TopkOptions(RequestOptions, total=False):
     """Keyword options of the top-k engine's functions, all of which may be left out."""
-
-    metric: str
-    """One of METRICS; the default is cosine."""
-
-    codes: Codes | None
-    """The int8 codes of the pool, which make searches for few queries by cosine two to four times as fast."""
 
     exact: bool
     """False skips the proof that a scan of codes has missed nothing; True is the default."""
-
-    pool_rows: NDArray[Any] | None
-    """Ascending: only these rows of the pool's matrix count; results are still rows of the complete matrix."""
-
-    allowed: NDArray[np.bool_] | None
-    """(rows,): rows that are False do not count; where fewer rows are left than ranks, results end with -1."""
-
-    itself: NDArray[Any] | None
-    """(queries,): each query's own row, or -1; it is not a neighbor of that query and has no rank."""
 
     workers: int
     """Threads, besides those of numpy's matrix product; 0, the default, means one per core."""
@@ -118,7 +116,7 @@ def search(
     neighbors = [Neighbors(np.empty(shape, np.int32), np.empty(shape, np.float32)) for shape in shapes]
     for part, blocks in parts:
         for complete, block in zip(neighbors, blocks, strict=True):
-            complete.rows[part], complete.scores[part] = block.rows, block.scores
+            complete.put(part, block)
     return neighbors
 
 
@@ -127,16 +125,12 @@ def search_blocks(
     queries: NDArray[Any],
     bands: Sequence[Band],
     *,
-    metric: str = "cosine",
-    codes: Codes | None = None,
     exact: bool = True,
-    pool_rows: NDArray[Any] | None = None,
-    allowed: NDArray[np.bool_] | None = None,
-    itself: NDArray[Any] | None = None,
     workers: int = 0,
     memory: int = 512 << 20,
     device: str = "cpu",
     reporter: Reporter = QUIET,
+    **options: Unpack[RequestOptions],
 ) -> Iterator[tuple[slice, list[Neighbors]]]:
     """Search with the top-k engine as `search` does, yielding blocks: which queries, and one `Neighbors` per band.
 
@@ -145,19 +139,15 @@ def search_blocks(
     choose(device, DEVICES, "device")
     if workers < 0:
         raise UserError(f"workers is {workers}; it must be 0 (one per core) or more")
-    request = check_request(
-        pool, queries, bands, metric=metric, codes=codes, pool_rows=pool_rows, allowed=allowed, itself=itself
-    )
+    request = check_request(pool, queries, bands, **options)
     if not len(queries) or ((rows := request.rows()) is not None and not len(rows)):
         return iter([(slice(0, len(queries)), [Neighbors.empty(len(queries), b.high - b.low) for b in bands])])
-    if _is_scan_faster(request, device, memory):
+    needed = memory_for(len(pool), len(queries), request.deepest)
+    if len(queries) <= FEW_QUERIES and device != "cuda" and can_scan(pool) and needed <= memory:
         return iter([(slice(0, len(queries)), _search_by_scan(request, exact, workers, reporter))])
     on_gpu = device == "cuda" or (device == "auto" and has_cuda())
-    prepared = request.prepare(workers)
-    plan = plan_memory(
-        prepared, workers=workers, memory=memory // 2 if on_gpu else memory
-    )  # a GPU has two blocks at once
-    ranks = prepared.ranks
+    prepared, memory = request.prepare(workers), memory // 2 if on_gpu else memory  # a GPU has two blocks at once
+    plan, ranks = plan_memory(prepared, workers=workers, memory=memory), prepared.ranks
     gpu_scan = TorchScan(prepared.pool, ranks.deepest, "cuda", ranks=ranks) if on_gpu else None
     return _search_by_products(prepared, plan, gpu_scan, reporter)
 
@@ -192,20 +182,11 @@ def far_band(
         raise UserError(
             f"subsample is {subsample:,}; it must be from {width:,}, the width of the band, to {size:,}, the pool"
         )
-    if band.high > size:
-        raise UserError(
-            f"band ({band.low}, {band.high}] ends beyond the pool of {size:,} vectors; choose a smaller one"
-        )
+    check_bands([band], size)
     chosen = np.sort(stream(seed, "far band").choice(size, subsample, replace=False))
     high = max(round(band.high * subsample / size), width)
     options["pool_rows"] = chosen if rows is None else np.asarray(rows)[chosen]
     return search(pool, queries, [Band(high - width, high)], **options)[0]
-
-
-def _is_scan_faster(request: TopkRequest, device: str, memory: int) -> bool:
-    """Return whether a scan of the rows is faster than matrix products, and fits into the memory."""
-    queries, needed = len(request.queries), memory_for(len(request.matrix), len(request.queries), request.deepest)
-    return queries <= FEW_QUERIES and device != "cuda" and can_scan(request.matrix) and needed <= memory
 
 
 def _search_by_scan(request: TopkRequest, exact: bool, workers: int, reporter: Reporter) -> list[Neighbors]:
@@ -269,8 +250,8 @@ def _scan_ahead(
             yield scanned
 
 
-def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors]:
-    positions, rows, edges = results.positions, request.pool.rows, request.ranks.columns
+def _neighbors(request: PreparedRequest, results: Neighbors) -> list[Neighbors]:
+    positions, rows, edges = results.rows, request.pool.rows, request.ranks.columns
     members = positions if rows is None else np.where(positions < 0, -1, rows[positions]).astype(np.int32)
     return [
         Neighbors(members[:, left:right].copy(), results.scores[:, left:right].copy())
@@ -283,14 +264,17 @@ def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors
 
 @dataclass(frozen=True, slots=True)
 class ExactRanker:
-    """Ranks the top-k engine's candidates by exact scores near the borders of the bands; it may hold `room` of them."""
+    """Ranks the top-k engine's candidates by exact scores near the borders of the bands; it may hold `room` of them.
+
+    Its results have the columns of all bands side by side, and positions in the pool for rows.
+    """
 
     pool: Pool
     ranks: Ranks
     workers: int
     room: int
 
-    def rank_candidates(self, block: QueryBlock, kept: KeptCandidates) -> tuple[BandResults, Flags]:
+    def rank_candidates(self, block: QueryBlock, kept: KeptCandidates) -> tuple[Neighbors, Flags]:
         """Rank the engine's candidates; return the bands' members, and for which queries they are proved."""
         size, bands = len(block), len(self.ranks)
         ranks = kept.ranks or self.ranks
@@ -309,14 +293,14 @@ class ExactRanker:
         take = np.where(proved[:, None], self.ranks.member_counts(block.depths), 0)
         skip = ranks.lows - above
         assert np.all((take == 0) | ((skip >= 0) & (skip + take <= sizes))), "a member is outside its window"
-        placed = BandResults.empty(size, self.ranks)
-        for part in self._parts(sizes):
+        placed = Neighbors.empty(size, int(self.ranks.columns[-1]))
+        for part in split_rows(sizes.sum(axis=1), self.room):
             members = self._members(kept, edges, sizes, part)
             keys = self._keys(block, np.repeat(np.arange(part.start, part.stop), sizes[part].sum(axis=1)), members)
             self._place(keys, sizes, skip, take, part, placed)
         return placed, proved
 
-    def rank_pool(self, block: QueryBlock) -> BandResults:
+    def rank_pool(self, block: QueryBlock) -> Neighbors:
         """Rank the complete pool in the engine by exact scores, for queries with more ties than a scan can hold."""
         size = len(block)
         # to a query of zeros all rows are equally near, and the first rows have the first ranks
@@ -329,7 +313,7 @@ class ExactRanker:
                 keys = np.concatenate([best[query], self._keys(block, np.full(len(others), query), others)])
                 depth = int(block.depths[query])
                 best[query] = np.partition(keys, depth - 1)[:depth] if depth < len(keys) else keys
-        placed = BandResults.empty(size, self.ranks)
+        placed = Neighbors.empty(size, int(self.ranks.columns[-1]))
         take = self.ranks.member_counts(block.depths)
         for query in range(size):
             part = slice(query, query + 1)
@@ -337,15 +321,6 @@ class ExactRanker:
             sizes = np.full((size, len(self.ranks)), len(best[query]))
             self._place(keys, sizes, np.broadcast_to(self.ranks.lows, take.shape), take, part, placed)
         return placed
-
-    def _parts(self, sizes: Longs) -> Iterator[slice]:
-        """Yield ranges of queries whose candidates to rescore fit into the room, at least one query each."""
-        ends, start = np.cumsum(sizes.sum(axis=1)), 0
-        while start < len(sizes):
-            before = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + self.room, side="right")))
-            yield slice(start, stop)
-            start = stop
 
     def _members(self, kept: KeptCandidates, edges: Doubles, sizes: Longs, part: slice) -> Ints:
         ends = np.cumsum(sizes[part])  # (queries * bands,)
@@ -371,9 +346,9 @@ class ExactRanker:
         run_range_in_threads(len(members), score, self.workers)
         return keys
 
-    def _place(self, keys: Keys, sizes: Longs, skip: Longs, take: Longs, part: slice, placed: BandResults) -> None:
+    def _place(self, keys: Keys, sizes: Longs, skip: Longs, take: Longs, part: slice, placed: Neighbors) -> None:
         ends, columns = np.cumsum(sizes[part]), self.ranks.columns[:-1].copy()
-        positions, scores = placed.positions[part], placed.scores[part]
+        positions, scores = placed.rows[part], placed.scores[part]
         skip, take = np.ascontiguousarray(skip[part]), np.ascontiguousarray(take[part])
         run_range_in_threads(
             len(positions),
@@ -384,15 +359,9 @@ class ExactRanker:
 
 @njit(cache=True, nogil=True)
 def _rescore(
-    queries: Floats,
-    norms: Doubles,
-    owners: Longs,
-    vectors: Floats,
-    lengths: Doubles,
-    positions: Ints,
-    metric: int,
+    queries: Floats, norms: Doubles, owners: Longs, vectors: Floats, lengths: Doubles, positions: Ints, metric: int,
     out: Keys,
-) -> None:
+) -> None:  # fmt: skip
     """Compute the keys of pairs: query `owners[i]` with `vectors[i]`, of length `lengths[i]`, at `positions[i]`."""
     for at in range(len(owners)):
         own = owners[at]
@@ -402,16 +371,8 @@ def _rescore(
 
 @njit(cache=True, nogil=True)
 def _place(
-    keys: Keys,
-    ends: Longs,
-    skip: Longs,
-    take: Longs,
-    columns: Longs,
-    positions: Ints,
-    scores: Floats,
-    low: int,
-    high: int,
-) -> None:
+    keys: Keys, ends: Longs, skip: Longs, take: Longs, columns: Longs, positions: Ints, scores: Floats, low: int, high: int
+) -> None:  # fmt: skip
     """Sort the candidates of each band and write the members `skip` to `skip + take` to the band's columns.
 
     `skip` and `take` are (queries, bands), `columns` says where the band begins in `positions` and `scores`
@@ -428,3 +389,61 @@ def _place(
                 one = members[skip[query, band] + at]
                 scores[query, columns[band] + at] = score_of(one)
                 positions[query, columns[band] + at] = row_of(one)
+
+
+@njit(cache=True, nogil=True)
+def find_windows(
+    scores: Floats, counts: Longs, cuts: Floats, margins: Doubles, depths: Longs, ranks: Longs, bands: Longs,
+    edges: Doubles, above: Longs, sizes: Longs, proved: Flags, low: int, high: int,
+) -> None:  # fmt: skip
+    """Find by a scan kernel the window of scores that holds the members of each band; count who is in or above it.
+
+    Let q be the approximate scores, t the true ones and e the largest error. The r-th largest of q and of t differ by at
+    most e, so a member of the band of ranks a to b has t between q_b - e and q_a + e and q between q_b - 2e and
+    q_a + 2e; a higher q has a better rank than a. With m = 2e the margin:
+
+        edges (queries, bands, 2) = q_b - m, q_a + m      above, sizes (queries, bands)
+
+    `ranks` are all the ranks that bands begin and end at, the largest first; `bands` (bands, 2) says where in them.
+    `depths` is the deepest rank of each query. A query is proved if nothing that its windows need was cut away.
+    """
+    scratch = np.empty(scores.shape[1], np.float32)
+    values = np.empty(len(ranks), np.float64)
+    for query in range(low, high):
+        count, depth, margin = counts[query], depths[query], margins[query]
+        proved[query] = count >= depth
+        if not proved[query]:
+            continue
+        scratch[:count] = scores[query, :count]
+        left = count
+        for at in range(len(ranks)):
+            rank = min(ranks[at], depth)
+            values[at] = kth_largest(scratch, left, rank) if rank else np.inf
+            left = rank
+        proved[query] = cuts[query] < values[0] - margin
+        for band in range(len(bands)):
+            if not proved[query] or ranks[bands[band, 0]] > depth:
+                continue
+            first, last = values[bands[band, 0]] + margin, values[bands[band, 1]] - margin
+            better = inside = 0
+            for at in range(count):
+                better += scores[query, at] > first
+                inside += scores[query, at] >= last
+            edges[query, band, 0], edges[query, band, 1] = last, first
+            above[query, band], sizes[query, band] = better, inside - better
+
+
+@njit(cache=True, nogil=True)
+def collect(
+    scores: Floats, positions: Ints, counts: Longs, edges: Doubles, ends: Longs, out: Ints, low: int, high: int
+) -> None:
+    """Copy by a scan kernel the candidates in the windows to `out`, window after window; `ends` is where each ends."""
+    bands = edges.shape[1]
+    for query in range(low, high):
+        for band in range(bands):
+            at = ends[query * bands + band] - 1
+            last, first = edges[query, band, 0], edges[query, band, 1]
+            for entry in range(counts[query]):
+                if last <= scores[query, entry] <= first:
+                    out[at] = positions[query, entry]
+                    at -= 1

@@ -1,19 +1,19 @@
-"""Compiled loops of the top-k search over single vectors: exact and approximate scores, sort keys and a heap.
+"""Compiled loops of the top-k search over rows: exact and approximate scores, sort keys, a heap, scans of all rows.
 
     exact_score((1, 0), (1, 1), norms=1.414..., COSINE) = 0.70710677
-    approximate_cosines(codes, scales, 0, 64, ...)        int8 codes times a query of 16-bit integers, 64 rows
     key(0.7, 12) < key(0.7, 13) < key(0.6, 0)             sorting keys sorts by score, then by row
+    rows (rows, dimension) . query      ->   approximate score of every row, and the keys of the best of each part
+    approximate score + its error bound >= a score that is reached   ->   rows that must be scored exactly
 
 Plain numba, no intrinsics: the loops run over row views of two-dimensional arrays, which LLVM vectorizes; indexes into a
-flat array it does not (numba wraps negative ones around). Every loop works on its own range of rows, so that threads
-share nothing. Decides nothing: see `scan.py` and `engine.py`.
+flat array it does not (numba wraps negative ones around). Every loop works on its own range of rows. Threads share only
+`floors`, keys behind which nothing can be among the best: it saves work and changes nothing. Loops over int8 codes are in
+`codes.py`. Decides nothing: see `scan.py` and `engine.py`.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,6 @@ COSINE, DOT, L2 = 0, 1, 2
 
 WORST = np.uint64(0xFFFFFFFFFFFFFFFF)
 """A key after all others."""
-
-HIGH = 128
-"""What one step of the high half of a query's 16-bit integers is worth."""
 
 NOT_HALF = np.float32(65_536)
 """Above every finite float16."""
@@ -262,67 +259,201 @@ def approximate_squared_distance(line: Any, query: Floats) -> np.float32:
     return total
 
 
-# --- int8 codes ----------------------------------------------------------------------------------------
+# --- scans of rows ---------------------------------------------------------------------------------------
+
+
+SCAN_CHUNK = 128
+"""Rows that all queries are multiplied with while they are in the L1 cache."""
+
+_SMALL, _LARGE = np.float32(1e-20), np.float32(1e30)
+"""Squared lengths between which float32 neither underflows nor overflows."""
+
+_LARGE_HALF = np.float32(0.99) * NOT_HALF**2
+"""Below the squared length of any float16 row with a number that is not finite."""
 
 
 @njit(cache=True, nogil=True)
-def _sums_by_halves(codes: Bytes, start: int, stop: int, high: Bytes, low: Bytes, sums: Ints) -> None:
-    """Compute products of codes and query by two int8 products per number: SDOT on ARM."""
-    width = codes.shape[1]
-    for row in range(start, stop):
-        line = codes[row]
-        upper, lower = np.int32(0), np.int32(0)
-        for at in range(width):
-            code = np.int32(line[at])
-            upper += code * np.int32(high[at])
-            lower += code * np.int32(low[at])
-        sums[row - start] = upper * HIGH + lower
+def push_chunk(line: Floats, first: int, itself: int, heap: Keys, count: int, floor: np.uint64) -> int:
+    """Push the rows of a chunk, which begins at `first`, onto the heap of a query's best; return its size."""
+    if first <= itself < first + len(line):
+        line[itself - first] = -np.inf
+    worst = min(floor, heap[0] if count == len(heap) else WORST)
+    cut = np.float32(-np.inf) if worst == WORST else score_of(worst)
+    reached = 0
+    for at in range(len(line)):  # no branches: most chunks hold nothing and cost a few instructions
+        reached += line[at] >= cut
+    if not reached:
+        return count
+    for at in range(len(line)):
+        if line[at] >= cut and line[at] > -np.inf:
+            count = push(heap, count, key(line[at], first + at))
+            worst = min(floor, heap[0] if count == len(heap) else WORST)
+            cut = np.float32(-np.inf) if worst == WORST else score_of(worst)
+    return count
 
 
 @njit(cache=True, nogil=True)
-def _sums_by_words(codes: Bytes, start: int, stop: int, words: Words, sums: Ints) -> None:
-    """Compute products of codes and query by one int16 product per number, summed in pairs: VPMADDWD on x86."""
-    width = codes.shape[1]
-    for row in range(start, stop):
-        line = codes[row]
-        total = np.int32(0)
-        for at in range(width):
-            total += np.int32(line[at]) * np.int32(words[at])
-        sums[row - start] = total
+def scan_rows(
+    matrix: Any, allowed: Flags, start: int, stop: int, vectors: Floats, directions: Floats, norms: Doubles, metric: int,
+    itself: Longs, approximate: Floats, best: Keys, floors: Keys, broken: Longs,
+) -> float:  # fmt: skip
+    """Scan by a kernel the rows start to stop: approximate scores, best keys (queries, kept); return the largest norm."""
+    buffer, counts, longest = np.empty(matrix.shape[1], np.float32), np.zeros(len(norms), np.int64), 0.0
+    sums, squares = np.empty((len(norms), SCAN_CHUNK), np.float32), np.empty(SCAN_CHUNK, np.float32)
+    for first in range(start, stop, SCAN_CHUNK):
+        last = min(first + SCAN_CHUNK, stop)
+        if len(norms) == 1 and (metric != L2 or matrix.itemsize == 4):
+            _sums_of_one(matrix, allowed, first, last, directions[0], metric, sums[0], squares)
+        else:
+            _sums_of_several(matrix, allowed, first, last, directions, metric, buffer, sums, squares)
+        lines = approximate[:, first:last]
+        if not len(allowed) and _are_usual(sums, squares, 0, last - first, metric, matrix.itemsize):
+            longest = max(longest, _scores_of_sums(sums, squares, 0, last - first, norms, metric, lines))
+        else:
+            for row in range(first, last):
+                at = row - first
+                if len(allowed) and not allowed[row]:
+                    lines[:, at] = -np.inf
+                elif _are_usual(sums, squares, at, at + 1, metric, matrix.itemsize):
+                    longest = max(longest, _scores_of_sums(sums, squares, at, at + 1, norms, metric, lines))
+                else:  # float32 would under- or overflow
+                    widen(matrix[row], buffer)
+                    norm = norm_of(buffer)
+                    longest = max(longest, norm)
+                    for query in range(len(norms)):
+                        lines[query, at] = exact_score(vectors[query], buffer, norms[query] * norm, metric)
+                    if not math.isfinite(norm):
+                        broken[0], broken[1] = max(broken[0], 0) + 1, row if broken[1] < 0 else broken[1]
+        for query in range(len(norms)):
+            counts[query] = push_chunk(lines[query], first, itself[query], best[query], counts[query], floors[query])
+    for query in range(len(norms)):
+        if counts[query] == best.shape[1]:
+            floors[query] = min(floors[query], best[query, 0])
+    return longest
 
 
 @njit(cache=True, nogil=True)
-def approximate_cosines(
-    codes: Bytes, scales: Floats, start: int, stop: int, words: Words, halves: Bytes, unit: float, by_halves: bool,
-    sums: Ints, out: Floats,
+def _are_usual(sums: Floats, squares: Floats, start: int, stop: int, metric: int, itemsize: int) -> bool:
+    """Return whether the float32 sums of rows start to stop of a chunk neither underflowed nor overflowed."""
+    largest = _LARGE if itemsize == 4 or metric == L2 else _LARGE_HALF
+    usual = 0
+    if metric == L2:
+        for query in range(len(sums)):
+            line = sums[query]
+            for at in range(start, stop):
+                usual += (line[at] > _SMALL) & (line[at] < largest)
+        return usual == len(sums) * (stop - start)
+    for at in range(start, stop):
+        usual += (squares[at] > _SMALL) & (squares[at] < largest)
+    return usual == stop - start
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scores_of_sums(
+    sums: Floats, squares: Floats, start: int, stop: int, norms: Doubles, metric: int, out: Floats
+) -> float:
+    """Turn sums of rows start to stop into approximate scores (queries, rows of the chunk); return the largest norm."""
+    longest = np.float32(0)
+    if metric != L2:
+        for at in range(start, stop):
+            longest = max(longest, squares[at])
+    for query in range(len(sums)):
+        line, scores = sums[query], out[query]
+        if metric == L2:
+            for at in range(start, stop):
+                scores[at] = -np.sqrt(line[at])
+        elif metric == COSINE:
+            for at in range(start, stop):
+                scores[at] = line[at] / np.sqrt(squares[at])
+        else:
+            for at in range(start, stop):
+                scores[at] = line[at] * norms[query]
+    return math.sqrt(longest)
+
+
+# these loops do nothing but sum: with branches around them LLVM's code is half as fast
+
+
+@njit(cache=True, nogil=True)
+def _sums_of_one(
+    matrix: Any, allowed: Flags, first: int, last: int, query: Floats, metric: int, sums: Floats, squares: Floats
+) -> None:
+    """Sum rows first to last for one query: squared distances, or inner products and the rows' squared lengths."""
+    for row in range(first, last):
+        if len(allowed) and not allowed[row]:
+            continue
+        if metric == L2:
+            sums[row - first] = approximate_squared_distance(matrix[row], query)
+        else:
+            sums[row - first], squares[row - first] = approximate_dot_and_square(matrix[row], query)
+
+
+@njit(cache=True, nogil=True)
+def _sums_of_several(
+    matrix: Any, allowed: Flags, first: int, last: int, queries: Floats, metric: int, buffer: Floats, sums: Floats,
+    squares: Floats,
 ) -> None:  # fmt: skip
-    """Compute by a kernel approximate cosines of rows start to stop of int8 codes (rows, width), from out[0] on.
+    """Sum rows first to last for several queries, into sums (queries, CHUNK), as `_sums_of_one` does for one."""
+    for row in range(first, last):
+        if len(allowed) and not allowed[row]:
+            continue
+        widen(matrix[row], buffer)
+        if metric == L2:
+            for query in range(len(queries)):
+                sums[query, row - first] = approximate_squared_distance(buffer, queries[query])
+        else:
+            sums[0, row - first], squares[row - first] = approximate_dot_and_square(buffer, queries[0])
+            for query in range(1, len(queries)):
+                sums[query, row - first] = approximate_dot(buffer, queries[query])
 
-    The query is words (width,) or, the same integers, 128 halves[0] + halves[1], (2, width). Both give the same sums,
-    and so the same cosines bit for bit; which one is faster depends on the processor. `sums` has room for as many rows.
-    Sums stay int32 until the end: converting them inside the loop over rows makes LLVM's code slower.
-    """
-    if by_halves:
-        _sums_by_halves(codes, start, stop, halves[0], halves[1], sums)
-    else:
-        _sums_by_words(codes, start, stop, words, sums)
-    for at in range(stop - start):
-        out[at] = np.float32(np.float64(sums[at]) * (unit * np.float64(scales[start + at])))
+
+@njit(cache=True, nogil=True)
+def find_likely(
+    approximate: Floats, errors: Floats, start: int, stop: int, of_row: float, of_score: float, constant: float, threshold: float,
+    likely: Ints,
+) -> int:  # fmt: skip
+    """Find by a scan kernel the rows start to stop that may reach `threshold`, by `ErrorBound`; return how many."""
+    count = 0
+    for first in range(start, stop, SCAN_CHUNK):
+        last = min(first + SCAN_CHUNK, stop)
+        line = approximate[first:last]
+        reached = 0
+        if len(errors):
+            widths = errors[first:last]
+            for at in range(last - first):
+                value = np.float64(line[at])
+                reached += int(
+                    value + (of_score * abs(value) + constant + np.float64(widths[at]) * of_row) >= threshold
+                )
+        else:
+            for at in range(last - first):
+                value = np.float64(line[at])
+                reached += int(value + (of_score * abs(value) + constant) >= threshold)
+        if not reached:
+            continue
+        for row in range(first, last):
+            value = np.float64(approximate[row])
+            error = of_score * abs(value) + constant
+            if len(errors):
+                error += np.float64(errors[row]) * of_row
+            if value > -np.inf and value + error >= threshold:
+                likely[count] = row
+                count += 1
+    return count
 
 
-@cache
-def halves_are_faster() -> bool:
-    """Return whether this processor multiplies int8 codes faster by halves: measured once per process, in a millisecond."""
-    draw = np.random.default_rng(0)
-    codes = draw.integers(-127, 128, (512, 384)).astype(np.int8)
-    halves, sums, out = codes[:2].copy(), np.empty(len(codes), np.int32), np.empty(len(codes), np.float32)
-    words, scales = read_only(halves[0].astype(np.int16)), read_only(np.ones(len(codes), np.float32))
-    codes, halves = read_only(codes), read_only(halves)
+@njit(cache=True, nogil=True)
+def score_rows(matrix: Any, rows: Ints, query: Floats, norm: float, metric: int, keys: Keys) -> None:
+    """Score rows exactly by a scan kernel: keys[i] = the sort key of row rows[i]."""
+    line = np.empty(matrix.shape[1], np.float32)
+    for at in range(len(rows)):
+        widen(matrix[rows[at]], line)
+        length = norm_of(line) if metric == COSINE else 0.0
+        keys[at] = key(exact_score(query, line, norm * length, metric), rows[at])
 
-    def seconds(by_halves: bool) -> float:
-        start = time.perf_counter()
-        approximate_cosines(codes, scales, 0, len(codes), words, halves, 1.0, by_halves, sums, out)
-        return time.perf_counter() - start
 
-    seconds(True)  # compiled, or loaded from numba's cache
-    return min(seconds(True) for _ in range(8)) < min(seconds(False) for _ in range(8))
+@njit(cache=True, nogil=True)
+def split_keys(keys: Keys, rows: Ints, scores: Floats) -> None:
+    """Split sort keys into rows and scores."""
+    for at in range(len(keys)):
+        rows[at], scores[at] = np.int32(keys[at] & np.uint64(0xFFFFFFFF)), score_of(keys[at])

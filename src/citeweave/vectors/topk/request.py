@@ -1,36 +1,301 @@
-"""The checked request of a top-k search: pool, queries, rank bands and metric, and how much memory it may take.
+"""The checked request of a top-k search: pool, queries, metric, and rank bands such as the ranks 21 to 25.
 
     request = check_request(pool, queries, [Band(20, 25)], metric="cosine")
-    plan = plan_memory(request.prepare(), workers=2, memory=512 << 20)      # plan.block = 2048 queries at a time
 
-Does not search: see `engine.py`.
+    bands (20, 25] and (3998, 4000], 256 beside each     ->   columns 0 to 280 and 3,742 to 4,255 of some 6,000
+    ranks among the remaining columns                         21 to 25 and 538 to 539
+
+Candidates sorted by approximate score are narrowed by leaving out the same columns for every query, so that ranks shift by
+the same number for all. Does not look at scores: the caller has to check that all that a band may hold is within its
+columns. Does not search: see `engine.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.executor import available_cores
-from citeweave.vectors.topk.bands import Band, Ranks
-from citeweave.vectors.topk.blocks import TILE, Pool, QueryBlock, capacity_for, check_scores, norms_of
+from citeweave.core.executor import run_in_threads
+from citeweave.core.ragged import to_offsets
 from citeweave.vectors.topk.codes import Codes
-from citeweave.vectors.topk.kernels import COSINE, DOT, L2, Doubles, Flags, Ints, Longs
+from citeweave.vectors.topk.kernels import (
+    COSINE,
+    DOT,
+    L2,
+    Doubles,
+    Flags,
+    Floats,
+    Ints,
+    Longs,
+    as_float32,
+    measure,
+    numbers_of,
+)
 
-RESCORED_TOGETHER = 4096
-"""Pairs rescored exactly at a time by one thread."""
-
-METRICS = ("cosine", "dot", "l2")
-"""Cosine, inner product, minus the Euclidean distance: higher is nearer."""
+TILE = 4096
+"""Rows of the pool in one matrix product on the CPU."""
 
 METRIC_CODES = {"cosine": COSINE, "dot": DOT, "l2": L2}
+METRICS = tuple(METRIC_CODES)
+"""Cosine, inner product, minus the Euclidean distance: higher is nearer."""
+
 _MAX_ROWS = 2**31 - 1
-_MIN_BLOCK, _MAX_BLOCK = 16, 2048
+_UNIT = 2.0**-24  # half the distance from 1 to the next float32
+
+
+# --- rank bands ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A rank band: the ranks low < rank <= high; ranks count from 1, without the query itself."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high:
+            raise UserError(f"band ({self.low}, {self.high}]: it must be 0 <= low < high, such as (20, 25]")
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """The neighbors at the ranks of one band, one line per query, in the order of the ranks."""
+
+    rows: Ints
+    """Rows of the matrix, (queries, high - low); -1 where the pool has no vector of that rank."""
+
+    scores: Floats
+    """Higher is nearer: cosine, inner product, or minus the L2 distance; NaN where the row is -1."""
+
+    @classmethod
+    def empty(cls, queries: int, width: int) -> Neighbors:
+        """Return the neighbors of a band that holds none: rows of -1."""
+        return cls(np.full((queries, width), -1, np.int32), np.full((queries, width), np.nan, np.float32))
+
+    def put(self, queries: slice | Longs, other: Neighbors) -> None:
+        """Replace the neighbors of some queries."""
+        self.rows[queries], self.scores[queries] = other.rows, other.scores
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The rank bands of a search as arrays: band i has the ranks lows[i] < rank <= highs[i]."""
+
+    lows: Longs
+    highs: Longs
+
+    @classmethod
+    def of(cls, bands: Sequence[tuple[int, int]]) -> Ranks:
+        lows, highs = np.array(bands, np.int64).reshape(-1, 2).T
+        return cls(np.ascontiguousarray(lows), np.ascontiguousarray(highs))
+
+    def __len__(self) -> int:
+        return len(self.lows)
+
+    @property
+    def deepest(self) -> int:
+        return int(self.highs.max())
+
+    @property
+    def columns(self) -> Longs:
+        """Where the columns of each band begin when bands are side by side, and the end of the last."""
+        return to_offsets(self.highs - self.lows)
+
+    def member_counts(self, depths: Longs) -> Longs:
+        """Return how many members each band has for queries with so many ranks, (queries, bands)."""
+        members: Longs = np.clip(depths[:, None] - self.lows, 0, self.highs - self.lows)
+        return members
+
+    def columns_around(self, beside: int) -> CandidateColumns:
+        """Return the columns of sorted candidates that hold the bands and `beside` more on both sides of each."""
+        spans: list[ColumnSpan] = []
+        for low, high in sorted(zip(self.lows.tolist(), self.highs.tolist(), strict=True)):
+            start, stop = max(0, low - beside), high + beside
+            if spans and start <= spans[-1].stop:
+                start, stop, bands = spans[-1].start, max(stop, spans[-1].stop), spans.pop().bands
+            else:
+                bands = ()
+            spans.append(ColumnSpan(start, stop, (*bands, (low, high))))
+        return CandidateColumns(tuple(spans))
+
+
+class ColumnSpan(NamedTuple):
+    """Columns start to stop - 1 of sorted candidates, and the bands within them."""
+
+    start: int
+    stop: int
+    bands: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateColumns:
+    """The columns of sorted candidates that can hold the members of the bands.
+
+    >>> columns = Ranks.of([(20, 25), (3998, 4000)]).columns_around(256)
+    >>> [(span.start, span.stop) for span in columns.spans], columns.remaining_ranks(Ranks.of([(3998, 4000)]))
+    ([(0, 281), (3742, 4256)], Ranks(lows=array([537]), highs=array([539])))
+    """
+
+    spans: tuple[ColumnSpan, ...]
+    """Ascending, with columns left out between two spans."""
+
+    def count(self, width: Any) -> Any:
+        """Count how many of the first `width` columns these are; for a number or an array of numpy or torch."""
+        return sum((width - span.start).clip(0, span.stop - span.start) for span in self.spans)
+
+    def remaining_ranks(self, ranks: Ranks) -> Ranks:
+        """Return the ranks of the same candidates when all other columns are removed."""
+        return Ranks(self.count(ranks.lows), self.count(ranks.highs))
+
+
+# --- the pool, and blocks of queries ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The pool of vectors that blocks of queries are compared with; a position counts in the pool, a row in the matrix."""
+
+    matrix: NDArray[Any]
+    rows: Longs | None
+    """The row at each position, ascending; None where every row of the matrix is in the pool."""
+
+    norms: Doubles
+    """(size of the pool,)"""
+
+    metric: int
+    scale: float
+    """Vectors are divided by this so that none is longer than 1, where they are not normalized one by one."""
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    @property
+    def width(self) -> int:
+        """The length of a prepared vector; for the L2 distance one more than of the vector itself."""
+        return int(self.matrix.shape[1]) + (self.metric == L2)
+
+    def vectors(self, positions: slice | NDArray[Any]) -> Floats:
+        """Return the pool's vectors at these positions as float32, (positions, dimension)."""
+        rows = positions if self.rows is None else self.rows[positions]
+        return as_float32(self.matrix[rows])
+
+    def fill(self, tile: Floats, positions: slice | Longs) -> int:
+        """Prepare a block of vectors, at these positions, in the first rows of `tile` (rows, width); return how many.
+
+        Products with a prepared query have the order of the scores. For L2, -|q - v|^2 / 2 = q.v - |v|^2 / 2 less
+        what is the same for all v; the second term is an additional number of v, for which the query has a 1.
+        """
+        vectors, norms = self.vectors(positions), self.norms[positions]
+        dimension = vectors.shape[1]
+        tile[: len(vectors), :dimension] = vectors
+        factors = inverse(norms if self.metric == COSINE else np.full(len(norms), self.scale))
+        _scale(tile, dimension, factors)
+        if self.metric == L2:
+            tile[: len(vectors), dimension] = -0.5 * (norms * factors) ** 2
+        return len(vectors)
+
+    def prepare(self, queries: Floats, norms: Doubles) -> Floats:
+        """Prepare a block of queries for matrix products with tiles of the pool, (queries, width)."""
+        dimension = queries.shape[1]
+        ready = np.ones((len(queries), self.width), np.float32)
+        ready[:, :dimension] = queries
+        _scale(ready, dimension, inverse(np.full(len(norms), self.scale) if self.metric == L2 else norms))
+        return ready
+
+    def margins(self, norms: Doubles) -> Doubles:
+        """Return twice the largest error of approximate scores for a block of queries of these norms.
+
+        A product of n float32 numbers of vectors no longer than 1, summed in any order, is wrong by at most n u /
+        (1 - n u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). 16 u more are for
+        the rounding of the vectors, of the exact score and of cuts; L2 has sums up to 2 in place of 1. The second term
+        is for exact scores so small that float32 has fewer digits for them.
+        """
+        error = 1.01 * (self.matrix.shape[1] + 16) * _UNIT * (2 if self.metric == L2 else 1)
+        unit = {COSINE: np.ones(len(norms)), DOT: norms * self.scale, L2: np.full(len(norms), self.scale)}[self.metric]
+        margins: Doubles = 2 * (error + 2.0**-147 * inverse(unit))
+        return margins
+
+
+def inverse(values: Doubles) -> Doubles:
+    """Return 1 / value, and 0 for 0, so that a vector of zeros stays zero when scaled."""
+    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
+
+
+@njit(cache=True, nogil=True)
+def _scale(vectors: Floats, width: int, factors: Doubles) -> None:
+    """Multiply the first `width` numbers of each vector by its factor, rounding once."""
+    for row in range(len(factors)):
+        for at in range(width):
+            vectors[row, at] = np.float32(vectors[row, at] * factors[row])
+
+
+def norms_of(matrix: NDArray[Any], rows: Longs | None, what: str, workers: int = 0) -> Doubles:
+    """Return each vector's norm, block by block; a number that is not finite is an error that names its row."""
+    size = len(matrix) if rows is None else len(rows)
+    norms = np.empty(size)
+
+    def work(part: int) -> None:
+        own = slice(part * TILE, min((part + 1) * TILE, size))
+        vectors = matrix[own if rows is None else rows[own]]
+        if vectors.dtype not in (np.float16, np.float32) or not vectors.flags.c_contiguous:
+            vectors = as_float32(vectors)
+        measure(numbers_of(vectors), norms[own])
+
+    run_in_threads(-(-size // TILE), work, workers)
+    bad = np.flatnonzero(~np.isfinite(norms))
+    if len(bad):
+        row = int(bad[0]) if rows is None else int(rows[bad[0]])
+        raise UserError(
+            f"row {row} of the {what} holds a number that is not finite ({len(bad):,} such rows); "
+            "leave those rows out, or make the vectors again"
+        )
+    return norms
+
+
+def check_scores(metric: int, longest: float, longest_query: float) -> None:
+    """Refuse vectors so long that their scores overflow float32."""
+    score = {COSINE: 1.0, DOT: longest * longest_query, L2: longest + longest_query}[metric]
+    if score > float(np.finfo(np.float32).max):
+        raise UserError(
+            f"vectors as long as {longest:.2g} in the pool and {longest_query:.2g} among the queries have scores that "
+            "overflow float32; scale them down"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBlock:
+    """A block of queries prepared for matrix products with the pool."""
+
+    vectors: Floats
+    """The original vectors, (queries, dimension)."""
+
+    norms: Doubles
+    ready: Floats
+    """Prepared for products, (queries, width of the pool)."""
+
+    itself: Ints
+    """The query's own position in the pool, or -1."""
+
+    margins: Doubles
+    depths: Longs
+    """The deepest rank of each query: that of the bands, or the size of the pool."""
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def take(self, which: Longs) -> QueryBlock:
+        """Return some of the prepared queries."""
+        return QueryBlock(*(getattr(self, name)[which] for name in self.__slots__))
+
+
+# --- the request --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +372,30 @@ class TopkRequest:
         return PreparedRequest(pool, self.queries, self.norms, _positions(self.itself, rows), ranks)
 
 
+class RequestOptions(TypedDict, total=False):
+    """Keyword options of a top-k request, all of which may be left out."""
+
+    metric: str
+    """One of METRICS; the default is cosine."""
+
+    codes: Codes | None
+    """The int8 codes of the pool, which make searches for few queries by cosine two to four times as fast."""
+
+    pool_rows: NDArray[Any] | None
+    """Ascending: only these rows of the pool's matrix count; results are still rows of the complete matrix."""
+
+    allowed: NDArray[np.bool_] | None
+    """(rows,): rows that are False do not count; where fewer rows are left than ranks, results end with -1."""
+
+    itself: NDArray[Any] | None
+    """(queries,): each query's own row, or -1; it is not a neighbor of that query and has no rank."""
+
+
 def check_request(
-    pool: NDArray[Any],
-    queries: NDArray[Any],
-    bands: Sequence[Band],
-    *,
-    metric: str = "cosine",
-    codes: Codes | None = None,
-    pool_rows: NDArray[Any] | None = None,
-    allowed: NDArray[Any] | None = None,
-    itself: NDArray[Any] | None = None,
+    pool: NDArray[Any], queries: NDArray[Any], bands: Sequence[Band], **options: Unpack[RequestOptions]
 ) -> TopkRequest:
     """Check the request of a top-k search, except for numbers of the pool that are not finite."""
-    code = METRIC_CODES[choose(metric, METRICS, "metric")]
+    code = METRIC_CODES[choose(options.get("metric", "cosine"), METRICS, "metric")]
     _check_matrix(pool, "pool")
     _check_matrix(queries, "queries")
     if pool.shape[1] != queries.shape[1]:
@@ -127,17 +403,17 @@ def check_request(
             f"the pool has vectors of {pool.shape[1]} numbers and the queries of {queries.shape[1]}; "
             "embed both with the same model"
         )
-    if codes is not None:
+    if (codes := options.get("codes")) is not None:
         codes.check(pool)
-    rows = None if pool_rows is None else _checked_rows(pool_rows, len(pool))
-    _check_bands(bands, len(pool) if rows is None else len(rows))
-    own = _checked_itself(itself, len(pool), len(queries))
-    norms = norms_of(queries, None, "queries")
-    mask = None if allowed is None else _checked_mask(allowed, len(pool))
+    rows = _checked_rows(options.get("pool_rows"), len(pool))
+    check_bands(bands, len(pool) if rows is None else len(rows))
+    own = _checked_itself(options.get("itself"), len(pool), len(queries))
+    norms, mask = norms_of(queries, None, "queries"), _checked_mask(options.get("allowed"), len(pool))
     return TopkRequest(pool, queries, norms, own, tuple(bands), code, rows, mask, codes)
 
 
-def _check_bands(bands: Sequence[Band], size: int) -> None:
+def check_bands(bands: Sequence[Band], size: int) -> None:
+    """Refuse rank bands that a pool of this size cannot have."""
     if not size:
         raise UserError("the pool is empty; give at least one vector to search in")
     if not bands:
@@ -149,7 +425,9 @@ def _check_bands(bands: Sequence[Band], size: int) -> None:
             )
 
 
-def _checked_mask(allowed: NDArray[Any], size: int) -> Flags:
+def _checked_mask(allowed: NDArray[Any] | None, size: int) -> Flags | None:
+    if allowed is None:
+        return None
     mask = np.asarray(allowed)
     if mask.shape != (size,) or mask.dtype != np.bool_:
         raise UserError(
@@ -168,7 +446,9 @@ def _check_matrix(matrix: NDArray[Any], what: str) -> None:
         raise UserError(f"the {what} of {len(matrix):,} rows: at most {_MAX_ROWS:,} can be searched; split it")
 
 
-def _checked_rows(rows: NDArray[Any], limit: int) -> Longs:
+def _checked_rows(rows: NDArray[Any] | None, limit: int) -> Longs | None:
+    if rows is None:
+        return None
     checked = _integers(rows, "pool_rows").astype(np.int64)
     if len(checked) and not 0 <= checked.min() <= checked.max() < limit:
         raise UserError(
@@ -207,43 +487,3 @@ def _integers(values: NDArray[Any], what: str) -> NDArray[Any]:
     if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
         raise UserError(f"{what} of shape {array.shape} and type {array.dtype}: it must be a list of row numbers")
     return array
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """How many queries and candidates of a top-k request are handled at once."""
-
-    block: int
-    """Queries compared at a time."""
-
-    room: int
-    """Candidates held at a time to be rescored."""
-
-    workers: int
-
-
-def plan_memory(request: PreparedRequest, *, workers: int, memory: int) -> MemoryPlan:
-    """Plan a top-k request: the largest block of queries that fits into `memory` bytes, without arguments and results.
-
-    Every worker has its own memory, more for longer vectors; where that does not fit there are fewer workers.
-    """
-    workers = workers or available_cores()
-    size, width, bands = len(request.pool), request.pool.width, len(request.ranks)
-    capacity, queries = capacity_for(request.ranks.deepest, size), len(request.queries)
-    # a candidate to be rescored takes 4 (position) + 8 (its query) + 8 bytes (its key)
-    room = max(memory // 8 // 20, bands * capacity)
-    tile = 4 * min(TILE, size) * width
-    fixed, a_worker = 8 * (size + queries) + 2 * tile, 4 * capacity + 8 * RESCORED_TOGETHER * width
-    each = 8 * capacity + 4 * min(TILE, size) + 12 * width + 48 * bands + 8 * int(request.ranks.columns[-1]) + 64
-    smallest = min(_MIN_BLOCK, queries)
-    workers = max(1, min(workers, (memory - fixed - 20 * room - smallest * each) // a_worker))
-    fixed += workers * a_worker
-    block = min((memory - fixed - 20 * room) // each, _MAX_BLOCK, max(queries, 1))
-    if block < smallest:
-        # an eighth of the memory, or what one query may need, is for candidates
-        minimum = max((fixed + smallest * each) * 8 // 7, fixed + smallest * each + 20 * bands * capacity) + 64
-        raise UserError(
-            f"memory is {memory:,} bytes; {queries:,} queries in {size:,} vectors need at least {minimum:,} "
-            f"({-(-minimum >> 20)} MiB); give that much memory"
-        )
-    return MemoryPlan(int(block), room, workers)

@@ -3,6 +3,7 @@
     rows = Rows.of(matrix, metric=COSINE, codes=codes, allowed=years > 2019)
     best_keys(rows, Queries.of(vectors), 10)             one sorted array of keys per query: exact score and row
     compare(matrix, query).low, .high                    lower and upper bounds of the cosine of every row
+    pair_scores(queries, matrix, offsets, rows, "l2")    each query with its own candidates, in float64
 
     1. Every row gets an approximate score, from int8 codes (`codes.py`) or from its float16 or float32 numbers. The best
        few are scored exactly, and the k-th of these is a lower bound of the k-th score of all rows.
@@ -20,16 +21,18 @@ scored exactly at once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError
+from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import run_in_threads
-from citeweave.vectors.topk.blocks import check_scores
-from citeweave.vectors.topk.codes import Codes, QueryCodes
+from citeweave.core.ragged import owners_of
+from citeweave.vectors.topk.codes import Codes, QueryCodes, halves_are_faster, scan_codes
 from citeweave.vectors.topk.kernels import (
     COSINE,
     DOT,
@@ -41,19 +44,16 @@ from citeweave.vectors.topk.kernels import (
     Ints,
     Keys,
     Longs,
-    halves_are_faster,
+    find_likely,
     measure,
     numbers_of,
     read_only,
-    score_of,
-)
-from citeweave.vectors.topk.scan_kernels import (
-    find_likely,
-    scan_codes,
     scan_rows,
+    score_of,
     score_rows,
     split_keys,
 )
+from citeweave.vectors.topk.request import METRIC_CODES, METRICS, check_scores
 
 PART = 16_384
 """Rows that a thread scans at a time."""
@@ -63,6 +63,9 @@ SCANNED_TOGETHER = 8
 
 SCORED = 512
 """Rows that a thread scores exactly at a time."""
+
+PAIRS_TOGETHER = 8192
+"""Chosen pairs that a thread scores at a time."""
 
 MAX_DIMENSION = 65_536
 """Longer rows are not scanned: their error bounds are too wide."""
@@ -207,13 +210,6 @@ def _nearest(rows: Rows, queries: Queries, query: int, scanned: Scan, k: int, ex
     return np.sort(np.partition(keys, k - 1)[:k] if len(keys) > k else keys)
 
 
-def scores_of(keys: Keys) -> Floats:
-    """Return the scores in sort keys."""
-    rows, scores = np.empty(len(keys), np.int32), np.empty(len(keys), np.float32)
-    split_keys(keys, rows, scores)
-    return scores
-
-
 def rows_of(keys: Keys, count: int) -> Ints:
     """Return the rows of the `count` smallest sort keys (parts, kept), ascending."""
     flat = keys[keys != WORST]
@@ -252,7 +248,9 @@ class QueryScan:
     def exact(self, rows: NDArray[Any]) -> Floats:
         """Return the exact cosines of these rows, the same as from `nearest`; (rows,)."""
         keys = self.rows.keys(self.query, 0, np.ascontiguousarray(rows, np.int32))
-        return scores_of(keys)
+        scores = np.empty(len(keys), np.float32)
+        split_keys(keys, np.empty(len(keys), np.int32), scores)
+        return scores
 
 
 def compare(matrix: NDArray[Any], query: NDArray[Any], codes: Codes | None = None) -> QueryScan:
@@ -329,3 +327,98 @@ def _refuse_broken(broken: Longs) -> None:
             f"row {bad[0, 1]} of the pool holds a number that is not finite ({bad[:, 0].sum():,} such rows); "
             "leave those rows out, or make the vectors again"
         )
+
+
+# --- chosen pairs ---------------------------------------------------------------------------------------
+
+
+def pair_scores(
+    queries: NDArray[Any],
+    pool: NDArray[Any],
+    offsets: NDArray[np.integer[Any]],
+    candidates: NDArray[np.integer[Any]],
+    metric: str,
+) -> NDArray[np.float64]:
+    """Score chosen pairs: query i (a row of `queries`) with the rows candidates[offsets[i]:offsets[i + 1]] of `pool`.
+
+    One number per pair, higher is nearer: the cosine, 0 where a vector is all zeros; the inner product; or minus the L2
+    distance. NaN where the candidate is -1, a paper without vector. Numbers are widened to float64 before they are
+    multiplied or subtracted. Memory-mapped matrices are read in blocks.
+
+    >>> pool = np.array([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
+    >>> pair_scores(pool[[0, 1]], pool, np.array([0, 2, 4]), np.array([1, 0, 2, -1]), "cosine").tolist()
+    [0.8, 1.0, 0.0, nan]
+    """
+    code = METRIC_CODES[choose(metric, METRICS, "metric")]
+    if queries.ndim != 2 or pool.ndim != 2 or queries.shape[1] != pool.shape[1]:
+        raise UserError(
+            f"queries of shape {queries.shape} cannot be scored with candidates of shape {pool.shape}; "
+            "both must come from one model"
+        )
+    pairs = len(candidates)
+    assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == pairs
+    if pairs and not (candidates.min() >= -1 and candidates.max() < len(pool)):
+        raise IndexError(f"candidates are rows {candidates.min()} to {candidates.max()} of {len(pool)}")
+    owners = owners_of(offsets)  # (pairs,)
+    rows = np.ascontiguousarray(candidates, np.int64)
+    wide = _widened(queries)
+    scores = np.empty(pairs)
+
+    def work(number: int) -> None:
+        part = slice(number * PAIRS_TOGETHER, (number + 1) * PAIRS_TOGETHER)
+        if pool.dtype in (np.float32, np.float64):
+            _score_pairs(wide, np.asarray(pool), owners[part], rows[part], code, scores[part])
+        else:
+            vectors = _widened(pool[np.maximum(rows[part], 0)])  # (pairs of the block, dimension)
+            places = np.where(rows[part] < 0, -1, np.arange(len(vectors)))
+            _score_pairs(wide, vectors, owners[part], places, code, scores[part])
+
+    run_in_threads(-(-pairs // PAIRS_TOGETHER), work)
+    return scores
+
+
+def _widened(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Return a matrix as float32 or float64 without loss, so that the compiled pair scores can read it."""
+    if matrix.dtype in (np.float32, np.float64):
+        return np.asarray(matrix)
+    return matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
+
+
+@njit(cache=True, nogil=True)
+def _score_pairs(queries: Any, pool: Any, owners: Longs, rows: Longs, metric: int, out: Doubles) -> None:
+    last, length = -1, 0.0
+    for pair in range(len(rows)):
+        if rows[pair] < 0:
+            out[pair] = np.nan
+            continue
+        query, vector = queries[owners[pair]], pool[rows[pair]]
+        if metric == L2:
+            out[pair] = -math.sqrt(_squared_distance(query, vector))
+        elif metric == DOT:
+            out[pair] = _product(query, vector)
+        else:
+            if owners[pair] != last:
+                last, length = owners[pair], math.sqrt(_product(query, query))
+            # two roots: the product of two squares may be more than a float64 holds
+            lengths = length * math.sqrt(_product(vector, vector))
+            out[pair] = _product(query, vector) / lengths if lengths > 0 else 0.0
+
+
+# "reassoc" lets the compiler sum in several registers at once; the order is the same for every pair
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _product(one: NDArray[Any], other: NDArray[Any]) -> float:
+    total = 0.0
+    for at in range(len(one)):
+        total += np.float64(one[at]) * np.float64(other[at])
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _squared_distance(one: NDArray[Any], other: NDArray[Any]) -> float:
+    total = 0.0
+    for at in range(len(one)):
+        difference = np.float64(one[at]) - np.float64(other[at])
+        total += difference * difference
+    return total

@@ -11,8 +11,9 @@ are scored. Selects papers for `document_distance.rerank`; computes no plans and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.core.executor import run_in_threads
-from citeweave.vectors.topk.blocks import norms_of
-from citeweave.vectors.topk.codes import SLACK, Codes, QueryCodes
+from citeweave.core.ragged import Ragged
+from citeweave.vectors.topk.codes import SLACK, Codes, QueryCodes, approximate_cosines, halves_are_faster
 from citeweave.vectors.topk.kernels import (
     COSINE,
+    SCAN_CHUNK,
     WORST,
     Bytes,
     Doubles,
@@ -33,9 +35,7 @@ from citeweave.vectors.topk.kernels import (
     Keys,
     Longs,
     Words,
-    approximate_cosines,
     exact_score,
-    halves_are_faster,
     key,
     norm_of,
     push,
@@ -43,15 +43,8 @@ from citeweave.vectors.topk.kernels import (
     score_of,
     widen,
 )
-from citeweave.vectors.topk.scan import (
-    ErrorBound,
-    Queries,
-    Rows,
-    can_scan,
-    likely_rows,
-    rows_of,
-)
-from citeweave.vectors.topk.scan_kernels import SCAN_CHUNK
+from citeweave.vectors.topk.request import norms_of
+from citeweave.vectors.topk.scan import ErrorBound, Queries, Rows, can_scan, likely_rows, rows_of
 
 PART = 2048
 """Papers that a thread scans at a time."""
@@ -63,8 +56,7 @@ MAX_SENTENCES = 64
 """Largest number of sentences of a query."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestPapers:
+class BestPapers(NamedTuple):
     """The papers with the highest sums of best cosines to the query's sentences, the best first."""
 
     papers: Ints
@@ -81,17 +73,13 @@ class BestPapers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Papers:
-    """The sentences of all papers that are scanned: vectors, codes, and where each paper begins."""
+class _Papers(Ragged):
+    """The sentences of all papers that are scanned: where each paper begins, vectors, codes."""
 
     rows: Rows
     codes: Codes
-    offsets: Longs
     allowed: Flags
     """(papers,), or empty where all papers count."""
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 def best_papers(
@@ -129,7 +117,7 @@ def best_papers(
         raise UserError(f"offsets are not increasing from 0 to {len(codes):,}, the rows of the matrix; make them again")
     rows = Rows.of(matrix, codes=codes)
     assert rows.codes is not None
-    every = _Papers(rows, rows.codes, read_only(np.ascontiguousarray(offsets, np.int64)), read_only(chosen))
+    every = _Papers(read_only(np.ascontiguousarray(offsets, np.int64)), rows, rows.codes, read_only(chosen))
     return _search(every, Queries.of(queries), count, exact)
 
 
@@ -144,10 +132,11 @@ def _search(papers: _Papers, queries: Queries, count: int, exact: bool) -> BestP
         constant = sum(rest for _, rest in errors) + len(errors) * SLACK
         bound = ErrorBound(sum(factor for factor, _ in errors), 0.0, constant)
         new = np.setdiff1d(likely_rows(sums, read_only(widest), bound, reached), first, assume_unique=True)
-        scored = _joined(scored, _score(papers, queries, new))
+        both: Iterable[Any] = zip(scored, _score(papers, queries, new), strict=True)
+        scored = BestPapers._make(map(np.concatenate, both))
     # -0 and 0 are one score
     order = np.lexsort((scored.papers, -(scored.scores + np.float32(0))))[:count]
-    return BestPapers(scored.papers[order], scored.scores[order], scored.best[order], scored.rows[order])
+    return BestPapers._make(column[order] for column in scored)
 
 
 def _scan(papers: _Papers, coded: QueryCodes, kept: int, sums: Floats, widest: Floats) -> Keys:
@@ -183,12 +172,6 @@ def _score(papers: _Papers, queries: Queries, chosen: Ints) -> BestPapers:
     return BestPapers(chosen, sums, best, rows)
 
 
-def _joined(one: BestPapers, other: BestPapers) -> BestPapers:
-    return BestPapers(
-        *(np.concatenate([getattr(each, name) for each in (one, other)]) for name in BestPapers.__slots__)
-    )
-
-
 # --- compiled ------------------------------------------------------------------------------------------
 
 
@@ -202,11 +185,8 @@ def _scan_papers(
     A paper that does not count or has no sentence has the sum -inf.
     """
     count = len(units)
-    sums, line, highest = (
-        np.empty(SCAN_CHUNK, np.int32),
-        np.empty((count, SCAN_CHUNK), np.float32),
-        np.empty(count, np.float32),
-    )
+    sums, line = np.empty(SCAN_CHUNK, np.int32), np.empty((count, SCAN_CHUNK), np.float32)
+    highest = np.empty(count, np.float32)
     kept, cut = 0, np.float32(-np.inf)
     first = last = offsets[start]  # rows whose cosines are in `line`
     for paper in range(start, stop):

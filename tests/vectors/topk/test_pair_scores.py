@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.vectors.pair_scores import pair_scores
+from citeweave.vectors.topk import pair_scores
 
 
 def expected(queries, pool, offsets, candidates, metric):
@@ -56,7 +56,7 @@ def test_blocks_and_memory_maps_change_nothing(tmp_path, monkeypatch):
         whole = pair_scores(queries, pool, offsets, candidates, "cosine")
         np.save(tmp_path / "pool.npy", pool)
         mapped = np.load(tmp_path / "pool.npy", mmap_mode="r", allow_pickle=False)
-        monkeypatch.setattr("citeweave.vectors.pair_scores.BLOCK", 5)
+        monkeypatch.setattr("citeweave.vectors.topk.scan.PAIRS_TOGETHER", 5)
         assert np.array_equal(pair_scores(queries, mapped, offsets, candidates, "cosine"), whole)
         monkeypatch.undo()
 
