@@ -20,7 +20,7 @@ from citeweave.graph.signals import Signal, related
 from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.suites import without_references
-from citeweave.training.data import find_related_papers
+from citeweave.training.load_data import find_related_papers
 
 from .conftest import refused
 
