@@ -18,9 +18,9 @@ from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.suites.from_corpus import held_out_rows, make_intent_suite, training_graph
 from citeweave.evaluation.tasks import RankingTask
 from citeweave.graph.citations import build_graph
-from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import COMPARISON, run_recipe
+from citeweave.pipeline.run_folder import RunOptions
 from citeweave.pipeline.suites import Suites, check_suites, without_references
 
 from .conftest import mined, tiny, write_beir
