@@ -26,9 +26,9 @@ from stage_runs import Place
 
 from citeweave.graph.options import graph_options
 from citeweave.pipeline import stage_costs
-from citeweave.pipeline.cost import Sizes, StageWork, sizes_from_counts
-from citeweave.pipeline.cost_constants import MINILM
+from citeweave.pipeline.cost_constants import MINILM, Sizes, sizes_from_counts
 from citeweave.pipeline.recipe import load_recipe, read_recipe
+from citeweave.pipeline.stage_costs import StageWork
 from citeweave.training.options import TrainingOptions
 
 WITHIN = 2.0

@@ -24,11 +24,10 @@ from gpu_speed import first_call, forward_flops, head, make_texts, new_model, ra
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
 from citeweave.encoders.tokens import TokenStore
-from citeweave.training.batches import Batches
-from citeweave.training.data import AnchorGroups, PaperLists, SentenceSpans, TrainingData, make_alignment
+from citeweave.training.data import AnchorGroups, Batches, PaperLists, SentenceSpans, TrainingData, make_alignment
+from citeweave.training.encoder_task import Stepper
 from citeweave.training.objective import LossInputs, Objective
 from citeweave.training.options import TrainingOptions
-from citeweave.training.step import Stepper
 
 PAPERS, SENTENCE = 8192, 28
 

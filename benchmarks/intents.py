@@ -21,10 +21,11 @@ import numpy as np
 
 from citeweave import Corpus
 from citeweave.core.progress import Reporter
-from citeweave.intents.annotate import AnnotateOptions, annotate_intents
+from citeweave.intents.annotate import annotate_intents
 from citeweave.intents.citances import Citance
 from citeweave.intents.classifier import IntentClassifier, expected_calibration_error, measure_predictions
 from citeweave.intents.examples import SCICITE, THREE_OF_SIX, read_labeled
+from citeweave.intents.options import AnnotateOptions
 
 WARM_UP = [Citance("We follow Och (2003).", section="Methods")]
 

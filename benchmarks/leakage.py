@@ -22,11 +22,11 @@ from citeweave.corpus.leakage import (
     TEXT_WORDS,
     BenchmarkLeakage,
     LeakageEvidence,
-    LeakageOptions,
     ListedPapers,
     audit_leakage,
 )
 from citeweave.corpus.near_duplicates import DuplicateThreshold, ShingleIndex, shingle_texts
+from citeweave.corpus.options import LeakageOptions
 
 
 def read_papers(folder: Path, repeat: int = 1) -> tuple[ListedPapers, list[bool]]:

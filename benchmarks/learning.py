@@ -50,10 +50,9 @@ def prepare(arguments: argparse.Namespace) -> None:
 def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.pipeline.options import RunOptions
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run import prepare_recipe, run_identity
-    from citeweave.pipeline.run_folder import RunFolder
+    from citeweave.pipeline.run_folder import RunFolder, RunOptions
     from citeweave.pipeline.stages import DataStages
     from citeweave.pipeline.suites import Suites
     from citeweave.training.load_data import DataSources, load_training_data
@@ -63,15 +62,10 @@ def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, An
     options = RunOptions(init=arguments.init, suites={key: Path(path) for key, path in suites.items()}, device="cpu")
     recipe, read = prepare_recipe(load_recipe(name), options)
     corpus, reporter = Corpus.open(arguments.corpus), Reporter()
-    run = RunFolder(
-        arguments.work / name,
-        run_identity(recipe, corpus, options),
-        reporter,
-        arguments.work / "shared",
-        overwrite=False,
-    )
+    options = dataclasses.replace(options, shared=arguments.work / "shared")
+    run = RunFolder(arguments.work / name, run_identity(recipe, corpus, options), options, reporter)
     run.open()
-    stages = DataStages(run, recipe, read, options, reporter)
+    stages = DataStages(run, recipe, read)
     audited = stages.audit(corpus)
     asked = Suites(audited, options, reporter)
     prepared = stages.make(audited, asked)
@@ -151,13 +145,13 @@ def train(arguments: argparse.Namespace) -> None:
 
 def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from citeweave.core.progress import QUIET
-    from citeweave.training.batches import Batches
+    from citeweave.training.data import Batches
     from citeweave.training.distributed import ProcessGroup
+    from citeweave.training.encoder_task import Validation
     from citeweave.training.options import EncoderOptions, training_options
     from citeweave.training.options import TrainingPlan as Plan
     from citeweave.training.train import load_start_model, prepare_run
     from citeweave.training.trainer import train_network
-    from citeweave.training.validation import Validation
 
     data = _read(arguments.folder, name)
     table = json.loads((arguments.folder / f"{name}.json").read_text())["training"]

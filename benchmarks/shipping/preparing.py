@@ -28,10 +28,9 @@ from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import CORPORA, MAX_TOKENS, START
 from citeweave import Corpus, import_papers
 from citeweave.core.progress import Reporter
-from citeweave.pipeline.options import NOTHING
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import prepare_recipe, run_identity
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import NOTHING, RunFolder
 from citeweave.pipeline.stages import DataStages, TrainingInputs
 from citeweave.pipeline.suites import Suites
 
@@ -119,9 +118,10 @@ def mine_joint(
     options = dataclasses.replace(part.options, held_out=NOTHING)
     recipe, read = prepare_recipe(load_recipe("weave", [*overrides, f"encoder.init={START}"]), options)
     assert read.training is not None
-    run = RunFolder(work / "run", run_identity(recipe, joint, options), reporter, work / "shared", overwrite=True)
+    options = dataclasses.replace(options, shared=work / "shared", overwrite=True)
+    run = RunFolder(work / "run", run_identity(recipe, joint, options), options, reporter)
     run.open()
-    stages = DataStages(run, recipe, read, options, reporter)
+    stages = DataStages(run, recipe, read)
     audited = stages.audit(joint)
     material = stages.make(audited, JointSuites(audited, options, reporter, titles=asked))
     encoder = {**dataclasses.asdict(read.encoder), "init": "", "max_tokens": MAX_TOKENS}

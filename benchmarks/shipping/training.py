@@ -33,7 +33,7 @@ from benchmarks.table.systems import CORPORA
 from benchmarks.table.worker import NEVER, line_of, train_in_place
 from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.training.batches import Batches
+from citeweave.training.data import Batches
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, encoder_options, training_options
 from citeweave.training.train import describe_hardware, load_start_model

@@ -31,10 +31,9 @@ from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.tasks import Suite
-from citeweave.pipeline.options import NOTHING, RunOptions
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import prepare_recipe, run_identity
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import NOTHING, RunFolder, RunOptions
 from citeweave.pipeline.stages import DataStages, align_stage
 from citeweave.pipeline.suites import Suites, without_references
 from citeweave.training.options import SENTENCE_LOSSES
@@ -98,11 +97,10 @@ class Preparation:
             options = dataclasses.replace(options, aligner=START)
         recipe, read = prepare_recipe(recipe, options)
         folder = self.work / "runs" / system.name.replace(" ", "_").replace("%", "percent").replace(",", "")
-        run = RunFolder(
-            folder, run_identity(recipe, corpus, options), self.reporter, self.work / "shared", overwrite=True
-        )
+        options = dataclasses.replace(options, shared=self.work / "shared", overwrite=True)
+        run = RunFolder(folder, run_identity(recipe, corpus, options), options, self.reporter)
         run.open()
-        return DataStages(run, recipe, read, options, self.reporter), read, run
+        return DataStages(run, recipe, read), read, run
 
     def samples_of(self, system: System) -> tuple[PackedSamples, dict[str, Any], Corpus]:
         """What a system trains on, its tables, and the corpus whose rows the samples name."""
@@ -114,9 +112,7 @@ class Preparation:
         same = audited.hash == self.audited.hash
         material = stages.make(audited, self.suites if same else Suites(audited, options, self.reporter))
         if read.alignment is not None:
-            material = align_stage(
-                run, material, dataclasses.replace(read.alignment, encoder=START), options, self.reporter
-            )
+            material = align_stage(run, material, dataclasses.replace(read.alignment, encoder=START))
         keep = ~self.held[np.asarray(material.samples.anchors)] if system.graph_share < 1 else None
         found = packed(material.samples, keep)
         encoder = {

@@ -24,8 +24,9 @@ from citeweave.encoders.encoder import TorchEncoder
 from citeweave.evaluation.encoder_systems import MATCHING, aspect_spaces
 from citeweave.evaluation.sentence_systems import SentenceSystem
 from citeweave.training import options as training
-from citeweave.training.batches import Batches
+from citeweave.training.data import Batches
 from citeweave.training.distributed import ProcessGroup
+from citeweave.training.encoder_task import EncoderTask
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
 from citeweave.training.partial import heads_to_arrays
@@ -37,7 +38,7 @@ from citeweave.training.train import (
     mix_with_start,
     prepare_run,
 )
-from citeweave.training.trainer import EncoderTask, TrainingRun, train_network
+from citeweave.training.trainer import TrainingRun, train_network
 
 NEVER = 10**9
 

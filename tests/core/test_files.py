@@ -56,7 +56,7 @@ READERS = {
     "evaluate --vectors": lambda path, _: looks_like_scores(path.rename(path.with_suffix(".json"))),
     "evaluate --suite": lambda path, _: suite_files.read_json(path),
     "embed --full-text": lambda path, corpus: FullText.index(path, corpus),
-    "similar --texts": lambda path, _: PaperSentences.open(path).find(["a"]),
+    "similar --texts": lambda path, _: PaperSentences(path).find(["a"]),
     "annotate": lambda path, _: list(read_records(path)),
     "parquet": lambda path, _: open_parquet(path),
     "hash": lambda path, _: hash_file(path),

@@ -21,7 +21,7 @@ from citeweave.mining.inputs import MiningInputs
 from citeweave.mining.mine import mine_samples
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.suites import without_references
-from citeweave.training.data import find_related_papers
+from citeweave.training.load_data import find_related_papers
 
 from .conftest import refused
 

@@ -12,11 +12,11 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.leakage import (
     CorpusPapers,
     LeakageEvidence,
-    LeakageOptions,
     LeakageReport,
     ListedPapers,
     audit_leakage,
 )
+from citeweave.corpus.options import LeakageOptions
 
 from .conftest import refused
 

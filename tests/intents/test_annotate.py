@@ -19,11 +19,11 @@ from citeweave.core.publish import work_folder
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.intent_overlay import KIND, VERSION
-from citeweave.intents.annotate import AnnotateOptions, annotate_intents, describe_agreement
+from citeweave.intents.annotate import annotate_intents, describe_agreement
 from citeweave.intents.citances import Citance, find_own_mark, looks_foreign, read_corpus_citances, read_span
 from citeweave.intents.classifier import IntentClassifier
 from citeweave.intents.examples import SCICITE, Example, LabeledSet, TrainingSets
-from citeweave.intents.options import ClassifierOptions
+from citeweave.intents.options import AnnotateOptions, ClassifierOptions
 
 from ..conftest import Told, content
 

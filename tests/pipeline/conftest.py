@@ -16,10 +16,9 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Paper
 from citeweave.intents.citances import Citance
-from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import Recipe, load_recipe
 from citeweave.pipeline.run import RunResult, prepare_recipe, run_identity, run_recipe
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import RunFolder, RunOptions
 from citeweave.pipeline.stages import DataStages
 from citeweave.pipeline.suites import Suites
 
@@ -68,9 +67,9 @@ def options_for(place: Place, recipe: Recipe) -> RunOptions:
 def mined(place: Place, recipe: Recipe, output: Path, options: RunOptions) -> tuple[Samples, RunFolder]:
     """The stages before training."""
     recipe, read = prepare_recipe(recipe, options)
-    run = RunFolder(output, run_identity(recipe, place.corpus, options), QUIET, options.shared)
+    run = RunFolder(output, run_identity(recipe, place.corpus, options), options)
     run.open()
-    stages = DataStages(run, recipe, read, options, QUIET)
+    stages = DataStages(run, recipe, read)
     return stages.make(place.corpus, Suites(place.corpus, options)).samples, run
 
 

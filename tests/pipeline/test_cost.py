@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 
 from citeweave import synthesize
 from citeweave.core.errors import UserError
+from citeweave.core.options import WholeNumber
 from citeweave.core.progress import format_duration
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.fastrp import Panels
 from citeweave.graph.options import graph_options
-from citeweave.pipeline.cost import (
-    StageWork,
-    as_bytes,
-    parse_count,
-    plan_panel,
-    sizes_from_corpus,
-    sizes_from_counts,
-)
+from citeweave.pipeline.cost import as_bytes, estimate_recipe, missing_memory, network_shape
 from citeweave.pipeline.cost_constants import (
     BERT_BASE,
     CONSTANTS,
@@ -33,9 +27,12 @@ from citeweave.pipeline.cost_constants import (
     Machine,
     describe_this_machine,
     parse_machine,
+    plan_panel,
+    sizes_from_corpus,
+    sizes_from_counts,
 )
-from citeweave.pipeline.plan import estimate_recipe, network_shape
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
+from citeweave.pipeline.stage_costs import StageWork
 
 
 def estimated(recipe="scincl", papers=10**6, citations=None, *changes, machine="cpu:8", texts=None, init=""):
@@ -224,11 +221,11 @@ def test_seconds_of_work_on_a_machine():
 
 def test_memory_that_a_machine_does_not_have():
     work = StageWork("a", "", memory=20 * GIB, on_gpu=1.0, gpu_memory=100e9)
-    assert not StageWork("a", "", memory=16 * GIB).missing_memory(parse_machine("laptop"))
-    assert work.missing_memory(parse_machine("laptop")) == "20 GB of memory, and the machine has 16 GB"
+    assert not missing_memory(StageWork("a", "", memory=16 * GIB), parse_machine("laptop"))
+    assert missing_memory(work, parse_machine("laptop")) == "20 GB of memory, and the machine has 16 GB"
     card = Machine("m", 8, 64 * GIB, 1, "l4")
-    assert work.missing_memory(card).startswith("93 GB of GPU memory, and a l4")
-    assert not work.missing_memory(parse_machine("h200"))
+    assert missing_memory(work, card).startswith("93 GB of GPU memory, and a l4")
+    assert not missing_memory(work, parse_machine("h200"))
 
 
 # --- sizes -------------------------------------------------------------------------------------------
@@ -236,16 +233,16 @@ def test_memory_that_a_machine_does_not_have():
 
 @given(st.integers(1, 10**12))
 def test_every_whole_number_is_read(number):
-    assert parse_count(str(number), "--papers") == parse_count(f"{number:_}", "--papers") == number
+    assert WholeNumber().parse(str(number), "--papers") == WholeNumber().parse(f"{number:_}", "--papers") == number
 
 
 def test_ways_to_write_a_count():
     for text, number in [("52e6", 52e6), ("5.2e7", 52e6), ("52M", 52e6), ("1.5k", 1500), ("1_000", 1000), ("2B", 2e9)]:
-        assert parse_count(text, "--papers") == number
-    assert parse_count("0", "--citations", minimum=0) == 0
+        assert WholeNumber().parse(text, "--papers") == number
+    assert WholeNumber(0).parse("0", "--citations") == 0
     for text in ["", "-5", "0", "1.5", "2e-3", "nan", "inf", "many", "1e99", "5MM", "0x10", "._", "1e6.5"]:
         with pytest.raises(UserError, match="--papers is"):
-            parse_count(text, "--papers")
+            WholeNumber().parse(text, "--papers")
 
 
 def test_impossible_sizes():

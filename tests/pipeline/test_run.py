@@ -13,12 +13,11 @@ from safetensors.numpy import load_file
 from citeweave.core.artifact import seal_payload
 from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import open_heads
-from citeweave.pipeline.cost import count_picks, count_triplets
-from citeweave.pipeline.options import RunOptions
-from citeweave.pipeline.plan import plan_run
+from citeweave.pipeline.cost import plan_run
 from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
 from citeweave.pipeline.run import SweptKey, parse_swept_key, run_recipe, sweep_recipe
-from citeweave.pipeline.run_folder import check_identity
+from citeweave.pipeline.run_folder import RunOptions, check_identity
+from citeweave.pipeline.stage_costs import count_picks, count_triplets
 
 from ..conftest import Told
 from .conftest import TINY, options_for, tiny

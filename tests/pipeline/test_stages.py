@@ -1,6 +1,7 @@
-"""Intents in a run: those of the corpus, those of an overlay of it, or found where there are none.
+"""Intents in a run: those of the corpus, those of an overlay of it, or found where there are none; bands of ranks.
 
-Intents of an overlay reach the very citations they are of, whichever papers left, and none of those held out.
+Intents of an overlay reach the very citations they are of, whichever papers left, and none of those held out. Bands fit the
+corpus, unless the user or a large pool says otherwise.
 """
 
 from __future__ import annotations
@@ -22,34 +23,35 @@ from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import LABELS, IntentOverlay, IntentSource
 from citeweave.intents.annotate import annotate_intents
-from citeweave.pipeline.options import RunOptions
+from citeweave.mining.inputs import graph_inputs
 from citeweave.pipeline.recipe import load_recipe, read_recipe
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import RunFolder, RunOptions
 from citeweave.pipeline.stages import (
     DataStages,
     TrainingInputs,
     annotate_stage,
     find_intents,
+    fit_bands,
     intents_key,
     needs_classifier,
 )
 from citeweave.pipeline.suites import Suites
 
 from ..conftest import Told
-from .conftest import ByWord, write_beir
+from .conftest import ByWord, mined, tiny, write_beir
 
 SMALL = ["graph.dimension=16", "mining.every_aspect=false", "training.losses.supcon.temperature=0.05"]
 NAMES = ("background", "method", "result")
 
 
-def run_folder(folder):
-    run = RunFolder(folder, {}, QUIET)
+def run_folder(folder, options=None):
+    run = RunFolder(folder, {}, options or RunOptions())
     run.open()
     return run
 
 
 def stages(corpus, recipe, folder, options):
-    return DataStages(run_folder(folder), recipe, read_recipe(recipe), options, QUIET, original=corpus)
+    return DataStages(run_folder(folder, options), recipe, read_recipe(recipe), original=corpus)
 
 
 def made_by(found, corpus):
@@ -113,19 +115,19 @@ def test_intents_are_found_where_there_are_none(place, tmp_path):
     assert needs_classifier(rules, plain) and not needs_classifier(rules, place.corpus)
     assert not needs_classifier(read_recipe(load_recipe("sciaspect_relations")).rules, plain)
     run = run_folder(tmp_path / "run")
-    folder = annotate_stage(run, plain, ByWord(*NAMES), RunOptions(), QUIET)
+    folder = annotate_stage(run, plain, ByWord(*NAMES))
     assert (folder, IntentOverlay.open(folder).corpus) == (tmp_path / "run" / "intents", plain.hash)
     graph = IntentSource(str(folder)).annotate(build_graph(plain, tmp_path / "graph"), plain)
     ids = [int(name) for name in plain.ids]
     bits = [1 << ((ids[a] + ids[b]) % 3) for a, b in zip(graph.sources(), graph.cited.targets, strict=True)]
     assert graph.intents.tolist() == bits
-    annotate_stage(run, plain, ByWord(*NAMES), RunOptions(), QUIET)
+    annotate_stage(run, plain, ByWord(*NAMES))
     assert (run.executed, run.skipped) == (["intents"], ["intents"])
     there = replace(run_folder(tmp_path / "there"), executor=Told())
     with pytest.raises(UserError, match="exists only in this process, where the workers"):
-        annotate_stage(there, plain, ByWord(*NAMES), RunOptions(), QUIET)
+        annotate_stage(there, plain, ByWord(*NAMES))
     # a corpus that has intents, or rules that need none, are left alone
-    assert find_intents(run, rules, place.corpus, place.corpus, RunOptions(), QUIET) == IntentSource()
+    assert find_intents(run, rules, place.corpus, place.corpus) == IntentSource()
     assert run.executed == ["intents"]
 
 
@@ -174,7 +176,7 @@ def run(folder, *, shift=frozenset()):
     place = {"intents": str(overlay.folder), "intent_suite": overlay.folder, "suites": {"beir": beir}}
     recipe = load_recipe("intent_spaces", ["mining.negatives.local.count=5", "mining.positives.count=5"])
     options = RunOptions(**place, held_out=HELD_OUT)
-    found = DataStages(run_folder(folder / "run"), recipe, read_recipe(recipe), options, QUIET)
+    found = DataStages(run_folder(folder / "run", options), recipe, read_recipe(recipe))
     audited = found.audit(corpus)
     suites = Suites(audited, options, QUIET, corpus)
     return Run(corpus, audited, found.make(audited, suites), suites.read("intents"))
@@ -255,3 +257,56 @@ def test_an_overlay_of_the_smaller_corpus_alone_is_refused(made, tmp_path):
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     with pytest.raises(UserError, match="an overlay fits only the corpus it was made from"):
         IntentSource(str(overlay.folder)).annotate(graph, corpus)
+
+
+def test_bands_are_chosen_and_reported(ran):
+    bands = ran.record["bands"]
+    assert bands["how"] == "auto" and bands["written"] == {"positives": 25, "hard": 4000}
+    assert bands["bands"]["positives"] < bands["bands"]["hard"] < bands["pool"] <= 300
+    assert "chosen for this corpus" in bands["why"]
+
+
+@pytest.mark.parametrize("how", ["share", "auto"])
+def test_bands_fit_where_the_written_do_not(how, place, tmp_path):
+    options = replace(place.options, bands=how)
+    _, run = mined(place, tiny("scincl_wide"), tmp_path / "run", options)
+    facts = run.stage_metadata("samples")["bands"]
+    low, high = facts["bands"]["hard"]
+    assert facts["bands"]["positives"] <= low < high < facts["pool"]
+    with pytest.raises(UserError, match="band ends at rank 4,000"):
+        mined(place, tiny("scincl"), tmp_path / "recipe", replace(options, bands="recipe"))
+
+
+def test_bands_set_by_the_user_stay_and_variants_keep_their_ratio(place, tmp_path):
+    _, run = mined(place, tiny("scincl", "mining.positives.band=20"), tmp_path / "1", place.options)
+    assert run.stage_metadata("samples")["bands"]["bands"]["positives"] == 20
+    far = {}
+    for name in ("cocite", "cocite_25_1000"):
+        _, run = mined(place, tiny(name), tmp_path / name, place.options)
+        far[name] = run.stage_metadata("samples")["bands"]["bands"]["far"]
+    assert far["cocite_25_1000"] == pytest.approx(far["cocite"] / 5, abs=8)
+    own = tmp_path / "own.toml"
+    own.write_text('[recipe]\nbase = "scincl"\n[mining.negatives.hard]\nband = 100\n[mining]\nanchors = 60\n')
+    _, run = mined(place, load_recipe(str(own)), tmp_path / "own", place.options)
+    assert run.stage_metadata("samples")["bands"]["bands"]["hard"] == 100
+
+
+def test_large_pools_keep_the_published_ranks(place, ran):
+    recipe = load_recipe("scincl", ["mining.negatives.hard.band=14", "mining.positives.band=6"])
+    inputs = graph_inputs(ran.folder / "graph", recipe.table("graph"), with_vectors=True)
+    small = replace(recipe, overrides=())  # as if the recipe itself wrote them
+    fitted = fit_bands(small, read_recipe(small).rules, place.corpus, inputs, mode="fit")
+    assert fitted.summary["how"] == "as the recipe writes them"
+    assert fitted.rules == read_recipe(small).rules
+
+
+def test_bands_and_samples_come_from_the_pool_that_is_given(place, tmp_path):
+    pool, held = np.arange(60, 200), held_out_rows(place.corpus, CorpusSuiteOptions(held_out="share:0.1", queries=12))
+    (tmp_path / "pool.txt").write_text("\n".join(place.corpus.ids.take(pool)))
+    options = replace(place.options, pool=tmp_path / "pool.txt")
+    samples, run = mined(place, tiny("scincl", "mining.anchors=0"), tmp_path / "run", options)
+    assert run.stage_metadata("samples")["bands"]["pool"] <= len(pool)
+    assert np.isin(samples.anchors, pool[~held[pool]]).all() and held[pool].any()
+    assert np.isin(samples.positives.rows, pool).all() and np.isin(samples.negatives.rows, pool).all()
+    with pytest.raises(UserError, match=r"--pool .*no\.txt: no such file"):
+        mined(place, tiny("scincl"), tmp_path / "no", replace(options, pool=tmp_path / "no.txt"))

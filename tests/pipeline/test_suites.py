@@ -19,9 +19,9 @@ from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_gra
 from citeweave.evaluation.suites.from_corpus import make_intent_suite
 from citeweave.evaluation.tasks import RankingTask
 from citeweave.graph.citations import build_graph
-from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import COMPARISON, run_recipe
+from citeweave.pipeline.run_folder import RunOptions
 from citeweave.pipeline.suites import Suites, check_suites, without_references
 
 from .conftest import mined, tiny, write_beir

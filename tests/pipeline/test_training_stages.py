@@ -14,7 +14,7 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.pipeline.plan import plan_run
+from citeweave.pipeline.cost import plan_run
 from citeweave.pipeline.recipe import as_toml, load_recipe, read_recipe
 from citeweave.pipeline.run import prepare_recipe, run_recipe
 from citeweave.pipeline.suites import Suites

@@ -22,8 +22,7 @@ from citeweave.mining.mine import mine_samples
 from citeweave.mining.rules import parse_rules
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.training import trainer
-from citeweave.training.data import TrainingData
+from citeweave.training.data import Batches, TrainingData
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
@@ -77,7 +76,7 @@ class Literature:
         start, data = self.load(folder, plan)
         run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
         start.network.model.train()
-        batch = trainer.Batches(data.groups, plan.training).at(0)
+        batch = Batches(data.groups, plan.training).at(0)
         assert data.sentences is None or int(data.tokens.lengths()[batch.papers].sum()) > 400
         loss = float(run.task.stepper.backward(batch, 0))
         return loss, {name: w.grad.numpy().copy() for name, w in run.weights.items() if w.grad is not None}

@@ -17,8 +17,17 @@ from citeweave.mining.mine import mine_samples
 from citeweave.mining.rules import parse_rules
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.training import sentence_objective
-from citeweave.training.batches import Batch, Batches, allowed_pairs, batch_candidates, build_batch, mark_negatives
-from citeweave.training.data import make_alignment, make_groups, make_lists
+from citeweave.training.data import (
+    Batch,
+    Batches,
+    allowed_pairs,
+    batch_candidates,
+    build_batch,
+    make_alignment,
+    make_groups,
+    make_lists,
+    mark_negatives,
+)
 from citeweave.training.objective import LossInputs, Objective, Settings, mask_tokens
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, training_options
 from citeweave.training.partial import heads_to_arrays, make_heads

@@ -27,9 +27,9 @@ from citeweave.graph.build import make_graph
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.training import checkpoints
 from citeweave.training.distributed import ProcessGroup
+from citeweave.training.encoder_task import Stepper
 from citeweave.training.load_data import DataSources
 from citeweave.training.partial import heads_to_arrays, make_heads
-from citeweave.training.step import Stepper
 from citeweave.training.train import load_start_model, prepare_run
 from citeweave.vectors.vectors import Vectors
 

@@ -12,7 +12,7 @@ import pytest
 
 from citeweave.core.publish import work_folder
 from citeweave.training import trainer
-from citeweave.training.step import Stepper
+from citeweave.training.encoder_task import Stepper
 from citeweave.training.trainer import deferred_interrupts, learning_rate_factor, warmup_steps
 
 from .conftest import weights_of

@@ -18,11 +18,11 @@ from citeweave.core.errors import CiteweaveError
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Search": {
-        "explore": "serve",
+        "explore": "index",
         "search": "search",
         "similar": "similar",
         "explain": "similar",
-        "match": "match",
+        "match": "search",
     },
     "Corpora": {
         "import": "corpus",
@@ -35,10 +35,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         "graph": "vectors",
     },
     "Training": {
-        "run": "run",
-        "sweep": "run",
-        "recipes": "run",
-        "estimate": "run",
+        "run": "train",
+        "sweep": "train",
+        "recipes": "train",
+        "estimate": "train",
         "mine": "mine",
         "align": "mine",
         "convert": "mine",
@@ -52,7 +52,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "index": "index",
         "change": "index",
         "store": "index",
-        "serve": "serve",
+        "serve": "index",
     },
     "Tools": {"copy": "tools", "cache": "tools", "doctor": "tools"},
 }

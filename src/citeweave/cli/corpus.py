@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import citeweave as cw
 from citeweave.cli.options import (
     CommonArguments,
     CorpusFolder,
@@ -13,9 +14,11 @@ from citeweave.cli.options import (
     OutputArguments,
     Seed,
     Workers,
+    account_rows,
     format_share,
     print_json,
     read_keys,
+    rejected_rows,
     table,
 )
 from citeweave.core.errors import UserError
@@ -57,10 +60,9 @@ def import_(args: ImportArguments) -> None:
     if args.model or args.dtype != "float16":
         raise UserError("--model and --dtype are about vectors; add --vectors, or leave them out")
     from citeweave.corpus.corpus import summarize
-    from citeweave.corpus.ingest import import_papers
 
     reporter = args.reporter
-    imported = import_papers(
+    imported = cw.import_papers(
         args.inputs, args.output, args.options, update=args.update, delete=args.delete, **args.writing
     )
     for name, number in imported.inputs.formats().items():
@@ -81,30 +83,21 @@ def import_(args: ImportArguments) -> None:
         print(f"{args.output}: {len(imported.corpus):,} papers; `citeweave info {args.output}` shows more")
 
 
-def _account(metadata: dict[str, object]) -> str:
+def _account(metadata: dict[str, Any]) -> str:
     """Format the account of all imported records as a table."""
-    rows: list[tuple[str, object]] = []
-    for kind, count in metadata["records"].items():  # type: ignore[attr-defined]
-        rows.append((f"{kind} read", count["read"]))
-        rows.append((f"{kind} kept", count["kept"]))
-        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
-    rows += [(f"rows: {name}", n) for name, n in (metadata.get("changes") or {}).items()]  # type: ignore[attr-defined]
-    rows += [(f"note: {what}", number) for what, number in metadata["notes"].items()]  # type: ignore[attr-defined]
-    files: dict[str, int] = metadata["files"]  # type: ignore[assignment]
+    rows = list(account_rows(metadata["records"]))
+    rows += [(f"rows: {name}", number) for name, number in (metadata.get("changes") or {}).items()]
+    rows += [(f"note: {what}", number) for what, number in metadata["notes"].items()]
+    files = metadata["files"]
     if files["left_aside"]:
         rows += [("files left aside", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
     return table(rows)
 
 
 def _import_vectors(args: ImportArguments) -> None:
-    from citeweave.vectors.formats import import_vectors
-
-    vectors = import_vectors(args.inputs, args.output, model=args.model, dtype=args.dtype, **args.writing)
+    vectors = cw.import_vectors(args.inputs, args.output, model=args.model, dtype=args.dtype, **args.writing)
     metadata = vectors.manifest.facts
-    count = metadata["records"]["vectors"]
-    rows: list[tuple[str, object]] = [("vectors read", count["read"]), ("vectors kept", count["kept"])]
-    rows += [(f"  not kept: {why}", number) for why, number in count["rejected"].items()]
-    args.print({**metadata, "output": str(args.output)}, table(rows))
+    args.print(metadata, table(account_rows({"vectors": metadata["records"]["vectors"]})))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +120,24 @@ def info(args: InfoArguments) -> None:
 
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
     """
+    from citeweave.cli.intents import overlay_text
     from citeweave.core.artifact import check_files, kind_of
-    from citeweave.corpus.corpus import Corpus, list_merges, summarize
+    from citeweave.corpus.corpus import list_merges, summarize
+    from citeweave.search.build import describe_folder
     from citeweave.search.state import is_index
 
     if kind_of(args.corpus) == "intents":
-        _show_intents(args)
+        overlay = cw.IntentOverlay.open(args.corpus)
+        if args.verify:
+            check_files(args.corpus, overlay.manifest, content=True)
+        metadata = overlay.manifest.facts
+        args.print({"kind": "intents", **metadata, "hash": overlay.hash}, overlay_text(args.corpus, metadata))
         return
     if kind_of(args.corpus) not in ("", "corpus") or is_index(args.corpus):
-        _show_other(args)
+        description = describe_folder(args.corpus, verify=args.verify)
+        args.print(description, table((name, value) for name, value in description.items() if name != "facts"))
         return
-    opened = Corpus.open(args.corpus)
+    opened = cw.Corpus.open(args.corpus)
     if args.verify:
         check_files(opened.folder, opened.manifest, content=True)
     summary = summarize(opened, samples=args.samples)
@@ -147,50 +147,24 @@ def info(args: InfoArguments) -> None:
     args.print(summary, _info_text(summary) + none)
 
 
-def _show_intents(args: InfoArguments) -> None:
-    from citeweave.cli.intents import overlay_text
-    from citeweave.core.artifact import check_files
-    from citeweave.graph.intent_overlay import IntentOverlay
-
-    overlay = IntentOverlay.open(args.corpus)
-    if args.verify:
-        check_files(args.corpus, overlay.manifest, content=True)
-    metadata = overlay.manifest.facts
-    args.print({"kind": "intents", **metadata, "hash": overlay.hash}, overlay_text(args.corpus, metadata))
-
-
-def _show_other(args: InfoArguments) -> None:
-    from citeweave.search.build import describe_folder
-
-    description = describe_folder(args.corpus, verify=args.verify)
-    args.print(description, table([(name, value) for name, value in description.items() if name != "facts"]))
-
-
 def _info_text(summary: dict[str, Any]) -> str:
-    papers = summary["papers"]
-    rows: list[tuple[str, object]] = [("papers", papers)]
-    rows += [
-        (f"  with {name}", format_share(summary[key], papers))
-        for name, key in (("title", "titles"), ("abstract", "abstracts"), ("year", "with_year"))
-    ]
-    rows += [
-        ("citations", summary["citations"]),
-        ("  with intent", format_share(summary["citations_with_intent"], summary["citations"])),
-    ]
-    rows += [
+    papers, citations = summary["papers"], summary["citations"]
+    shares = (("title", "titles"), ("abstract", "abstracts"), ("year", "with_year"))
+    rows: list[tuple[str, object]] = [
+        ("papers", papers),
+        *((f"  with {name}", format_share(summary[key], papers)) for name, key in shares),
+        ("citations", citations),
+        ("  with intent", format_share(summary["citations_with_intent"], citations)),
         ("contexts", summary["contexts"]),
         ("  citing two or more of the papers", summary["contexts_with_two_or_more_papers"]),
+        ("references to papers outside", summary["references_outside"]),
     ]
-    rows += [("references to papers outside", summary["references_outside"])]
     for name in ("references_per_paper", "citations_per_paper"):
         degrees = summary[name]
-        rows.append(
-            (
-                name.replace("_", " "),
-                f"mean {degrees['mean']:.2f}, median {degrees['median']}, largest {degrees['largest']:,}",
-            )
-        )
-    rows.append(("years", _years(summary["years"])))
+        spread = f"mean {degrees['mean']:.2f}, median {degrees['median']}, largest {degrees['largest']:,}"
+        rows.append((name.replace("_", " "), spread))
+    known = sorted(int(year) for year in summary["years"] if year != "unknown")
+    rows.append(("years", f"{known[0]} to {known[-1]}" if known else "unknown"))
     blocks = [table(rows)]
     if summary["made_up"]:
         blocks.insert(0, "This literature is synthetic: no paper in it exists.")
@@ -201,18 +175,13 @@ def _info_text(summary: dict[str, Any]) -> str:
         ("left aside, not read", summary["skipped_files"]),
     ):
         if entries:
-            blocks.append(f"{title}:\n{table([(f'  {what}', n) for what, n in entries.items()])}")
+            blocks.append(f"{title}:\n{table((f'  {what}', n) for what, n in entries.items())}")
     blocks += [_sample(sample) for sample in summary["samples"]]
     blocks += [
         f"{m['paper']} = " + ", ".join(f"{r['id']} ({r['file']})" for r in m["records"])
         for m in summary.get("merges", [])
     ]
     return "\n\n".join(blocks)
-
-
-def _years(years: dict[str, int]) -> str:
-    known = sorted(int(year) for year in years if year != "unknown")
-    return f"{known[0]} to {known[-1]}" if known else "unknown"
 
 
 def _sample(sample: dict[str, Any]) -> str:
@@ -238,12 +207,11 @@ class SynthesizeArguments(OutputArguments):
 def synthesize(args: SynthesizeArguments) -> None:
     """Generate a synthetic corpus with ground truth for problems, methods, findings and citation intents."""
     from citeweave.corpus.corpus import summarize
-    from citeweave.corpus.synthetic.synthesize import synthesize as write
 
-    corpus = write(args.output, args.options, workers=args.workers, memory=args.memory, **args.writing)
+    corpus = cw.synthesize(args.output, args.options, workers=args.workers, memory=args.memory, **args.writing)
     counts = table([("papers", len(corpus)), ("citations", len(corpus.citing)), ("contexts", len(corpus.contexts))])
     text = f"{args.output}: a synthetic literature; no paper in it exists\n{counts}"
-    args.print({**summarize(corpus, samples=0), "output": str(args.output)} if args.json else {}, text)
+    args.print(summarize(corpus, samples=0) if args.json else {}, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,22 +228,16 @@ class DeriveArguments(OutputArguments):
 
 def derive(args: DeriveArguments) -> None:
     """Derive a corpus of citing sentences, parts of abstracts, or titles, to train on."""
-    from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.derive import derive_corpus
 
-    table_of = {"of": args.texts, "seed": args.seed, **read_keys(args.set_, "texts")}
-    options = parse_table(DerivedTexts, table_of, "texts")
-    derived = derive_corpus(Corpus.open(args.corpus), args.output, options, **args.writing)
+    values = {"of": args.texts, "seed": args.seed, **read_keys(args.set_, "texts")}
+    options = parse_table(DerivedTexts, values, "texts")
+    derived = derive_corpus(cw.Corpus.open(args.corpus), args.output, options, **args.writing)
     metadata: dict[str, Any] = derived.manifest.facts["derived"]
-    args.print(
-        {**metadata, "papers in all": len(derived), "citations": len(derived.citing), "output": str(args.output)},
-        f"{args.output}: {args.texts} of {args.corpus} as a corpus\n{_derive_text(metadata, len(derived), len(derived.citing))}",
-    )
-
-
-def _derive_text(metadata: dict[str, Any], entries: int, citations: int) -> str:
-    names = [name for name, value in metadata.items() if isinstance(value, int)]
-    rows: list[tuple[str, object]] = [(name, metadata[name]) for name in names]
+    entries, citations = len(derived), len(derived.citing)
+    rows = [(name, value) for name, value in metadata.items() if isinstance(value, int)]
     rows += [("entries, including hubs", entries), ("citations between them", citations)]
-    rows += [(f"  left out: {reason}", number) for reason, number in metadata["rejected"].items()]
-    return table(rows)
+    args.print(
+        {**metadata, "papers in all": entries, "citations": citations},
+        f"{args.output}: {args.texts} of {args.corpus} as a corpus\n{table([*rows, *rejected_rows(metadata, 'left out')])}",
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from citeweave.cli.options import CommonArguments, On, OutputArguments, Seed, print_json
+import citeweave as cw
+from citeweave.cli.options import CommonArguments, Given, On, OutputArguments, Seed
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import cache_folder, resolve_output, write_atomically
 from citeweave.core.options import Flag, Positional, Range
@@ -16,10 +17,7 @@ from citeweave.evaluation.options import CorpusSuiteOptions, EvaluationOptions, 
 
 if TYPE_CHECKING:
     from citeweave.core.executor import Executor
-    from citeweave.core.progress import Reporter
-    from citeweave.evaluation.compare import Comparison
     from citeweave.evaluation.evaluate import SharedSystem
-    from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
     from citeweave.evaluation.report import Report
     from citeweave.evaluation.suites import SuiteSpec
     from citeweave.evaluation.systems import System
@@ -30,6 +28,9 @@ EVERY = "every"
 
 _SHOWN = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data", "map")
 """Parts of the report that --json prints; `per_query` is left to the file."""
+
+_GAPS = ("without", "zeros", "tie", "left out")
+"""Words in the coverage of a report that say that something is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +51,14 @@ class EvaluateArguments(OutputArguments):
     """Split of the suite to evaluate on: test, val or dev."""
 
     options: EvaluationOptions
-    runtime: str = "auto"
-    """Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."""
-
-    opening: OpeningOptions
+    opening: OpeningOptions = field(default_factory=lambda: OpeningOptions(runtime="auto"))
     corpus: Path | None = None
     """Corpus to train a baseline on; default: that of --data, for suites built from a corpus."""
 
     intents: Path | None = None
     """With --suite intents: folder from `citeweave annotate`; default: the corpus's own intents."""
 
-    held_out: str = "share:0.1"
-    """With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from 2016 on)."""
-
-    queries: Annotated[int, Range(1)] = 1000
-    """With --suite corpus, intents or aspects: maximum number of queries per task."""
-
+    made_from: Annotated[Mapping[str, Any], Given(CorpusSuiteOptions, only=("held_out", "queries"))]
     papers: Annotated[int, Range(1)] = 1000
     """With --suite aspects: maximum number of papers to draw; queries are chosen from these."""
 
@@ -80,9 +73,7 @@ class EvaluateArguments(OutputArguments):
 
 def evaluate(args: EvaluateArguments) -> None:
     """Evaluate a model, vectors or scores on a benchmark, and write a report; use --missing peers and --no-intercept to follow its published code."""
-    from citeweave.evaluation import evaluate as verb
     from citeweave.evaluation.evaluate import SharedSystem, evaluate_spaces, spaces_as_text
-    from citeweave.evaluation.options import CorpusSuiteOptions
     from citeweave.evaluation.suites import SuiteSpec
     from citeweave.remote.ray_executor import open_executor
 
@@ -93,41 +84,41 @@ def evaluate(args: EvaluateArguments) -> None:
         raise UserError(
             f"--on is {args.on!r}, and {args.system} is trained by the process that evaluates it; leave --on out"
         )
-    made_from = CorpusSuiteOptions(held_out=args.held_out, queries=args.queries, seed=args.pool_seed)
-    runtime = "torch" if args.on and args.runtime == "auto" else args.runtime  # workers do not choose one themselves
+    made_from = CorpusSuiteOptions(seed=args.pool_seed, **args.made_from)
+    runtime = (
+        "torch" if args.on and args.opening.runtime == "auto" else args.opening.runtime
+    )  # workers do not choose one themselves
     opening = replace(args.opening, cache=cache_folder(args.opening.cache), runtime=runtime)
     source = SuiteSpec(args.suite, args.data, args.split, made_from, args.papers, args.intents)
     benchmark_suite = source.read(reporter)
     common = {"tasks": args.task, "options": args.options, "with_map": args.with_map, **args.writing}
     if aspect == EVERY:
         with open_executor(args.on, reporter) as executor:
-            spaces = _spaces(args.system, opening, source, executor, reporter)
+            spaces = _spaces(args, opening, source, executor)
             reports = evaluate_spaces(spaces, benchmark_suite, args.output, **common)
         values = {space: _report_json(report) for space, report in reports.items()}
         text = f"{args.output}: {args.system} on {benchmark_suite.name}\n{spaces_as_text(reports)}"
-        args.print({"spaces": values, "output": str(args.output)}, text)
+        args.print({"spaces": values}, text)
         return
-    trained_on = args.data if args.suite == "aspects" and args.corpus is None else args.corpus
-    own_corpus = args.data if args.suite in ("corpus", "intents") else None
-    opened = _open(args.system, opening, trained_on, own_corpus, made_from, args.options.seed, reporter)
+    opened = _open(args, opening, made_from)
     with open_executor(args.on, reporter) as executor:
         evaluated = opened if executor is None else SharedSystem(opened, executor, source, args.system, opening)
-        report = verb.evaluate(evaluated, benchmark_suite, args.output, **common)
-    args.print({**_report_json(report), "output": str(args.output)}, _text(args.output, report))
+        report = cw.evaluate(evaluated, benchmark_suite, args.output, **common)
+    args.print(_report_json(report), _text(args.output, report))
 
 
 def _spaces(
-    name: str, opening: OpeningOptions, source: SuiteSpec, executor: Executor | None, reporter: Reporter
+    args: EvaluateArguments, opening: OpeningOptions, source: SuiteSpec, executor: Executor | None
 ) -> dict[str, System | SharedSystem]:
     """Open a model in all its aspect spaces, each shared with the executor if there is one."""
     from citeweave.evaluation.evaluate import SharedSystem
     from citeweave.evaluation.open_system import open_spaces
 
-    systems = open_spaces(name, opening, reporter)
+    systems = open_spaces(args.system, opening, args.reporter)
     if executor is None:
         return dict(systems)
     return {
-        space: SharedSystem(system, executor, source, name, replace(opening, aspect=space))
+        space: SharedSystem(system, executor, source, args.system, replace(opening, aspect=space))
         for space, system in systems.items()
     }
 
@@ -136,31 +127,22 @@ def _report_json(report: Report) -> dict[str, Any]:
     return {name: report.value[name] for name in _SHOWN if name in report.value}
 
 
-def _open(
-    name: str,
-    options: OpeningOptions,
-    corpus: Path | None,
-    suite_corpus: Path | None,
-    made_from: CorpusSuiteOptions,
-    seed: int,
-    reporter: Reporter,
-) -> System:
-    from citeweave.evaluation.open_system import open_system
-
-    if not name.startswith(BASELINE):
-        return open_system(name, options, reporter)
-    folder = corpus or suite_corpus
-    if folder is None:
-        raise UserError(f"{name} is trained on a corpus; name one with --corpus")
+def _open(args: EvaluateArguments, opening: OpeningOptions, made_from: CorpusSuiteOptions) -> System:
+    """Open a model, vectors or scores, or train a baseline."""
+    if not args.system.startswith(BASELINE):
+        return cw.open_system(args.system, opening, args.reporter)
     from citeweave.baselines.fit import baseline_system
-    from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.suites.corpus_pools import training_graph
 
-    opened = Corpus.open(folder)
+    suite_corpus = args.data if args.suite in ("corpus", "intents") else None
+    folder = args.corpus or (args.data if args.suite == "aspects" else suite_corpus)
+    if folder is None:
+        raise UserError(f"{args.system} is trained on a corpus; name one with --corpus")
+    opened = cw.Corpus.open(folder)
     # held-out references of a suite made from this corpus must not be learned from, wherever a copy of it is
-    is_same = suite_corpus is not None and Corpus.open(suite_corpus).hash == opened.hash
-    graph = training_graph(opened, made_from if is_same else None)
-    return baseline_system(name.removeprefix(BASELINE), opened, graph, options, seed=seed, reporter=reporter)
+    is_same = suite_corpus is not None and cw.Corpus.open(suite_corpus).hash == opened.hash
+    graph, name = training_graph(opened, made_from if is_same else None), args.system.removeprefix(BASELINE)
+    return baseline_system(name, opened, graph, opening, seed=args.options.seed, reporter=args.reporter)
 
 
 def _text(folder: Path, report: Report) -> str:
@@ -176,7 +158,7 @@ def _text(folder: Path, report: Report) -> str:
         # a search ranks only its best papers, so most pairs have no score
         expected = {"pairs without an answer"} if value["tasks"][task]["kind"] == "search" else set()
         present = {what: number for what, number in counts.items() if number and what not in expected}
-        gaps = [f"{number:,} {what}" for what, number in present.items() if _is_gap(what)]
+        gaps = [f"{number:,} {what}" for what, number in present.items() if any(word in what for word in _GAPS)]
         if gaps:
             lines.append(f"{task}: {', '.join(gaps)}")
     lines += value["notes"]
@@ -184,10 +166,6 @@ def _text(folder: Path, report: Report) -> str:
         lines.append(f"map of {about['papers']:,} papers of {about['task']}: {folder / 'map.html'}")
     lines.append(f"tables and plots: {folder / 'report.html'}")
     return "\n".join(lines)
-
-
-def _is_gap(what: str) -> bool:
-    return any(word in what for word in ("without", "zeros", "tie", "left out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,12 +193,8 @@ def benchmark(args: BenchmarkArguments) -> None:
 
         built = build_treccovid_rf(args.source, args.output, RfOptions(seed=args.seed), overwrite=args.overwrite)
         metadata = {"suite": "treccovid_rf", **asdict(built), "folder": str(built.folder)}
-    if args.json:
-        print_json({**metadata, "output": str(args.output)})
-    elif not args.quiet:
-        print(
-            f"{args.output}: evaluate with `citeweave evaluate MODEL --suite {metadata['suite']} --data {args.output} -o report/`"
-        )
+    command = f"citeweave evaluate MODEL --suite {metadata['suite']} --data {args.output} -o report/"
+    args.print(metadata, f"{args.output}: evaluate with `{command}`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,36 +216,28 @@ class CompareArguments(CommonArguments):
 
 def compare(args: CompareArguments) -> None:
     """Compare evaluation reports and test differences: values with intervals, differences with corrected p-values, and a sentence for each."""
-    from citeweave.evaluation import compare as verb
-    from citeweave.evaluation.compare import comparison_as_markdown
+    from citeweave.evaluation.compare import comparison_as_markdown, comparison_as_page
 
     if args.output is not None and args.output.suffix not in (".md", ".html"):
         raise UserError(f"-o is {args.output}; a comparison is written as .md or .html")
-    comparison = verb.compare(_systems(args.reports), metrics=args.metric, resamples=args.resamples, seed=args.seed)
+    comparison = cw.compare(_systems(args.reports), metrics=args.metric, resamples=args.resamples, seed=args.seed)
     text = comparison_as_markdown(comparison)
     if args.output is not None:
-        _write(args.output, comparison, text)
-    if args.json:
-        payload = asdict(comparison)
-        payload["differences"] = [
-            {**asdict(each), "significant": each.is_significant} for each in comparison.differences
-        ]
-        print_json({**payload, "sentences": comparison.sentences})
-    elif not args.quiet:
-        print(text)
+        page = comparison_as_page(comparison) if args.output.suffix == ".html" else text
+        write_atomically(resolve_output(args.output), page.encode())
+    differences = [{**asdict(each), "significant": each.is_significant} for each in comparison.differences]
+    args.print({**asdict(comparison), "differences": differences, "sentences": comparison.sentences}, text)
 
 
 def _systems(reports: tuple[str, ...]) -> dict[str, list[Report]]:
     """Open reports by system: NAME=FOLDER, or each folder on its own."""
-    from citeweave.evaluation.report import Report
-
     systems: dict[str, list[Report]] = {}
     for text in reports:
         name, equals, folder = text.partition("=")
         if equals and not Path(text).is_dir():  # a folder may have an equals sign in its name
-            systems.setdefault(name, []).append(Report.open(folder))
+            systems.setdefault(name, []).append(cw.Report.open(folder))
             continue
-        report = Report.open(text)
+        report = cw.Report.open(text)
         systems[_free_name([report.name, f"{report.name} ({text})"], systems)] = [report]
     return systems
 
@@ -284,11 +250,3 @@ def _free_name(names: list[str], taken: Container[str]) -> str:
     """
     more = (f"{names[-1]} {number}" for number in count(2))
     return next(name for name in chain(names, more) if name not in taken)
-
-
-def _write(path: Path, comparison: Comparison, text: str) -> None:
-    from citeweave.evaluation.compare import comparison_as_page
-
-    write_atomically(
-        resolve_output(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode()
-    )

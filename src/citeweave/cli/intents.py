@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import citeweave as cw
 from citeweave.cli.options import (
     CommonArguments,
     CorpusFolder,
@@ -20,13 +21,11 @@ from citeweave.cli.options import (
     read_keys,
     table,
 )
-from citeweave.core.errors import UserError
-from citeweave.core.options import Flag, Named, Positional, parse_table
-from citeweave.intents.options import ClassifierOptions
+from citeweave.core.errors import UserError, choose, require
+from citeweave.core.options import Named, Positional, parse_table
+from citeweave.intents.options import AnnotateOptions, ClassifierOptions
 
 if TYPE_CHECKING:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.intents.annotate import Classifier
     from citeweave.intents.classifier import Citance
 
 
@@ -76,7 +75,6 @@ class IntentsTrainArguments(OutputArguments):
 
 def train(args: IntentsTrainArguments) -> None:
     """Train a classifier of citation intents on labeled citing sentences."""
-    from citeweave.core.errors import require
     from citeweave.intents.examples import read_sets
 
     require("torch", extra="minilm")
@@ -94,10 +92,7 @@ def train(args: IntentsTrainArguments) -> None:
         device=args.device,
         **args.writing,
     )
-    args.print(
-        {**trained.report, "output": str(args.output)},
-        f"{args.output}: intent classifier\n{_trained_text(trained.report)}",
-    )
+    args.print(trained.report, f"{args.output}: intent classifier\n{_trained_text(trained.report)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +120,6 @@ class IntentsEvaluateArguments(CommonArguments):
 
 def evaluate(args: IntentsEvaluateArguments) -> None:
     """Evaluate a classifier on labeled citing sentences: macro-F1, per-label scores, calibration."""
-    from citeweave.core.errors import choose
     from citeweave.intents.classifier import IntentClassifier, evaluate_classifier
     from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labeled
 
@@ -146,10 +140,9 @@ def _unlabeled(path: Path | None, max_sentences: int, seed: int) -> tuple[Citanc
     if path.is_file():
         citances = read_unlabeled(path)
         return tuple(citances[row] for row in _draw_rows(len(citances), max_sentences, seed))
-    from citeweave.corpus.corpus import Corpus
     from citeweave.intents.citances import read_corpus_citances
 
-    corpus = Corpus.open(path)
+    corpus = cw.Corpus.open(path)
     rows = _draw_rows(len(corpus.contexts.texts), max_sentences, seed)
     if not len(rows):
         raise UserError(f"{path} has no citing sentences; give a corpus with contexts, or JSON lines of them")
@@ -173,7 +166,7 @@ def _command() -> str:
 
 def _trained_text(report: dict[str, Any]) -> str:
     dev, calibration = report["dev"], report["calibration"]
-    rows: list[tuple[str, object]] = [
+    rows = [
         ("labeled sentences", sum(report["data"][next(iter(report["data"]))]["labels"].values())),
         ("unlabeled sentences", report["unlabeled"]),
         ("dev sentences", dev["sentences"]),
@@ -200,59 +193,30 @@ def _evaluation_text(report: dict[str, Any]) -> str:
     return f"{report['classifier']} on {report['task']}\n{table(rows)}"
 
 
-NONE = "none"
-
-
 @dataclass(frozen=True, kw_only=True)
 class AnnotateArguments(OutputArguments):
     corpus: CorpusFolder
     classifier: str = "default"
     """Intent classifier: a folder, default (the built-in one), or none (only intents that the source provides)."""
 
-    min_confidence: float = 0.5
-    """Minimum confidence for an intent to count."""
-
-    keep_given: Annotated[bool, Flag("--keep-given/--no-keep-given")] = True
-    """Keep the intents that the source provides."""
-
-    sections: Annotated[bool, Flag("--sections/--no-sections")] = True
-    """Let the classifier read section headings."""
-
-    max_contexts: int = 0
-    """Maximum number of sentences to read per citation; 0 = all."""
-
-    block: int = 2048
-    """Number of sentences to sort by length at a time."""
-
+    options: AnnotateOptions
     on: On = ""
     device: Device = "auto"
 
 
 def annotate(args: AnnotateArguments) -> None:
     """Classify the intent of every citation from its citing sentences."""
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.intents.annotate import AnnotateOptions, annotate_intents
+    from citeweave.intents.classifier import IntentClassifier
     from citeweave.remote.ray_executor import open_executor
 
-    opened = Corpus.open(args.corpus)
-    options = AnnotateOptions(args.min_confidence, args.keep_given, args.sections, args.max_contexts, args.block)
-    loaded = _load_classifier(opened, args.classifier, args.device, keep_given=args.keep_given)
-    reporter = args.reporter
-    with open_executor(args.on, reporter) as executor:
-        overlay = annotate_intents(
-            opened, args.output, loaded, options, overwrite=args.overwrite, reporter=reporter, executor=executor
-        )
-    metadata = {**overlay.manifest.facts, "hash": overlay.hash, "output": str(args.output)}
+    opened, classifier = cw.Corpus.open(args.corpus), None
+    is_read = len(opened.contexts) and not (args.options.keep_given and opened.contexts.intents.all())
+    if args.classifier != "none" and is_read:
+        classifier = IntentClassifier.open(args.classifier, device=args.device)
+    with open_executor(args.on, args.reporter) as executor:
+        overlay = cw.annotate_intents(opened, args.output, classifier, args.options, executor=executor, **args.writing)
+    metadata = {**overlay.manifest.facts, "hash": overlay.hash}
     args.print(metadata, overlay_text(args.output, metadata))
-
-
-def _load_classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> Classifier | None:
-    """Load the classifier if there is a sentence for it to read."""
-    from citeweave.intents.classifier import IntentClassifier
-
-    if name == NONE or not len(corpus.contexts) or (keep_given and corpus.contexts.intents.all()):
-        return None
-    return IntentClassifier.open(name, device=device)
 
 
 def overlay_text(folder: Path, metadata: dict[str, Any]) -> str:
@@ -264,15 +228,12 @@ def overlay_text(folder: Path, metadata: dict[str, Any]) -> str:
         ("  read by the classifier", contexts["annotated"]),
         ("  with intents of the source", contexts["given"]),
     ]
-    rows += [
-        (f"  {what}", contexts[name])
-        for what, name in (
-            ("empty", "empty"),
-            ("apparently in another language", "another_language"),
-            ("without a recognizable mark", "without_mark"),
-        )
-        if contexts[name]
-    ]
+    notes = {
+        "empty": "empty",
+        "another_language": "apparently in another language",
+        "without_mark": "without a recognizable mark",
+    }
+    rows += [(f"  {what}", contexts[name]) for name, what in notes.items() if contexts[name]]
     rows += [
         ("citations", citations["all"]),
         ("  with citing sentences that were read", format_share(citations["with_contexts"], citations["all"])),

@@ -8,17 +8,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from citeweave.cli.options import CorpusFolder, Device, On, OutputArguments, RecipeOption, Set, table
+import citeweave as cw
+from citeweave.cli.options import (
+    CorpusFolder,
+    Device,
+    On,
+    OutputArguments,
+    RecipeOption,
+    Set,
+    account_rows,
+    rejected_rows,
+    table,
+)
 from citeweave.core.errors import UserError
 from citeweave.core.options import Named, OneOf, Positional, changed, parse_table
 from citeweave.corpus.options import PAPERS, DerivedTexts
 from citeweave.mining.options import AlignmentOptions, ExportOptions, MiningOptions
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentSource
     from citeweave.mining.inputs import MiningInputs
@@ -68,24 +75,17 @@ class MineArguments(OutputArguments):
 def mine(args: MineArguments) -> None:
     """Mine training samples: select positive and negative papers for each paper, by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
-    from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentSource
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.mine import mine_samples
-    from citeweave.mining.rules import parse_rules
     from citeweave.mining.tables import read_tables
-    from citeweave.pipeline.recipe import load_recipe
     from citeweave.remote.ray_executor import open_executor
-    from citeweave.vectors.vectors import Vectors
 
     reporter = args.reporter
-    opened, loaded = Corpus.open(args.corpus), load_recipe(args.recipe, args.set_)
+    opened, loaded = cw.Corpus.open(args.corpus), cw.load_recipe(args.recipe, args.set_)
     _check_texts(opened, loaded)
-    rules = parse_rules(loaded.table("mining"))
-    settings = {name: getattr(args.options, name) for name in ("seed", "workers", "device")}
+    rules = cw.parse_rules(loaded.table("mining"))
     if args.graph is not None and not args.graph.exists():
         raise UserError(f"--graph {args.graph} does not exist; build it with `citeweave graph`, or leave --graph out")
-    folder = args.graph or args.output.with_name(f"{args.output.name}-graph")
     source = IntentSource(args.intents)
     if args.pictures is not None and args.bands != "auto":
         raise UserError(
@@ -94,36 +94,29 @@ def mine(args: MineArguments) -> None:
     # everything that options name is opened first: a wrong name must not leave a graph behind
     if args.output.exists():
         refuse_existing(args.output, "samples", overwrite=True)
-    vectors = {name: Vectors.open(path) for name, path in args.vectors.items()}
+    vectors = {name: cw.Vectors.open(path) for name, path in args.vectors.items()}
     tables = read_tables(args.table, opened, symmetric=args.symmetric, reporter=reporter)
     anchor_rows, pool_rows = (
         None if path is None else mining_inputs.read_rows(path, opened, option, reporter)
         for path, option in ((args.anchors, "--anchors"), (args.pool, "--pool"))
     )
-    inputs = _inputs(opened, loaded, rules, folder, settings, source, reporter)
-    inputs = mining_inputs.annotate_inputs(inputs, opened, source)
+    inputs = mining_inputs.annotate_inputs(_inputs(args, opened, loaded, rules, source), opened, source)
     mining_inputs.check_intents(inputs, rules, opened)
     inputs = dataclasses.replace(
         inputs, vectors={**inputs.vectors, **vectors}, tables=tables, anchors=anchor_rows, pool=pool_rows
     )
     chosen: dict[str, Any] = {}
     if args.bands == "auto":
-        rules, chosen = _with_bands(opened, rules, inputs, args.options.seed, args.pictures, reporter)
+        rules, chosen = _with_bands(args, opened, rules, inputs)
     with open_executor(args.on, reporter) as executor:
-        samples = mine_samples(opened, rules, args.output, inputs, args.options, executor=executor, **args.writing)
-    args.print(
-        {**_mine_summary(samples), "bands": chosen, "output": str(args.output)},
-        _mine_text(args.output, samples, chosen),
-    )
+        samples = cw.mine_samples(opened, rules, args.output, inputs, args.options, executor=executor, **args.writing)
+    args.print({**_mine_summary(samples), "bands": chosen}, _mine_text(args.output, samples, chosen))
 
 
 def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
     """Refuse a recipe for derived texts on a corpus of papers."""
-
-    wanted, present = (
-        parse_table(DerivedTexts, recipe.table("texts"), "texts").of,
-        corpus.manifest.facts.get("derived", {}).get("texts", PAPERS),
-    )
+    wanted = parse_table(DerivedTexts, recipe.table("texts"), "texts").of
+    present = corpus.manifest.facts.get("derived", {}).get("texts", PAPERS)
     if wanted not in (PAPERS, present):
         raise UserError(
             f"recipe {recipe.name} is for {wanted}, but {corpus.folder} holds {present}; derive them first: `citeweave derive "
@@ -132,106 +125,79 @@ def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
 
 
 def _inputs(
-    corpus: Corpus,
-    recipe: Recipe,
-    rules: MiningRules,
-    folder: Path,
-    settings: dict[str, Any],
-    source: IntentSource,
-    reporter: Reporter,
+    args: MineArguments, corpus: Corpus, recipe: Recipe, rules: MiningRules, source: IntentSource
 ) -> MiningInputs:
     """Collect the graph and vectors that the mining rules need; a missing graph is built."""
     from citeweave.mining import inputs as mining_inputs
-    from citeweave.mining.inputs import MiningInputs
     from citeweave.mining.rules import NODES
 
     if not mining_inputs.needs_graph(rules):
-        return MiningInputs()
-    table, aspects = recipe.table("graph"), rules.aspect_graphs
+        return cw.MiningInputs()
+    folder = args.graph or args.output.with_name(f"{args.output.name}-graph")
+    values, aspects = recipe.table("graph"), rules.aspect_graphs
     with_vectors = rules.needs_vectors(NODES) or bool(aspects)
     if not folder.exists():
-        reporter.say(f"{folder}: building the graph{' and its node vectors' if with_vectors else ''}")
+        args.reporter.say(f"{folder}: building the graph{' and its node vectors' if with_vectors else ''}")
         mining_inputs.build_mining_graph(
             corpus,
             folder,
-            table,
-            settings,
+            values,
+            {name: getattr(args.options, name) for name in ("seed", "workers", "device")},
             with_vectors=with_vectors,
             intents=mining_inputs.graph_intents(source, corpus, aspects),
-            reporter=reporter,
+            reporter=args.reporter,
         )
-    return mining_inputs.graph_inputs(folder, table, with_vectors=with_vectors, aspects=aspects)
+    return mining_inputs.graph_inputs(folder, values, with_vectors=with_vectors, aspects=aspects)
 
 
 def _with_bands(
-    corpus: Corpus, rules: MiningRules, inputs: MiningInputs, seed: int, pictures: Path | None, reporter: Reporter
+    args: MineArguments, corpus: Corpus, rules: MiningRules, inputs: MiningInputs
 ) -> tuple[MiningRules, dict[str, Any]]:
-    from citeweave.mining.bands import (
-        apply_aspect_bands,
-        apply_bands,
-        choose_aspect_bands,
-        choose_bands_for_rules,
-        draw_bands,
-    )
+    from citeweave.mining import bands
 
+    def draw(chosen: bands.Bands, aspect: str = "") -> None:
+        for path in bands.draw_bands(chosen, args.pictures / aspect) if args.pictures is not None else []:
+            args.reporter.say(f"plotted: {path}")
+
+    common: dict[str, Any] = {"seed": args.options.seed, "reporter": args.reporter}
     if rules.aspect_graphs:
-        chosen_bands = choose_aspect_bands(corpus, rules, inputs, seed=seed, reporter=reporter)
-        for aspect, bands in chosen_bands.items():
-            for path in draw_bands(bands, pictures / aspect) if pictures is not None else []:
-                reporter.say(f"plotted: {path}")
-        summaries = {aspect: bands.as_json() for aspect, bands in chosen_bands.items()}
-        return apply_aspect_bands(rules, chosen_bands), {"aspects": summaries}
-    chosen = choose_bands_for_rules(corpus, rules, inputs, seed=seed, reporter=reporter)
-    if pictures is not None:
-        for path in draw_bands(chosen, pictures):
-            reporter.say(f"plotted: {path}")
-    return apply_bands(rules, chosen), chosen.as_json()
+        by_aspect = bands.choose_aspect_bands(corpus, rules, inputs, **common)
+        for aspect, chosen in by_aspect.items():
+            draw(chosen, aspect)
+        summaries = {aspect: chosen.as_json() for aspect, chosen in by_aspect.items()}
+        return bands.apply_aspect_bands(rules, by_aspect), {"aspects": summaries}
+    chosen = bands.choose_bands_for_rules(corpus, rules, inputs, **common)
+    draw(chosen)
+    return bands.apply_bands(rules, chosen), chosen.as_json()
 
 
 def _mine_summary(samples: Samples) -> dict[str, Any]:
+    from citeweave.pipeline.stages import sample_counts
+
     metadata = samples.manifest.facts
     keep = ("skipped", "rules_asked", "rules_got", "aspects_skipped", "contexts", "mixture")
-    return {
-        "samples": len(samples),
-        "anchors": _count_distinct(samples.anchors),
-        "positives": len(samples.positives.rows),
-        "negatives": len(samples.negatives.rows),
-        **{name: metadata[name] for name in keep if name in metadata},
-    }
-
-
-def _count_distinct(rows: NDArray[np.int32]) -> int:
-    import numpy as np
-
-    return len(np.unique(rows))
+    return {**sample_counts(samples), **{name: metadata[name] for name in keep if name in metadata}}
 
 
 def _mine_text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     summary = _mine_summary(samples)
-    lines = [
-        f"{folder}: samples",
-        table([(name, summary[name]) for name in ("samples", "anchors", "positives", "negatives")]),
-    ]
+    names = ("samples", "anchors", "positives", "negatives")
     requested, selected = summary["rules_asked"], summary["rules_got"]
-    rules: list[tuple[str, object]] = [
-        (f"  {name}", f"{selected.get(name, 0):,} of {n:,}") for name, n in requested.items()
-    ]
+    rules = [(f"  {name}", f"{selected.get(name, 0):,} of {number:,}") for name, number in requested.items()]
+    lines = [f"{folder}: samples", table((name, summary[name]) for name in names)]
     lines.append(f"selected by each rule, of those requested:\n{table(rules)}")
     if summary["skipped"]:
-        reasons: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in summary["skipped"].items()]
-        lines.append(f"papers that are not anchors:\n{table(reasons)}")
+        reasons = table((f"  {reason}", number) for reason, number in summary["skipped"].items())
+        lines.append(f"papers that are not anchors:\n{reasons}")
     if any(summary.get("aspects_skipped", {}).values()):
-        rows = [
-            (f"  {aspect}: {reason}", n)
-            for aspect, skipped in summary["aspects_skipped"].items()
-            for reason, n in skipped.items()
-        ]
+        skipped = summary["aspects_skipped"].items()
+        rows = [(f"  {aspect}: {reason}", number) for aspect, each in skipped for reason, number in each.items()]
         lines.append(f"anchors without a sample in one aspect:\n{table(rows)}")
     for name, mixed in summary.get("mixture", {}).items():
         lines.append(f"task {name}: {mixed['kept']:,} of {mixed['mined']:,} samples are in the mixture")
     for name, contexts in summary.get("contexts", {}).items():
-        rejected: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in contexts["contexts rejected"].items()]
-        lines.append(f"{name}: {contexts['contexts kept']:,} citing sentences used, not used:\n{table(rejected)}")
+        rejected = table((f"  {reason}", number) for reason, number in contexts["contexts rejected"].items())
+        lines.append(f"{name}: {contexts['contexts kept']:,} citing sentences used, not used:\n{rejected}")
     for aspect, chosen in bands.get("aspects", {"": bands} if bands else {}).items():
         lines.append(f"bands chosen{f' in {aspect}' if aspect else ''}: {chosen['why']}")
     return "\n".join(lines)
@@ -252,30 +218,19 @@ class AlignArguments(OutputArguments):
 
 def align(args: AlignArguments) -> None:
     """Align the sentences of paired papers in training samples; an interrupted run resumes."""
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.encoders.encoder import load_encoder
     from citeweave.mining.align import align_samples
-    from citeweave.mining.samples import Samples
 
-    opened, mined = Corpus.open(args.corpus), Samples.open(args.samples)
+    opened, mined = cw.Corpus.open(args.corpus), cw.Samples.open(args.samples)
     mined.check_corpus(opened.hash, opened.folder)  # before a model is loaded
-    encoder = load_encoder(args.options.encoder, device=args.device, batch_tokens=args.batch_tokens)
+    encoder = cw.load_encoder(args.options.encoder, device=args.device, batch_tokens=args.batch_tokens)
     aligned = align_samples(opened, mined, encoder, args.output, args.options, **args.writing)
-    args.print({**_align_summary(aligned), "output": str(args.output)}, _align_text(args.output, aligned))
-
-
-def _align_summary(samples: Samples) -> dict[str, Any]:
-    metadata = samples.manifest.facts["alignment"]
-    keep = ("by", "model", "revision", "pairs")
-    return {"samples": len(samples), **{name: metadata[name] for name in keep}}
-
-
-def _align_text(folder: Path, samples: Samples) -> str:
-    summary = _align_summary(samples)
-    pairs = summary["pairs"]
-    rows: list[tuple[str, object]] = [("pairs", pairs["read"]), ("aligned", pairs["kept"])]
-    rows += [(f"  not: {reason}", number) for reason, number in pairs["rejected"].items()]
-    return f"{folder}: samples, aligned by {summary['by']} with {summary['model']}\n{table(rows)}"
+    metadata = aligned.manifest.facts["alignment"]
+    pairs = metadata["pairs"]
+    rows = [("pairs", pairs["read"]), ("aligned", pairs["kept"]), *rejected_rows(pairs, "not")]
+    args.print(
+        {"samples": len(aligned), **{name: metadata[name] for name in ("by", "model", "revision", "pairs")}},
+        f"{args.output}: samples, aligned by {metadata['by']} with {metadata['model']}\n{table(rows)}",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,26 +253,23 @@ class ConvertArguments(OutputArguments):
 def convert(args: ConvertArguments) -> None:
     """Convert training samples to or from another project's format; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.formats import export_samples, import_samples
-    from citeweave.mining.samples import Samples
 
     exports = len(args.inputs) == 1 and (args.inputs[0] / MANIFEST).is_file()
     _check_direction(args.inputs[0], exports=exports, to=args.to, from_=args.from_)
     if not exports and changed(args.options):
         raise UserError(f"there are export options, but {args.inputs[0]} is not a folder of samples; leave them out")
-    papers = Corpus.open(args.corpus)
+    papers = cw.Corpus.open(args.corpus)
     result: dict[str, Any]
     if exports and args.to is not None:
-        source = Samples.open(args.inputs[0])
-        result = export_samples(source, papers, args.output, to=args.to, options=args.options, **args.writing)
+        source = cw.Samples.open(args.inputs[0])
+        result = cw.export_samples(source, papers, args.output, to=args.to, options=args.options, **args.writing)
+        written = ", ".join(result["files"])
     else:
-        samples = import_samples(args.inputs, papers, args.output, format=args.from_, **args.writing)
+        samples = cw.import_samples(args.inputs, papers, args.output, format=args.from_, **args.writing)
         result = {"samples": len(samples), **samples.manifest.facts}
-    args.print(
-        {**result, "output": str(args.output)},
-        f"{_account(result)}\n{args.output}: {', '.join(result['files']) if exports else f'{len(samples):,} samples'}",
-    )
+        written = f"{len(samples):,} samples"
+    notes = [(f"note: {what}", number) for what, number in result["notes"].items()]
+    args.print(result, f"{table([*account_rows(result['records']), *notes])}\n{args.output}: {written}")
 
 
 def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str | None) -> None:
@@ -330,13 +282,3 @@ def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str |
         raise UserError(
             f"--to exports one folder of samples, and {first} is not one; leave it out to import files as samples"
         )
-
-
-def _account(result: dict[str, Any]) -> str:
-    """Format the account of all converted records as a table."""
-    rows: list[tuple[str, object]] = []
-    for kind, count in result["records"].items():
-        rows += [(f"{kind} read", count["read"]), (f"{kind} kept", count["kept"])]
-        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
-    rows += [(f"note: {what}", number) for what, number in result["notes"].items()]
-    return table(rows)

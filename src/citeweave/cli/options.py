@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -158,6 +158,10 @@ class OutputArguments(CommonArguments):
 
     overwrite: Overwrite = False
 
+    def print(self, value: Mapping[str, object], text: str) -> None:
+        """Print what a command wrote; its JSON names the output folder too."""
+        super().print({**value, "output": str(self.output)}, text)
+
     @property
     def writing(self) -> dict[str, Any]:
         """What every function that writes a folder takes: whether to replace it, and how to report progress."""
@@ -252,8 +256,11 @@ def _options(kind: type) -> Iterator[Option]:
             option = found[name]
             if (given := option.rule(Given)) is not None:
                 yield from given.options()
+            elif option.inner is not None:
+                for each in _options(option.inner):  # a default of the field replaces those of its class
+                    yield replace(each, default=getattr(option.default, each.name, each.default))
             elif INTERNAL not in option.rules:
-                yield from [option] if option.inner is None else _options(option.inner)
+                yield option
 
 
 def _read(kind: type, values: Mapping[str, Any]) -> Any:
@@ -273,8 +280,8 @@ def _read(kind: type, values: Mapping[str, Any]) -> Any:
 
 def _value(option: Option, values: Mapping[str, Any]) -> Any:
     value, where = values[option.name], _flags(option)[-1].partition("/")[0]
-    if (named := option.rule(Named)) is not None:
-        value = named.parse(value, where)
+    for rule in option.rules:
+        value = rule.parse(value, where) if hasattr(rule, "parse") and value is not None else value
     return convert(value, option.type, where)
 
 
@@ -295,10 +302,11 @@ def _parameter(option: Option) -> click.Parameter:
     kind = unpack(option.type)[0]
     is_tuple = get_origin(kind) is tuple
     several = (is_tuple and get_args(kind)[-1] is ...) or option.rule(Named) is not None
+    is_text = SIZE in option.rules or any(hasattr(rule, "parse") for rule in option.rules)
     plain = next((each for each in (*get_args(kind), kind) if each in _TYPES), str)
     shared = option.rule(Help)
     settings: dict[str, Any] = {
-        "type": click.STRING if SIZE in option.rules or option.rule(Named) else _TYPES.get(plain, click.STRING),
+        "type": click.STRING if is_text else _TYPES.get(plain, click.STRING),
         "required": option.default is MISSING,
         "help": shared.text if shared is not None else option.help,
     }
@@ -308,6 +316,8 @@ def _parameter(option: Option) -> click.Parameter:
         settings |= {"nargs": -1 if several else 1, "metavar": positional.metavar or None}
         return _Argument([option.name], **settings)
     if several:
+        if "repeated" not in settings["help"]:
+            settings["help"] = f"{settings['help'].rstrip('.')}; may be repeated."
         settings |= {"multiple": True, "default": option.default if isinstance(option.default, tuple) else None}
     if is_tuple and not several:
         settings["nargs"] = len(get_args(kind))
@@ -317,7 +327,8 @@ def _parameter(option: Option) -> click.Parameter:
     is_empty = option.default in (MISSING, None, "", (), {})
     settings["show_default"] = not is_empty and (is_pair or kind is not bool)
     if (shown := option.rule(Shown)) is not None and shown.default not in (None, "", (), False):
-        settings["show_default"] = str(shown.default)
+        name = _flags(option)[-1].partition("/")[0].lstrip("-")
+        settings["show_default"] = name if is_pair else str(shown.default)
     return _Option([*_flags(option), option.name], **settings)
 
 
@@ -372,7 +383,23 @@ def format_share(part: int, total: int) -> str:
     return f"{part:,} ({100 * part / total:.1f} %)" if total else f"{part:,}"
 
 
-def table(rows: list[tuple[str, object]]) -> str:
+def account_rows(records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, object]]:
+    """Yield the account of all records that a command read as rows of a table: read, kept, not kept by reason.
+
+    >>> [name for name, _ in account_rows({"papers": {"read": 3, "kept": 2, "rejected": {"no title": 1}}})]
+    ['papers read', 'papers kept', '  not kept: no title']
+    """
+    for kind, count in records.items():
+        yield from ((f"{kind} {name}", count[name]) for name in ("read", "kept"))
+        yield from rejected_rows(count)
+
+
+def rejected_rows(count: Mapping[str, Any], label: str = "not kept") -> Iterator[tuple[str, object]]:
+    """Yield a row for each reason why records were not kept."""
+    yield from ((f"  {label}: {reason}", number) for reason, number in count["rejected"].items())
+
+
+def table(rows: Iterable[tuple[str, object]]) -> str:
     """Format two columns as commands print them, numbers with thousands separators.
 
     >>> print(table([("papers", 1234), ("with abstract", "80 %")]))

@@ -1,24 +1,31 @@
-"""The command `search`, with hits printed as lines of text and the reasons for them."""
+"""The commands `search`, with hits printed as lines of text and the reasons for them, and `match`: reviewers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from citeweave.cli.options import CommonArguments, Device, Given, IndexFolder, print_json
-from citeweave.core.errors import UserError
-from citeweave.core.options import Positional
+import citeweave as cw
+from citeweave.cli.options import CommonArguments, Device, Given, IndexFolder, Model, Overwrite, print_json, table
+from citeweave.core.artifact import kind_of
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.options import Flag, Positional, Range
+from citeweave.encoders.model_names import DEFAULT_MODEL
 from citeweave.evaluation.html import one_line
+from citeweave.search.options import MatchOptions
 from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 
 if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
     from citeweave.search.answer import SearchResult
     from citeweave.search.explain import Explanation
     from citeweave.search.index import Index
+    from citeweave.vectors.vectors import Vectors
 
 
 MAX_PAIRS = 2
@@ -29,7 +36,7 @@ def reasons(index: Index, result: SearchResult) -> list[Explanation | None]:
     """Explain each hit that `citeweave search` prints: why it is similar to the query or nearest liked paper; None for a text."""
     import numpy as np
 
-    from citeweave.search.explain import explain
+    from citeweave.vectors.vectors import unit_rows
 
     query = result.query
     papers = [query.paper] if query.paper else list(query.liked)
@@ -41,10 +48,9 @@ def reasons(index: Index, result: SearchResult) -> list[Explanation | None]:
     nearest = [0] * len(result.hits)
     if len(rows) > 1 and result.hits:
         hits = index.take(np.array([hit.row for hit in result.hits]), query.aspect)  # (hits, dimension)
-        liked = index.take(rows, query.aspect)  # (liked, dimension)
-        liked /= np.maximum(np.linalg.norm(liked, axis=1, keepdims=True), 1e-12)
+        liked = unit_rows(index.take(rows, query.aspect))  # (liked, dimension)
         nearest = np.argmax(hits @ liked.T, axis=1).tolist()
-    return [explain(index, int(rows[at]), hit.row) for at, hit in zip(nearest, result.hits, strict=True)]
+    return [cw.explain(index, int(rows[at]), hit.row) for at, hit in zip(nearest, result.hits, strict=True)]
 
 
 def _hits_text(index: Index, result: SearchResult, output: dict[str, Any]) -> str:
@@ -134,12 +140,7 @@ class SearchArguments(CommonArguments):
     year: str = ""
     """Only papers published in these years, such as 2015-2020, 2015-, -2020 or 2015."""
 
-    venue: tuple[str, ...] = ()
-    """Only papers published in this venue; may be repeated."""
-
-    field: tuple[str, ...] = ()
-    """Only papers of this field; may be repeated."""
-
+    where: Annotated[Mapping[str, Any], Given(Filter, only=("venues", "fields"))]
     store: str = ""
     """Search in an external vector store: lance:FOLDER or milvus:ADDRESS[#COLLECTION]."""
 
@@ -157,30 +158,28 @@ class SearchArguments(CommonArguments):
 
 def search(args: SearchArguments) -> None:
     """Search an index by text, by paper or by sentence, or find papers to cite in a draft."""
-    from citeweave.search.index import Index
-
     _check(args)
-    _check_export(args.export)
     query = Query(
         text=args.text,
         sentences=_sentence_query(args.sentences, args.sentence),
         cite=Passage(args.cite, **args.passage) if args.cite else None,
-        where=Filter(years=_parse_years(args.year), venues=args.venue, fields=args.field),
+        where=Filter(years=_parse_years(args.year), **args.where),
         **args.query,
     )
-    opened = Index.open(args.index)
-    result = _search(opened, query, args.model, args.device, args.store)
+    opened = cw.Index.open(args.index)
+    result = _search(opened, query, args)
     if args.export is not None:
-        _export_hits(opened, result, args.export)
-    _print(opened, result, _result_json(opened, result, explain=args.explain), json=args.json, export=args.export)
+        from citeweave.search.export import export_papers
 
-
-def _print(index: Index, result: SearchResult, output: dict[str, Any], *, json: bool, export: Path | None) -> None:
-    if json:
-        by_model = index.provenance.label if index.provenance else ""
-        print_json({"index": str(index.folder), "model": by_model, **output, "export": str(export) if export else None})
+        rows = dict.fromkeys(hit.row for hit in result.hits)  # a paper may be a hit of two sentences of a draft
+        export_papers([opened.paper(row) for row in rows], args.export)
+    output = _result_json(opened, result, explain=args.explain)
+    if args.json:
+        by_model = opened.provenance.label if opened.provenance else ""
+        export = str(args.export) if args.export else None
+        print_json({"index": str(opened.folder), "model": by_model, **output, "export": export})
     else:
-        print(_hits_text(index, result, output))
+        print(_hits_text(opened, result, output))
 
 
 def _check(args: SearchArguments) -> None:
@@ -196,34 +195,26 @@ def _check(args: SearchArguments) -> None:
         raise UserError("--aspect is for a text or a paper; with --cite the space is that of --intent")
     if args.passage and not args.cite:
         raise UserError("--intent, --draft, --min-share and --each-sentence go with --cite; did you mean --aspect?")
+    if args.export is not None:
+        from citeweave.search.export import export_format
+
+        export_format(args.export)
+        if args.export.exists():
+            raise UserError(f"--export is {str(args.export)!r}, which already exists; choose another name")
 
 
-def _check_export(path: Path | None) -> None:
-    if path is None:
-        return
-    from citeweave.search.export import export_format
+def _sentence_query(text: str, own: tuple[str, ...]) -> SentenceQuery | None:
+    """Parse --sentence and --sentences of `search`: own sentences, or the id of a paper and numbers of its sentences.
 
-    export_format(path)
-    if path.exists():
-        raise UserError(f"--export is {str(path)!r}, which already exists; choose another name")
-
-
-def _sentence_query(sentences: str, texts: tuple[str, ...]) -> SentenceQuery | None:
-    if texts:
-        return SentenceQuery(texts=tuple(texts))
-    return SentenceQuery(*_parse_sentence_numbers(sentences)) if sentences else None
-
-
-def _parse_sentence_numbers(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse --sentences of `search`: the id of a paper and numbers of its sentences.
-
-    >>> _parse_sentence_numbers("doi:10.1/x:2,3")
-    ('doi:10.1/x', (2, 3))
+    >>> _sentence_query("doi:10.1/x:2,3", ()).numbers
+    (2, 3)
     """
+    if own or not text:
+        return SentenceQuery(texts=own) if own else None
     match = re.fullmatch(r"(.+):(\d{1,6}(?:\s?,\s?\d{1,6})*)", text, re.ASCII | re.DOTALL)
     if not match:
         raise UserError(f"--sentences is {text!r}; it must be a paper's id and numbers from 0, such as ID:2,3")
-    return match[1], tuple(int(number) for number in match[2].split(","))
+    return SentenceQuery(match[1], tuple(int(number) for number in match[2].split(",")))
 
 
 def _parse_years(text: str) -> tuple[int | None, int | None]:
@@ -241,15 +232,14 @@ def _parse_years(text: str) -> tuple[int | None, int | None]:
     return (first, last) if match[2] else (first, first)
 
 
-def _search(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
+def _search(index: Index, query: Query, args: SearchArguments) -> SearchResult:
     from citeweave.search.answer import answer, needs_query_encoder
-    from citeweave.search.nearest import open_query_encoder
 
     index.check_aspect(query.aspect)
     # without vectors to compare with, the model need not be loaded
     needs_model = needs_query_encoder(query) and bool(index.with_vector.any())
-    encoder = open_query_encoder(index, model, device=device) if needs_model else None
-    if not store:
+    encoder = cw.open_query_encoder(index, args.model, device=args.device) if needs_model else None
+    if not args.store:
         return answer(index, encoder, query)
     from citeweave.search.databases import open_store
     from citeweave.search.store import nearest_in_store, refuse_aspect
@@ -257,7 +247,7 @@ def _search(index: Index, query: Query, model: str, device: str, store: str) -> 
     refuse_aspect(query.aspect)
     if query.kind not in ("text", "paper", "liked") or query.by == "words":
         raise UserError("--store holds vectors of papers: it goes with a text, --paper or --like, not by words")
-    with open_store(store) as opened:
+    with open_store(args.store) as opened:
         return answer(index, encoder, query, near=partial(nearest_in_store, opened, where=query.where))
 
 
@@ -278,8 +268,104 @@ def _result_json(index: Index, result: SearchResult, *, explain: bool) -> dict[s
     return output
 
 
-def _export_hits(index: Index, result: SearchResult, path: Path) -> None:
-    from citeweave.search.export import export_papers
+@dataclass(frozen=True, kw_only=True)
+class MatchArguments(CommonArguments):
+    submissions: Annotated[Path, Positional()]
+    """Corpus of the submissions, or a folder of their vectors."""
 
-    rows = dict.fromkeys(hit.row for hit in result.hits)  # a paper may be a hit of two sentences of a draft
-    export_papers([index.paper(row) for row in rows], path)
+    reviewers: Path
+    """File of reviewers and their papers: JSON lines or CSV of person and paper ids."""
+
+    output: Annotated[Path, Flag("-o", "--output")]
+    """CSV file to write."""
+
+    papers: Path | None = None
+    """Corpus or vectors of the reviewers' papers; default: SUBMISSIONS."""
+
+    model: Model = DEFAULT_MODEL
+    options: MatchOptions
+    min_papers: Annotated[int, Range(1)] = 1
+    """Minimum number of papers per reviewer."""
+
+    conflicts: Path | None = None
+    """CSV of submissions and persons with conflicts of interest."""
+
+    device: Device = "auto"
+    overwrite: Overwrite = False
+
+
+def match(args: MatchArguments) -> None:
+    """Score how well reviewers' papers match submissions, for tools that assign reviewers; authors are excluded."""
+    from citeweave.search.reviewers import People, match_reviewers, read_conflicts, read_people, write_scores
+
+    if args.output.exists() and not args.overwrite:
+        raise UserError(f"{args.output} already exists; choose another name, or replace it with --overwrite")
+    papers_of, excluded = read_people(args.reviewers), read_conflicts(args.conflicts) if args.conflicts else set()
+    with TemporaryDirectory(prefix="citeweave-match-") as folder:
+        source = _VectorSource(args, Path(folder))
+        known, papers_of = source.people(args.papers or args.submissions, papers_of)
+        people = People.find(papers_of, known, min_papers=args.min_papers)
+        queries = source.vectors(args.submissions, "submissions")
+        fits = match_reviewers(queries, known, people, args.options, conflicts=excluded, reporter=args.reporter)
+        lines = write_scores(args.output, fits)
+    summary: dict[str, Any] = {
+        "submissions": len(queries),
+        "people": len(people),
+        "left_out": people.left_out,
+        "unknown_papers": people.unknown,
+        "scores": lines,
+        "rule": args.options.rule,
+        "output": str(args.output),
+    }
+    rows = [("submissions", len(queries)), ("people", len(people))]
+    if people.left_out:
+        rows.append((f"  left out: fewer than {args.min_papers} papers", people.left_out))
+    if people.unknown:
+        rows.append(("papers of people, without a vector", people.unknown))
+    rows.append(("scores", lines))
+    args.print(summary, f"{args.output}: {args.options.rule} of cosines\n{table(rows)}")
+
+
+class _VectorSource:
+    """Vectors for `match`: existing ones, or embedded from a corpus while the command runs."""
+
+    def __init__(self, args: MatchArguments, folder: Path) -> None:
+        self._args, self._folder, self._encoder = args, folder, None
+
+    def people(self, source: Path, papers_of: dict[str, list[str]]) -> tuple[Vectors, dict[str, list[str]]]:
+        """Read the options of `match`: the vectors of the reviewers' papers, and the papers by the vectors' ids."""
+        if kind_of(source) != "corpus":
+            return self.vectors(source, "papers"), papers_of
+        corpus = cw.Corpus.open(source)
+        own = {
+            person: [
+                corpus.ids[row] if row >= 0 else id for id, row in zip(ids, corpus.rows(ids).tolist(), strict=True)
+            ]
+            for person, ids in papers_of.items()
+            if ids
+        }
+        wanted = sorted({row for ids in own.values() for row in corpus.rows(ids).tolist() if row >= 0})
+        if not wanted:
+            raise UserError(f"none of the people's papers is in {source}; check the ids, or give another --papers")
+        return self._embed(corpus, wanted, "papers"), {person: own.get(person, []) for person in papers_of}
+
+    def vectors(self, source: Path, name: str) -> Vectors:
+        kind = kind_of(source)
+        if kind == "vectors":
+            return cw.Vectors.open(source)
+        if kind != "corpus":
+            raise ArtifactError(f"{source} holds neither a corpus nor vectors; give the output of import or embed")
+        corpus = cw.Corpus.open(source)
+        return self._embed(corpus, range(len(corpus)), name)
+
+    def _embed(self, corpus: Corpus, rows: Sequence[int], name: str) -> Vectors:
+        from citeweave.encoders.embed import embed_texts
+
+        self._encoder = self._encoder or cw.load_encoder(self._args.model, device=self._args.device)
+        read = {corpus.ids[row]: cw.paper_text(corpus.titles[row], corpus.abstracts[row]) for row in rows}
+        texts = {id: text for id, text in read.items() if text}
+        if not texts:
+            raise UserError(f"no paper of {corpus.folder} has a text; import titles or abstracts")
+        recipe, reporter = cw.TextRecipe().hash, self._args.reporter
+        folder, ids = self._folder / name, list(texts)
+        return embed_texts(self._encoder, ids, list(texts.values()), folder, text_recipe=recipe, reporter=reporter)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import citeweave as cw
 from citeweave.cli.options import CommonArguments, Device, Overwrite
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import ArtifactError, InputError, UserError, choose
@@ -15,7 +16,6 @@ from citeweave.core.options import Flag, Positional
 from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
-    from citeweave.core.progress import Reporter
     from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
 
 
@@ -23,15 +23,11 @@ class PaperSentences:
     """Titles and sentences of papers for what `similar` and `explain` print beside ids; empty where unknown."""
 
     def __init__(self, source: Path | None) -> None:
+        if source is not None and not source.exists():
+            raise InputError(f"{source} is not there; give the folder of a corpus, or a file of abstracts")
         self._source = source
         self._titles: dict[str, str] = {}
         self._sentences: dict[str, list[str]] = {}
-
-    @classmethod
-    def open(cls, source: Path | None) -> PaperSentences:
-        if source is not None and not source.exists():
-            raise InputError(f"{source} is not there; give the folder of a corpus, or a file of abstracts")
-        return cls(source)
 
     def find(self, ids: Iterable[str]) -> None:
         """Read the titles and sentences of papers that `similar` or `explain` prints from the corpus or file."""
@@ -46,10 +42,9 @@ class PaperSentences:
                 self._titles[paper], self._sentences[paper] = texts.titles[row], list(texts.sentences_of(row))
 
     def _find_in_corpus(self, folder: Path, wanted: list[str]) -> None:
-        from citeweave.corpus.corpus import Corpus
         from citeweave.corpus.text import sentence_texts
 
-        corpus = Corpus.open(folder)
+        corpus = cw.Corpus.open(folder)
         for paper, row in zip(wanted, corpus.rows(wanted).tolist(), strict=True):
             if row >= 0:
                 title = corpus.titles[row]
@@ -68,38 +63,43 @@ class PaperSentences:
         return one_line(known[at], max_length) if at < len(known) else ""
 
 
-def _parse_sentences(text: str) -> list[int] | None:
-    """
-    >>> _parse_sentences("2, 3"), _parse_sentences("")
-    ([2, 3], None)
-    """
-    if not text:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UserError(f"--sentences is {text!r}; it must be numbers of sentences, from 0, such as 2,3")
-    return [int(part) for part in parts]
+@dataclass(frozen=True, kw_only=True)
+class DistanceArguments(CommonArguments):
+    """How `similar` and `explain` compare papers by their sentences."""
 
+    sentences: str = ""
+    """With sentence vectors: compare only these sentences of the first paper, counted from 0, such as 2,3."""
 
-def _document_distance(name: str, metric: str, temperature: float | None, *, by_sentences: bool) -> DocumentDistance:
-    """Return the document distance of the options, with ASPIRE's temperature for sentences or whole abstracts."""
-    from citeweave.evaluation.sentence_systems import FACET_TEMPERATURE, PAPER_TEMPERATURE
-    from citeweave.vectors.document_distance import DocumentDistance
+    distance: str = "transport"
+    """With sentence vectors: document distance single, mean_best, top2, attention or transport."""
 
-    usual = FACET_TEMPERATURE if by_sentences else PAPER_TEMPERATURE
-    return DocumentDistance(name, usual if temperature is None else temperature, metric or "l2")
+    temperature: float | None = None
+    """Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without."""
+
+    @property
+    def numbers(self) -> list[int] | None:
+        """The sentences of --sentences; None for all."""
+        parts = [part.strip() for part in self.sentences.split(",")] if self.sentences else []
+        if not all(part.isascii() and part.isdigit() for part in parts):
+            raise UserError(f"--sentences is {self.sentences!r}; it must be numbers of sentences, from 0, such as 2,3")
+        return [int(part) for part in parts] or None
+
+    def document_distance(self, metric: str) -> DocumentDistance:
+        """Return the document distance of the options, with ASPIRE's temperature for sentences or whole abstracts."""
+        from citeweave.evaluation.sentence_systems import FACET_TEMPERATURE, PAPER_TEMPERATURE
+        from citeweave.vectors.document_distance import DocumentDistance
+
+        usual = FACET_TEMPERATURE if self.sentences else PAPER_TEMPERATURE
+        return DocumentDistance(self.distance, usual if self.temperature is None else self.temperature, metric)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimilarArguments(CommonArguments):
+class SimilarArguments(DistanceArguments):
     vectors: Annotated[Path, Positional()]
     """Folder of vectors or of sentence vectors."""
 
     paper: str
     """Id of the query paper."""
-
-    sentences: str = ""
-    """For sentence vectors: query with these sentences only, counted from 0, such as 2,3."""
 
     corpus: Path | None = None
     """Corpus, or abstracts as JSON lines, to show titles and sentences."""
@@ -107,14 +107,8 @@ class SimilarArguments(CommonArguments):
     k: Annotated[int, Flag("-k")] = 10
     """Number of papers to return."""
 
-    distance: str = "transport"
-    """For sentence vectors: document distance single, mean_best, top2, attention or transport."""
-
     metric: str = ""
     """Metric between vectors (cosine, l2 or dot; default cosine) or between sentences (l2 or cosine; default l2)."""
-
-    temperature: float | None = None
-    """Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without."""
 
     first: Annotated[int, Flag("--rescore")] = 200
     """Number of papers to rescore with top2, attention or transport; 0 = as many as an exact result needs."""
@@ -127,90 +121,64 @@ def similar(args: SimilarArguments) -> None:
     kind = kind_of(args.vectors)
     if kind not in ("vectors", "sentence_vectors"):
         raise ArtifactError(f"{args.vectors} holds no vectors; give an output folder of `citeweave embed`")
-    texts, reporter = PaperSentences.open(args.corpus), args.reporter
-    if kind == "vectors":
-        if args.sentences:
-            raise UserError(
-                f"--sentences is {args.sentences!r}, but {args.vectors} has one vector a paper; leave it out"
-            )
-        result = _by_vectors(args.vectors, args.paper, args.k, args.metric or "cosine", args.device, reporter)
-    else:
-        numbers = _parse_sentences(args.sentences)
-        chosen = _document_distance(args.distance, args.metric, args.temperature, by_sentences=numbers is not None)
-        result = _by_sentences(
-            args.vectors, args.paper, numbers, args.k, chosen, args.first or None, args.device, reporter
-        )
+    texts = PaperSentences(args.corpus)
+    if kind == "vectors" and args.sentences:
+        raise UserError(f"--sentences is {args.sentences!r}, but {args.vectors} has one vector a paper; leave it out")
+    result = _by_vectors(args) if kind == "vectors" else _by_sentences(args)
     texts.find([args.paper, *(hit["id"] for hit in result["hits"])])
     for each in (result, *result["hits"]):
         each["title"] = texts.title(each["id"])
     args.print_result(result, _similar_text(result, texts))
 
 
-def _by_vectors(folder: Path, paper: str, k: int, metric: str, device: str, reporter: Reporter) -> dict[str, Any]:
+def _by_vectors(args: SimilarArguments) -> dict[str, Any]:
     import numpy as np
 
-    from citeweave.vectors.topk import METRICS, nearest
-    from citeweave.vectors.vectors import Vectors
+    from citeweave.vectors.topk import METRICS
 
-    choose(metric, METRICS, "--metric")
-    opened = Vectors.open(folder)
-    row = opened.rows([paper])
+    metric = choose(args.metric or "cosine", METRICS, "--metric")
+    opened = cw.Vectors.open(args.vectors)
+    row = opened.rows([args.paper])
     if row[0] < 0:
-        raise UserError(f"--paper is {paper!r}; {folder} has {len(opened):,} papers with ids such as {opened.ids[0]!r}")
-    if k < 1:
-        raise UserError(f"-k is {k}; it must be at least 1")
-    near = nearest(
-        opened.matrix,
-        np.asarray(opened.matrix[row]),
-        min(k, len(opened)),
-        metric=metric,
-        itself=row,
-        device=device,
-        reporter=reporter,
-    )
-    hits = [
-        {"id": opened.ids[at], "score": float(score)}
-        for at, score in zip(near.rows[0].tolist(), near.scores[0].tolist(), strict=True)
-        if at >= 0
-    ]
-    return {"id": paper, "metric": metric, "is_exact": True, "hits": hits}
+        raise UserError(
+            f"--paper is {args.paper!r}; {args.vectors} has {len(opened):,} papers with ids such as {opened.ids[0]!r}"
+        )
+    if args.k < 1:
+        raise UserError(f"-k is {args.k}; it must be at least 1")
+    query, common = np.asarray(opened.matrix[row]), {"device": args.device, "reporter": args.reporter}
+    near = cw.nearest(opened.matrix, query, min(args.k, len(opened)), metric=metric, itself=row, **common)
+    places = zip(near.rows[0].tolist(), near.scores[0].tolist(), strict=True)
+    hits = [{"id": opened.ids[at], "score": float(score)} for at, score in places if at >= 0]
+    return {"id": args.paper, "metric": metric, "is_exact": True, "hits": hits}
 
 
-def _by_sentences(
-    folder: Path,
-    paper: str,
-    numbers: list[int] | None,
-    k: int,
-    distance: DocumentDistance,
-    first: int | None,
-    device: str,
-    reporter: Reporter,
-) -> dict[str, Any]:
+def _by_sentences(args: SimilarArguments) -> dict[str, Any]:
     import numpy as np
 
     from citeweave.vectors.document_distance import explain_pair
     from citeweave.vectors.sentence_search import search_sentences
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
-    opened = SentenceVectors.open(folder)
+    numbers = args.numbers
+    opened, distance = SentenceVectors.open(args.vectors), args.document_distance(args.metric or "l2")
     nearest = search_sentences(
         opened,
-        [paper],
-        k,
+        [args.paper],
+        args.k,
         distance,
         query_sentences=None if numbers is None else [np.array(numbers, np.int64)],
-        first=None if first is None else max(first, k),
-        device=device,
-        reporter=reporter,
+        first=max(args.first, args.k) if args.first else None,
+        device=args.device,
+        reporter=args.reporter,
     )
     hits = []
     for row, score in zip(nearest.rows[0].tolist(), nearest.scores[0].tolist(), strict=True):
         if row >= 0:
-            pair = explain_pair(opened, paper, row, distance, query_sentences=numbers).nearest
+            pair = explain_pair(opened, args.paper, row, distance, query_sentences=numbers).nearest
             sentences = {"query": pair.left, "paper": pair.right, "distance": pair.distance}
             hits.append({"id": opened.ids[row], "score": score, "nearest_sentences": sentences})
     settings = {"distance": distance.name, "metric": distance.metric, "temperature": distance.temperature}
-    return {"id": paper, "sentences": numbers, **settings, "is_exact": bool(nearest.is_exact[0]), "hits": hits}
+    return {"id": args.paper, "sentences": numbers, **settings, "is_exact": bool(nearest.is_exact[0]), "hits": hits}
 
 
 def _similar_text(result: dict[str, Any], texts: PaperSentences) -> str:
@@ -233,7 +201,7 @@ MAX_PAIRS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainArguments(CommonArguments):
+class ExplainArguments(DistanceArguments):
     texts: Annotated[Path, Positional("CORPUS_OR_TEXTS")]
     """Corpus, or abstracts as JSON lines: paper_id, title, abstract."""
 
@@ -246,17 +214,8 @@ class ExplainArguments(CommonArguments):
     output: Annotated[Path | None, Flag("-o", "--output")] = None
     """HTML page to write, such as page.html."""
 
-    sentences: str = ""
-    """Use these sentences of A only, counted from 0, such as 2,3."""
-
-    distance: str = "transport"
-    """Document distance: single, mean_best, top2, attention or transport."""
-
     metric: str = "l2"
     """Metric between sentences: l2 or cosine."""
-
-    temperature: float | None = None
-    """Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without."""
 
     overwrite: Overwrite = False
 
@@ -270,20 +229,16 @@ def explain(args: ExplainArguments) -> None:
         raise ArtifactError(f"{args.vectors} holds no sentence vectors; make them with `citeweave embed --sentences`")
     if args.output is not None and args.output.exists() and not args.overwrite:
         raise UserError(f"{args.output} already exists; choose another name, or replace it with --overwrite")
-    known, opened, numbers = (
-        PaperSentences.open(args.texts),
-        SentenceVectors.open(args.vectors),
-        _parse_sentences(args.sentences),
-    )
-    chosen = _document_distance(args.distance, args.metric, args.temperature, by_sentences=numbers is not None)
-    explanation = explain_pair(opened, *args.papers, chosen, query_sentences=numbers)
+    known, opened = PaperSentences(args.texts), SentenceVectors.open(args.vectors)
+    chosen = args.document_distance(args.metric)
+    explanation = explain_pair(opened, *args.papers, chosen, query_sentences=args.numbers)
     known.find(args.papers)
     if args.output is not None:
         from citeweave.evaluation.match_page import PairTexts, explanation_as_page
 
         titles = [known.title(paper) or paper for paper in args.papers]
-        texts_shown = PairTexts(titles[0], titles[1], known.sentences(args.papers[0]), known.sentences(args.papers[1]))
-        page = explanation_as_page(explanation, texts_shown, chosen, model=opened.provenance.label)
+        texts = PairTexts(*titles, *map(known.sentences, args.papers))
+        page = explanation_as_page(explanation, texts, chosen, model=opened.provenance.label)
         write_atomically(resolve_output(args.output), page.encode())
     names = {"papers": list(args.papers), "titles": [known.title(paper) for paper in args.papers], "name": chosen.name}
     args.print(

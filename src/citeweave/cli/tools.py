@@ -11,13 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-from citeweave.cli.options import CommonArguments, Overwrite, print_json
+import citeweave as cw
+from citeweave.cli.options import CommonArguments, Given, Overwrite
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import UserError
 from citeweave.core.executor import total_memory
 from citeweave.core.options import Flag, Named, Positional
+from citeweave.corpus.options import LeakageOptions
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -25,12 +27,7 @@ if TYPE_CHECKING:
     from citeweave.mining.samples import Samples
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorArguments(CommonArguments):
-    pass
-
-
-def doctor(args: DoctorArguments) -> None:
+def doctor(args: CommonArguments) -> None:
     """Show installed versions, optional packages and devices; downloads nothing."""
     report = _examine()
     args.print(report, _doctor_text(report))
@@ -42,22 +39,16 @@ def _examine() -> dict[str, Any]:
     from citeweave.version import __version__
 
     packages = (
-        "numpy",
-        "numba",
-        "orjson",
-        "isal",
-        "pyarrow",
-        "sentencex",
-        "torch",
-        "transformers",
-        "sentence-transformers",
+        *("numpy", "numba", "orjson", "isal", "pyarrow", "sentencex"),
+        *("torch", "transformers", "sentence-transformers"),
     )
+    memory = total_memory()
     return {
         "citeweave": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "memory_gb": _memory_gb(),
+        "memory_gb": None if memory is None else round(memory / 2**30, 1),
         "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 2**30, 1),
         "packages": {name: _version(name) for name in packages},
         "extras": {extra: {"installed": not missing(extra), "missing": list(missing(extra))} for extra in EXTRAS},
@@ -71,10 +62,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _memory_gb() -> float | None:
-    return None if (memory := total_memory()) is None else round(memory / 2**30, 1)
 
 
 def _devices() -> list[str]:
@@ -138,57 +125,14 @@ def cache(args: CacheArguments) -> None:
 
     entries = list_cache()
     removed = [entry for entry in entries if args.clear and clear_cache_entry(entry)]
-    if args.json:
-        rows = [{**entry._asdict(), "folder": str(entry.folder), "removed": entry in removed} for entry in entries]
-        print_json({"cache": str(cache_folder() / "cloud"), "kept": rows})
-    elif not args.quiet:
-        for entry in entries:
-            day = time.strftime("%Y-%m-%d", time.gmtime(entry.used))
-            state = "removed" if entry in removed else "in use, kept" if args.clear else f"used {day}"
-            print(f"{entry.address}: {entry.bytes:,} bytes, {entry.versions} versions, {state}")
-        left = sum(entry.bytes for entry in entries if entry not in removed)
-        print(f"{cache_folder() / 'cloud'}: {left:,} bytes")
-
-
-def _audit_samples_folder(args: AuditArguments) -> Any:
-    """Run `citeweave audit` on a folder of samples, with the corpus and graph that they were mined from by default."""
-    from citeweave.corpus.leakage import load_paper_table
-    from citeweave.graph.citations import CitationGraph, graph_from_edges
-    from citeweave.mining.audit import AuditOptions, audit_samples
-    from citeweave.mining.audit import draw_audit as draw
-    from citeweave.mining.samples import Samples
-    from citeweave.vectors.vectors import Vectors
-
-    samples = Samples.open(args.folder)
-    opened = _corpus_of(samples, args.corpus)
-    place = args.graph or args.folder.with_name(f"{args.folder.name}-graph")
-    built = CitationGraph.open(place) if args.graph is not None or kind_of(place) == "graph" else None
-    vectors = {"graph": Vectors.open(place / "vectors")} if built and (place / "vectors").is_dir() else {}
-    if built is None:
-        built = graph_from_edges(opened.citing, opened.cited, len(opened), intents=opened.intents)
-    report = audit_samples(
-        samples,
-        opened,
-        graph=built,
-        vectors=vectors,
-        benchmarks={name: load_paper_table(path) for name, path in args.against.items()},
-        near_duplicates=args.near_duplicates,
-        options=AuditOptions(examples=args.show),
-        reporter=args.reporter,
-    )
-    if args.pictures is not None:
-        for path in draw(report, args.pictures):
-            args.reporter.say(f"drawn: {path}")
-    return report
-
-
-def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
-    from citeweave.corpus.corpus import Corpus
-
-    place = corpus or Path(str(samples.manifest.facts.get("corpus_folder", "")))
-    if corpus is None and kind_of(place) != "corpus":
-        raise UserError(f"{samples.folder} was mined from a corpus that is no longer at {place}; name it with --corpus")
-    return Corpus.open(place)
+    rows = [{**entry._asdict(), "folder": str(entry.folder), "removed": entry in removed} for entry in entries]
+    lines = []
+    for entry in entries:
+        day = time.strftime("%Y-%m-%d", time.gmtime(entry.used))
+        state = "removed" if entry in removed else "in use, kept" if args.clear else f"used {day}"
+        lines.append(f"{entry.address}: {entry.bytes:,} bytes, {entry.versions} versions, {state}")
+    left, folder = sum(entry.bytes for entry in entries if entry not in removed), cache_folder() / "cloud"
+    args.print({"cache": str(folder), "kept": rows}, "\n".join([*lines, f"{folder}: {left:,} bytes"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +143,7 @@ class AuditArguments(CommonArguments):
     against: Annotated[Mapping[str, Path], Named("csfcube=data/csfcube")] = field(default_factory=dict)
     """NAME=PATH of a benchmark's papers; may be repeated."""
 
-    same_ids: bool = False
-    """Ids without a prefix mean the same paper in both collections."""
-
-    near_duplicates: Annotated[bool, Flag("--near-duplicates/--exact")] = True
-    """Compare texts too, or only ids and titles."""
+    options: Annotated[Mapping[str, Any], Given(LeakageOptions, only=("same_id_space", "near_duplicates"))]
 
     show: int = 0
     """Number of matches or collisions to list."""
@@ -233,74 +173,81 @@ def audit(args: AuditArguments) -> None:
         report = _audit_samples_folder(args)
         args.print(report.as_json(), str(report))
         return
-    from citeweave.corpus.corpus import Corpus
-
     for option, value in (("--corpus", args.corpus), ("--graph", args.graph), ("--pictures", args.pictures)):
         if value is not None:
             raise UserError(f"{option} is for auditing samples, but {args.folder} holds none; leave it out")
-    if kind_of(args.folder) != "corpus":
-        Corpus.open(args.folder)  # raises an error that says what is wrong
+    opened = cw.Corpus.open(args.folder)
     if not args.against:
         raise UserError("auditing a corpus needs --against NAME=PATH, such as --against csfcube=data/csfcube")
-    audited = _audit_corpus(args)
-    if args.output is not None:
-        audited.result["excluded"] = _exclude(audited.corpus, audited.report, args.output, overwrite=args.overwrite)
-        args.reporter.say(f"{args.output}: the corpus without {audited.result['excluded']:,} papers")
-    args.print(audited.result, _audit_text(audited.report, audited.result))
+    _audit_corpus(args, opened)
 
 
-class _CorpusAudit(NamedTuple):
-    """A corpus, its leakage report, and the JSON of both."""
+def _audit_samples_folder(args: AuditArguments) -> Any:
+    """Run `citeweave audit` on a folder of samples, with the corpus and graph that they were mined from by default."""
+    from citeweave.corpus.leakage import load_paper_table
+    from citeweave.mining.audit import AuditOptions, draw_audit
 
-    corpus: Corpus
-    report: LeakageReport
-    result: dict[str, Any]
+    samples = cw.Samples.open(args.folder)
+    opened = _corpus_of(samples, args.corpus)
+    place = args.graph or args.folder.with_name(f"{args.folder.name}-graph")
+    built = cw.CitationGraph.open(place) if args.graph is not None or kind_of(place) == "graph" else None
+    vectors = {"graph": cw.Vectors.open(place / "vectors")} if built and (place / "vectors").is_dir() else {}
+    if built is None:
+        built = cw.graph_from_edges(opened.citing, opened.cited, len(opened), intents=opened.intents)
+    report = cw.audit_samples(
+        samples,
+        opened,
+        graph=built,
+        vectors=vectors,
+        benchmarks={name: load_paper_table(path) for name, path in args.against.items()},
+        near_duplicates=args.options.get("near_duplicates", True),
+        options=AuditOptions(examples=args.show),
+        reporter=args.reporter,
+    )
+    if args.pictures is not None:
+        for path in draw_audit(report, args.pictures):
+            args.reporter.say(f"drawn: {path}")
+    return report
 
 
-def _audit_corpus(args: AuditArguments) -> _CorpusAudit:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, audit_leakage, load_paper_table
+def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
+    place = corpus or Path(str(samples.manifest.facts.get("corpus_folder", "")))
+    if corpus is None and kind_of(place) != "corpus":
+        raise UserError(f"{samples.folder} was mined from a corpus that is no longer at {place}; name it with --corpus")
+    return cw.Corpus.open(place)
 
-    opened = Corpus.open(args.folder)
+
+def _audit_corpus(args: AuditArguments, corpus: Corpus) -> None:
+    """Search a corpus for the papers of benchmarks, and write it without them if there is an output folder."""
+    from citeweave.corpus.leakage import CorpusPapers, audit_leakage, load_paper_table
+
     benchmarks = {name: load_paper_table(path) for name, path in args.against.items()}
-    options = LeakageOptions(same_id_space=args.same_ids, near_duplicates=args.near_duplicates)
-    report = audit_leakage(CorpusPapers(opened), benchmarks, options)
+    report = audit_leakage(CorpusPapers(corpus), benchmarks, LeakageOptions(**args.options))
     result: dict[str, Any] = report.as_json()
+    lines = [str(report)]
     if args.show:
-        result["matches"] = {
-            name: _matches(opened, papers, report, name, args.show) for name, papers in benchmarks.items()
-        }
-    return _CorpusAudit(opened, report, result)
+        result["matches"] = {name: _matches(corpus, benchmarks[name], report, name, args.show) for name in benchmarks}
+        lines += [
+            f"{name}: {m['paper']} = {m['benchmark_paper']} ({m['evidence']})\n  {m['title']}\n  {m['benchmark_title']}"
+            for name, matches in result["matches"].items()
+            for m in matches
+        ]
+    if args.output is not None:
+        rows, why = report.rows_to_exclude(), f"papers of {', '.join(report.benchmarks)}"
+        cw.exclude_papers(corpus, rows, args.output, why=why, overwrite=args.overwrite)
+        result["excluded"] = len(rows)
+        args.reporter.say(f"{args.output}: the corpus without {len(rows):,} papers")
+    args.print(result, "\n".join(lines))
 
 
 def _matches(corpus: Corpus, papers: Any, report: LeakageReport, name: str, show: int) -> list[dict[str, Any]]:
-    matches = []
-    for match in list(report.benchmarks[name])[:show]:
-        matches.append(
-            {
-                "paper": corpus.ids[match.corpus_row],
-                "title": corpus.titles[match.corpus_row],
-                "benchmark_paper": papers.ids[match.benchmark_row],
-                "benchmark_title": papers.titles[match.benchmark_row],
-                "evidence": str(match.strongest.name).lower(),
-            }
-        )
-    return matches
-
-
-def _exclude(corpus: Corpus, report: LeakageReport, output: Path, *, overwrite: bool) -> int:
-    from citeweave.corpus.ingest import exclude_papers
-
-    rows = report.rows_to_exclude()
-    exclude_papers(corpus, rows, output, why=f"papers of {', '.join(report.benchmarks)}", overwrite=overwrite)
-    return len(rows)
-
-
-def _audit_text(report: LeakageReport, result: dict[str, Any]) -> str:
-    lines = [str(report)]
-    for name, matches in result.get("matches", {}).items():
-        lines += [
-            f"{name}: {m['paper']} = {m['benchmark_paper']} ({m['evidence']})\n  {m['title']}\n  {m['benchmark_title']}"
-            for m in matches
-        ]
-    return "\n".join(lines)
+    return [
+        {
+            "paper": corpus.ids[match.corpus_row],
+            "title": corpus.titles[match.corpus_row],
+            "benchmark_paper": papers.ids[match.benchmark_row],
+            "benchmark_title": papers.titles[match.benchmark_row],
+            "evidence": str(match.strongest.name).lower(),
+        }
+        for match in list(report.benchmarks[name])[:show]
+    ]

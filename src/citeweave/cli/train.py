@@ -1,22 +1,215 @@
-"""The commands `train`, `bundle` and `model`: encoders."""
+"""The commands `run`, `sweep`, `recipes` and `estimate` of complete recipes; `train`, `bundle` and `model` of encoders."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from citeweave.cli.options import CorpusFolder, Device, OutputArguments, RecipeOption, Set, table
+import citeweave as cw
+from citeweave.cli.options import (
+    CommonArguments,
+    CorpusFolder,
+    Device,
+    On,
+    OutputArguments,
+    RecipeName,
+    RecipeOption,
+    Set,
+    table,
+)
 from citeweave.core.errors import UserError
-from citeweave.core.options import OneOf, Positional
+from citeweave.core.files import cache_folder, read_input
+from citeweave.core.options import SIZE, OneOf, Positional, WholeNumber
+from citeweave.pipeline.run_folder import INTENTS, RunOptions
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
+    from citeweave.pipeline.cost_constants import Sizes
+    from citeweave.pipeline.run import RunResult
     from citeweave.training.load_data import DataSources
     from citeweave.training.options import TrainingPlan
     from citeweave.training.train import EncoderRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeArguments(OutputArguments):
+    """What `run` and `sweep` have in common."""
+
+    recipe: RecipeName
+    corpus: Path
+    """Corpus folder."""
+
+    set_: Set = ()
+    on: On = ""
+    options: RunOptions
+
+    @property
+    def run_options(self) -> RunOptions:
+        """The options of a run, with the suite of intents apart from the published ones."""
+        suites = dict(self.options.suites)
+        intents = suites.pop(INTENTS, None)
+        return replace(self.options, suites=suites, intent_suite=intents, cache=cache_folder(self.options.cache))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunArguments(RecipeArguments):
+    dry_run: bool = False
+    """Only list the stages with their estimated sizes, time and memory."""
+
+
+def run(args: RunArguments) -> None:
+    """Train and evaluate an encoder by a recipe (a settings file): build the graph, mine samples, train, and evaluate before and after training."""
+    from citeweave.remote.ray_executor import open_executor
+
+    loaded, options = cw.load_recipe(args.recipe, args.set_), args.run_options
+    if args.dry_run:
+        from citeweave.pipeline.cost import plan_run
+
+        plan = plan_run(loaded, args.corpus, args.output, options)
+        args.print_result(plan.as_json(), str(plan))
+        return
+    with open_executor(args.on, args.reporter) as executor:
+        result = cw.run_recipe(loaded, args.corpus, args.output, options, reporter=args.reporter, executor=executor)
+    args.print(_run_json(result), _run_text(result))
+
+
+def recipes(args: CommonArguments) -> None:
+    """List the built-in recipes."""
+    from citeweave.pipeline.recipe import shipped_recipes
+
+    loaded = {name: cw.load_recipe(name) for name in shipped_recipes()}
+    shipped = {
+        name: {**recipe.table("recipe"), "trains": bool(recipe.table("training"))} for name, recipe in loaded.items()
+    }
+    width, lines = max(map(len, shipped)), []
+    for name, about in shipped.items():
+        lines.append(f"{name:<{width}}  {about['about']}{'' if about['trains'] else ' (mining only)'}")
+        lines.append(f"{'':<{width}}  {about['source']}")
+    args.print_result(shipped, "\n".join(lines))
+
+
+def _run_text(result: RunResult) -> str:
+    from citeweave.pipeline.stages import describe_bands
+    from citeweave.pipeline.training_stages import comparison_page
+
+    lines = [f"{result.folder}: {result.recipe.label}"]
+    if result.skipped:
+        total = len(result.skipped) + len(result.executed)
+        done = f"{len(result.skipped)} of {total} stages" if result.executed else "all stages"
+        lines.append(f"{done} were already done")
+    lines.append(f"samples: {len(result.samples):,}; models: {', '.join(str(model) for model in result.models)}")
+    if bands := result.record.get("bands"):
+        lines.append(describe_bands(bands))
+    return "\n".join([*lines, "", comparison_page(result.comparisons, result.spaces)])
+
+
+def _run_json(result: RunResult) -> dict[str, Any]:
+    return {
+        "output": str(result.folder),
+        "recipe": result.recipe.label,
+        "made": list(result.executed),
+        "skipped": list(result.skipped),
+        "samples": len(result.samples),
+        "models": [str(model) for model in result.models],
+        "bands": result.record.get("bands", {}),
+        "metrics": result.record["metrics"],
+        "sentences": {suite: comparison.sentences for suite, comparison in result.comparisons.items()},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArguments(RecipeArguments):
+    over: str
+    """TABLE.KEY=VALUE,VALUE,...: the key to sweep and its values."""
+
+
+def sweep(args: SweepArguments) -> None:
+    """Run a recipe with several values of one setting and plot one curve per task."""
+    from citeweave.pipeline.run import RECORD, as_table, parse_swept_key, sweep_recipe
+    from citeweave.remote.ray_executor import open_executor
+
+    over, reporter = parse_swept_key(args.over), args.reporter
+    with open_executor(args.on, reporter) as executor:
+        common: dict[str, Any] = {"overrides": args.set_, "reporter": reporter, "executor": executor}
+        result = sweep_recipe(args.recipe, over, args.corpus, args.output, args.run_options, **common)
+    text = f"{as_table(result.over, result.values, result.start)}\ncurves: {args.output / 'curves'}"
+    args.print(json.loads(read_input(args.output / RECORD)), text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateArguments(CommonArguments):
+    recipe: RecipeName
+    papers: Annotated[int | None, WholeNumber()] = None
+    """Number of papers, such as 52e6, 52M or 52_000_000."""
+
+    citations: Annotated[int | None, WholeNumber(0)] = None
+    """Number of citations; default: ten per paper."""
+
+    texts: Annotated[int | None, WholeNumber(0)] = None
+    """Number of papers with title and abstract; default: all."""
+
+    edges: bool = False
+    """The citations are a table of edges (import --format edges), not JSON."""
+
+    corpus: Path | None = None
+    """Take the sizes from this corpus instead of the four options above."""
+
+    tokens: float | None = None
+    """Tokens per text; default: 230."""
+
+    machine: str = "here"
+    """Machine: here, laptop, server, cpu:N (cores), h200, or NxGPU such as 8xh200."""
+
+    cores: Annotated[int | None, WholeNumber()] = None
+    """Number of cores, if not the machine's."""
+
+    memory: Annotated[int | None, SIZE] = None
+    """Memory, if not the machine's, such as 24GB."""
+
+    gpu: str = ""
+    """GPU model: h200, h100, a100, l40s, rtx4090, l4."""
+
+    gpus: Annotated[int | None, WholeNumber(0)] = None
+    """Number of GPUs; 0 = none."""
+
+    init: str = ""
+    """Start model instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name."""
+
+    set_: Set = ()
+
+
+def estimate(args: EstimateArguments) -> None:
+    """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing."""
+    from citeweave.pipeline.cost import estimate_recipe
+    from citeweave.pipeline.cost_constants import parse_machine
+
+    machine = parse_machine(args.machine, cores=args.cores, memory=args.memory, gpu=args.gpu, gpus=args.gpus)
+    sizes = replace(_sizes(args), only_edges=args.edges)
+    estimated = estimate_recipe(cw.load_recipe(args.recipe, args.set_), sizes, machine, init=args.init)
+    args.print_result(estimated.as_json(), estimated.text(constants=not args.quiet))
+
+
+def _sizes(args: EstimateArguments) -> Sizes:
+    from citeweave.pipeline.cost_constants import sizes_from_corpus, sizes_from_counts
+
+    if args.corpus is not None:
+        for name in ("papers", "citations", "texts", "tokens"):
+            if (value := getattr(args, name)) is not None:
+                raise UserError(
+                    f"--{name} is {value!r} and --corpus is {args.corpus}; a corpus is counted: leave out one of the two"
+                )
+        return sizes_from_corpus(cw.Corpus.open(args.corpus))
+    if args.papers is None:
+        raise UserError("the size of the literature is unknown; give --papers and --citations, or --corpus")
+    usual = min(10 * args.papers, args.papers * (args.papers - 1))
+    citations = usual if args.citations is None else args.citations
+    return sizes_from_counts(
+        args.papers, citations, texts=args.texts, tokens=230.0 if args.tokens is None else args.tokens
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +233,13 @@ class TrainingDataArguments(OutputArguments):
 
     def plan(self) -> TrainingPlan:
         """Return the encoder and training options of the recipe, or the defaults."""
-        from citeweave.pipeline.recipe import load_recipe, read_overrides
+        from citeweave.pipeline.recipe import read_overrides
         from citeweave.pipeline.training_stages import with_start_model
         from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
 
         tables = read_overrides(self.set_)
         if self.recipe:
-            tables = with_start_model(load_recipe(self.recipe, self.set_), self.init, chains=False).tables
+            tables = with_start_model(cw.load_recipe(self.recipe, self.set_), self.init, chains=False).tables
         elif self.init:
             tables["encoder"] = {**tables.get("encoder", {}), "init": self.init}
         about = CardNotes(self.recipe, {name: tables[name] for name in ("graph", "mining") if name in tables})
@@ -57,14 +250,12 @@ class TrainingDataArguments(OutputArguments):
         """Open what training reads beside the corpus and its samples."""
         from citeweave.evaluation.options import CorpusSuiteOptions
         from citeweave.evaluation.suites.from_corpus import make_suite
-        from citeweave.graph.citations import CitationGraph
         from citeweave.training.load_data import DataSources
-        from citeweave.vectors.vectors import Vectors
 
         held_out = CorpusSuiteOptions(held_out=self.held_out) if self.held_out else None
         return DataSources(
-            None if self.graph is None else CitationGraph.open(self.graph),
-            None if self.teacher is None else Vectors.open(self.teacher),
+            None if self.graph is None else cw.CitationGraph.open(self.graph),
+            None if self.teacher is None else cw.Vectors.open(self.teacher),
             None if held_out is None else make_suite(corpus, held_out, reporter=self.reporter),
         )
 
@@ -98,23 +289,19 @@ def train(args: TrainArguments) -> None:
         raise UserError("train needs a corpus and --samples mined from it, or --bundle; see citeweave mine")
     else:
         runs = _train_seeds(args, args.corpus, args.samples)
-    value = {"runs": [_run_metadata(run) for run in runs], "output": str(args.output)}
-    args.print(value, "\n".join(_text(run) for run in runs))
+    runs_json = [{**run.manifest.facts, "output": str(run.folder)} for run in runs]
+    args.print({"runs": runs_json}, "\n".join(map(_trained_text, runs)))
 
 
 def _train_seeds(args: TrainArguments, corpus: Path, samples: Path) -> list[EncoderRun]:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.samples import Samples
-    from citeweave.training.train import train_encoder
-
-    plan, opened = args.plan(), Corpus.open(corpus)
-    mined, sources = Samples.open(samples), args.sources(opened)
+    plan, opened = args.plan(), cw.Corpus.open(corpus)
+    mined, sources = cw.Samples.open(samples), args.sources(opened)
     runs = []
     for folder, seed in _folders(args.output, plan.training.seed, args.seeds or plan.training.seeds):
         if folder != args.output:
             args.reporter.say(f"{folder}: seed {seed}")
         own = dataclasses.replace(plan, training=dataclasses.replace(plan.training, seed=seed))
-        runs.append(train_encoder(opened, mined, folder, own, sources=sources, device=args.device, **args.writing))
+        runs.append(cw.train_encoder(opened, mined, folder, own, sources=sources, device=args.device, **args.writing))
     return runs
 
 
@@ -145,18 +332,14 @@ class BundleArguments(TrainingDataArguments):
 
 def bundle(args: BundleArguments) -> None:
     """Pack tokens, samples and the start model into one folder for training on a machine without the corpus."""
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.samples import Samples
-    from citeweave.training.bundle import make_bundle
-
     if args.samples is None:
         raise UserError("bundle needs --samples, a folder of samples mined from the corpus; see citeweave mine")
-    opened = Corpus.open(args.corpus)
-    sources, mined = args.sources(opened), Samples.open(args.samples)
-    folder = make_bundle(opened, mined, args.output, args.plan(), sources=sources, weights=args.weights, **args.writing)
+    opened = cw.Corpus.open(args.corpus)
+    common: dict[str, Any] = {"sources": args.sources(opened), "weights": args.weights, **args.writing}
+    folder = cw.make_bundle(opened, cw.Samples.open(args.samples), args.output, args.plan(), **common)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     args.print(
-        {"bytes": size, "output": str(folder)},
+        {"bytes": size},
         f"{folder}: {size / 1e6:,.1f} MB\ntrain there: python -m citeweave.training.bundle {folder.name} model",
     )
 
@@ -172,13 +355,9 @@ def _folders(output: Path, first: int, count: int) -> list[tuple[Path, int]]:
     return [(output / f"seed-{seed}", seed) for seed in range(first, first + count)]
 
 
-def _run_metadata(run: EncoderRun) -> dict[str, Any]:
-    return {**run.manifest.facts, "output": str(run.folder)}
-
-
-def _text(run: EncoderRun) -> str:
+def _trained_text(run: EncoderRun) -> str:
     metadata = run.manifest.facts
-    rows: list[tuple[str, object]] = [
+    rows = [
         ("start model", metadata["init"]),
         ("steps", metadata["steps"]),
         ("trained weights", metadata["trained weights"]),
@@ -207,12 +386,6 @@ def model(args: ModelArguments) -> None:
 
     manifest = write_merged_model(args.name, args.output, dtype=args.dtype, overwrite=args.overwrite)
     size = sum(described.get("bytes", 0) for described in manifest.files.values())
-    metadata = {
-        "model": manifest.facts["model"],
-        "revision": manifest.facts["revision"],
-        "bytes": size,
-        "output": str(args.output),
-    }
-    args.print(
-        metadata, f"{args.output}: {metadata['model']}\n{table([('revision', metadata['revision']), ('bytes', size)])}"
-    )
+    metadata = {name: manifest.facts[name] for name in ("model", "revision")}
+    rows = [("revision", metadata["revision"]), ("bytes", size)]
+    args.print({**metadata, "bytes": size}, f"{args.output}: {metadata['model']}\n{table(rows)}")

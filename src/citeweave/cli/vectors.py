@@ -7,14 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from citeweave.cli.options import CorpusFolder, Given, Model, On, OutputArguments, RecipeOption, Set, table
+import citeweave as cw
+from citeweave.cli.options import (
+    CorpusFolder,
+    Given,
+    Model,
+    On,
+    OutputArguments,
+    RecipeOption,
+    Set,
+    rejected_rows,
+    table,
+)
 from citeweave.core.errors import UserError
 from citeweave.core.options import OneOf, Range
 from citeweave.encoders.model_names import DEFAULT_MODEL
 from citeweave.graph.options import METHODS, GraphOptions, NodeVectorOptions, graph_options
 
 if TYPE_CHECKING:
-    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.embed import EmbeddingOptions
     from citeweave.encoders.runtimes import Runtime
@@ -46,14 +56,10 @@ class GraphArguments(OutputArguments):
 
 def graph(args: GraphArguments) -> None:
     """Build the citation graph of a corpus and compute node vectors; --held-out also evaluates them by link prediction."""
-    from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.links import held_out_evaluator
-    from citeweave.graph.build import make_graph
-    from citeweave.graph.citations import build_graph
     from citeweave.graph.node_vectors import METHODS as EMBEDDING_METHODS
-    from citeweave.pipeline.recipe import load_recipe
 
-    opened = Corpus.open(args.corpus)
+    opened = cw.Corpus.open(args.corpus)
     if args.method == "none" and args.held_out:
         raise UserError("--held-out evaluates node vectors, but --method none makes none; leave out one of them")
     if args.method == "none" and (args.per_intent or args.intents != "corpus"):
@@ -62,13 +68,13 @@ def graph(args: GraphArguments) -> None:
         )
     if args.method == "none":
         memory = args.changes.get("memory", NodeVectorOptions().memory)
-        build_graph(opened, args.output, memory=memory, overwrite=args.overwrite)
+        cw.build_graph(opened, args.output, memory=memory, overwrite=args.overwrite)
     else:
         method = {"method": args.method} if args.method else {}
-        values = load_recipe(args.recipe or "scincl", args.set_).table("graph")
+        values = cw.load_recipe(args.recipe or "scincl", args.set_).table("graph")
         options = graph_options({**values, **args.changes, **method})
         score, seed = EMBEDDING_METHODS[options.vectors.method].score, options.vectors.seed
-        make_graph(
+        cw.make_graph(
             opened,
             args.output,
             options,
@@ -78,7 +84,7 @@ def graph(args: GraphArguments) -> None:
             **args.writing,
         )
     metadata = _graph_metadata(args.output)
-    args.print({**metadata, "output": str(args.output)}, _graph_text(args.output, metadata))
+    args.print(metadata, _graph_text(args.output, metadata))
 
 
 def _graph_intents(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
@@ -101,9 +107,7 @@ def _graph_metadata(folder: Path) -> dict[str, Any]:
     metadata = read_manifest(folder, KIND, VERSION).facts
     vectors = folder / "vectors"
     if vectors.is_dir():
-        from citeweave.vectors.vectors import Vectors
-
-        provenance = Vectors.open(vectors).provenance
+        provenance = cw.Vectors.open(vectors).provenance
         metadata = {**metadata, "vectors": {"model": provenance.model, "dimension": provenance.dimension}}
     return metadata
 
@@ -121,8 +125,7 @@ def _graph_text(folder: Path, metadata: dict[str, Any]) -> str:
     for name, part in metadata.get("apart", {}).items():
         rows.append((f"  {name}", f"{part['citations']:,} citations of {part['papers']:,} papers"))
     lines = [f"{folder}: the citation graph", table(rows)]
-    links = metadata.get("links")
-    if links:
+    if links := metadata.get("links"):
         lines.append(f"{links['edges']:,} citations were held out and ranked among random papers:")
         for kind in ("uniform", "degree"):
             s = links[kind]
@@ -189,53 +192,32 @@ class EmbedArguments(OutputArguments):
 
 def embed(args: EmbedArguments) -> None:
     """Compute the vectors of a corpus's papers; an interrupted run resumes."""
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
     from citeweave.encoders.paper_texts import FULL_TEXT_SHARD
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import EncoderSpec
     from citeweave.remote.ray_executor import open_executor
 
-    opened = Corpus.open(args.corpus)
+    _check_kind(args)
+    opened = cw.Corpus.open(args.corpus)
     usual = FULL_TEXT_SHARD if args.full_text else SHARD
-    recipe = TextRecipe(parts=tuple(part.strip() for part in args.text.split(",")))
+    recipe = cw.TextRecipe(parts=tuple(part.strip() for part in args.text.split(",")))
     options = EmbeddingOptions(recipe, args.dtype, usual if args.shard is None else args.shard, args.tokens)
-    chosen = _VectorKind(args.output, args.as_ or "", args.sentences, args.full_text, args.keep_chunks)
-    chosen.check()
-    if args.aspect and (args.sentences or args.full_text):
-        raise UserError(
-            f"--aspect is {args.aspect!r}; aspect spaces are for papers: leave out --sentences and --full-text"
-        )
-    settings = {
-        "pooling": args.pooling,
-        "max_tokens": args.max_tokens,
-        "dtype": args.precision,
-        "batch_tokens": args.batch_tokens,
-    }
-    reporter = args.reporter
-    with open_executor(args.on, reporter) as executor:
+    settings = {name: getattr(args, name) for name in ("pooling", "max_tokens", "batch_tokens")}
+    settings["dtype"] = args.precision
+    with open_executor(args.on, args.reporter) as executor:
         if executor is None:
-            encoders = _load_encoders(
-                args.model,
-                args.aspect,
-                args.device,
-                replace(Runtime.parse(args.runtime), compiled=args.compiled),
-                settings,
-            )
+            runtime = replace(Runtime.parse(args.runtime), compiled=args.compiled)
+            encoders = _load_encoders(args.model, args.aspect, args.device, runtime, settings)
         else:
             spec = EncoderSpec(args.model, args.aspect, args.device, args.runtime, args.compiled, settings)
             encoders, remote = _load_encoders_for(executor, spec)
             options = replace(options, remote=remote)
-        computed = encoders[0].runtime
-        options = replace(options, precision=args.precision if computed.label == "torch" else computed.label)
-        vectors = chosen.make(opened, encoders, options, overwrite=args.overwrite, reporter=reporter)
-    metadata = {
-        **(vectors.manifest.facts if vectors.manifest else {}),
-        "papers": len(opened),
-        "output": str(args.output),
-    }
-    metadata["runtime"] = computed.label
+        computed = encoders[0].runtime.label
+        options = replace(options, precision=args.precision if computed == "torch" else computed)
+        vectors = _embed(args, opened, encoders, options)
+    metadata = dict(vectors.manifest.facts if vectors.manifest else {})
+    metadata |= {"papers": len(opened), "output": str(args.output), "runtime": computed}
     args.print(metadata, _embed_text(args.output, metadata))
 
 
@@ -271,56 +253,42 @@ def _load_encoders_for(executor: RayExecutor, spec: EncoderSpec) -> tuple[list[A
     return encoders, RemoteShards(executor, spec)
 
 
-@dataclass(frozen=True)
-class _VectorKind:
-    """The kind of vectors that the options of `embed` ask for."""
+def _check_kind(args: EmbedArguments) -> None:
+    """Refuse command-line options of `embed` that do not go together, before a model is loaded."""
+    from citeweave.vectors.compressed import parse_kind
 
-    output: Path
-    compressed: str
-    sentences: bool
-    full_text: Path | None
-    keep_chunks: bool
+    if args.sentences + (args.full_text is not None) + bool(args.as_) > 1:
+        raise UserError("--sentences, --full-text and --as exclude each other; leave out all but one")
+    if args.keep_chunks and args.full_text is None:
+        raise UserError("--keep-chunks is about the chunks of --full-text; give the file, or leave it out")
+    if args.as_:
+        parse_kind(args.as_)
+    if args.aspect and (args.sentences or args.full_text):
+        raise UserError(
+            f"--aspect is {args.aspect!r}; aspect spaces are for papers: leave out --sentences and --full-text"
+        )
 
-    def check(self) -> None:
-        """Refuse command-line options of `embed` that do not go together, before a model is loaded."""
-        from citeweave.vectors.compressed import parse_kind
 
-        if self.sentences + (self.full_text is not None) + bool(self.compressed) > 1:
-            raise UserError("--sentences, --full-text and --as exclude each other; leave out all but one")
-        if self.keep_chunks and self.full_text is None:
-            raise UserError("--keep-chunks is about the chunks of --full-text; give the file, or leave it out")
-        if self.compressed:
-            parse_kind(self.compressed)
+def _embed(args: EmbedArguments, corpus: Corpus, encoders: list[Any], options: EmbeddingOptions) -> Any:
+    """Make the kind of vectors that the options of `embed` ask for."""
+    from citeweave.encoders.embed import embed_compressed, embed_full_text, embed_sentences
+    from citeweave.encoders.paper_texts import FullText
 
-    def make(
-        self,
-        corpus: Corpus,
-        encoders: list[Any],
-        options: EmbeddingOptions,
-        *,
-        overwrite: bool,
-        reporter: Reporter,
-    ) -> Any:
-        from citeweave.encoders.embed import embed_compressed, embed_full_text, embed_papers, embed_sentences
-        from citeweave.encoders.paper_texts import FullText
-
-        common: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
-        if self.sentences:
-            return embed_sentences(corpus, encoders, self.output, options, **common)
-        if self.compressed:
-            return embed_compressed(corpus, encoders, self.output, self.compressed, options, **common)
-        if self.full_text is None:
-            return embed_papers(corpus, encoders, self.output, options, **common)
-        full = FullText.index(self.full_text, corpus)
-        count = full.tally.counts["full texts"]
-        reporter.say(f"{self.full_text}: {count.kept:,} of {count.read:,} full texts are of papers of the corpus")
-        return embed_full_text(corpus, encoders, self.output, full, options, several=self.keep_chunks, **common)
+    if args.sentences:
+        return embed_sentences(corpus, encoders, args.output, options, **args.writing)
+    if args.as_:
+        return embed_compressed(corpus, encoders, args.output, args.as_, options, **args.writing)
+    if args.full_text is None:
+        return cw.embed_papers(corpus, encoders, args.output, options, **args.writing)
+    full = FullText.index(args.full_text, corpus)
+    count = full.tally.counts["full texts"]
+    args.reporter.say(f"{args.full_text}: {count.kept:,} of {count.read:,} full texts are of papers of the corpus")
+    return embed_full_text(corpus, encoders, args.output, full, options, several=args.keep_chunks, **args.writing)
 
 
 def _embed_text(folder: Path, metadata: dict[str, Any]) -> str:
-    rows: list[tuple[str, object]] = [("papers", metadata["papers"]), ("vectors", metadata["rows"])]
-    for count in metadata["records"].values():
-        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows = [("papers", metadata["papers"]), ("vectors", metadata["rows"])]
+    rows += [row for count in metadata["records"].values() for row in rejected_rows(count)]
     rows += [(f"  {what}", number) for what, number in metadata["notes"].items()]
     if "out_of_memory" in metadata:
         rows.append(("batches reduced after running out of memory", metadata["out_of_memory"]))

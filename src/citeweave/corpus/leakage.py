@@ -36,7 +36,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +44,12 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import MANIFEST
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.inputs import Source
-from citeweave.core.options import Range, check
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS, doi_id
 from citeweave.corpus.input_files import find_inputs
 from citeweave.corpus.near_duplicates import DuplicateThreshold, ShingleIndex, shingle_texts
+from citeweave.corpus.options import LeakageOptions
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.readers import reader_of
@@ -226,29 +226,6 @@ class ListedPapers:
         self.abstracts = self.abstracts or [""] * number
         self.years = np.asarray(self.years, np.int32) if len(self.years) else np.zeros(number, np.int32)
         self.other_ids = self.other_ids or [()] * number
-
-
-@dataclass(frozen=True, slots=True)
-class LeakageOptions:
-    """Options of a leakage audit: when two papers count as the same."""
-
-    same_id_space: bool = False
-    """Compare ids without a prefix too: both tables come from one source."""
-
-    near_duplicates: bool = True
-    """Apply rules 4 and 5; otherwise the audit only reads ids and titles."""
-
-    containment: Annotated[float, Range(above=0, max=1)] = 0.5
-    """Fraction of the shorter text's word triples that must be shared (rule 4)."""
-
-    title_similarity: Annotated[float, Range(above=0, max=1)] = 0.6
-    """Fraction of both titles' word pairs that must be shared (rule 5)."""
-
-    papers_per_pass: Annotated[int, Range(1, 1_000_000)] = 50_000
-    """Benchmark papers in memory at a time, 12 kB each at the peak; the corpus is read once per pass."""
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def audit_leakage(

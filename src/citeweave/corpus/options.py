@@ -1,4 +1,4 @@
-"""Options of importing, synthetic literature and derived texts.
+"""Options of importing, synthetic literature, derived texts and leakage audits.
 
     [texts]
     of = "contexts"          # citing sentences; those that cite the same set of papers are paraphrases
@@ -173,3 +173,26 @@ class DerivedTexts:
         return {
             name: value for name, value in dataclasses.asdict(self).items() if _ONLY_FOR.get(name, self.of) == self.of
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageOptions:
+    """Options of a leakage audit: when two papers count as the same."""
+
+    same_id_space: Annotated[bool, Flag("--same-ids")] = False
+    """Ids without a prefix mean the same paper in both collections."""
+
+    near_duplicates: Annotated[bool, Flag("--near-duplicates/--exact")] = True
+    """Compare texts too, or only ids and titles."""
+
+    containment: Annotated[float, Range(above=0, max=1)] = 0.5
+    """Fraction of the shorter text's word triples that must be shared (rule 4)."""
+
+    title_similarity: Annotated[float, Range(above=0, max=1)] = 0.6
+    """Fraction of both titles' word pairs that must be shared (rule 5)."""
+
+    papers_per_pass: Annotated[int, Range(1, 1_000_000)] = 50_000
+    """Benchmark papers in memory at a time, 12 kB each at the peak; the corpus is read once per pass."""
+
+    def __post_init__(self) -> None:
+        check(self)

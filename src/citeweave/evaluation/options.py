@@ -126,13 +126,17 @@ class OpeningOptions:
 
 @dataclass(frozen=True)
 class CorpusSuiteOptions:
-    """Options of the data of a corpus suite: what is held out, how many queries; draws depend on the seed alone."""
+    """Options of the data of a corpus suite: what is held out, how many queries; draws depend on the seed alone.
+
+    The queries of a smaller suite are the first of a larger one.
+    """
 
     held_out: str = "share:0.1"
-    """Citing papers whose references are held out: `year:2016` (from that year on) or `share:0.1` (of all papers)."""
+    """With --suite corpus or intents: papers whose references are held out: share:0.1 (a random tenth) or year:2016 (from
+    2016 on)."""
 
     queries: Annotated[int, Range(1)] = 1000
-    """Maximum number of queries per task; those of a smaller suite are the first of a larger one."""
+    """With --suite corpus, intents or aspects: maximum number of queries per task."""
 
     seed: int = 0
     """Seed for selecting held-out papers and random candidates."""

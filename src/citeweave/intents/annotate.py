@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +37,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact
-from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError
 from citeweave.core.executor import Executor
 from citeweave.core.files import write_atomically
-from citeweave.core.progress import QUIET, SAVE_EVERY, Advance, Reporter
+from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.paper import Intent
 from citeweave.encoders.batches import SavedBatches
@@ -66,42 +65,10 @@ from citeweave.intents.blocks import (
     read_block_file,
 )
 from citeweave.intents.blocks import Classifier as Classifier
+from citeweave.intents.options import AnnotateOptions
 
 _SCAN = 1 << 16
 """Contexts whose citations are looked up at a time, before any is classified."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnnotateOptions:
-    """Options of annotating citations with intents."""
-
-    min_confidence: float = 0.5
-    """Minimum confidence of an intent."""
-
-    keep_given: bool = True
-    """Whether intents given by the source stay as they are; otherwise those sentences are classified too."""
-
-    sections: bool = True
-    """Whether the classifier sees the section's title where there is one."""
-
-    max_contexts: int = 0
-    """Maximum number of sentences classified per citation, the first ones; 0 = all."""
-
-    block: int = 2048
-    """Sentences sorted by length together; it changes results only by rounding in other batches."""
-
-    save_every: float = SAVE_EVERY
-    """Maximum seconds of work lost by an interruption; with an executor it is a block per worker."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.min_confidence <= 1:
-            raise UserError(
-                f"--min-confidence is {self.min_confidence}; it must be a confidence greater than 0 and at most 1, such as 0.5"
-            )
-        if self.max_contexts < 0:
-            raise UserError(f"--max-contexts is {self.max_contexts}; it must be 0 (all) or more")
-        if self.block < 1:
-            raise UserError(f"--block is {self.block}; it must be 1 or more sentences, such as 2048")
 
 
 def annotate_intents(

@@ -1,11 +1,14 @@
-"""Options of training an intent classifier, checked on creation; errors name the command-line option."""
+"""Options of annotating citations with intents and of training a classifier; errors name the command-line option."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from citeweave.core.errors import UserError, choose
+from citeweave.core.options import INTERNAL
+from citeweave.core.progress import SAVE_EVERY
 
 PARTS = ("lora", "all", "head")
 POOLINGS = ("mean", "cls", "mark", "mean+mark")
@@ -133,3 +136,36 @@ class ClassifierOptions:
     def rate(self) -> float:
         """Peak learning rate, or the default of the trained parts."""
         return self.learning_rate or RATES[self.parts]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotateOptions:
+    """Options of annotating citations with intents."""
+
+    min_confidence: float = 0.5
+    """Minimum confidence for an intent to count."""
+
+    keep_given: bool = True
+    """Keep the intents that the source provides."""
+
+    sections: bool = True
+    """Let the classifier read section headings."""
+
+    max_contexts: int = 0
+    """Maximum number of sentences to read per citation; 0 = all."""
+
+    block: int = 2048
+    """Number of sentences to sort by length at a time."""
+
+    save_every: Annotated[float, INTERNAL] = SAVE_EVERY
+    """Maximum seconds of work lost by an interruption; with an executor it is a block per worker."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_confidence <= 1:
+            raise UserError(
+                f"--min-confidence is {self.min_confidence}; it must be a confidence greater than 0 and at most 1, such as 0.5"
+            )
+        if self.max_contexts < 0:
+            raise UserError(f"--max-contexts is {self.max_contexts}; it must be 0 (all) or more")
+        if self.block < 1:
+            raise UserError(f"--block is {self.block}; it must be 1 or more sentences, such as 2048")

@@ -24,7 +24,8 @@ from citeweave.core.errors import UserError
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, LeakageReport, PaperTable, audit_leakage
+from citeweave.corpus.leakage import CorpusPapers, LeakageReport, PaperTable, audit_leakage
+from citeweave.corpus.options import LeakageOptions
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.audit_report import (
     SCORES,

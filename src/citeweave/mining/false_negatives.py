@@ -36,8 +36,9 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import spans, to_offsets
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS
-from citeweave.corpus.leakage import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions
+from citeweave.corpus.leakage import TEXT_MINIMUM, TEXT_WORDS
 from citeweave.corpus.near_duplicates import Shingles, shingle_texts
+from citeweave.corpus.options import LeakageOptions
 from citeweave.corpus.plain_text import fold
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.collisions import iter_picks, sample_spans, take_picks

@@ -1,306 +1,55 @@
-"""Cost estimates of a recipe: the size of a literature, the work of a stage, and time, memory and disk on a machine.
+"""The estimated cost of a recipe at some size on some machine, and the plan of a run: stages, time, memory; runs nothing.
 
-    print(Estimate("scincl", machine, "52,000,000 papers", works))
-    Estimate(...).as_json()["total"]["seconds"]
+    sizes = sizes_from_counts(52_000_000, 463_000_000, texts=680_967)
+    print(estimate_recipe(load_recipe("scincl", ["mining.anchors=136820"]), sizes, parse_machine("h200")))
 
-    >>> parse_count("52e6", "--papers"), parse_count("52_000_000", "--papers"), parse_count("52M", "--papers")
-    (52000000, 52000000, 52000000)
-    >>> parse_count("-3", "--papers")
-    Traceback (most recent call last):
-    citeweave.core.errors.UserError: --papers is '-3'; it must be a whole number of 1 or more, such as 52e6, 52M or 52_000_000
-    >>> from citeweave.pipeline.cost_constants import parse_machine
-    >>> work = StageWork("graph", "10 citations", cpu=8.0, parallel=0.5)
-    >>> work.seconds(parse_machine("cpu:1")), work.seconds(parse_machine("cpu:4"))
-    (8.0, 5.0)
+    print(plan_run(load_recipe("specter"), "corpus/", "run/", RunOptions(init="minilm")))
 
-The part of a stage that only one core can do does not get faster with more cores (Amdahl, 1967). How many papers and
-triplets the rules of a recipe ask for is counted as if every rule found all that it asks for.
-
-Of a corpus only the columns are read, no text. `stage_costs.py` estimates the work of each stage, `plan.py` puts the
-stages of a recipe together.
+An estimate needs the recipe, the sizes, and the shape of a start model in a folder; it opens no corpus and loads no
+model. A recipe that begins with another recipe's model counts that one's mining and training too. A plan of a run
+(`citeweave run --dry-run`) opens the corpus and says which stages are already done. Before samples are mined their
+number is estimated from the rules: as if every paper were an anchor and every rule found all that it asks for. The work of
+a stage is in `stage_costs.py`, for both.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from decimal import Decimal, InvalidOperation
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from citeweave.core.errors import UserError
+from citeweave.core.errors import UserError, require
 from citeweave.core.progress import format_duration
-from citeweave.graph.fastrp import MIN_PANEL_WIDTH
-from citeweave.graph.kernels import LINE
-from citeweave.graph.signals import TWO_HOPS
-from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, estimate_tokens, get_constant
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.derive import estimate_texts
+from citeweave.encoders.delta import open_model
+from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate
+from citeweave.pipeline import cost_constants, stage_costs
+from citeweave.pipeline.cost_constants import (
+    CONSTANTS,
+    GPUS,
+    Machine,
+    Sizes,
+    describe_this_machine,
+    get_constant,
+    required_memory,
+)
+from citeweave.pipeline.recipe import Recipe, RecipeOptions, read_recipe
+from citeweave.pipeline.run import prepare_recipe, run_identity
+from citeweave.pipeline.run_folder import AUTO, CHAIN, CORPUS, RunOptions, check_identity, read_record
+from citeweave.pipeline.run_folder import INTENTS as INTENT_SUITE
+from citeweave.pipeline.stage_costs import SUITE_PAPERS, StageWork, count_picks, uses_graph_vectors
+from citeweave.pipeline.stages import ALIGN_STAGE, INTENTS_STAGE, needs_classifier
+from citeweave.pipeline.suites import check_suites, suite_names
+from citeweave.pipeline.training_stages import chained_options, chained_recipes, check_chain, training_seeds
 
 if TYPE_CHECKING:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.graph.options import GraphOptions
+    from citeweave.corpus.options import DerivedTexts
     from citeweave.mining.rules import MiningRules
-
-
-# --- the size of a literature ---
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
-LARGEST = 10**13
-"""The largest count that is accepted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The size of a literature: counts of papers, citations, texts and contexts that cost estimates start from."""
-
-    papers: int
-    citations: int
-    texts: int
-    """Papers with a title and an abstract: those that are read and mined."""
-
-    tokens: float = 230.0
-    """Mean number of tokens of such a text."""
-
-    contexts: int = 0
-    """Number of citing sentences."""
-
-    only_edges: bool = False
-    """Whether citations come as a table of edges, not as records in JSON."""
-
-    paths: dict[str, float] = field(default_factory=dict)
-    """Two-hop signal -> mean number of paths from one paper; estimated from the references where it is missing."""
-
-    @property
-    def references(self) -> float:
-        """Return the mean number of references per paper."""
-        return self.citations / self.papers
-
-    def paths_of(self, signal: str) -> float:
-        """Return the mean number of two-hop paths from a paper: references squared, times a factor for uneven lists."""
-        known = self.paths.get(signal)
-        if known is not None:
-            return known
-        return self.references**2 * get_constant(f"unevenness.{_PATH_KINDS.get(signal, 'coupled')}")
-
-
-_PATH_KINDS = {"cocited": "cocited", "cocited_nearby": "cocited", "second_hop": "second_hop"}
-"""Two-hop signal -> which lists it crosses: two of references, one of each, or (all others) two of citing papers."""
-
-
-def parse_count(text: str, option: str, *, minimum: int = 1) -> int:
-    """Parse a count written as a whole number, with K, M or B, or with an exponent."""
-    rule = f"it must be a whole number of {minimum} or more, such as 52e6, 52M or 52_000_000"
-    match = re.fullmatch(r"([0-9_.,]+(?:e\+?\d{1,2})?)([KMBG]?)", text.strip(), re.IGNORECASE)
-    try:
-        number = Decimal(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2].upper()] if match else None
-    except InvalidOperation:
-        number = None
-    if number is None or number != number.to_integral_value() or number < minimum:
-        raise UserError(f"{option} is {text!r}; {rule}")
-    if number > LARGEST:
-        raise UserError(f"{option} is {text!r}; no literature is that large: give at most 1e13")
-    return int(number)
-
-
-def sizes_from_counts(papers: int, citations: int, *, texts: int | None = None, tokens: float = 230.0) -> Sizes:
-    """Return the sizes of a literature from a few counts; three in ten citations have a context, as in Semantic Scholar."""
-    texts = papers if texts is None else texts
-    if texts > papers:
-        raise UserError(f"--texts is {texts:,} and --papers {papers:,}; no more papers can have texts than there are")
-    if citations > papers * (papers - 1):
-        raise UserError(f"--citations is {citations:,}; {papers:,} papers have at most {papers * (papers - 1):,}")
-    if not 3 <= tokens <= 100_000:
-        raise UserError(f"--tokens is {tokens:g}; a text has from 3 to 100,000 of them")
-    return Sizes(papers, citations, texts, tokens, round(0.3 * citations))
-
-
-def sizes_from_corpus(corpus: Corpus) -> Sizes:
-    """Count the sizes of an existing corpus for a cost estimate."""
-    lengths = corpus.titles.lengths() + corpus.abstracts.lengths()  # (papers,)
-    has_text = (corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)
-    texts = int(has_text.sum())
-    tokens = estimate_tokens(float(lengths[has_text].mean()), 100_000) if texts else 3.0
-    papers, citations = max(1, len(corpus)), len(corpus.citing)
-    citing = np.bincount(np.asarray(corpus.citing), minlength=papers).astype(float)  # (papers,)
-    cited = np.bincount(np.asarray(corpus.cited), minlength=papers).astype(float)  # (papers,)
-    kinds = {
-        "cocited": float((citing**2).sum()) / papers,
-        "coupled": float((cited**2).sum()) / papers,
-        "second_hop": float((citing * cited).sum()) / papers,
-    }
-    names = ("cocited", "cocited_nearby", "coupled", "second_hop", "connected_of_connected")
-    paths = {name: kinds[_PATH_KINDS.get(name, "coupled")] for name in names}
-    return Sizes(papers, citations, texts, tokens, len(corpus.contexts), paths=paths)
-
-
-# --- what the rules of a recipe ask for ---
-
-
-def count_picks(rules: MiningRules) -> int:
-    """Return the maximum number of papers that mining rules select per anchor, for a cost estimate."""
-    if rules.tasks:
-        return max(count_picks(inner) for _, _, inner in rules.tasks)
-    return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
-
-
-def count_triplets(rules: MiningRules) -> int:
-    """Return the estimated number of triplets per anchor; the shorter list of samples is repeated."""
-    if rules.tasks:
-        return max(count_triplets(inner) for _, _, inner in rules.tasks)
-    sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
-    return max(1, *sides)
-
-
-def count_sample_groups(rules: MiningRules) -> int:
-    """Return the number of samples per anchor: one per aspect."""
-    return max(1, len(rules.aspects))
-
-
-def two_hop_signals(rules: MiningRules) -> list[str]:
-    """List the two-hop signals that mining has to count, each once, for a cost estimate."""
-    return sorted({name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS})
-
-
-def vector_searches(rules: MiningRules) -> list[str]:
-    """List the vector searches of a recipe's rules whose cost is estimated, each once per aspect."""
-    searches = set()
-    for rule in _all_rules(rules):
-        if rule.source in ("neighbors", "similar"):
-            aspects = rules.aspects if rule.vectors == "aspect" else ("",)
-            searches |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
-    return sorted(searches)
-
-
-def deepest_rank(rules: MiningRules, pool: int) -> int:
-    """Return the deepest neighbor rank that any mining rule asks for."""
-    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbors"]
-    return min(max(ends, default=1), pool)
-
-
-def uses_graph_vectors(rules: MiningRules) -> bool:
-    """Return whether any mining rule ranks papers by node vectors of the graph."""
-    sources = ("neighbors", "similar", "cells", "sorted_random")
-    return any(rule.source in sources and rule.vectors in ("graph", "aspect") for rule in _all_rules(rules))
-
-
-def _all_rules(rules: MiningRules) -> Iterator[Any]:
-    yield from rules.rules
-    for _, _, inner in rules.tasks:
-        yield from _all_rules(inner)
-
-
-# --- panels of FastRP: as many columns at a time as --memory allows ---
-#
-# Gathering a number costs more when the panel is large: rows are fetched in the order of citations, and caches and pages
-# hold most rows of a small panel but almost none of 52 million papers. Two constants, with one border between them:
-#
-#     papers x columns     panel       CPU s per number
-#     560,000 x 128        143 MB      0.7e-9
-#     5,600,000 x 32       358 MB      1.0e-9
-#     --- LARGE_PANEL: 1 GiB ---
-#     52,000,000 x 32      3.3 GB      2.2e-9
-
-LARGE_PANEL = 1 << 30
-"""Bytes of a panel beyond which gathering a number costs more."""
-
-_NUMBER_BYTES = 2
-"""Bytes per number while walking."""
-
-
-@dataclass(frozen=True, slots=True)
-class WalkPanel:
-    """Estimate the number of FastRP columns that fit into memory at once, on which a graph's cost depends."""
-
-    papers: int
-    columns: int
-    held: int
-    """Bytes of the panels and of the scales beside them: what --memory must allow."""
-
-    @property
-    def gather_constant(self) -> str:
-        """Return the name of the constant for gathering one number of this panel.
-
-        >>> WalkPanel(560_000, 128, 0).gather_constant, WalkPanel(52_000_000, 32, 0).gather_constant
-        ('fastrp.gather', 'fastrp.gather.far')
-        """
-        return "fastrp.gather.far" if self.papers * self.columns * _NUMBER_BYTES > LARGE_PANEL else "fastrp.gather"
-
-
-def plan_panel(papers: int, options: GraphOptions) -> WalkPanel:
-    """Return the FastRP columns that a memory limit allows, at least one cache line of them."""
-    vectors = options.vectors
-    scales = 4 * papers * (2 + sum(map(bool, vectors.fastrp.weights)))  # two scales, and gains of every power
-    column = papers * (2 * _NUMBER_BYTES + (2 if options.dtype == "float16" else 4))  # two panels and the result
-    fitting = max(0, vectors.memory - scales) // column // MIN_PANEL_WIDTH * MIN_PANEL_WIDTH
-    columns = min(vectors.dimension, max(fitting, LINE // _NUMBER_BYTES))
-    return WalkPanel(papers, columns, scales + columns * column)
-
-
-def required_memory(papers: int, options: GraphOptions) -> int:
-    """Return the --memory that `citeweave graph` needs: the configured one, or the minimum for full cache lines."""
-    memory = options.vectors.memory
-    return max(memory, plan_panel(papers, options).held) if options.vectors.method == "fastrp" else memory
-
-
-# --- the work of a stage, and a whole estimate ---
-
-
-@dataclass(frozen=True, slots=True)
-class StageWork:
-    """The estimated work of one stage: seconds of a core or GPU, memory and disk, before a machine is known."""
-
-    name: str
-    size: str
-    """What it works on, in words."""
-
-    cpu: float = 0.0
-    """Seconds of one core."""
-
-    parallel: float = 1.0
-    """Share of them that several cores can do at once."""
-
-    moved: float = 0.0
-    """Bytes gathered from scattered places in memory; they take at least as long as the memory bandwidth says."""
-
-    on_gpu: float | None = None
-    """Seconds of one H200 in place of the cores; None = it runs on cores only."""
-
-    gpus: int = 0
-    """Maximum number of GPUs at once; 0 = any number."""
-
-    memory: float = 0.0
-    """Bytes resident at the peak, including pages of mapped files that are read repeatedly."""
-
-    gpu_memory: float = 0.0
-    disk: float = 0.0
-    """Bytes on disk when it is done."""
-
-    constants: tuple[str, ...] = ()
-    """Names of the constants that the estimate uses."""
-
-    fits_by: str = ""
-    """How to make it fit where memory is short."""
-
-    def seconds(self, machine: Machine) -> float:
-        """Estimate the wall-clock seconds of a stage on a machine."""
-        if self.on_gpu is not None and machine.gpus:
-            used = min(machine.gpus, self.gpus or machine.gpus)
-            return self.on_gpu / (machine.gpu_speed * used / machine.gpus)
-        cores = self.cpu * (1 - self.parallel + self.parallel / machine.cores)
-        return max(cores, self.moved / machine.bandwidth)
-
-    def missing_memory(self, machine: Machine) -> str:
-        """Describe the memory that a machine lacks for a stage; empty if it fits."""
-        missing = []
-        if self.memory > machine.memory:
-            missing.append(f"{as_bytes(self.memory)} of memory, and the machine has {as_bytes(machine.memory)}")
-        if machine.gpus and self.on_gpu is not None and self.gpu_memory > GPUS[machine.gpu].memory:
-            missing.append(
-                f"{as_bytes(self.gpu_memory)} of GPU memory, and a {machine.gpu} has "
-                f"{as_bytes(GPUS[machine.gpu].memory)}"
-            )
-        return "; ".join(missing)
 
 
 def as_bytes(number: float) -> str:
@@ -315,8 +64,14 @@ def as_bytes(number: float) -> str:
     return f"{max(1, number / 2**20):,.0f} MB" if number else "0"
 
 
-WITHIN = 2
-"""Factor within which stages run at small sizes were estimated; see docs/estimate.md."""
+def missing_memory(work: StageWork, machine: Machine) -> str:
+    """Describe the memory that a machine lacks for a stage; empty if it fits."""
+    missing = []
+    if work.memory > machine.memory:
+        missing.append(f"{as_bytes(work.memory)} of memory, and the machine has {as_bytes(machine.memory)}")
+    if machine.gpus and work.on_gpu is not None and work.gpu_memory > (limit := GPUS[machine.gpu].memory):
+        missing.append(f"{as_bytes(work.gpu_memory)} of GPU memory, and a {machine.gpu} has {as_bytes(limit)}")
+    return "; ".join(missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +100,7 @@ class Estimate:
         """List one line for every stage that does not fit the machine."""
         lines = []
         for stage in self.stages:
-            if missing := stage.missing_memory(self.machine):
+            if missing := missing_memory(stage, self.machine):
                 advice = f": {stage.fits_by}" if stage.fits_by else ""
                 lines.append(f"{stage.name} needs {missing}{advice}")
         return lines
@@ -383,16 +138,9 @@ class Estimate:
         """Format the estimate as a table, with what does not fit and where the constants come from."""
         rows = [("stage", "time", "memory", "disk", "of")]
         for stage in self.stages:
-            where = " (GPU)" if self._on_gpu(stage) else ""
-            rows.append(
-                (
-                    stage.name + where,
-                    format_duration(stage.seconds(self.machine)),
-                    as_bytes(stage.memory),
-                    as_bytes(stage.disk),
-                    stage.size,
-                )
-            )
+            name = f"{stage.name} (GPU)" if self._on_gpu(stage) else stage.name
+            time, memory = format_duration(stage.seconds(self.machine)), as_bytes(stage.memory)
+            rows.append((name, time, memory, as_bytes(stage.disk), stage.size))
         rows.append(("total", format_duration(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [f"{self.recipe} of {self.size}, on {self.machine}"]
@@ -413,3 +161,260 @@ class Estimate:
         for stage in self.stages:
             names |= dict.fromkeys(name for name in stage.constants if (".gpu" in name) <= self._on_gpu(stage))
         return list(names)
+
+
+SHAPES = {MINILM: cost_constants.MINILM, WEAVE: cost_constants.MINILM, "bert-base": cost_constants.BERT_BASE}
+"""Names for --init with known shapes, besides folders and hub names."""
+
+
+def estimate_recipe(recipe: Recipe, sizes: Sizes, machine: Machine, *, init: str = "") -> Estimate:
+    """Estimate the cost of every stage of a recipe for a literature and a machine; `init` replaces its start model."""
+    check_chain(recipe)
+    works = [stage_costs.import_work(sizes, machine.cores), *_recipe_works(recipe, sizes, machine, init)]
+    words = f"{sizes.papers:,} papers and {sizes.citations:,} citations"
+    return Estimate(recipe.label, machine, words, works)
+
+
+def network_shape(name: str) -> cost_constants.NetworkShape:
+    """Return the network shape of a start model; a hub model counts as BERT-base, since nothing is downloaded."""
+    if name in SHAPES:
+        return SHAPES[name]
+    hub = hub_name(name)
+    if name.startswith(CHAIN) or hub:
+        return cost_constants.MINILM if hub == hub_name(MINILM) else cost_constants.BERT_BASE
+    if not Path(name).is_dir():
+        raise UserError(
+            f"--init is {name!r}; it must be {', '.join(SHAPES)}, the folder of a model, or owner/name of one on the hub"
+        )
+    return cost_constants.read_shape(open_model(locate(name).folder).weights)
+
+
+def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[StageWork]:
+    """List the work of all stages of a recipe after the import."""
+    read = read_recipe(recipe)
+    works = [_graph_work(read, sizes), *_chain_works(recipe, sizes, machine, init)]
+    if read.training is None:
+        return works
+    shape, tokens = network_shape(init or read.encoder.init), min(sizes.tokens, float(read.encoder.max_tokens))
+    works.append(stage_costs.embedding_work(shape, sizes, tokens))
+    if read.training.reads_sentences:
+        works.append(stage_costs.sentences_work(shape, sizes, tokens))
+    works.append(stage_costs.index_work(shape, sizes, tokens, sentences=read.training.reads_sentences))
+    papers = min(sizes.texts, SUITE_PAPERS)
+    works.append(stage_costs.evaluation_work(shape, papers, tokens, 1 + read.training.seeds))
+    return works
+
+
+def _graph_work(read: RecipeOptions, sizes: Sizes) -> StageWork:
+    """Estimate the work of building the graph, sorted within the memory that its node vectors get."""
+    memory = required_memory(sizes.papers, read.graph) if _embeds_nodes(read) else read.graph.vectors.memory
+    return stage_costs.graph_work(sizes, memory)
+
+
+def _embeds_nodes(read: RecipeOptions) -> bool:
+    """Return whether a recipe needs node vectors of the graph."""
+    teacher = read.training is not None and "student_teacher" in read.training.losses
+    return uses_graph_vectors(read.rules) or teacher
+
+
+def _chain_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[StageWork]:
+    """List the mining and training work of the recipes that run first and of this one."""
+    earlier = [
+        dataclasses.replace(work, name=f"{stage}/{work.name}")
+        for stage, inner in chained_recipes(recipe).items()
+        for work in _chain_works(inner, sizes, machine, init)
+    ]
+    return [*earlier, *_training_works(read_recipe(recipe), sizes, machine, init)]
+
+
+def _training_works(read: RecipeOptions, sizes: Sizes, machine: Machine, init: str) -> list[StageWork]:
+    """List the mining and training work of one recipe."""
+    rules = read.rules
+    works = [stage_costs.intents_work(sizes.contexts)] if rules.needs_intents and sizes.contexts else []
+    if read.texts is not None:
+        sizes = _derived_sizes(sizes, read.texts)
+    if _embeds_nodes(read):
+        works += stage_costs.vectors_work(sizes, read.graph, parts=rules.aspect_graphs)
+    anchors = _estimate_anchors(rules, sizes)
+    works += stage_costs.mining_work(sizes, rules, read.graph.vectors.dimension, anchors)
+    if read.alignment is not None:
+        works.append(stage_costs.aligning_work(network_shape(read.alignment.encoder), anchors))
+    if read.training is None:
+        return works
+    shape, tokens = network_shape(init or read.encoder.init), min(sizes.tokens, float(read.encoder.max_tokens))
+    one = stage_costs.training_work(shape, read.training, rules, anchors, tokens, gpu=machine.gpus > 0)
+    more_seeds = [dataclasses.replace(one, name=f"training, seed {seed}") for seed in range(1, read.training.seeds)]
+    return [*works, stage_costs.tokens_work(sizes.texts, tokens), one, *more_seeds]
+
+
+def _estimate_anchors(rules: MiningRules, sizes: Sizes) -> int:
+    """Estimate the number of anchors: every text, or every pair of papers cited in one sentence."""
+    possible = round(get_constant("contexts.pair") * sizes.contexts) if rules.from_contexts else sizes.texts
+    return min(possible, rules.anchors) if rules.anchors else possible
+
+
+def _derived_sizes(sizes: Sizes, texts: DerivedTexts) -> Sizes:
+    """Return the sizes of the derived texts that a recipe trains on instead of papers."""
+    if texts.of == "contexts":
+        number, tokens = max(1, round(get_constant("contexts.pair") * sizes.contexts)), 40.0
+    elif texts.of == "titles":
+        number, tokens = sizes.papers + 2 * sizes.texts, sizes.tokens / 2
+    else:
+        number, tokens = texts.per_paper * sizes.texts, sizes.tokens / 2
+    return dataclasses.replace(sizes, papers=number, citations=2 * number, texts=number, tokens=tokens, paths={})
+
+
+# --- the plan of a run ---
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage of a planned run with its size, time and memory, and whether it is already done."""
+
+    name: str
+    size: str
+    seconds: float = 0.0
+    memory: float = 0.0
+    is_there: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The stages that a run would execute, in order, for `citeweave run --dry-run`."""
+
+    folder: Path
+    recipe: Recipe
+    stages: tuple[PlannedStage, ...]
+    device: str
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages if not stage.is_there)
+
+    @property
+    def memory(self) -> float:
+        return max(stage.memory for stage in self.stages)
+
+    def as_json(self) -> dict[str, Any]:
+        stages = [asdict(stage) for stage in self.stages]
+        return {"stages": stages, "seconds": self.seconds, "memory": self.memory, "device": self.device}
+
+    def __str__(self) -> str:
+        lines = [f"{self.folder}: {self.recipe.label}, as it would run on {self.device}"]
+        width = max(len(stage.name) for stage in self.stages)
+        for stage in self.stages:
+            cost = "already done" if stage.is_there else ", ".join(_cost(stage))
+            lines.append(f"{stage.name:<{width}}  {stage.size}" + (f"  ({cost})" if cost else ""))
+        lines.append(
+            f"in all {format_duration(self.seconds)} and {as_bytes(self.memory)} of memory, within a factor of three"
+        )
+        return "\n".join(lines)
+
+
+def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: RunOptions | None = None) -> RunPlan:
+    """Plan a run without executing it: the stages that `run_recipe` with the same arguments would make."""
+    options, output = options or RunOptions(), Path(output)
+    check_suites(options)
+    recipe, read = prepare_recipe(recipe, options, download=False)
+    opened = Corpus.open(corpus)
+    check_identity(output, run_identity(recipe, opened, options), overwrite=options.overwrite)
+    done = set((read_record(output) or {"stages": {}})["stages"])
+    device = options.device
+    if device == "auto":
+        device = "cuda" if require("torch", extra="minilm").cuda.is_available() else "cpu"
+    gpus = int(device.startswith("cuda"))  # a run uses one
+    machine = dataclasses.replace(describe_this_machine(), gpus=gpus, gpu="h200" if gpus else "")
+    planner = _Planner(opened, read, options, machine, done)
+    earlier = []
+    for stage, inner in chained_recipes(recipe).items():
+        plan = plan_run(inner, corpus, output / stage, chained_options(inner, options))
+        size = f"the recipe {inner.label}, which runs first"
+        earlier.append(PlannedStage(stage, size, plan.seconds, plan.memory, stage in done))
+    return RunPlan(output, recipe, (*earlier, *planner.stages()), device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """The inputs of a run from which its stages are planned."""
+
+    corpus: Corpus
+    read: RecipeOptions
+    options: RunOptions
+    machine: Machine
+    done: set[str]
+
+    def stages(self) -> list[PlannedStage]:
+        training = self.read.training
+        assert training is not None
+        papers, citations = len(self.corpus), len(self.corpus.citing)
+        anchors, tokens = self._read_texts()
+        picks = count_picks(self.read.rules)
+        stages = [
+            self._stage("corpus", f"{papers:,} papers without the references held out by {self.options.held_out}"),
+            self._stage("graph", f"{papers:,} papers, {citations:,} citations"),
+            self._stage("samples", f"up to {anchors:,} anchors with up to {picks} papers each"),
+        ]
+        if self.read.texts is not None:
+            size = f"{self.read.texts.of} of the papers, up to {anchors:,} that can be anchors"
+            stages[1:2] = [self._stage("texts", size), self._stage("graph", "the texts and their relations")]
+        if self.options.intents == AUTO and needs_classifier(self.read.rules, self.corpus):
+            size = f"{len(self.corpus.contexts):,} citing sentences read by the intent classifier"
+            work = stage_costs.intents_work(len(self.corpus.contexts))
+            stages.insert(1, self._stage(INTENTS_STAGE, size, work))
+        if alignment := self.read.alignment:
+            work = stage_costs.aligning_work(self._shape(alignment.encoder), anchors)
+            size = f"up to {work.size}, by {alignment.by} with {alignment.encoder}"
+            stages.append(self._stage(ALIGN_STAGE, size, work))
+        if self.options.suites:
+            benchmarks = ", ".join(self.options.suites)
+            stages.insert(0, self._stage("audited", f"papers of {benchmarks} searched for among {papers:,}"))
+        work = stage_costs.training_work(
+            self._shape(), training, self.read.rules, anchors, tokens, gpu=self.machine.gpus > 0
+        )
+        for number, seed in enumerate(training_seeds(training, self.options)):
+            stages.append(self._stage(f"model-{number}" if number else "model", f"seed {seed}: {work.size}", work))
+        names, models = suite_names(self.options), range(len(training_seeds(training, self.options)))
+        for folder in ("report-start", *(f"report-{number}" if number else "report" for number in models)):
+            stages += [self._report(folder, name, tokens) for name in names]
+        return stages
+
+    def _report(self, folder: str, suite: str, tokens: float) -> PlannedStage:
+        papers = min(len(self.corpus), SUITE_PAPERS) if suite in (CORPUS, INTENT_SUITE) else SUITE_PAPERS
+        work = stage_costs.evaluation_work(self._shape(), papers, tokens, 1)
+        return self._stage(f"{folder}/{suite}", f"up to {papers:,} papers read", work)
+
+    def _stage(self, name: str, size: str, work: StageWork | None = None) -> PlannedStage:
+        """Return a stage with the cost of its work, where that is worth a word."""
+        if work is None:
+            return PlannedStage(name, size, is_there=name in self.done)
+        on_gpu = self.machine.gpus > 0 and work.on_gpu is not None
+        memory = work.gpu_memory if on_gpu else work.memory
+        return PlannedStage(name, size, work.seconds(self.machine), memory, name in self.done)
+
+    def _read_texts(self) -> tuple[int, float]:
+        """Return how many texts can be anchors, and their mean number of tokens."""
+        longest = self.read.encoder.max_tokens
+        if self.read.texts is not None:
+            expected = estimate_texts(self.corpus, self.read.texts)
+            return expected.anchors, cost_constants.estimate_tokens(expected.characters, longest)
+        corpus = self.corpus
+        columns = {
+            "title": corpus.titles,
+            "abstract": corpus.abstracts,
+            "venue": corpus.venues,
+            "authors": corpus.authors,
+        }
+        lengths = np.sum([columns[part].lengths() for part in self.read.encoder.text], axis=0)  # (papers,)
+        mean = float(lengths[lengths > 0].mean()) if (lengths > 0).any() else 0.0
+        anchors = int(((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)).sum())
+        return anchors, cost_constants.estimate_tokens(mean, longest)
+
+    def _shape(self, name: str = "") -> cost_constants.NetworkShape:
+        """Return the network shape of a model of the run, or of its start model."""
+        name = self.options.init if self.options.init and name.startswith(CHAIN) else name
+        return network_shape(name or self.options.init or self.read.encoder.init)
+
+
+def _cost(stage: PlannedStage) -> list[str]:
+    time = [format_duration(stage.seconds)] if stage.seconds else []
+    return time + ([f"{as_bytes(stage.memory)} of memory"] if stage.memory else [])

@@ -1,4 +1,4 @@
-"""What estimates are computed from: measured costs per unit of work, machines by name, the arithmetic of networks.
+"""What estimates are computed from: measured costs per unit of work, machines, networks, the size of a literature.
 
     >>> get_constant("tokens.token")
     4.2e-06
@@ -20,19 +20,29 @@ CPU seconds are those of one Neoverse-N1 core, user and system, summed over all 
 fast. To update a constant, run the command that its source names and replace the number. A network costs what its
 arithmetic costs: one measured rate per device stands for all models, within a factor of two or three.
 
-Knows no recipes and reads no corpus. Only the machine `here` is looked at: its cores, memory and NVIDIA cards.
+Knows no recipes, and reads of a corpus only the columns, no text. Only the machine `here` is looked at: its cores, memory
+and NVIDIA cards.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import available_cores, total_memory
 from citeweave.core.files import read_input
+from citeweave.graph.fastrp import MIN_PANEL_WIDTH
+from citeweave.graph.kernels import LINE
+
+if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.options import GraphOptions
 
 _N1 = "two Neoverse-N1 cores, November 2026"
 _STAGES = f"benchmarks/estimates.py, {_N1}"
@@ -129,6 +139,7 @@ CONSTANTS = {
     "samples.parallel": Constant(0.7, "share that runs on all cores", _ROUNDED),
     "samples.disk.pick": Constant(11.0, "bytes per paper chosen", _STAGES),
     "contexts.sentence": Constant(2.2e-5, "CPU s per citing sentence looked through for pairs", _STAGES),
+    "contexts.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
     "contexts.pair": Constant(0.28, "pairs of papers per citing sentence that are kept", _STAGES),
     # texts and networks
     "tokens.token": Constant(4.2e-6, "CPU s per token", _STAGES),
@@ -247,17 +258,17 @@ def parse_machine(
     (1, 128)
     """
     machine = _find_by_name(name)
-    if cores is not None:
-        machine = replace(machine, cores=cores)
-    if memory is not None:
-        machine = replace(machine, memory=memory)
-    if gpu or gpus is not None:
-        if gpu:
-            choose(gpu, GPUS, "--gpu")
-        gpus = (machine.gpus or 1) if gpus is None else gpus
-        machine = replace(machine, gpus=gpus, gpu=gpu or machine.gpu or "h200")
-    changed = cores is not None or memory is not None or gpu or gpus is not None
-    return replace(machine, name=f"{machine.name}, changed") if changed and name != HERE else machine
+    if gpu:
+        choose(gpu, GPUS, "--gpu")
+    if gpu and gpus is None:
+        gpus = machine.gpus or 1
+    parts = {"cores": cores, "memory": memory, "gpus": gpus}
+    changed: dict[str, Any] = {part: value for part, value in parts.items() if value is not None}
+    if gpus is not None:
+        changed["gpu"] = gpu or machine.gpu or "h200"
+    if changed and name != HERE:
+        changed["name"] = f"{machine.name}, changed"
+    return replace(machine, **changed)
 
 
 def _find_by_name(name: str) -> Machine:
@@ -353,3 +364,128 @@ def read_shape(folder: Path) -> NetworkShape:
     except (OSError, ValueError, KeyError, TypeError):
         return BERT_BASE
     return NetworkShape(hidden, layers, 12 * hidden**2 * layers + hidden * vocabulary)
+
+
+# --- the size of a literature ---
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The size of a literature: counts of papers, citations, texts and contexts that cost estimates start from."""
+
+    papers: int
+    citations: int
+    texts: int
+    """Papers with a title and an abstract: those that are read and mined."""
+
+    tokens: float = 230.0
+    """Mean number of tokens of such a text."""
+
+    contexts: int = 0
+    """Number of citing sentences."""
+
+    only_edges: bool = False
+    """Whether citations come as a table of edges, not as records in JSON."""
+
+    paths: dict[str, float] = field(default_factory=dict)
+    """Two-hop signal -> mean number of paths from one paper; estimated from the references where it is missing."""
+
+    @property
+    def references(self) -> float:
+        """Return the mean number of references per paper."""
+        return self.citations / self.papers
+
+    def paths_of(self, signal: str) -> float:
+        """Return the mean number of two-hop paths from a paper: references squared, times a factor for uneven lists."""
+        known = self.paths.get(signal)
+        if known is not None:
+            return known
+        return self.references**2 * get_constant(f"unevenness.{_PATH_KINDS.get(signal, 'coupled')}")
+
+
+_PATH_KINDS = {"cocited": "cocited", "cocited_nearby": "cocited", "second_hop": "second_hop"}
+"""Two-hop signal -> which lists it crosses: two of references, one of each, or (all others) two of citing papers."""
+
+
+def sizes_from_counts(papers: int, citations: int, *, texts: int | None = None, tokens: float = 230.0) -> Sizes:
+    """Return the sizes of a literature from a few counts; three in ten citations have a context, as in Semantic Scholar."""
+    texts = papers if texts is None else texts
+    if texts > papers:
+        raise UserError(f"--texts is {texts:,} and --papers {papers:,}; no more papers can have texts than there are")
+    if citations > papers * (papers - 1):
+        raise UserError(f"--citations is {citations:,}; {papers:,} papers have at most {papers * (papers - 1):,}")
+    if not 3 <= tokens <= 100_000:
+        raise UserError(f"--tokens is {tokens:g}; a text has from 3 to 100,000 of them")
+    return Sizes(papers, citations, texts, tokens, round(0.3 * citations))
+
+
+def sizes_from_corpus(corpus: Corpus) -> Sizes:
+    """Count the sizes of an existing corpus for a cost estimate."""
+    lengths = corpus.titles.lengths() + corpus.abstracts.lengths()  # (papers,)
+    has_text = (corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)
+    texts = int(has_text.sum())
+    tokens = estimate_tokens(float(lengths[has_text].mean()), 100_000) if texts else 3.0
+    papers, citations = max(1, len(corpus)), len(corpus.citing)
+    citing = np.bincount(np.asarray(corpus.citing), minlength=papers).astype(float)  # (papers,)
+    cited = np.bincount(np.asarray(corpus.cited), minlength=papers).astype(float)  # (papers,)
+    kinds = {
+        "cocited": float((citing**2).sum()) / papers,
+        "coupled": float((cited**2).sum()) / papers,
+        "second_hop": float((citing * cited).sum()) / papers,
+    }
+    names = ("cocited", "cocited_nearby", "coupled", "second_hop", "connected_of_connected")
+    paths = {name: kinds[_PATH_KINDS.get(name, "coupled")] for name in names}
+    return Sizes(papers, citations, texts, tokens, len(corpus.contexts), paths=paths)
+
+
+# --- panels of FastRP: as many columns at a time as --memory allows ---
+#
+# Gathering a number costs more when the panel is large: rows are fetched in the order of citations, and caches and pages
+# hold most rows of a small panel but almost none of 52 million papers. Two constants, with one border between them:
+#
+#     papers x columns     panel       CPU s per number
+#     560,000 x 128        143 MB      0.7e-9
+#     5,600,000 x 32       358 MB      1.0e-9
+#     --- LARGE_PANEL: 1 GiB ---
+#     52,000,000 x 32      3.3 GB      2.2e-9
+
+LARGE_PANEL = 1 << 30
+"""Bytes of a panel beyond which gathering a number costs more."""
+
+_NUMBER_BYTES = 2
+"""Bytes per number while walking."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkPanel:
+    """Estimate the number of FastRP columns that fit into memory at once, on which a graph's cost depends."""
+
+    papers: int
+    columns: int
+    held: int
+    """Bytes of the panels and of the scales beside them: what --memory must allow."""
+
+    @property
+    def gather_constant(self) -> str:
+        """Return the name of the constant for gathering one number of this panel.
+
+        >>> WalkPanel(560_000, 128, 0).gather_constant, WalkPanel(52_000_000, 32, 0).gather_constant
+        ('fastrp.gather', 'fastrp.gather.far')
+        """
+        return "fastrp.gather.far" if self.papers * self.columns * _NUMBER_BYTES > LARGE_PANEL else "fastrp.gather"
+
+
+def plan_panel(papers: int, options: GraphOptions) -> WalkPanel:
+    """Return the FastRP columns that a memory limit allows, at least one cache line of them."""
+    vectors = options.vectors
+    scales = 4 * papers * (2 + sum(map(bool, vectors.fastrp.weights)))  # two scales, and gains of every power
+    column = papers * (2 * _NUMBER_BYTES + (2 if options.dtype == "float16" else 4))  # two panels and the result
+    fitting = max(0, vectors.memory - scales) // column // MIN_PANEL_WIDTH * MIN_PANEL_WIDTH
+    columns = min(vectors.dimension, max(fitting, LINE // _NUMBER_BYTES))
+    return WalkPanel(papers, columns, scales + columns * column)
+
+
+def required_memory(papers: int, options: GraphOptions) -> int:
+    """Return the --memory that `citeweave graph` needs: the configured one, or the minimum for full cache lines."""
+    memory = options.vectors.memory
+    return max(memory, plan_panel(papers, options).held) if options.vectors.method == "fastrp" else memory

@@ -23,8 +23,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,13 @@ from citeweave.evaluation.encoder_systems import ENCODER
 from citeweave.evaluation.report import Report, file_names
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.samples import Samples
-from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe
-from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder
+from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder, RunOptions
 from citeweave.pipeline.stages import ALIGN_STAGE, DataStages, align_stage, intents_key
 from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.pipeline.training_stages import (
     EvaluationSettings,
     ModelEvaluation,
-    ModelStages,
     SpaceReports,
     chained_options,
     chained_recipes,
@@ -59,6 +58,8 @@ from citeweave.pipeline.training_stages import (
     compare_runs,
     comparison_page,
     keeps_pooling,
+    start_key,
+    train_models,
     with_aligner,
     with_start_model,
 )
@@ -118,29 +119,24 @@ def run_recipe(
     check_suites(options)
     recipe, read = prepare_recipe(recipe, options)
     opened = Corpus.open(corpus)
-    run = RunFolder(
-        output, run_identity(recipe, opened, options), reporter, options.shared, options.overwrite, executor
-    )
+    run = RunFolder(output, run_identity(recipe, opened, options), options, reporter, executor)
     run.open()
     _check_models(run, read)
     (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
-    data = DataStages(run, recipe, read, options, reporter)
+    data = DataStages(run, recipe, read)
     audited = data.audit(opened)
     suites = Suites(audited, options, reporter, opened)
     if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
         suites.check()  # before hours of training
-    earlier = {
-        stage: _run_earlier(run, stage, inner, corpus, options, reporter)
-        for stage, inner in chained_recipes(recipe).items()
-    }
+    earlier = {stage: _run_earlier(run, stage, inner, opened) for stage, inner in chained_recipes(recipe).items()}
     encoder = _start_options(recipe, read, earlier)
     inputs = data.make(audited, suites)
     if (alignment := _alignment_options(read, earlier)) is not None:
-        inputs = align_stage(run, inputs, alignment, options, reporter)
-    models = ModelStages(run, recipe, read, options, reporter).train(inputs, encoder)
-    distance = trained_distance(read.training.losses) if read.training else None
-    settings = EvaluationSettings(encoder.text_recipe, distance)
-    start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings, reporter)
+        inputs = align_stage(run, inputs, alignment)
+    assert read.training is not None, "prepare_recipe requires it"
+    models = train_models(run, recipe, read.training, inputs, encoder)
+    settings = EvaluationSettings(encoder.text_recipe, trained_distance(read.training.losses))
+    start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
     (output / COMPARISON).write_text(comparison_page(comparisons, spaces), encoding="utf-8")
     _record_results(run, start, reports, spaces)
@@ -166,25 +162,20 @@ def _record_results(
     run: RunFolder, start: Mapping[str, Report], reports: Mapping[str, Sequence[Report]], spaces: SpaceReports
 ) -> None:
     """Record the bands, the metrics before and after training, and a hash of all stages."""
+    in_spaces = {
+        suite: {space: [report.metrics for report in trained] for space, trained in by_space.items()}
+        for suite, by_space in spaces.items()
+        if by_space
+    }
     run.record_values(
         bands=run.stage_metadata("samples").get("bands", {}),
         metrics={
             "start": {suite: report.metrics for suite, report in start.items()},
             "trained": {suite: [report.metrics for report in trained] for suite, trained in reports.items()},
-            **_space_metrics(spaces),
+            **({"spaces": in_spaces} if in_spaces else {}),
         },
         result=hash_json([run.record["stages"][stage]["mark"] for stage in sorted(run.record["stages"])]),
     )
-
-
-def _space_metrics(spaces: SpaceReports) -> dict[str, Any]:
-    """Return the metrics in aspect spaces for the run record; empty if the models have no aspect heads."""
-    metrics = {
-        suite: {space: [report.metrics for report in reports] for space, reports in by_space.items()}
-        for suite, by_space in spaces.items()
-        if by_space
-    }
-    return {"spaces": metrics} if metrics else {}
 
 
 def prepare_recipe(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tuple[Recipe, RecipeOptions]:
@@ -232,17 +223,15 @@ def _check_models(run: RunFolder, read: RecipeOptions) -> None:
             locate(name)
 
 
-def _run_earlier(
-    run: RunFolder, stage: str, inner: Recipe, corpus: str | Path, options: RunOptions, reporter: Reporter
-) -> Path:
+def _run_earlier(run: RunFolder, stage: str, inner: Recipe, corpus: Corpus) -> Path:
     """Run a recipe whose model this run starts from; return the folder of that model."""
-    inner_options = chained_options(inner, options)
-    inputs = [run_identity(inner, Corpus.open(corpus), inner_options), sorted(options.suites)]
+    options = chained_options(inner, run.options)
+    inputs = [run_identity(inner, corpus, options), sorted(options.suites)]
 
     def make(folder: Path) -> None:
         use = "is the start model" if stage.startswith("init-") else "aligns the sentences"
-        reporter.say(f"{inner.name} runs first: its model {use}")
-        run_recipe(inner, corpus, folder, inner_options, reporter=reporter, executor=run.executor)
+        run.reporter.say(f"{inner.name} runs first: its model {use}")
+        run_recipe(inner, corpus.folder, folder, options, reporter=run.reporter, executor=run.executor)
 
     return run.run(stage, inputs, make) / "model"
 
@@ -272,39 +261,34 @@ def _evaluate_models(
     models: list[Path],
     suites: Suites,
     settings: EvaluationSettings,
-    reporter: Reporter,
 ) -> tuple[dict[str, Report], dict[str, tuple[Report, ...]], SpaceReports]:
     """Evaluate the start model and every trained one on every suite; reports in aspect spaces are apart."""
     start: dict[str, Report] = {}
     trained: dict[str, list[Report]] = {name: [] for name in suites.names}
     spaces: dict[str, dict[str, list[Report]]] = {name: {} for name in suites.names}
     wanted = sorted(suites.options.tasks)
-    start_key = ModelStages.start_key(encoder)
-    systems: list[tuple[str, Path | EncoderOptions, str, Any]] = [("report-start", encoder, encoder.init, start_key)]
+    systems: list[tuple[str, Path | EncoderOptions, str, Any]] = [
+        ("report-start", encoder, encoder.init, start_key(encoder))
+    ]
     for number, folder in enumerate(models):
         suffix = f"-{number}" if number else ""
         systems.append((f"report{suffix}", folder, recipe.label, run.record["stages"][f"model{suffix}"]["mark"]))
     for place, model, name, key in systems:
         for suite in suites.names:
-            evaluation = ModelEvaluation(model, name, suites, suite, settings, reporter, run.executor)
+            evaluation = ModelEvaluation(model, name, suites, suite, settings, run.reporter, run.executor)
             inputs = [key, suites.key(suite), wanted, *settings.key]
-            report = Report.open(run.run(f"{place}/{suite}", inputs, _report_maker(evaluation)))
-            if place == "report-start":
-                start[suite] = report
-            else:
-                trained[suite].append(report)
-            for space in evaluation.spaces():
-                maker = _report_maker(evaluation, space)
-                report = Report.open(run.run(f"{place}/{suite} ({space})", [*inputs, space], maker))
-                spaces[suite].setdefault(space, []).append(report)
+            for space in (ENCODER, *evaluation.spaces()):
+                is_own = space == ENCODER
+                make = partial(evaluation.write_report, space=space)
+                name_of_stage = f"{place}/{suite}" if is_own else f"{place}/{suite} ({space})"
+                report = Report.open(run.run(name_of_stage, inputs if is_own else [*inputs, space], make))
+                if not is_own:
+                    spaces[suite].setdefault(space, []).append(report)
+                elif place == "report-start":
+                    start[suite] = report
+                else:
+                    trained[suite].append(report)
     return start, {suite: tuple(reports) for suite, reports in trained.items()}, spaces
-
-
-def _report_maker(evaluation: ModelEvaluation, space: str = ENCODER) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        evaluation.write_report(folder, space)
-
-    return make
 
 
 # --- sweeps ---

@@ -14,6 +14,8 @@
     run/report/SUITE (SPACE)/        reports in an aspect space, if the model has heads
     run/comparison.md
 
+Options say what the recipe itself does not: `RunOptions(suites={"csfcube": Path("data/csfcube")}, seeds=3)`.
+
 The key of a stage is a hash of everything it depends on. The record says with which key a folder was made.
 """
 
@@ -23,17 +25,115 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from citeweave.core.artifact import MANIFEST, explain_version_mismatch, seal_payload, unseal_payload
 from citeweave.core.errors import UserError
 from citeweave.core.executor import Executor
 from citeweave.core.files import hash_json, read_input, write_json
-from citeweave.core.progress import Reporter
+from citeweave.core.options import INTERNAL, Flag, Named, OneOf, Range, check
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.evaluation.options import CorpusSuiteOptions
 from citeweave.version import __version__
 
 CHAIN = "recipe:"
 """Prefix of the name of a recipe whose model is the start model, or the aligner."""
+
+NOTHING = "none"
+CORPUS = "corpus"
+"""Name of the suite that is made from the corpus itself."""
+
+INTENTS = "intents"
+"""Name of the suite that is made from the intents of its citations."""
+
+AUTO = "auto"
+"""Value of --intents: those of the corpus, or those that a classifier finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of a run, kept in its folder: everything that the recipe itself does not say."""
+
+    init: str = ""
+    """Start model instead of the recipe's: minilm, a folder, or a Hugging Face name; in a chain of recipes, instead of
+    the first one's."""
+
+    aligner: str = ""
+    """Encoder that aligns sentences, instead of the recipe's; takes the same values as --init."""
+
+    suites: Annotated[Mapping[str, Path], Flag("--suite"), Named("csfcube=data/csfcube")] = field(default_factory=dict)
+    """NAME=FOLDER: additional suite to evaluate on, whose papers are not trained on; for intents=FOLDER, the output of
+    `citeweave annotate`, or a corpus with intents. May be repeated."""
+
+    intent_suite: Annotated[Path | None, INTERNAL] = None
+    """Evaluate on held-out intents too: the folder of an overlay of the corpus, or of the corpus for its own intents."""
+
+    tasks: Annotated[tuple[str, ...], Flag("--task")] = ()
+    """Evaluate on this task only; may be repeated."""
+
+    seeds: Annotated[int, Range(0)] = 0
+    """Number of models to train, with consecutive seeds; 0 = the recipe's number."""
+
+    held_out: str = "share:0.1"
+    """Papers whose references are held out for evaluation: share:0.1 (a random tenth), year:2016 (from 2016 on), or
+    none."""
+
+    queries: Annotated[int, Range(1)] = 1000
+    """Maximum number of queries for each task built from the corpus."""
+
+    bands: Annotated[str, OneOf("fit", "recipe", "auto", "share")] = "fit"
+    """Neighbor ranks to select from: recipe (the recipe's), auto (chosen for the corpus), share (the recipe's, scaled to
+    the corpus), or fit (the recipe's if there are enough papers, otherwise auto)."""
+
+    tables: Annotated[Mapping[str, Path], Flag("--table"), Named("coviews=pairs.tsv")] = field(default_factory=dict)
+    """NAME=FILE: table of paper pairs and their counts that the recipe calls NAME; may be repeated."""
+
+    pool: Path | None = None
+    """File with the ids of papers that may be positives or negatives, one per line."""
+
+    intents: str = AUTO
+    """Citation intents: auto (those in the corpus, or predicted if it has none), corpus (only those), sections (also those
+    inferred from section headings), or a folder from `citeweave annotate`."""
+
+    classifier: Path | None = None
+    """Folder of an intent classifier to use instead of the built-in one."""
+
+    device: str = "auto"
+    """Device: cpu, cuda or auto."""
+
+    cache: Path | None = None
+    """Cache folder for vectors of start models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave."""
+
+    resamples: Annotated[int, INTERNAL] = 10_000
+    """Bootstrap resamples of the comparison with the start model."""
+
+    overwrite: bool = False
+    """Replace an output folder made from different inputs or options."""
+
+    shared: Annotated[Path | None, INTERNAL] = None
+    """Folder for stages that several runs of a sweep have in common; None = all stages are in the run folder."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.classifier is not None and self.intents != AUTO:
+            raise UserError(
+                f"--classifier finds intents, but --intents {self.intents} provides them; leave out one of the two"
+            )
+        if CORPUS in self.suites:
+            raise UserError(
+                "--suite corpus=... is made from --corpus itself; leave it out, or turn it off with --held-out none"
+            )
+        if self.suite_options is None and self.intent_suite is not None:
+            raise UserError("--suite intents needs held-out references; leave out --held-out none")
+        if self.suite_options is None and not self.suites:
+            raise UserError("--held-out none leaves nothing to evaluate on; give --suite NAME=FOLDER too")
+
+    @property
+    def suite_options(self) -> CorpusSuiteOptions | None:
+        """Return how the corpus suite is made; None if nothing is held out."""
+        if self.held_out == NOTHING:
+            return None
+        return CorpusSuiteOptions(held_out=self.held_out, queries=self.queries)
 
 
 # --- the folder of a run ---
@@ -42,16 +142,7 @@ RECORD = "run.json"
 RECIPE = "recipe.toml"
 VERSION = 1
 _SHARED_STAGES = (
-    "audited",
-    "corpus",
-    "texts",
-    "intents",
-    "graph",
-    "samples",
-    "aligned",
-    "report-start",
-    "init-",
-    "aligner-",
+    *("audited", "corpus", "texts", "intents", "graph", "samples", "aligned", "report-start", "init-", "aligner-"),
 )
 
 
@@ -63,9 +154,8 @@ class RunFolder:
     identity: dict[str, Any]
     """What identifies the run: recipe, corpus, start model, what is held out."""
 
-    reporter: Reporter
-    shared: Path | None = None
-    overwrite: bool = False
+    options: RunOptions = field(default_factory=RunOptions)
+    reporter: Reporter = field(default_factory=lambda: QUIET)
     executor: Executor | None = None
     """Makes the shards of stages that work in shards, on a cluster; None = this process."""
 
@@ -75,16 +165,21 @@ class RunFolder:
 
     def open(self) -> None:
         """Open the folder of a run with the record of earlier stages; the folder of another run is refused."""
-        check_identity(self.folder, self.identity, overwrite=self.overwrite)
+        check_identity(self.folder, self.identity, overwrite=self.options.overwrite)
         self.record = read_record(self.folder) or {"version": VERSION, "stages": {}}
         self.folder.mkdir(parents=True, exist_ok=True)
         self.record |= {"identity": self.identity, "citeweave": __version__}
         self._write()
 
+    @property
+    def writing(self) -> dict[str, Any]:
+        """What every function that writes a folder takes: whether to replace it, and how to report progress."""
+        return {"overwrite": self.options.overwrite, "reporter": self.reporter}
+
     def place(self, stage: str, key: str) -> Path:
         """Return the folder of a stage; stages that several runs share are named by their key."""
-        if self.shared is not None and stage.startswith(_SHARED_STAGES):
-            return self.shared / f"{stage}-{key[:12]}"
+        if self.options.shared is not None and stage.startswith(_SHARED_STAGES):
+            return self.options.shared / f"{stage}-{key[:12]}"
         return self.folder / stage
 
     def is_done(self, stage: str, key: str) -> bool:

@@ -10,96 +10,209 @@
     index           papers, their words and sentences
     evaluation      papers of the suites, by the start model and by each trained one
 
-Constants and the arithmetic of networks are in `cost_constants.py`.
+    >>> from citeweave.pipeline.cost_constants import parse_machine
+    >>> work = StageWork("graph", "10 citations", cpu=8.0, parallel=0.5)
+    >>> work.seconds(parse_machine("cpu:1")), work.seconds(parse_machine("cpu:4"))
+    (8.0, 5.0)
+
+The part of a stage that only one core can do does not get faster with more cores (Amdahl, 1967). How many papers and
+triplets the rules of a recipe ask for is counted as if every rule found all that it asks for. Constants, sizes and the
+arithmetic of networks are in `cost_constants.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from citeweave.graph.adjacency import RELEASE_AFTER
 from citeweave.graph.signals import TWO_HOPS
-from citeweave.pipeline.cost import (
-    StageWork,
-    count_picks,
-    count_sample_groups,
-    count_triplets,
-    deepest_rank,
-    plan_panel,
-    required_memory,
-    two_hop_signals,
-    vector_searches,
-)
 from citeweave.pipeline.cost_constants import (
     BYTES_PER_TOKEN,
     GIB,
+    Machine,
     NetworkShape,
+    Sizes,
     embed_seconds,
     get_constant,
+    plan_panel,
+    required_memory,
     train_bytes,
     train_seconds,
 )
+from citeweave.training.options import MICRO_TOKENS
 
 if TYPE_CHECKING:
     from citeweave.graph.options import GraphOptions
     from citeweave.mining.rules import MiningRules
-    from citeweave.pipeline.cost import Sizes
     from citeweave.training.options import TrainingOptions
-
-
-Costs = tuple[float, float, float, tuple[str, ...]]
-"""CPU seconds, bytes gathered, bytes held in memory, names of the constants used."""
 
 GRAPH_MEMORY, MINING_MEMORY = 1 << 30, 512 << 20
 """Default --memory of `citeweave graph` and `citeweave mine`."""
 
 
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """The estimated work of one stage: seconds of a core or GPU, memory and disk, before a machine is known."""
+
+    name: str
+    size: str
+    """What it works on, in words."""
+
+    cpu: float = 0.0
+    """Seconds of one core."""
+
+    parallel: float = 1.0
+    """Share of them that several cores can do at once."""
+
+    moved: float = 0.0
+    """Bytes gathered from scattered places in memory; they take at least as long as the memory bandwidth says."""
+
+    on_gpu: float | None = None
+    """Seconds of one H200 in place of the cores; None = it runs on cores only."""
+
+    gpus: int = 0
+    """Maximum number of GPUs at once; 0 = any number."""
+
+    memory: float = 0.0
+    """Bytes resident at the peak, including pages of mapped files that are read repeatedly."""
+
+    gpu_memory: float = 0.0
+    disk: float = 0.0
+    """Bytes on disk when it is done."""
+
+    constants: tuple[str, ...] = ()
+    """Names of the constants that the estimate uses."""
+
+    fits_by: str = ""
+    """How to make it fit where memory is short."""
+
+    def seconds(self, machine: Machine) -> float:
+        """Estimate the wall-clock seconds of a stage on a machine."""
+        if self.on_gpu is not None and machine.gpus:
+            used = min(machine.gpus, self.gpus or machine.gpus)
+            return self.on_gpu / (machine.gpu_speed * used / machine.gpus)
+        cores = self.cpu * (1 - self.parallel + self.parallel / machine.cores)
+        return max(cores, self.moved / machine.bandwidth)
+
+
+# --- what the rules of a recipe ask for ---
+
+
+def count_picks(rules: MiningRules) -> int:
+    """Return the maximum number of papers that mining rules select per anchor, for a cost estimate."""
+    if rules.tasks:
+        return max(count_picks(inner) for _, _, inner in rules.tasks)
+    return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
+
+
+def count_triplets(rules: MiningRules) -> int:
+    """Return the estimated number of triplets per anchor; the shorter list of samples is repeated."""
+    if rules.tasks:
+        return max(count_triplets(inner) for _, _, inner in rules.tasks)
+    sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
+    return max(1, *sides)
+
+
+def count_sample_groups(rules: MiningRules) -> int:
+    """Return the number of samples per anchor: one per aspect."""
+    return max(1, len(rules.aspects))
+
+
+def two_hop_signals(rules: MiningRules) -> list[str]:
+    """List the two-hop signals that mining has to count, each once, for a cost estimate."""
+    return sorted({name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS})
+
+
+def vector_searches(rules: MiningRules) -> list[str]:
+    """List the vector searches of a recipe's rules whose cost is estimated, each once per aspect."""
+    searches = set()
+    for rule in _all_rules(rules):
+        if rule.source in ("neighbors", "similar"):
+            aspects = rules.aspects if rule.vectors == "aspect" else ("",)
+            searches |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
+    return sorted(searches)
+
+
+def deepest_rank(rules: MiningRules, pool: int) -> int:
+    """Return the deepest neighbor rank that any mining rule asks for."""
+    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbors"]
+    return min(max(ends, default=1), pool)
+
+
+def uses_graph_vectors(rules: MiningRules) -> bool:
+    """Return whether any mining rule ranks papers by node vectors of the graph."""
+    sources = ("neighbors", "similar", "cells", "sorted_random")
+    return any(rule.source in sources and rule.vectors in ("graph", "aspect") for rule in _all_rules(rules))
+
+
+def _all_rules(rules: MiningRules) -> Iterator[Any]:
+    yield from rules.rules
+    for _, _, inner in rules.tasks:
+        yield from _all_rules(inner)
+
+
+# --- import, graph and node vectors ---
+
+
+def _work(
+    name: str,
+    size: str,
+    kind: str,
+    amounts: Mapping[str, float],
+    *,
+    torch: bool = False,
+    also: tuple[str, ...] = (),
+    **more: Any,
+) -> StageWork:
+    """Return the work of a stage: constants times amounts on cores, of which the constant KIND.parallel is shared by all.
+
+    `memory` is added to that of a process, with torch where it is needed; `also` names further constants.
+    """
+    process = get_constant("process.memory") + (get_constant("torch.memory") if torch else 0.0)
+    return StageWork(
+        name,
+        size,
+        cpu=sum(get_constant(constant) * amount for constant, amount in amounts.items()),
+        parallel=get_constant(f"{kind}.parallel"),
+        memory=process + more.pop("memory", 0.0),
+        constants=(*amounts, *also),
+        **more,
+    )
+
+
 def import_work(sizes: Sizes, cores: int) -> StageWork:
     """Estimate the work of importing: reading records or a table of edges, merging, writing columns."""
     text_bytes = sizes.texts * sizes.tokens * BYTES_PER_TOKEN
-    memory = get_constant("import.memory") + get_constant("import.memory.worker") * cores
-    size = f"{sizes.citations:,} citations, {sizes.papers:,} papers"
+    held = get_constant("import.memory") + get_constant("import.memory.worker") * cores
+    memory = held + get_constant("import.memory.paper") * sizes.papers
     fits_by = "import --memory 128MB and fewer --workers hold less at a time"
+    size = f"{sizes.citations:,} citations, {sizes.papers:,} papers"
     if sizes.only_edges:
-        return StageWork(
-            "import",
-            f"{size}, a table of edges",
-            cpu=get_constant("import.edge") * sizes.citations,
-            parallel=get_constant("import.edge.parallel"),
-            memory=memory + get_constant("import.memory.paper") * sizes.papers,
-            disk=get_constant("import.disk.edge") * sizes.citations,
-            constants=("import.edge", "import.disk.edge"),
-            fits_by=fits_by,
-        )
-    names = ("import.citation", "import.paper", "import.text")
-    amounts = (sizes.citations, sizes.papers, text_bytes)
-    return StageWork(
-        "import",
-        f"{size}, {sizes.texts:,} with text",
-        cpu=sum(get_constant(name) * amount for name, amount in zip(names, amounts, strict=True)),
-        parallel=get_constant("import.parallel"),
-        memory=memory + get_constant("import.memory.paper") * sizes.papers,
-        disk=get_constant("import.disk.citation") * sizes.citations
-        + get_constant("import.disk.paper") * sizes.papers
-        + 1.02 * text_bytes,
-        constants=names,
-        fits_by=fits_by,
-    )
+        kind, size = "import.edge", f"{size}, a table of edges"
+        amounts: dict[str, float] = {"import.edge": sizes.citations}
+        disk = get_constant("import.disk.edge") * sizes.citations
+    else:
+        kind, size = "import", f"{size}, {sizes.texts:,} with text"
+        amounts = {"import.citation": sizes.citations, "import.paper": sizes.papers, "import.text": text_bytes}
+        disk = get_constant("import.disk.citation") * sizes.citations + get_constant("import.disk.paper") * sizes.papers
+        disk += 1.02 * text_bytes
+    also = ("import.disk.edge",) if sizes.only_edges else ()
+    work = _work("import", size, kind, amounts, also=also, disk=disk, fits_by=fits_by)
+    return replace(work, memory=memory)  # of all its processes
 
 
 def graph_work(sizes: Sizes, memory: int = GRAPH_MEMORY) -> StageWork:
     """Estimate the work of building the graph: citations sorted as sparse rows in both directions within `memory` bytes."""
-    names = ("graph.citation",)
-    return StageWork(
+    return _work(
         "graph",
         f"{sizes.citations:,} citations, both directions",
-        cpu=get_constant(names[0]) * sizes.citations,
-        parallel=get_constant("graph.parallel"),
-        memory=get_constant("process.memory") + min(memory, 24 * sizes.citations) + 24 * sizes.papers,
+        "graph",
+        {"graph.citation": sizes.citations},
+        also=("graph.disk.citation",),
+        memory=min(memory, 24 * sizes.citations) + 24 * sizes.papers,
         disk=get_constant("graph.disk.citation") * sizes.citations + 16 * sizes.papers,
-        constants=(*names, "graph.disk.citation"),
         fits_by="--memory sorts in narrower ranges",
     )
 
@@ -121,19 +234,14 @@ def vectors_work(sizes: Sizes, options: GraphOptions, parts: Sequence[str] = ())
 
 def _union_work(sizes: Sizes, signals: list[str], strongest: int) -> tuple[float, StageWork]:
     """Return the entries of a union graph's matrix, and the work of counting them."""
-    entries = cpu = 0.0
-    for signal in signals:
-        paths = sizes.paths_of(signal) if signal in TWO_HOPS else 2 * sizes.references
-        entries += 2 * sizes.papers * min(paths, strongest or paths)
-        cpu += get_constant("relatives.path") * sizes.papers * paths
-    cpu += get_constant("union.entry") * entries
-    work = StageWork(
+    paths = [sizes.paths_of(signal) if signal in TWO_HOPS else 2 * sizes.references for signal in signals]
+    entries = sum(2 * sizes.papers * min(each, strongest or each) for each in paths)
+    work = _work(
         "relatives",
         f"{', '.join(signals)} of {sizes.papers:,} papers",
-        cpu=cpu,
-        parallel=get_constant("relatives.parallel"),
-        memory=get_constant("process.memory") + 20 * entries,
-        constants=("relatives.path", "union.entry"),
+        "relatives",
+        {"relatives.path": sizes.papers * sum(paths), "union.entry": entries},
+        memory=20 * entries,
         fits_by="--set graph.strongest=25 keeps fewer related papers per paper",
     )
     return entries, work
@@ -141,130 +249,92 @@ def _union_work(sizes: Sizes, signals: list[str], strongest: int) -> tuple[float
 
 def _node_vectors_work(sizes: Sizes, options: GraphOptions, entries: float) -> StageWork:
     vectors = options.vectors
-    numbers, method = float(sizes.papers * vectors.dimension), vectors.method
-    result = numbers * (2 if options.dtype == "float16" else 4)
-    cpu, moved, held, names = _METHODS[method](sizes.papers, options, entries)
+    method, numbers = vectors.method, float(sizes.papers * vectors.dimension)
+    amounts, held, moved = _method_costs(sizes.papers, options, entries)
     required = required_memory(sizes.papers, options)
     memory = f", --memory {-(-required // GIB)}GB" if required > vectors.memory else ""
-    return StageWork(
+    return _work(
         "node vectors",
         f"{method}, {vectors.dimension} dimensions, {entries:,.0f} entries{memory}",
-        cpu=cpu,
-        parallel=get_constant(f"{method}.parallel"),
+        method,
+        amounts,
         moved=moved,
-        memory=get_constant("process.memory") + held + 4 * min(entries, RELEASE_AFTER) + 16 * sizes.papers,
-        disk=result + get_constant("vectors.disk.id") * sizes.papers,
-        constants=names,
-        fits_by=_FITS_BY[method],
+        memory=held + 4 * min(entries, RELEASE_AFTER) + 16 * sizes.papers,
+        disk=numbers * (2 if options.dtype == "float16" else 4) + get_constant("vectors.disk.id") * sizes.papers,
+        fits_by=(
+            "a smaller --memory walks in narrower panels, --dim 128 and --dtype float16 need less"
+            if method == "fastrp"
+            else "method fastrp never holds its result in memory; --dim 128 needs less"
+        ),
     )
 
 
-_FITS_BY = {
-    "fastrp": "a smaller --memory walks in narrower panels, --dim 128 and --dtype float16 need less",
-    "prone": "method fastrp never holds its result in memory; --dim 128 needs less",
-    "edges": "method fastrp never holds its result in memory; --dim 128 needs less",
-}
-
-
-def _fastrp(papers: int, options: GraphOptions, entries: float) -> Costs:
-    """Estimate FastRP: walks in column panels that fit the memory, results on disk."""
-    vectors, panel = options.vectors, plan_panel(papers, options)
-    walks = len(vectors.fastrp.weights)
-    gathered = entries * vectors.dimension * walks
-    cpu = (
-        get_constant(panel.gather_constant) * gathered
-        + get_constant("fastrp.number") * papers * vectors.dimension * walks
-    )
-    return cpu, 2.0 * gathered, panel.held, (panel.gather_constant, "fastrp.number")
-
-
-def _prone(papers: int, options: GraphOptions, entries: float) -> Costs:
-    """Estimate ProNE: the result and two matrices of the same size, or what the memory allows of them."""
+def _method_costs(papers: int, options: GraphOptions, entries: float) -> tuple[dict[str, float], float, float]:
+    """Return amounts, bytes held in memory and bytes gathered by a method of node vectors."""
     vectors = options.vectors
-    numbers = float(papers * vectors.dimension)
-    cpu = get_constant("prone.gather") * entries * vectors.dimension + get_constant("prone.number") * numbers
-    held = 4 * numbers + min(8 * numbers, float(vectors.memory))
-    return cpu, 0.0, held, ("prone.gather", "prone.number")
+    numbers, gathered = float(papers * vectors.dimension), entries * vectors.dimension
+    if vectors.method == "fastrp":  # walks in column panels that fit the memory, results on disk
+        panel, walks = plan_panel(papers, options), len(vectors.fastrp.weights)
+        amounts = {panel.gather_constant: gathered * walks, "fastrp.number": numbers * walks}
+        return amounts, panel.held, 2.0 * gathered * walks
+    if vectors.method == "prone":  # the result and two matrices of the same size, or what the memory allows of them
+        held = 4 * numbers + min(8 * numbers, float(vectors.memory))
+        return {"prone.gather": gathered, "prone.number": numbers}, held, 0.0
+    # the edge model: vectors and the optimizer's state
+    return {"edges.number": gathered / 2 * vectors.edges.epochs}, 8 * numbers, 0.0
 
 
-def _edges(papers: int, options: GraphOptions, entries: float) -> Costs:
-    """Estimate the edge model: vectors and the optimizer's state."""
-    vectors = options.vectors
-    cpu = get_constant("edges.number") * entries / 2 * vectors.dimension * vectors.edges.epochs
-    return cpu, 0.0, 8.0 * papers * vectors.dimension, ("edges.number",)
-
-
-_METHODS = {"fastrp": _fastrp, "prone": _prone, "edges": _edges}
+# --- mining ---
 
 
 def mining_work(sizes: Sizes, rules: MiningRules, dimension: int, anchors: int) -> list[StageWork]:
     """Estimate the work of mining: counting related papers, searching bands, drawing samples."""
-    works = []
+    works, mapped = [], 8 * sizes.papers + 8 * sizes.citations
     if signals := two_hop_signals(rules):
-        works.append(_relatives_work(sizes, signals, anchors))
+        paths = anchors * sum(sizes.paths_of(signal) for signal in signals)
+        work = _work(
+            "relatives",
+            f"{', '.join(signals)} of {anchors:,} anchors",
+            "relatives",
+            {"relatives.path": paths},
+            memory=min(MINING_MEMORY, 12 * paths) + mapped,
+            fits_by="mine --memory 256MB and fewer --workers, or mine --on ray",
+        )
+        works.append(work)
     if rules.from_contexts:
-        works.append(_pairs_work(sizes))
+        amounts, size = {"contexts.sentence": sizes.contexts}, f"{sizes.contexts:,} citing sentences"
+        works.append(_work("pairs", size, "contexts", amounts, memory=64.0 * sizes.contexts))
     if searches := vector_searches(rules):
-        queries = anchors * len(searches)
-        size = f"{anchors:,} anchors among {sizes.texts:,} papers, {dimension} dimensions"
-        works.append(_bands_work(sizes.texts, dimension, queries, queries * deepest_rank(rules, sizes.texts), size))
-    return [*works, _samples_work(sizes, anchors * count_sample_groups(rules), count_picks(rules))]
-
-
-def _relatives_work(sizes: Sizes, signals: list[str], anchors: int) -> StageWork:
-    paths = anchors * sum(sizes.paths_of(signal) for signal in signals)
-    held = min(MINING_MEMORY, 12 * paths) + 8 * sizes.papers + 8 * sizes.citations
-    return StageWork(
-        "relatives",
-        f"{', '.join(signals)} of {anchors:,} anchors",
-        cpu=get_constant("relatives.path") * paths,
-        parallel=get_constant("relatives.parallel"),
-        memory=get_constant("process.memory") + held,
-        constants=("relatives.path",),
-        fits_by="mine --memory 256MB and fewer --workers, or mine --on ray",
-    )
-
-
-def _pairs_work(sizes: Sizes) -> StageWork:
-    return StageWork(
-        "pairs",
-        f"{sizes.contexts:,} citing sentences",
-        cpu=get_constant("contexts.sentence") * sizes.contexts,
-        parallel=0.0,
-        memory=get_constant("process.memory") + 64.0 * sizes.contexts,
-        constants=("contexts.sentence",),
-    )
-
-
-def _bands_work(pool: int, dimension: int, queries: int, ranks: int, size: str) -> StageWork:
-    """Estimate band searches: every query is compared with the whole pool; `ranks` are kept in all."""
-    pairs = queries * pool
-    return StageWork(
-        "bands",
-        size,
-        cpu=(get_constant("bands.pair") + get_constant("bands.number") * dimension) * pairs
-        + get_constant("bands.rank") * ranks,
-        parallel=get_constant("bands.parallel"),
-        on_gpu=get_constant("bands.number.gpu") * dimension * pairs,
-        gpus=1,
-        memory=get_constant("process.memory") + min(MINING_MEMORY, 8 * pairs) + 8 * pool * dimension,
-        gpu_memory=4 * pool * dimension + (1 << 30),
-        constants=("bands.pair", "bands.number", "bands.rank", "bands.number.gpu"),
-        fits_by="mine --memory 256MB searches in smaller blocks, mine --on ray across several machines",
-    )
-
-
-def _samples_work(sizes: Sizes, groups: int, each: int) -> StageWork:
+        works.append(_bands_work(sizes.texts, dimension, anchors, len(searches), deepest_rank(rules, sizes.texts)))
+    groups, each = anchors * count_sample_groups(rules), count_picks(rules)
     picks = groups * (each + 1)
-    return StageWork(
+    samples = _work(
         "samples",
         f"{groups:,} samples of {each} papers",
-        cpu=get_constant("samples.pick") * picks,
-        parallel=get_constant("samples.parallel"),
-        memory=get_constant("process.memory") + min(MINING_MEMORY, 50 * picks) + 8 * sizes.papers + 8 * sizes.citations,
+        "samples",
+        {"samples.pick": picks},
+        memory=min(MINING_MEMORY, 50 * picks) + mapped,
         disk=get_constant("samples.disk.pick") * picks,
-        constants=("samples.pick",),
         fits_by="mine --memory 256MB",
+    )
+    return [*works, samples]
+
+
+def _bands_work(pool: int, dimension: int, anchors: int, searches: int, rank: int) -> StageWork:
+    """Estimate band searches: every anchor is compared with the whole pool, and so many ranks are kept."""
+    queries = anchors * searches
+    pairs = queries * pool
+    return _work(
+        "bands",
+        f"{anchors:,} anchors among {pool:,} papers, {dimension} dimensions",
+        "bands",
+        {"bands.pair": pairs, "bands.number": dimension * pairs, "bands.rank": queries * rank},
+        also=("bands.number.gpu",),
+        on_gpu=get_constant("bands.number.gpu") * dimension * pairs,
+        gpus=1,
+        memory=min(MINING_MEMORY, 8 * pairs) + 8 * pool * dimension,
+        gpu_memory=4 * pool * dimension + (1 << 30),
+        fits_by="mine --memory 256MB searches in smaller blocks, mine --on ray across several machines",
     )
 
 
@@ -276,21 +346,23 @@ SENTENCES, SENTENCE_TOKENS = 8, 30
 SUITE_PAPERS = 25_000
 """Approximate maximum of papers in the suite of a corpus."""
 
-MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
-"""Device -> tokens encoded at a time in training where the recipe does not say."""
+
+def _encoding_work(
+    name: str, size: str, shape: NetworkShape, texts: float, tokens: float, *, paper: float = 0.0, **more: Any
+) -> StageWork:
+    """Return the work of a frozen encoder that reads texts; `paper` are further seconds per text on any device."""
+    cpu, on_gpu = (embed_seconds(shape, texts, tokens, device) + paper * texts for device in ("cpu", "cuda"))
+    held, disk = 8.0 * shape.parameters + more.pop("memory", 0.0), more.pop("disk", 0.0)
+    also = ("network.core", "network.gpu.embedding", *more.pop("also", ()))
+    gpu_memory = 4.0 * shape.parameters + 2e9
+    work = _work(name, size, "network", {}, torch=True, also=also, memory=held, disk=disk, gpu_memory=gpu_memory)
+    return replace(work, cpu=cpu + more.pop("cpu", 0.0), on_gpu=on_gpu, **more)
 
 
 def tokens_work(texts: float, tokens: float) -> StageWork:
     """Estimate the work of tokenizing every text once."""
-    return StageWork(
-        "token store",
-        f"{texts:,.0f} texts of {tokens:.0f} tokens",
-        cpu=get_constant("tokens.token") * texts * tokens,
-        parallel=get_constant("tokens.parallel"),
-        memory=get_constant("process.memory") + get_constant("torch.memory"),
-        disk=(2 * tokens + 8) * texts,
-        constants=("tokens.token",),
-    )
+    size, amounts = f"{texts:,.0f} texts of {tokens:.0f} tokens", {"tokens.token": texts * tokens}
+    return _work("token store", size, "tokens", amounts, torch=True, disk=(2 * tokens + 8) * texts)
 
 
 def training_work(
@@ -304,62 +376,56 @@ def training_work(
     trained = 1.0 if training.parts == "all" else 0.001
     micro = training.micro_tokens or MICRO_TOKENS["cuda" if gpu else "cpu"]
     in_step = int(max(1, min(micro, texts / steps * tokens)))
+    on_cpu, on_gpu = (train_bytes(shape, in_step, tokens, half=half, trained=trained) for half in (False, True))
     if training.parts == "heads":
-        cpu, on_gpu = (embed_seconds(shape, min(texts, anchors), tokens, device) for device in ("cpu", "cuda"))
+        seconds = [embed_seconds(shape, min(texts, anchors), tokens, device) for device in ("cpu", "cuda")]
     else:
-        cpu, on_gpu = (train_seconds(shape, texts, tokens, device) for device in ("cpu", "cuda"))
-    return StageWork(
+        seconds = [train_seconds(shape, texts, tokens, device) for device in ("cpu", "cuda")]
+    work = _work(
         "training",
         f"{steps:,} steps of {training.batch} {training.unit}, {texts:,.0f} texts of {tokens:.0f} tokens",
-        cpu=cpu,
-        parallel=get_constant("network.parallel"),
-        on_gpu=on_gpu,
-        memory=get_constant("process.memory")
-        + get_constant("torch.memory")
-        + (4 * shape.parameters if gpu else train_bytes(shape, in_step, tokens, half=False, trained=trained)),
-        gpu_memory=train_bytes(shape, in_step, tokens, half=True, trained=trained),
+        "network",
+        {},
+        torch=True,
+        also=("network.core", "network.gpu.training"),
+        memory=4 * shape.parameters if gpu else on_cpu,
+        gpu_memory=on_gpu,
         disk=4.0 * shape.parameters,
-        constants=("network.core", "network.gpu.training"),
         fits_by="--set training.micro_tokens=8192 encodes fewer at a time, training.parts=lora keeps fewer moments; "
         "across several GPUs: torchrun with FSDP",
     )
+    return replace(work, cpu=seconds[0], on_gpu=seconds[1])
 
 
 def embedding_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWork:
     """Estimate the work of embedding a corpus, one float32 vector per paper."""
-    return StageWork(
+    return _encoding_work(
         "embedding",
         f"{sizes.texts:,} papers of {tokens:.0f} tokens",
-        cpu=embed_seconds(shape, sizes.texts, tokens, "cpu") + get_constant("tokens.token") * sizes.texts * tokens,
-        parallel=get_constant("network.parallel"),
-        on_gpu=embed_seconds(shape, sizes.texts, tokens, "cuda"),
-        memory=get_constant("process.memory")
-        + get_constant("torch.memory")
-        + 8.0 * shape.parameters
-        + 2 * 8192 * 4 * shape.hidden,
-        gpu_memory=4.0 * shape.parameters + 2e9,
+        shape,
+        sizes.texts,
+        tokens,
+        cpu=get_constant("tokens.token") * sizes.texts * tokens,
+        also=("tokens.token",),
+        memory=2 * 8192 * 4 * shape.hidden,
         disk=(4 * shape.hidden + get_constant("vectors.disk.id")) * sizes.texts,
-        constants=("network.core", "network.gpu.embedding", "tokens.token"),
         fits_by="embed --batch-tokens 4096, --dtype float16 halves the disk; embed --on ray across several machines",
     )
 
 
 def sentences_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWork:
     """Estimate the work of sentence vectors, which cost as much as one vector per paper."""
-    number = sizes.texts * get_constant("sentences.paper")
-    return StageWork(
+    each = get_constant("sentences.paper")
+    return _encoding_work(
         "sentence vectors",
-        f"{number:,.0f} sentences of {sizes.texts:,} papers",
-        cpu=embed_seconds(shape, sizes.texts, tokens, "cpu") + get_constant("tokens.token") * sizes.texts * tokens,
-        parallel=get_constant("network.parallel"),
-        on_gpu=embed_seconds(shape, sizes.texts, tokens, "cuda"),
-        memory=get_constant("process.memory")
-        + get_constant("torch.memory")
-        + 8.0 * shape.parameters
-        + 2 * 8192 * 4 * shape.hidden * get_constant("sentences.paper"),
-        gpu_memory=4.0 * shape.parameters + 2e9,
-        disk=4 * shape.hidden * number + get_constant("vectors.disk.id") * sizes.texts,
-        constants=("network.core", "network.gpu.embedding", "sentences.paper"),
+        f"{sizes.texts * each:,.0f} sentences of {sizes.texts:,} papers",
+        shape,
+        sizes.texts,
+        tokens,
+        cpu=get_constant("tokens.token") * sizes.texts * tokens,
+        also=("sentences.paper",),
+        memory=2 * 8192 * 4 * shape.hidden * each,
+        disk=4 * shape.hidden * sizes.texts * each + get_constant("vectors.disk.id") * sizes.texts,
         fits_by="embed --sentences --shard 1024, --dtype float16; embed --on ray",
     )
 
@@ -367,30 +433,20 @@ def sentences_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWor
 def aligning_work(shape: NetworkShape, anchors: int) -> StageWork:
     """Estimate the work of aligning sentences with a frozen encoder."""
     number = anchors * SENTENCES
-    cpu, on_gpu = (embed_seconds(shape, number, SENTENCE_TOKENS, device) for device in ("cpu", "cuda"))
-    return StageWork(
-        "alignment",
-        f"{number:,} sentences",
-        cpu=cpu,
-        parallel=get_constant("network.parallel"),
-        on_gpu=on_gpu,
-        memory=get_constant("process.memory") + get_constant("torch.memory") + 8.0 * shape.parameters,
-        gpu_memory=4.0 * shape.parameters + 2e9,
-        constants=("network.core", "network.gpu.embedding"),
-    )
+    return _encoding_work("alignment", f"{number:,} sentences", shape, number, SENTENCE_TOKENS)
 
 
 def intents_work(contexts: int) -> StageWork:
     """Estimate the work of classifying the intents of all citing sentences."""
-    return StageWork(
+    return _work(
         "intents",
         f"{contexts:,} citing sentences",
-        cpu=get_constant("intents.sentence") * contexts,
-        parallel=get_constant("network.parallel"),
+        "network",
+        {"intents.sentence": contexts},
+        torch=True,
+        also=("intents.sentence.gpu",),
         on_gpu=get_constant("intents.sentence.gpu") * contexts,
-        memory=get_constant("process.memory") + get_constant("torch.memory"),
         disk=2.0 * contexts,
-        constants=("intents.sentence", "intents.sentence.gpu"),
     )
 
 
@@ -398,17 +454,15 @@ def index_work(shape: NetworkShape, sizes: Sizes, tokens: float, *, sentences: b
     """Estimate the work of building a search index: words, existing vectors, and sentence vectors if wanted."""
     words, number = sizes.texts * tokens, sizes.texts * get_constant("sentences.paper") * sentences
     vectors = (sizes.texts + number) * shape.hidden
-    return StageWork(
+    return _work(
         "index",
         f"{sizes.texts:,} papers with their words, vectors precomputed" + (", with sentences" if sentences else ""),
-        cpu=get_constant("index.token") * words + get_constant("index.number") * vectors,
-        parallel=get_constant("index.parallel"),
-        memory=get_constant("process.memory")
-        + get_constant("torch.memory")
-        + get_constant("index.memory.paper") * sizes.texts
-        + get_constant("index.memory.number") * vectors,
+        "index",
+        {"index.token": words, "index.number": vectors},
+        torch=True,
+        also=("index.disk.token",),
+        memory=get_constant("index.memory.paper") * sizes.texts + get_constant("index.memory.number") * vectors,
         disk=get_constant("index.disk.token") * words + 3.0 * vectors,
-        constants=("index.token", "index.number", "index.disk.token"),
         fits_by="several indexes, each of a part of the corpus; or vectors in Milvus on other machines (docs/stores.md)",
     )
 
@@ -416,18 +470,15 @@ def index_work(shape: NetworkShape, sizes: Sizes, tokens: float, *, sentences: b
 def evaluation_work(shape: NetworkShape, papers: int, tokens: float, models: int) -> StageWork:
     """Estimate the work of evaluating some models on a suite of so many papers."""
     papers *= models
-    cpu, on_gpu = (embed_seconds(shape, papers, tokens, device) for device in ("cpu", "cuda"))
-    return StageWork(
+    numbers = papers * shape.hidden
+    return _encoding_work(
         "evaluation",
         f"{papers:,} papers read, by {models} models",
-        cpu=cpu + get_constant("evaluation.paper") * papers,
-        parallel=get_constant("network.parallel"),
-        on_gpu=on_gpu + get_constant("evaluation.paper") * papers,
-        memory=get_constant("process.memory")
-        + get_constant("torch.memory")
-        + 8.0 * shape.parameters
-        + 8.0 * papers * shape.hidden,
-        gpu_memory=4.0 * shape.parameters + 2e9,
-        disk=4.0 * papers * shape.hidden,
-        constants=("network.core", "network.gpu.embedding", "evaluation.paper"),
+        shape,
+        papers,
+        tokens,
+        paper=get_constant("evaluation.paper"),
+        also=("evaluation.paper",),
+        memory=8.0 * numbers,
+        disk=4.0 * numbers,
     )

@@ -18,6 +18,17 @@ Where intents come from (`--intents`):
 What is annotated is the corpus that is trained on, so sentences of held-out papers are not read. The oracle learns from
 the labels of the suites themselves, so nothing is held out from it. A recipe that watches a ranking during training
 (`training.watch`) gets a suite of its own: the references of a twentieth of the remaining papers, held out too.
+
+How rank bands fit the corpus (`--bands`):
+
+    recipe   as written; ranks beyond the pool are an error
+    auto     chosen for the pool: see `mining/bands.py`
+    share    the same share of the pool as in SciNCL's pool of 680,967 papers
+    fit      as written if the farthest rank is at most a twentieth of the pool, otherwise as auto
+
+A band that the user set (`--set mining.positives.band=25`) is always used as written. A recipe whose bands differ from
+those of its base keeps their ratio when bands are chosen: cocite_25_1000 has negatives at a fifth of cocite's rank. Rules
+on the graphs of aspects have bands of their own for each aspect. Chosen bands are reported and kept in the run's record.
 """
 
 from __future__ import annotations
@@ -31,8 +42,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.errors import UserError
 from citeweave.core.files import hash_file
-from citeweave.core.progress import Reporter
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import derive_corpus
 from citeweave.corpus.ingest import exclude_papers
@@ -44,11 +56,13 @@ from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.tasks import Suite
 from citeweave.graph.intent_overlay import IntentSource
+from citeweave.mining.bands import aspect_error, choose_bands_for_rules, restrict_to_aspect, with_aspect_bands
 from citeweave.mining.inputs import (
     MiningInputs,
     annotate_inputs,
     build_mining_graph,
     check_intents,
+    collect_mining_data,
     graph_inputs,
     graph_intents,
     needs_graph,
@@ -56,15 +70,13 @@ from citeweave.mining.inputs import (
 )
 from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import AlignmentOptions, MiningOptions
-from citeweave.mining.rules import NODES, MiningRules
+from citeweave.mining.rules import NODES, MiningRules, Rule, parse_rules
 from citeweave.mining.samples import Samples
 from citeweave.mining.tables import read_tables
-from citeweave.pipeline.fit_bands import fit_bands
-from citeweave.pipeline.options import AUTO, RunOptions
-from citeweave.pipeline.recipe import Recipe, RecipeOptions
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.recipe import Recipe, RecipeOptions, load_recipe, shipped_recipes
+from citeweave.pipeline.run_folder import AUTO, RunFolder, RunOptions
 from citeweave.pipeline.suites import LABELS, Suites, find_leaks, label_table, without_references
-from citeweave.training.options import ACCURACY
+from citeweave.training.options import ACCURACY, TrainingOptions
 
 if TYPE_CHECKING:
     from citeweave.intents.annotate import Classifier
@@ -97,8 +109,6 @@ class DataStages:
     run: RunFolder
     recipe: Recipe
     read: RecipeOptions
-    options: RunOptions
-    reporter: Reporter
     unaudited: Corpus | None = None
     """The corpus before papers of suites were removed; what these wrote is not trained on."""
 
@@ -106,14 +116,18 @@ class DataStages:
     """The user's corpus; an overlay of intents belongs to this one."""
 
     @property
+    def options(self) -> RunOptions:
+        return self.run.options
+
+    @property
     def is_oracle(self) -> bool:
         """Return whether the recipe learns from the labels of the evaluation suites."""
         return _draws_from_labels(self.read.rules) and LABELS not in self.options.tables
 
     @property
-    def _seed(self) -> int:
-        assert self.read.training is not None
-        return self.read.training.seed
+    def _training(self) -> TrainingOptions:
+        assert self.read.training is not None, "prepare_recipe requires it"
+        return self.read.training
 
     def audit(self, corpus: Corpus) -> Corpus:
         """Run the audit stage: remove the papers of the published suites from the corpus of a run."""
@@ -121,13 +135,13 @@ class DataStages:
         if not self.options.suites or self.is_oracle:
             return corpus
         self.unaudited = corpus
-        suites = Suites(corpus, self.options, self.reporter)
+        suites = Suites(corpus, self.options, self.run.reporter)
 
         def make(folder: Path) -> Mapping[str, Any]:
-            report = find_leaks(corpus, {name: suites.read(name) for name in self.options.suites}, self.reporter)
+            report = find_leaks(corpus, {name: suites.read(name) for name in self.options.suites}, self.run.reporter)
             rows = report.rows_to_exclude()
             names = ", ".join(self.options.suites)
-            self.reporter.say(f"audit: {len(rows):,} papers of {names} are in the corpus and are removed")
+            self.run.reporter.say(f"audit: {len(rows):,} papers of {names} are in the corpus and are removed")
             if len(rows):
                 exclude_papers(corpus, rows, folder, why=f"papers of {names}", overwrite=self.options.overwrite)
             return report.as_json()
@@ -142,17 +156,15 @@ class DataStages:
         if self.options.suite_options is not None and not self.is_oracle:
             held = held_out_rows(audited, self.options.suite_options)
             corpus = self._hold_out(audited, held, "corpus", self.options.held_out)
-        assert self.read.training is not None
-        if self.read.training.watch != ACCURACY:
-            watched = make_suite(corpus, WATCHED, reporter=self.reporter)
+        if self._training.watch != ACCURACY:
+            watched = make_suite(corpus, WATCHED, reporter=self.run.reporter)
             held_for_watching = held_out_rows(corpus, WATCHED)
             corpus = self._hold_out(corpus, held_for_watching, "corpus-watched", WATCHED.held_out)
             held = held | held_for_watching
         if self.read.texts is not None:
             corpus = self._derive_texts(corpus, suites.queried_titles() if self.read.texts.of == TITLES else [])
             held = np.zeros(len(corpus), bool)  # references and sentences of held-out papers are already removed
-        original = self.original or audited
-        intents = find_intents(self.run, self.read.rules, corpus, original, self.options, self.reporter)
+        intents = find_intents(self.run, self.read.rules, corpus, self.original or audited)
         inputs, graph_hash = self._build_graph(corpus, intents)
         samples = self._mine(corpus, intents, inputs, graph_hash, held, suites)
         return TrainingInputs(corpus, samples, inputs, watched)
@@ -170,15 +182,8 @@ class DataStages:
         assert options is not None
 
         def make(folder: Path) -> Mapping[str, Any]:
-            derived = derive_corpus(
-                corpus,
-                folder,
-                options,
-                before=unaudited,
-                excluded_titles=excluded_titles,
-                overwrite=self.options.overwrite,
-                reporter=self.reporter,
-            )
+            texts: dict[str, Any] = {"before": unaudited, "excluded_titles": excluded_titles, **self.run.writing}
+            derived = derive_corpus(corpus, folder, options, **texts)
             return dict(derived.manifest.facts["derived"])
 
         key: list[Any] = [corpus.hash, options.as_recipe(), None if unaudited is None else unaudited.hash]
@@ -187,15 +192,14 @@ class DataStages:
 
     def _build_graph(self, corpus: Corpus, intents: IntentSource) -> tuple[MiningInputs, str]:
         """Build the graph if rules or losses need it; return the mining inputs and the hash of its folder."""
-        assert self.read.training is not None
-        losses, rules = self.read.training.losses, self.read.rules
+        losses, rules = self._training.losses, self.read.rules
         aspects = rules.aspect_graphs
         with_vectors = rules.needs_vectors(NODES) or bool(aspects) or "student_teacher" in losses
         for_losses = any(settings.get("relatives") for settings in losses.values())
         if not (with_vectors or for_losses or needs_graph(rules)):
             return MiningInputs(), ""
         table = self.recipe.table("graph")
-        settings = {"seed": self._seed, "device": self.options.device}
+        settings = {"seed": self._training.seed, "device": self.options.device}
 
         def make(folder: Path) -> Mapping[str, Any]:
             graph = build_mining_graph(
@@ -205,12 +209,11 @@ class DataStages:
                 settings,
                 with_vectors=with_vectors,
                 intents=graph_intents(intents, corpus, aspects),
-                overwrite=self.options.overwrite,
-                reporter=self.reporter,
+                **self.run.writing,
             )
             return asdict(graph.counts)
 
-        key: list[Any] = [corpus.hash, asdict(self.read.graph) if with_vectors else None, self._seed]
+        key: list[Any] = [corpus.hash, asdict(self.read.graph) if with_vectors else None, self._training.seed]
         key += [[intents.source, aspects]] if aspects else []
         folder = self.run.run("graph", key, make)
         inputs = graph_inputs(folder, table, with_vectors=with_vectors, aspects=aspects)
@@ -225,36 +228,26 @@ class DataStages:
         held: NDArray[np.bool_],
         suites: Suites,
     ) -> Samples:
-        options = self.options
-        pool = None if options.pool is None else read_rows(options.pool, corpus, "--pool", self.reporter)
+        options, reporter = self.options, self.run.reporter
+        pool = None if options.pool is None else read_rows(options.pool, corpus, "--pool", reporter)
         candidates = np.arange(len(corpus)) if pool is None else pool
         anchors = candidates[~held[candidates]] if held.any() else None
 
         def make(folder: Path) -> Mapping[str, Any]:
             annotated = annotate_inputs(inputs, corpus, intents)
             check_intents(annotated, self.read.rules, corpus)
-            tables = read_tables(options.tables, corpus, reporter=self.reporter)
+            tables = read_tables(options.tables, corpus, reporter=reporter)
             if self.is_oracle:
-                tables[LABELS] = label_table(
-                    corpus, {name: suites.read(name) for name in suites.names}, seed=self._seed
-                )
+                read = {name: suites.read(name) for name in suites.names}
+                tables[LABELS] = label_table(corpus, read, seed=self._training.seed)
             before = None if self.read.texts is not None else self.unaudited
             complete = dataclasses.replace(annotated, tables=tables, anchors=anchors, pool=pool, before=before)
-            fitted = fit_bands(
-                self.recipe, self.read.rules, corpus, complete, mode=options.bands, reporter=self.reporter
-            )
+            fitted = fit_bands(self.recipe, self.read.rules, corpus, complete, mode=options.bands, reporter=reporter)
             device = options.device if options.device in ("cpu", "cuda") else "auto"
-            samples = mine_samples(
-                corpus,
-                fitted.rules,
-                folder,
-                complete,
-                MiningOptions(seed=self._seed, device=device),
-                overwrite=options.overwrite,
-                reporter=self.reporter,
-                executor=self.run.executor,
-            )
-            return {**_sample_counts(samples), "bands": fitted.summary}
+            settings = MiningOptions(seed=self._training.seed, device=device)
+            common: dict[str, Any] = {"executor": self.run.executor, **self.run.writing}
+            samples = mine_samples(corpus, fitted.rules, folder, complete, settings, **common)
+            return {**sample_counts(samples), "bands": fitted.summary}
 
         key = [
             corpus.hash,
@@ -263,14 +256,14 @@ class DataStages:
             [options.bands, [entry for entry in self.recipe.overrides if "band" in entry]],
             {name: hash_file(path) for name, path in sorted(options.tables.items())},
             {name: suites.key(name) for name in suites.names} if self.is_oracle else None,
-            [options.held_out, self._seed],
+            [options.held_out, self._training.seed],
             *([] if options.pool is None else [{"pool": hash_file(options.pool)}]),
             *([intents.source] if self.read.rules.needs_intents else []),
         ]
         return Samples.open(self.run.run("samples", key, make))
 
 
-def _sample_counts(samples: Samples) -> dict[str, int]:
+def sample_counts(samples: Samples) -> dict[str, int]:
     """Count the samples, anchors, positives and negatives of a run."""
     return {
         "samples": len(samples),
@@ -286,20 +279,163 @@ def _draws_from_labels(rules: MiningRules) -> bool:
     return inner or any(rule.table == LABELS for rule in rules.rules)
 
 
+# --- bands ---
+
+PUBLISHED_POOL = 680_967
+"""Papers in SciNCL's pool, to which its published ranks belong (Ostendorff et al., EMNLP 2022, appendix C)."""
+
+LARGE_POOL_SHARE = 0.05
+"""Share of the pool up to which negatives are still hard; SciNCL's are at 0.6 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRules:
+    """Mining rules with rank bands fitted to a corpus, and a summary of the changes."""
+
+    rules: MiningRules
+    summary: dict[str, Any]
+    """Mode, pool and bands, as run.json records them; empty if no rule has a band."""
+
+
+def fit_bands(
+    recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: MiningInputs, *, mode: str, reporter: Reporter = QUIET
+) -> FittedRules:
+    """Return rules whose rank bands fit the size of the pool; rules on aspect graphs fit the pool of each aspect."""
+    if not rules.aspect_graphs or rules.tasks:
+        return _fit(recipe, rules, corpus, inputs, mode=mode, reporter=reporter)
+    fitted = {}
+    for aspect in rules.aspect_graphs:
+        own, restricted = rules.for_aspect(aspect), restrict_to_aspect(inputs, aspect)
+        try:
+            fitted[aspect] = _fit(recipe, own, corpus, restricted, mode=mode, reporter=reporter)
+        except UserError as error:
+            raise aspect_error(aspect, error) from None
+    summaries = {aspect: each.summary for aspect, each in fitted.items() if each.summary}
+    rules = with_aspect_bands(rules, {aspect: each.rules for aspect, each in fitted.items()})
+    return FittedRules(rules, {"aspects": summaries} if summaries else {})
+
+
+def _fit(
+    recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: MiningInputs, *, mode: str, reporter: Reporter
+) -> FittedRules:
+    places = _band_keys(rules)
+    if not places:
+        return FittedRules(rules, {})
+    space = next(rule.vectors for rule in rules.rules if rule.name in places)
+    # papers of the pool that have text and a vector in the space with bands
+    pool = len(collect_mining_data(corpus, rules, inputs, MiningOptions()).pool_vectors(space).pool)
+    refitted = _refitted_rules(recipe, rules, places)
+    farthest = max(rule.ranks(pool)[1] for rule in rules.rules if rule.name in places)
+    written = {rule.name: _format_band(rule) for rule in rules.rules if rule.name in places}
+    if mode == "fit":
+        mode = "recipe" if farthest <= LARGE_POOL_SHARE * pool or not refitted else "auto"
+    if mode == "recipe":
+        summary: dict[str, Any] = {"how": "as the recipe writes them", "pool": pool, "bands": written}
+    else:
+        rules, why = (
+            _scale_bands(rules, refitted, pool)
+            if mode == "share"
+            else _choose_bands(recipe, rules, refitted, corpus, inputs)
+        )
+        bands = {rule.name: _format_band(rule) for rule in rules.rules if rule.name in places}
+        summary = {"how": mode, "pool": pool, "written": written, "bands": bands, "why": why}
+    reporter.say(describe_bands(summary))
+    return FittedRules(rules, summary)
+
+
+def describe_bands(summary: dict[str, Any]) -> str:
+    """Describe the rank bands of a run in one line.
+
+    >>> describe_bands({"how": "share", "pool": 300, "written": {"hard": 4000}, "bands": {"hard": 9}, "why": "because"})
+    'bands: hard at rank 9 and not 4000, in a pool of 300 papers: because'
+    """
+    if "aspects" in summary:
+        return "\n".join(f"{aspect}: {describe_bands(each)}" for aspect, each in summary["aspects"].items())
+    ranks = ", ".join(
+        f"{name} at rank {rank}" + (f" and not {summary['written'][name]}" if "written" in summary else "")
+        for name, rank in summary["bands"].items()
+    )
+    return f"bands: {ranks}, in a pool of {summary['pool']:,} papers: {summary.get('why', summary['how'])}"
+
+
+def _band_keys(rules: MiningRules) -> dict[str, str]:
+    """Map the rules with rank bands to the recipe keys that hold the bands; mixtures keep theirs."""
+    keys = {}
+    for side, own in (("positives", rules.positives), ("negatives", rules.negatives)):
+        for rule in own:
+            if rule.source == "neighbors":
+                keys[rule.name] = f"mining.{side}.band" if rule.name == side else f"mining.{side}.{rule.name}.band"
+    return keys
+
+
+def _refitted_rules(recipe: Recipe, rules: MiningRules, places: dict[str, str]) -> set[str]:
+    """List the rules with published bands, which may be refitted: neither overridden nor from the user's own file."""
+    free = {name for name, key in places.items() if not recipe.is_set(key)}
+    if recipe.name in shipped_recipes():
+        return free
+    base = next((name for name in recipe.bases if name in shipped_recipes()), "")
+    known = parse_rules(load_recipe(base).table("mining")).rules if base else ()
+    published = {rule.name: rule.band for rule in known}
+    return {rule.name for rule in rules.rules if rule.name in free and published.get(rule.name) == rule.band}
+
+
+def _format_band(rule: Rule) -> Any:
+    return list(rule.band) if isinstance(rule.band, tuple) else rule.band
+
+
+def _scale_bands(rules: MiningRules, refitted: set[str], pool: int) -> tuple[MiningRules, str]:
+    scale = pool / PUBLISHED_POOL
+    ranks = {rule.name: scale * rule.ranks(pool)[1] for rule in rules.rules if rule.name in refitted}
+    why = f"the same share as in a pool of {PUBLISHED_POOL:,}, as near as counts allow"
+    return _move_bands(rules, ranks, pool), why
+
+
+def _choose_bands(
+    recipe: Recipe, rules: MiningRules, refitted: set[str], corpus: Corpus, inputs: MiningInputs
+) -> tuple[MiningRules, str]:
+    chosen = choose_bands_for_rules(corpus, rules, inputs)
+    root = parse_rules(load_recipe(recipe.bases[-1]).table("mining")) if recipe.bases else rules
+    written = {rule.name: rule.ranks(chosen.pool)[1] for rule in root.rules if rule.source == "neighbors"}
+    positives = {rule.name for rule in rules.positives}
+    ranks = {}
+    for rule in rules.rules:
+        if rule.name in refitted:
+            high = rule.ranks(chosen.pool)[1]
+            rank = chosen.positive_rank if rule.name in positives else chosen.negative_rank
+            ranks[rule.name] = rank * high / written.get(rule.name, high)
+    why = f"chosen for this corpus, where the written ranks are too far; {chosen}"
+    return _move_bands(rules, ranks, chosen.pool), why
+
+
+def _move_bands(rules: MiningRules, ranks: dict[str, float], pool: int) -> MiningRules:
+    """Return the rules with their bands moved to these ranks, negatives beyond all positives."""
+    positives = tuple(_move_band(rule, ranks, 0, pool) for rule in rules.positives)
+    low = max((rule.ranks(pool)[1] for rule in positives if rule.source == "neighbors"), default=0)
+    negatives = tuple(_move_band(rule, ranks, low, pool) for rule in rules.negatives)
+    return dataclasses.replace(rules, positives=positives, negatives=negatives)
+
+
+def _move_band(rule: Rule, ranks: dict[str, float], low: int, pool: int) -> Rule:
+    if rule.name not in ranks:
+        return rule
+    high = min(max(round(ranks[rule.name]), low + rule.count), pool - 1)
+    if not isinstance(rule.band, tuple):
+        return dataclasses.replace(rule, band=high)
+    old_low, old_high = rule.ranks(PUBLISHED_POOL)
+    start = max(low, min(round(high * old_low / old_high), high - rule.count))
+    return dataclasses.replace(rule, band=(start, high))
+
+
 # --- intents ---
 
 
-def find_intents(
-    run: RunFolder, rules: MiningRules, corpus: Corpus, original: Corpus, options: RunOptions, reporter: Reporter
-) -> IntentSource:
+def find_intents(run: RunFolder, rules: MiningRules, corpus: Corpus, original: Corpus) -> IntentSource:
     """Return where a run's citation intents come from; they are classified if needed. `original` is the user's corpus."""
-    if not rules.needs_intents:
-        return IntentSource()
-    if options.intents != AUTO:
-        return IntentSource(options.intents, original)
+    if rules.needs_intents and run.options.intents != AUTO:
+        return IntentSource(run.options.intents, original)
     if not needs_classifier(rules, corpus):
         return IntentSource()
-    return IntentSource(str(annotate_stage(run, corpus, _load_classifier(options), options, reporter)))
+    return IntentSource(str(annotate_stage(run, corpus, _load_classifier(run.options))))
 
 
 def needs_classifier(rules: MiningRules, corpus: Corpus) -> bool:
@@ -318,18 +454,14 @@ def intents_key(options: RunOptions) -> dict[str, Any]:
     return key
 
 
-def annotate_stage(
-    run: RunFolder, corpus: Corpus, classifier: Classifier, options: RunOptions, reporter: Reporter
-) -> Path:
+def annotate_stage(run: RunFolder, corpus: Corpus, classifier: Classifier) -> Path:
     """Run the annotation stage: classify the intents of a corpus into an overlay folder."""
     from citeweave.intents.annotate import annotate_intents
 
     def make(folder: Path) -> Mapping[str, Any]:
         number = f"{len(corpus.contexts):,} citing sentences"
-        reporter.say(f"no citation has an intent, so the classifier {classifier.name} reads {number}")
-        overlay = annotate_intents(
-            corpus, folder, classifier, overwrite=options.overwrite, reporter=reporter, executor=run.executor
-        )
+        run.reporter.say(f"no citation has an intent, so the classifier {classifier.name} reads {number}")
+        overlay = annotate_intents(corpus, folder, classifier, executor=run.executor, **run.writing)
         return dict(overlay.manifest.facts)
 
     return run.run(INTENTS_STAGE, [corpus.hash, classifier.hash], make)
@@ -346,25 +478,15 @@ def _load_classifier(options: RunOptions) -> IntentClassifier:
 # --- alignment ---
 
 
-def align_stage(
-    run: RunFolder, data: TrainingInputs, alignment: AlignmentOptions, options: RunOptions, reporter: Reporter
-) -> TrainingInputs:
+def align_stage(run: RunFolder, data: TrainingInputs, alignment: AlignmentOptions) -> TrainingInputs:
     """Run the alignment stage: replace samples by samples with aligned sentences."""
 
     def make(folder: Path) -> Mapping[str, Any]:
         from citeweave.encoders.encoder import load_encoder
         from citeweave.mining.align import align_samples
 
-        encoder = load_encoder(alignment.encoder, device=options.device)
-        aligned = align_samples(
-            data.corpus,
-            data.samples,
-            encoder,
-            folder,
-            alignment,
-            overwrite=options.overwrite,
-            reporter=reporter,
-        )
+        encoder = load_encoder(alignment.encoder, device=run.options.device)
+        aligned = align_samples(data.corpus, data.samples, encoder, folder, alignment, **run.writing)
         return dict(aligned.manifest.facts["alignment"])
 
     key = [data.samples.hash, alignment.by, _model_key(alignment.encoder)]

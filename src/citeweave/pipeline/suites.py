@@ -41,6 +41,7 @@ from citeweave.core.columns import BLOCK, NumberWriter, TextColumn, TextWriter
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import hash_json, link_or_copy
 from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.ragged import owners_of, to_offsets
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import CITATION_COLUMNS, KIND, REFERENCE_COLUMNS, VERSION, Corpus
 from citeweave.corpus.leakage import CorpusPapers, LeakageReport, ListedPapers, audit_leakage
@@ -50,7 +51,7 @@ from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.intent_overlay import IntentSource
 from citeweave.mining.tables import Table, build_table
-from citeweave.pipeline.options import CORPUS, INTENTS, RunOptions
+from citeweave.pipeline.run_folder import CORPUS, INTENTS, RunOptions
 
 TITLE = "title"
 """Name of the task of the corpus suite that finds an abstract by its title."""
@@ -121,12 +122,10 @@ class Suites:
             choose(task, known, "--task")
 
     def key(self, name: str) -> Any:
-        if name == CORPUS:
+        if name in (CORPUS, INTENTS):
             assert self.options.suite_options is not None
-            return [self.corpus.hash, asdict(self.options.suite_options)]
-        if name == INTENTS:
-            assert self.options.suite_options is not None
-            return [self.corpus.hash, asdict(self.options.suite_options), self._intent_source().source]
+            key = [self.corpus.hash, asdict(self.options.suite_options)]
+            return key if name == CORPUS else [*key, self._intent_source().source]
         return _list_files(self.options.suites[name])
 
 
@@ -173,8 +172,8 @@ def label_table(corpus: Corpus, suites: Mapping[str, Suite], *, seed: int = 0) -
     columns = [np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)]
     for name, suite in suites.items():
         rows = _find_rows(corpus, name, suite)
-        for task, pairs in _label_pairs(suite, seed).items():
-            at = np.array([rows.get(paper, -1) for paper in _find_task(suite, task).texts.ids], np.int64)
+        for task, pairs in _label_pairs(suite, seed):
+            at = np.array([rows.get(paper, -1) for paper in task.texts.ids], np.int64)
             new = [at[pairs.queries], at[pairs.others], pairs.grades]
             keep = (new[0] >= 0) & (new[1] >= 0) & (new[0] != new[1])
             columns = [np.concatenate([old, added[keep]]) for old, added in zip(columns, new, strict=True)]
@@ -192,10 +191,6 @@ def label_table(corpus: Corpus, suites: Mapping[str, Suite], *, seed: int = 0) -
     return build_table(queries[best], others[best], grades[best], papers=len(corpus))
 
 
-def _find_task(suite: Suite, name: str) -> RankingTask | ProbeTask:
-    return next(task for task in suite.tasks if task.name == name and isinstance(task, RankingTask | ProbeTask))
-
-
 def _find_rows(corpus: Corpus, name: str, suite: Suite) -> dict[str, int]:
     """Map the ids of a suite to rows of the corpus."""
     papers = _suite_papers(suite)
@@ -206,21 +201,20 @@ def _find_rows(corpus: Corpus, name: str, suite: Suite) -> dict[str, int]:
     return {} if leaks is None else {papers.ids[match.benchmark_row]: match.corpus_row for match in leaks}
 
 
-def _label_pairs(suite: Suite, seed: int) -> dict[str, GradedTextPairs]:
-    rankings = {
-        task.name: _ranking_pairs(task) for task in suite.tasks if isinstance(task, RankingTask) and not task.reviewers
-    }
-    queries = [len(np.unique(pairs.queries)) for pairs in rankings.values()]
+def _label_pairs(suite: Suite, seed: int) -> list[tuple[RankingTask | ProbeTask, GradedTextPairs]]:
+    """Return the labeled pairs of every ranking, and of every task with classes as many as the rankings have on average."""
+    tasks = [task for task in suite.tasks if isinstance(task, RankingTask) and not task.reviewers]
+    rankings = [(task, _ranking_pairs(task)) for task in tasks]
+    queries = [len(np.unique(pairs.queries)) for _, pairs in rankings]
     max_papers = int(np.mean(queries)) if queries else 1000
     classes = [task for task in suite.tasks if isinstance(task, ProbeTask) and task.kind == "classes"]
-    return rankings | {task.name: _class_pairs(task, max_papers, seed) for task in classes}
+    return [*rankings, *((task, _class_pairs(task, max_papers, seed)) for task in classes)]
 
 
 def _ranking_pairs(task: RankingTask) -> GradedTextPairs:
     pools = task.pools
-    return GradedTextPairs(
-        np.repeat(pools.queries, np.diff(pools.offsets)), pools.candidates, np.asarray(pools.grades, np.float64)
-    )
+    grades = np.asarray(pools.grades, np.float64)
+    return GradedTextPairs(pools.queries[owners_of(pools.offsets)], pools.candidates, grades)
 
 
 def _class_pairs(task: ProbeTask, max_papers: int, seed: int) -> GradedTextPairs:
@@ -299,8 +293,9 @@ def _share_files(source: Path, target: Path) -> None:
 def _write_citations(corpus: Corpus, held: NDArray[np.bool_], folder: Path) -> dict[str, int]:
     """Write the remaining citations and outside references; return how many of each were removed."""
     removed = {}
+    names = {name: "strengths" if name == "strength" else name for name in CITATION_COLUMNS}
     columns: dict[str, tuple[dict[str, Any], dict[str, NDArray[Any]]]] = {
-        "citations": (CITATION_COLUMNS, {name: _citation_column(corpus, name) for name in CITATION_COLUMNS}),
+        "citations": (CITATION_COLUMNS, {name: getattr(corpus, own) for name, own in names.items()}),
         "references_outside": (
             REFERENCE_COLUMNS,
             {name: corpus.references_outside(name) for name in REFERENCE_COLUMNS},
@@ -312,11 +307,6 @@ def _write_citations(corpus: Corpus, held: NDArray[np.bool_], folder: Path) -> d
         for name, dtype in types.items():
             _write(folder / part / f"{name}.npy", dtype, values[name][keep])
     return removed
-
-
-def _citation_column(corpus: Corpus, name: str) -> NDArray[Any]:
-    column: NDArray[Any] = getattr(corpus, "strengths" if name == "strength" else name)
-    return column
 
 
 def _write_contexts(corpus: Corpus, held: NDArray[np.bool_], folder: Path) -> int:
@@ -339,8 +329,7 @@ def _write_contexts(corpus: Corpus, held: NDArray[np.bool_], folder: Path) -> in
     ):
         sizes = np.diff(offsets)  # (contexts,)
         _write(folder / f"{name}.npy", dtype, values[np.repeat(keep, sizes)])
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[rows])])
-        _write(folder / f"{name}_offsets.npy", np.int64, ends)
+        _write(folder / f"{name}_offsets.npy", np.int64, to_offsets(sizes[rows]))
     return len(keep) - len(rows)
 
 

@@ -50,9 +50,8 @@ from citeweave.evaluation.systems import ABSENT, PaperVectors, System
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite, Task, TaskTexts
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.rules import NODES
-from citeweave.pipeline.options import INTENTS, RunOptions
-from citeweave.pipeline.recipe import Recipe, RecipeOptions, load_recipe
-from citeweave.pipeline.run_folder import CHAIN, RunFolder
+from citeweave.pipeline.recipe import Recipe, load_recipe
+from citeweave.pipeline.run_folder import CHAIN, INTENTS, RunFolder, RunOptions
 from citeweave.pipeline.stages import TrainingInputs
 from citeweave.pipeline.suites import Suites
 from citeweave.training.options import EncoderOptions, TrainingOptions
@@ -154,67 +153,48 @@ def check_chain(recipe: Recipe, seen: tuple[str, ...] = ()) -> None:
 # --- training ---
 
 
-@dataclass
-class ModelStages:
-    """The training stages of a run: from samples to one encoder per seed."""
+def train_models(
+    run: RunFolder, recipe: Recipe, training: TrainingOptions, data: TrainingInputs, encoder: EncoderOptions
+) -> list[Path]:
+    """Run the training stages: one model per seed of a run; return their folders."""
+    return [
+        _train_stage(run, recipe, dataclasses.replace(training, seed=seed, seeds=1), data, encoder, number)
+        for number, seed in enumerate(training_seeds(training, run.options))
+    ]
 
-    run: RunFolder
-    recipe: Recipe
-    read: RecipeOptions
-    options: RunOptions
-    reporter: Reporter
 
-    def train(self, data: TrainingInputs, encoder: EncoderOptions) -> list[Path]:
-        """Train one model per seed of a run; return their folders."""
-        training = self.read.training
-        assert training is not None
-        return [
-            self._train(data, encoder, dataclasses.replace(training, seed=seed, seeds=1), number)
-            for number, seed in enumerate(training_seeds(training, self.options))
-        ]
+def _train_stage(
+    run: RunFolder,
+    recipe: Recipe,
+    training: TrainingOptions,
+    data: TrainingInputs,
+    encoder: EncoderOptions,
+    number: int,
+) -> Path:
+    def make(folder: Path) -> Mapping[str, Any]:
+        from citeweave.training.load_data import DataSources
+        from citeweave.training.options import CardNotes, TrainingPlan
+        from citeweave.training.train import train_encoder
 
-    def _train(self, data: TrainingInputs, encoder: EncoderOptions, training: TrainingOptions, number: int) -> Path:
-        def make(folder: Path) -> Mapping[str, Any]:
-            from citeweave.training.load_data import DataSources
-            from citeweave.training.options import CardNotes, TrainingPlan
-            from citeweave.training.train import train_encoder
+        teacher = data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
+        audit = run.stage_metadata("audited") or None
+        plan = TrainingPlan(encoder, training, CardNotes(recipe.label, recipe.tables, run.options.held_out, audit))
+        sources = DataSources(graph=data.inputs.graph, teacher=teacher, suite=data.watched)
+        common: dict[str, Any] = {"sources": sources, "device": run.options.device, **run.writing}
+        result = train_encoder(data.corpus, data.samples, folder, plan, **common)
+        return {"seed": training.seed, "before": result.before, "after": result.after}
 
-            teacher = data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
-            notes = CardNotes(
-                recipe=self.recipe.label,
-                tables=self.recipe.tables,
-                held_out=self.options.held_out,
-                audit=self.run.stage_metadata("audited") or None,
-            )
-            result = train_encoder(
-                data.corpus,
-                data.samples,
-                folder,
-                TrainingPlan(encoder, training, notes),
-                sources=DataSources(graph=data.inputs.graph, teacher=teacher, suite=data.watched),
-                device=self.options.device,
-                overwrite=self.options.overwrite,
-                reporter=self.reporter,
-            )
-            return {"seed": training.seed, "before": result.before, "after": result.after}
+    graph = str(run.record["stages"].get("graph", {}).get("mark"))
+    inputs = [data.samples.hash, start_key(encoder), asdict(training), graph, data.watched is not None]
+    return run.run(f"model-{number}" if number else "model", inputs, make)
 
-        stages = self.run.record["stages"]
-        inputs = [
-            data.samples.hash,
-            self.start_key(encoder),
-            asdict(training),
-            str(stages.get("graph", {}).get("mark")),
-            data.watched is not None,
-        ]
-        return self.run.run(f"model-{number}" if number else "model", inputs, make)
 
-    @staticmethod
-    def start_key(encoder: EncoderOptions) -> Any:
-        """Return what identifies the start model: the content of its folder, or its hub name."""
-        if hub_name(encoder.init):
-            return [asdict(encoder)]
-        model = open_model(locate(encoder.init).folder)
-        return [{**asdict(encoder), "init": ""}, model.revision(model.settings)]
+def start_key(encoder: EncoderOptions) -> Any:
+    """Return what identifies the start model: the content of its folder, or its hub name."""
+    if hub_name(encoder.init):
+        return [asdict(encoder)]
+    model = open_model(locate(encoder.init).folder)
+    return [{**asdict(encoder), "init": ""}, model.revision(model.settings)]
 
 
 def training_seeds(training: TrainingOptions, options: RunOptions) -> range:
@@ -262,19 +242,16 @@ class ModelEvaluation:
             return ()
         return (*heads.names, ALL, *((MATCHING,) if self.suite in FACETED and set(FACETS) <= set(heads.names) else ()))
 
-    def write_report(self, folder: Path, space: str = ENCODER) -> Report:
+    def write_report(self, folder: Path, space: str = ENCODER) -> None:
         """Evaluate the model in one aspect space and write the report."""
-        options, read, tasks = self.suites.options, self.suites.read(self.suite), self.suites.tasks(self.suite)
-        evaluation = EvaluationOptions(distance=self.settings.distance.name if self.settings.distance else "")
-        return evaluate(
-            self._systems[space],
-            read,
-            folder,
-            tasks=tasks,
-            options=evaluation,
-            overwrite=options.overwrite,
-            reporter=self.reporter,
+        read, tasks, overwrite = (
+            self.suites.read(self.suite),
+            self.suites.tasks(self.suite),
+            self.suites.options.overwrite,
         )
+        options = EvaluationOptions(distance=self.settings.distance.name if self.settings.distance else "")
+        common: dict[str, Any] = {"overwrite": overwrite, "reporter": self.reporter}
+        evaluate(self._systems[space], read, folder, tasks=tasks, options=options, **common)
 
     def _heads(self) -> AspectHeads | None:
         if isinstance(self.model, EncoderOptions) or self.settings.distance is not None:
@@ -307,7 +284,12 @@ class ModelEvaluation:
         assert self.executor is not None
         path, device = early_scratch_folder(folder, plan.recipe, "texts") / "texts.json", self.suites.options.device
         write_json(path, list(texts))
-        model = str(self.model.absolute()) if isinstance(self.model, Path) else _options_as_json(self.model)
+        model: Any = self.model
+        if isinstance(model, Path):
+            model = str(model.absolute())
+        else:
+            init = str(Path(model.init).absolute()) if Path(model.init).is_dir() else model.init
+            model = {**asdict(model), "init": init, "text": list(model.text)}
         arguments = {
             "texts": str(path.absolute()),
             "model": model,
@@ -319,11 +301,6 @@ class ModelEvaluation:
         task = ShardTask(maker, arguments, "embedding", gpu=device != "cpu")
         with suppress(EmptyResultError):  # reported when the task is evaluated
             write_vectors(folder, plan, RemoteMaker(self.executor, task), reporter=self.reporter)
-
-
-def _options_as_json(options: EncoderOptions) -> dict[str, Any]:
-    init = str(Path(options.init).absolute()) if Path(options.init).is_dir() else options.init
-    return {**asdict(options), "init": init, "text": list(options.text)}
 
 
 def text_worker(

@@ -57,10 +57,10 @@ class Filter:
     ] = (None, None)
     """First and last year; null = no limit."""
 
-    venues: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES)] = ()
+    venues: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES), Flag("--venue")] = ()
     """Only papers published in one of these venues."""
 
-    fields: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES)] = ()
+    fields: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES), Flag("--field")] = ()
     """Only papers of at least one of these fields."""
 
     ids: Annotated[tuple[Name, ...], MaxLength(MAX_IDS)] = ()

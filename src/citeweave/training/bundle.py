@@ -132,11 +132,11 @@ def _spans_fit(data: TrainingData) -> bool:
         return False
     if not len(spans.starts) == len(spans.ends) == len(spans.numbers) == int(offsets[-1]):
         return False
-    longest = np.repeat(data.tokens.lengths(), spans.counts())  # (sentences,)
+    longest = np.repeat(data.tokens.lengths(), spans.lengths())  # (sentences,)
     inside = (spans.starts >= 0) & (spans.starts < spans.ends) & (spans.ends <= longest)
-    owner = np.repeat(np.arange(papers), spans.counts())  # (sentences,)
+    owner = spans.owners()  # (sentences,)
     apart = (spans.ends[:-1] <= spans.starts[1:]) | (owner[:-1] != owner[1:])  # (sentences - 1,)
-    fits = bool(inside.all() and apart.all() and ((spans.counts() > 0) == (data.tokens.lengths() > 0)).all())
+    fits = bool(inside.all() and apart.all() and ((spans.lengths() > 0) == (data.tokens.lengths() > 0)).all())
     return fits and (alignment is None or _alignment_fits(alignment, spans))
 
 
@@ -147,7 +147,7 @@ def _alignment_fits(alignment: AlignedPairs, spans: SentenceSpans) -> bool:
         return False
     if (alignment.keys[1:] <= alignment.keys[:-1]).any():
         return False
-    return bool((alignment.sentences >= 0).all() and (alignment.sentences < spans.counts()[pairs]).all())
+    return bool((alignment.sentences >= 0).all() and (alignment.sentences < spans.lengths()[pairs]).all())
 
 
 def _write_data(data: TrainingData, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Training data as plain arrays: tokens of papers, groups of positives and negatives, sentences, related papers.
+"""Training data as plain arrays: tokens of papers, groups of positives and negatives, sentences; and batches of them.
 
     >>> groups = make_groups([0], positives=[[1, 2]], negatives=[[3]])
     >>> groups.triplets().tolist()
@@ -16,34 +16,41 @@ Losses on sentences need to know where the sentences are among the tokens, and w
     >>> rows = paper_rows(spans, np.array([0, 1]))
     >>> rows.own.tolist(), rows.sentence_rows(np.array([1, 0])).tolist()
     ([0, 3], [[4, -1], [1, 2]])
+
+A batch is a function of seed and step alone. Its papers are distinct, so that each is encoded once; a batch of triplets
+keeps the triplets of an anchor together, except where it is full:
+
+    >>> batch = build_batch(make_groups([5, 5], positives=[[7], [7]], negatives=[[9], [8]]))
+    >>> batch.papers.tolist(), batch.anchors.tolist(), batch.triplets.tolist()
+    ([5, 7, 8, 9], [0, 0], [[0, 1, 3], [0, 1, 2]])
+
+Masks of in-batch negatives are `mark_negatives(batch, owner, batch_candidates(batch), related)`, (owner, candidates).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import find_keys
+from citeweave.core.ragged import Ragged, count_owners, number_within, owners_of, spans, to_offsets
+from citeweave.core.randomness import stream
 from citeweave.encoders.tokens import TokenStore
-
-if TYPE_CHECKING:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.graph.citations import CitationGraph
-
+from citeweave.training.options import TrainingOptions
 
 Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceSpans:
-    """Training data of sentences: their token spans; those of paper i are from offsets[i] up to offsets[i + 1]."""
-
-    offsets: Numbers
-    """Shape (papers + 1,)."""
+class SentenceSpans(Ragged):
+    """Training data of sentences: their token spans, one row per paper."""
 
     starts: Numbers
     """First token of every sentence, shape (sentences,)."""
@@ -51,16 +58,6 @@ class SentenceSpans:
     ends: Numbers
     numbers: Numbers
     """Number of the sentence in its abstract, from 0; -1 where the complete text is one sentence."""
-
-    def counts(self) -> Numbers:
-        return np.diff(self.offsets)
-
-    def indices(self, papers: Numbers) -> Numbers:
-        """Return the indices of these papers' sentences, one paper after the other."""
-        counts = self.counts()[papers]
-        ends = np.cumsum(counts)
-        within: Numbers = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-        return within + np.repeat(self.offsets[papers], counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,61 +94,52 @@ def make_alignment(anchors: Numbers, positives: Numbers, sentences: Numbers) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRows:
+class BatchRows(Ragged):
     """Row layout of training data in a batch: each paper's own row, followed by the rows of its sentences."""
 
-    own: Numbers
-    """Row of each paper itself, shape (papers,)."""
-
-    counts: Numbers
-    """Number of sentences of each paper, shape (papers,)."""
+    @property
+    def own(self) -> Numbers:
+        """Row of each paper itself, shape (papers,)."""
+        return self.offsets[:-1]
 
     @property
-    def total(self) -> int:
-        return len(self.counts) + int(self.counts.sum())
-
-    def all_rows(self, papers: Numbers) -> Numbers:
-        """Return all rows of these papers, one paper after the other."""
-        counts = self.counts[papers] + 1
-        within: Numbers = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return within + np.repeat(self.own[papers], counts)
+    def counts(self) -> Numbers:
+        """Number of sentences of each paper, shape (papers,)."""
+        return self.lengths() - 1
 
     def sentence_rows(self, papers: Numbers) -> Numbers:
         """Return the rows of these papers' sentences, shape (papers, longest), -1 after a paper's last one."""
-        at = np.arange(int(self.counts[papers].max(initial=0)))  # (longest,)
-        return np.where(at < self.counts[papers][:, None], self.own[papers][:, None] + 1 + at, -1)
+        counts = self.counts[papers]
+        at = np.arange(int(counts.max(initial=0)))  # (longest,)
+        return np.where(at < counts[:, None], self.own[papers][:, None] + 1 + at, -1)
 
 
-def paper_rows(spans: SentenceSpans | None, papers: Numbers) -> BatchRows:
+def paper_rows(sentences: SentenceSpans | None, papers: Numbers) -> BatchRows:
     """Lay out the rows of a batch of papers in their order; without sentences one row per paper."""
-    counts = np.zeros(len(papers), np.int64) if spans is None else spans.counts()[papers]
-    return BatchRows(np.cumsum(counts + 1) - (counts + 1), counts)
+    counts = np.zeros(len(papers), np.int64) if sentences is None else sentences.lengths()[papers]
+    return BatchRows(to_offsets(counts + 1))
 
 
 # Groups of anchors, positives and negatives
 
 
 @dataclass(frozen=True, slots=True)
-class PaperLists:
+class PaperLists(Ragged):
     """Ragged lists of papers in the training data, one list per owner."""
-
-    offsets: Numbers
-    """Shape (owners + 1,)."""
 
     papers: Numbers
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def counts(self) -> Numbers:
-        return np.diff(self.offsets)
-
     def take(self, owners: Numbers) -> PaperLists:
         """Return the lists of these owners, in their order."""
-        counts = self.counts()[owners]
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        places = np.arange(int(ends[-1])) - np.repeat(ends[:-1], counts) + np.repeat(self.offsets[owners], counts)
-        return PaperLists(ends, self.papers[places])
+        return PaperLists(to_offsets(self.lengths()[owners]), self.papers[self.places(owners)])
+
+    def keep(self, kept: Mask) -> PaperLists:
+        """Return the lists with only the papers that are kept, (papers,)."""
+        return PaperLists(count_owners(self.owners()[kept], len(self)), self.papers[kept])
+
+    def renumber(self, rows: Numbers) -> PaperLists:
+        """Return the lists of corpus rows as lists of papers of the data, whose rows are given."""
+        return PaperLists(self.offsets, np.searchsorted(rows, self.papers))
 
     def padded(self) -> Numbers:
         """Return the training data's lists of papers as a matrix (owners, longest), -1 after a list's end.
@@ -159,9 +147,8 @@ class PaperLists:
         >>> make_lists([[1, 2], [3]]).padded().tolist()
         [[1, 2], [3, -1]]
         """
-        counts = self.counts()
-        places = np.arange(int(counts.max(initial=0)))[None, :]  # (1, longest)
-        inside = places < counts[:, None]  # (owners, longest)
+        counts = self.lengths()
+        inside = np.arange(int(counts.max(initial=0))) < counts[:, None]  # (owners, longest)
         matrix = np.full(inside.shape, -1, np.int64)
         matrix[inside] = self.papers
         return matrix
@@ -183,6 +170,10 @@ class AnchorGroups:
     def __len__(self) -> int:
         return len(self.anchors)
 
+    def papers(self) -> Numbers:
+        """Return all papers of the groups: anchors, positives, negatives."""
+        return np.concatenate([self.anchors, self.positives.papers, self.negatives.papers])
+
     def take(self, which: Numbers) -> AnchorGroups:
         """Return the training data's groups of these numbers, in their order."""
         return AnchorGroups(
@@ -195,16 +186,22 @@ class AnchorGroups:
 
     def triplet_counts(self) -> Numbers:
         """Count the triplets of every group, (groups,): its longer list, none where a list is empty."""
-        positives, negatives = self.positives.counts(), self.negatives.counts()
+        positives, negatives = self.positives.lengths(), self.negatives.lengths()
         return np.where((positives > 0) & (negatives > 0), np.maximum(positives, negatives), 0)
+
+    def can_train(self, *, pairs_suffice: bool) -> Mask:
+        """Return which groups have a positive, and unless pairs suffice also a negative; (groups,)."""
+        return self.positives.lengths() > 0 if pairs_suffice else self.triplet_counts() > 0
+
+    def triplet_owners(self) -> Numbers:
+        """Return the group of every triplet, (triplets,)."""
+        return owners_of(to_offsets(self.triplet_counts()))
 
     def triplets(self) -> Numbers:
         """Pair the data's positives with negatives of their group, cycling through the shorter list; (triplets, 3)."""
-        counts = self.triplet_counts()
-        owner = np.repeat(np.arange(len(self)), counts)  # (triplets,)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        owner, place = self.triplet_owners(), number_within(self.triplet_counts())  # (triplets,)
         positives, negatives = (
-            lists.papers[lists.offsets[owner] + place % lists.counts()[owner]]
+            lists.papers[lists.offsets[owner] + place % lists.lengths()[owner]]
             for lists in (self.positives, self.negatives)
         )
         return np.stack([self.anchors[owner], positives, negatives], axis=1)
@@ -216,8 +213,12 @@ class RankingPools:
 
     queries: Numbers
     candidates: PaperLists
-    relevant: NDArray[np.bool_]
+    relevant: Mask
     """Whether each candidate is relevant to its query."""
+
+    def papers(self) -> Numbers:
+        """Return all papers of the pools: queries and candidates."""
+        return np.concatenate([self.queries, self.candidates.papers])
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,9 @@ class TrainingData:
 
 def make_lists(lists: Sequence[Sequence[int]]) -> PaperLists:
     """Make ragged lists of papers from plain lists."""
-    ends = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-    return PaperLists(ends, np.array([paper for papers in lists for paper in papers], np.int64))
+    return PaperLists(
+        to_offsets([*map(len, lists)]), np.array([paper for papers in lists for paper in papers], np.int64)
+    )
 
 
 def make_groups(
@@ -266,38 +268,227 @@ def make_groups(
     return AnchorGroups(np.array(anchors, np.int64), make_lists(positives), make_lists(negatives))
 
 
-# Related papers
+# Batches
 
 
-def find_related_papers(corpus: Corpus, graph: CitationGraph, rows: Numbers) -> PaperLists:
-    """Find the training data's related papers, which must not be in-batch negatives of each other.
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A training batch: papers with their groups; anchors, positives and negatives are positions in `papers`."""
 
-    Related are papers by citation, co-citation, shared references, or equal titles.
+    papers: Numbers
+    """Distinct papers, ascending, shape (papers,)."""
+
+    anchors: Numbers
+    """Shape (groups,)."""
+
+    positives: Numbers
+    """Shape (groups, longest), each paper once, -1 where a group has fewer."""
+
+    negatives: Numbers
+    """Shape (groups, longest), each paper once, -1 where a group has fewer."""
+
+    triplets: Numbers
+    """Shape (triplets, 3): anchor, positive, negative; repeated where the samples repeat them."""
+
+    groups: AnchorGroups
+    """The same groups with papers numbered as in the data."""
+
+    rules: Numbers | None = None
+    """Mining rules of the negatives, in their shape; None where no loss needs them."""
+
+    def of_aspect(self, aspect: int) -> Batch:
+        """Return the training batch with the groups of one aspect only, no triplets; papers keep their positions."""
+        assert self.groups.aspects is not None, "load_training_data requires samples with aspects"
+        which = np.flatnonzero(self.groups.aspects == aspect)
+        return dataclasses.replace(
+            self,
+            anchors=self.anchors[which],
+            positives=self.positives[which],
+            negatives=self.negatives[which],
+            triplets=self.triplets[:0],
+            groups=self.groups.take(which),
+            rules=None if self.rules is None else self.rules[which],
+        )
+
+    def with_negatives_by(self, rules: Sequence[int]) -> Batch:
+        """Return the batch with only the negatives of some mining rules."""
+        assert self.rules is not None, "load_training_data keeps the rules where a loss needs them"
+        return dataclasses.replace(self, negatives=np.where(np.isin(self.rules, list(rules)), self.negatives, -1))
+
+
+def build_batch(groups: AnchorGroups) -> Batch:
+    """Build the training batch of some groups: number its distinct papers and pad its lists."""
+    papers, places = np.unique(groups.papers(), return_inverse=True)
+    first, second = len(groups), len(groups) + len(groups.positives.papers)
+    return Batch(
+        papers=papers,
+        anchors=places[:first],
+        positives=_drop_repeats(PaperLists(groups.positives.offsets, places[first:second]).padded()),
+        negatives=_drop_repeats(PaperLists(groups.negatives.offsets, places[second:]).padded()),
+        triplets=np.searchsorted(papers, groups.triplets()),
+        groups=groups,
+        rules=None if groups.rules is None else PaperLists(groups.negatives.offsets, groups.rules).padded(),
+    )
+
+
+def _drop_repeats(lists: Numbers) -> Numbers:
+    """Replace repeated papers of padded lists by -1; same shape.
+
+    >>> _drop_repeats(np.array([[4, 2, 4], [1, -1, -1]])).tolist()
+    [[4, 2, -1], [1, -1, -1]]
     """
-    from citeweave.graph.signals import Signal, related  # not on machines that train from a bundle
-
-    owners, others = _find_same_titles(corpus, rows)
-    # two shared references may be chance
-    for signal in (Signal("connected"), Signal("cocited"), Signal("coupled", least=3)):
-        neighbors = related(graph, signal, rows)
-        owner = np.repeat(np.arange(len(rows)), np.diff(neighbors.offsets))
-        place = np.minimum(np.searchsorted(rows, neighbors.targets), len(rows) - 1)
-        inside = rows[place] == neighbors.targets
-        owners, others = np.concatenate([owners, owner[inside]]), np.concatenate([others, place[inside]])
-    pairs = np.unique(np.stack([owners, others], axis=1), axis=0)  # (pairs, 2)
-    counts = np.bincount(pairs[:, 0], minlength=len(rows))
-    return PaperLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), pairs[:, 1])
+    repeated = lists[:, :, None] == lists[:, None, :]  # (owners, places, places)
+    return np.where((repeated & np.tri(lists.shape[1], k=-1, dtype=bool)).any(axis=2), -1, lists)
 
 
-def _find_same_titles(corpus: Corpus, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Find pairs of papers with equal titles up to case and whitespace, in both directions."""
-    from citeweave.core.hash_keys import hash_texts  # needs numba, which training from a bundle does not
+def mark_positives(batch: Batch, anchors: Numbers, candidates: Numbers) -> Mask:
+    """Mark which candidates of a training batch are positives of which anchors in any group, (anchors, candidates).
 
-    titles = [" ".join(title.lower().split()) for title in corpus.titles.take(rows)]
-    keys = np.where([bool(title) for title in titles], hash_texts(titles), np.arange(len(rows), dtype=np.uint64))
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
-    twins = [order[a:b] for a, b in zip(starts, [*starts[1:], len(order)], strict=True) if b - a > 1]
-    pairs = [(int(left), int(right)) for same in twins for left in same for right in same if left != right]
-    owners, others = np.array(pairs, np.int64).reshape(-1, 2).T
-    return owners, others
+    >>> batch = build_batch(make_groups([5, 5], positives=[[7], [8]], negatives=[[], []]))
+    >>> mark_positives(batch, np.array([0]), np.array([0, 1, 2])).tolist()  # 5 with 5, 7 and 8
+    [[False, True, True]]
+    """
+    pairs: Mask = np.zeros((len(batch.papers), len(batch.papers) + 1), bool)  # the last takes the -1
+    pairs[batch.anchors[:, None], batch.positives] = True
+    return pairs[anchors[:, None], candidates]
+
+
+def split_batch(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
+    """Split a training batch into parts of complete groups with at most `budget` tokens; a larger group is alone.
+
+    `lengths` are those of all papers of the data. The parts depend on lengths and budget alone.
+    """
+    costs = group_costs(batch.groups, lengths)
+    parts, start, total = [], 0, 0
+    for number, cost in enumerate(costs.tolist()):
+        if number > start and total + cost > budget:
+            parts.append(np.arange(start, number))
+            start, total = number, 0
+        total += cost
+    parts.append(np.arange(start, len(batch.groups)))
+    return [batch] if len(parts) == 1 else [build_batch(batch.groups.take(part)) for part in parts]
+
+
+def group_costs(groups: AnchorGroups, lengths: Numbers) -> Numbers:
+    """Count the tokens of every group's papers, (groups,)."""
+    costs = np.zeros(len(groups), np.int64)
+    for number, anchor in enumerate(groups.anchors.tolist()):
+        lists = [lists.papers[lists.span(number)].tolist() for lists in (groups.positives, groups.negatives)]
+        costs[number] = lengths[list({anchor, *lists[0], *lists[1]})].sum()
+    return costs
+
+
+class Batches:
+    """Training batches of all epochs, each a function of the seed and its step."""
+
+    def __init__(self, groups: AnchorGroups, options: TrainingOptions) -> None:
+        self._seed, self._size = options.seed, options.batch
+        self._by_triplets = options.unit == "triplets"
+        usable = _select_groups(groups, options)
+        self._groups = (
+            _split_triplets(usable, options.block) if self._by_triplets else _split_positives(usable, options)
+        )
+        self._triplets = self._groups.triplet_counts()  # (groups,)
+        self.units = int(self._triplets.sum()) if self._by_triplets else len(self._groups)
+        self.per_epoch = -(-self.units // self._size)
+        self._ends = lru_cache(maxsize=2)(self._order)
+
+    def at(self, step: int) -> Batch:
+        """Return the training batch of a step, counted from 0 over all epochs."""
+        epoch, number = divmod(step, self.per_epoch)
+        order, ends = self._ends(epoch)
+        first, last = number * self._size, min((number + 1) * self._size, self.units)
+        if not self._by_triplets:
+            return build_batch(self._groups.take(order[first:last]))
+        begin, end = int(np.searchsorted(ends, first, "right")), int(np.searchsorted(ends, last, "left")) + 1
+        before = int(ends[begin]) - int(self._triplets[order[begin]])  # triplets of earlier groups
+        return build_batch(_slice_triplets(self._groups.take(order[begin:end]), first - before, last - before))
+
+    def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
+        """Return the random order of an epoch's groups, and the cumulative number of triplets."""
+        order = stream(self._seed, "training", "order", epoch).permutation(len(self._groups))
+        return order, np.cumsum(self._triplets[order])
+
+
+def _select_groups(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
+    """Select the groups that can be trained on, or a random share of them."""
+    usable = np.flatnonzero(groups.can_train(pairs_suffice=options.pairs_suffice))
+    if options.share >= 1:
+        return groups.take(usable)
+    count = max(1, round(options.share * len(usable)))
+    return groups.take(np.sort(stream(options.seed, "training", "share").permutation(usable)[:count]))
+
+
+def _split_triplets(groups: AnchorGroups, size: int) -> AnchorGroups:
+    """Split groups into groups of at most `size` triplets."""
+    counts = groups.triplet_counts()
+    if not size or int(counts.max(initial=0)) <= size:
+        return groups
+    block = groups.triplet_owners() * (int(counts.max()) + 1) + number_within(counts) // size  # (triplets,)
+    return _group_triplets(groups.triplets(), block)
+
+
+def _split_positives(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
+    """Split groups by positives where losses take the batch's negatives; each part keeps all negatives."""
+    counts, size = groups.positives.lengths(), options.block
+    if not size or not options.pairs_suffice or int(counts.max(initial=0)) <= size:
+        return groups
+    starts = np.flatnonzero(number_within(counts) % size == 0)  # (blocks,)
+    lists = PaperLists(np.append(starts, counts.sum()), groups.positives.papers)
+    return dataclasses.replace(groups.take(groups.positives.owners()[starts]), positives=lists)
+
+
+def _slice_triplets(groups: AnchorGroups, first: int, last: int) -> AnchorGroups:
+    """Return groups with only the triplets from first up to last; complete groups stay as they are."""
+    owners = groups.triplet_owners()
+    if first == 0 and last == len(owners):
+        return groups
+    return _group_triplets(groups.triplets()[first:last], owners[first:last])
+
+
+def _group_triplets(triplets: Numbers, owner: Numbers) -> AnchorGroups:
+    """Group consecutive triplets of the same owner."""
+    starts = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))  # (groups,)
+    ends = np.append(starts, len(owner))
+    return AnchorGroups(triplets[starts, 0], PaperLists(ends, triplets[:, 1]), PaperLists(ends, triplets[:, 2]))
+
+
+# Masks of in-batch negatives
+
+
+def allowed_pairs(left: Numbers, right: Numbers, related: PaperLists | None) -> Mask:
+    """Mark which papers of a batch may be negatives of each other: not itself, not a related paper; (left, right).
+
+    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), make_lists([[1], [], []])).tolist()
+    [[False, False, True], [True, True, False]]
+    """
+    allowed: Mask = left[:, None] != right  # (left, right)
+    if related is not None:
+        lists = related.take(left)
+        order = np.argsort(right, kind="stable")
+        first, last = (np.searchsorted(right[order], lists.papers, side) for side in ("left", "right"))
+        counts = last - first  # a paper may occur several times on the right
+        allowed[np.repeat(lists.owners(), counts), order[spans(first, counts)]] = False
+    return allowed
+
+
+def batch_candidates(batch: Batch) -> Numbers:
+    """Return the positions of all positives and negatives of a batch, ascending."""
+    places = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
+    return places[places >= 0]
+
+
+def mark_negatives(batch: Batch, owner: Numbers, candidates: Numbers, related: PaperLists | None) -> Mask:
+    """Mark which candidates of a training batch are negatives of the groups `owner`, (owner, candidates), bool."""
+    anchors = batch.anchors[owner]
+    allowed = allowed_pairs(batch.papers[anchors], batch.papers[candidates], related)
+    allowed &= ~mark_positives(batch, anchors, candidates)  # positives of any group of the anchor are not negatives
+    allowed |= mark_listed(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
+    return allowed
+
+
+def mark_listed(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
+    """Mark which candidates each padded list contains, (lists, candidates), bool."""
+    listed: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
+    np.put_along_axis(listed, lists, True, axis=1)
+    return listed[:, candidates]

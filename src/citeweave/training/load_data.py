@@ -13,30 +13,33 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import EmptyResultError, UserError, choose
 from citeweave.core.files import hash_json
-from citeweave.core.hash_keys import mix_keys
+from citeweave.core.hash_keys import hash_texts, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.paper_texts import PaperTexts
+from citeweave.core.ragged import count_owners, owners_of, spans, to_offsets
+from citeweave.corpus.text import sentence_texts
+from citeweave.encoders.embed import PaperTexts
 from citeweave.encoders.sentence_encoder import SentenceLayout, lay_out_sentences
 from citeweave.encoders.tokens import TextReader, Tokens, TokenStore, make_token_store
+from citeweave.graph.signals import Signal, related
 from citeweave.training.data import (
     AlignedPairs,
     AnchorGroups,
+    Mask,
     Numbers,
     PaperLists,
     RankingPools,
     SentenceSpans,
     TrainingData,
-    find_related_papers,
     make_alignment,
 )
 from citeweave.training.options import EncoderOptions, TrainingOptions, negative_rules
@@ -53,19 +56,53 @@ Split = tuple[str, list[str]]
 """Title and sentences of a paper."""
 
 
+def _tokenize(
+    corpus: Corpus, rows: Numbers, reader: TextReader, encoder: EncoderOptions, folder: Path, reporter: Reporter
+) -> TokenStore:
+    """Tokenize the texts of the training papers into `folder`."""
+    texts = PaperTexts(corpus, encoder.text_recipe)
+    return _make_store(corpus, rows, reader, texts.take, encoder.text_recipe.hash, folder, reporter)
+
+
 def tokenize_sentences(
     corpus: Corpus, rows: Numbers, reader: TextReader, folder: Path, *, reporter: Reporter = QUIET
 ) -> tuple[TokenStore, SentenceSpans]:
     """Load papers to train on sentence by sentence: tokenize them into `folder`; return tokens and sentence spans."""
-    records = make_token_store(
-        _LayoutReader(reader),  # type: ignore[arg-type]  # reads split papers instead of texts
-        _SplitPapers(corpus, rows),  # type: ignore[arg-type]
-        folder,
-        recipe={"corpus": corpus.hash, "text_recipe": "title and sentences", "rows": hash_json(rows.tolist())},
-        overwrite=True,
-        reporter=reporter,
-    )
-    return _unpack(records)
+
+    def take(some: Numbers) -> list[Split]:
+        pairs = zip(corpus.titles.take(some), corpus.abstracts.take(some), strict=True)
+        return [_split_paper(title, sentence_texts(abstract)) for title, abstract in pairs]
+
+    layouts = _LayoutReader(**{field.name: getattr(reader, field.name) for field in fields(reader)})
+    return _unpack(_make_store(corpus, rows, layouts, take, "title and sentences", folder, reporter))
+
+
+def _make_store(
+    corpus: Corpus,
+    rows: Numbers,
+    reader: TextReader,
+    take: Callable[[Numbers], list[Any]],
+    text: str,
+    folder: Path,
+    reporter: Reporter,
+) -> TokenStore:
+    """Tokenize what `take` reads of the training papers into a token store; `text` identifies it."""
+    recipe = {"corpus": corpus.hash, "text_recipe": text, "rows": hash_json(rows.tolist())}
+    return make_token_store(reader, _Slices(rows, take), folder, recipe=recipe, overwrite=True, reporter=reporter)
+
+
+class _Slices(Sequence[Any]):
+    """What a function reads of the training papers, slice by slice."""
+
+    def __init__(self, rows: Numbers, take: Callable[[Numbers], list[Any]]) -> None:
+        self._rows, self._take = rows, take
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: Any) -> Any:
+        entries = self._take(np.atleast_1d(self._rows[part]))
+        return entries if isinstance(part, slice) else entries[0]
 
 
 def load_alignment(samples: Samples, rows: Numbers, spans: SentenceSpans) -> AlignedPairs | None:
@@ -89,34 +126,11 @@ def load_alignment(samples: Samples, rows: Numbers, spans: SentenceSpans) -> Ali
 def _find_sentences(spans: SentenceSpans, papers: Numbers, numbers: Numbers) -> Numbers:
     """Find each paper's sentence of this number among its tokenized sentences, -1 where it has no tokens."""
     width = int(max(spans.numbers.max(initial=0), numbers.max(initial=0))) + 2
-    owner = np.repeat(np.arange(len(spans.offsets) - 1), spans.counts())  # (sentences,)
-    known = owner * width + spans.numbers + 1  # ascending: numbers ascend within a paper
+    known = spans.owners() * width + spans.numbers + 1  # (sentences,), ascending: numbers ascend within a paper
     wanted = papers * width + numbers + 1
     at = np.minimum(np.searchsorted(known, wanted), max(0, len(known) - 1))
     hit = (known[at] == wanted) & (numbers >= 0) if len(known) else np.zeros(len(papers), bool)
     return np.where(hit, at - spans.offsets[papers], -1)
-
-
-class _SplitPapers(Sequence[Split]):
-    """Titles and sentences of the training papers, read from the corpus slice by slice."""
-
-    def __init__(self, corpus: Corpus, rows: Numbers) -> None:
-        self._corpus, self._rows = corpus, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, part: int) -> Split: ...
-    @overload
-    def __getitem__(self, part: slice) -> list[Split]: ...
-    def __getitem__(self, part: int | slice) -> Split | list[Split]:
-        from citeweave.corpus.text import sentence_texts
-
-        rows = np.atleast_1d(self._rows[part])
-        pairs = zip(self._corpus.titles.take(rows), self._corpus.abstracts.take(rows), strict=True)
-        papers = [_split_paper(title, sentence_texts(abstract)) for title, abstract in pairs]
-        return papers if isinstance(part, slice) else papers[0]
 
 
 def _split_paper(title: str, sentences: list[str]) -> Split:
@@ -128,30 +142,11 @@ def _split_paper(title: str, sentences: list[str]) -> Split:
     return (title, sentences) if any(text.strip() for text in sentences) else ("", [title] if title else [])
 
 
-@dataclass(frozen=True)
-class _LayoutReader:
+class _LayoutReader(TextReader):
     """Reader of papers into token records: number of sentences, their starts, ends and numbers, then the tokens."""
 
-    reader: TextReader
-
-    @property
-    def tokenizer(self) -> object:
-        return self.reader.tokenizer
-
-    @property
-    def max_tokens(self) -> int:
-        return self.reader.max_tokens
-
-    @property
-    def lower(self) -> bool:
-        return self.reader.lower
-
-    @property
-    def prompt(self) -> str:
-        return self.reader.prompt
-
-    def read(self, papers: Sequence[Split]) -> list[Tokens]:
-        layouts = lay_out_sentences(self.reader, [title for title, _ in papers], [sentences for _, sentences in papers])
+    def read(self, papers: Sequence[Any]) -> list[Tokens]:
+        layouts = lay_out_sentences(self, [title for title, _ in papers], [sentences for _, sentences in papers])
         return [_pack(layout) for layout in layouts]
 
 
@@ -177,17 +172,13 @@ def _unpack(records: TokenStore) -> tuple[TokenStore, SentenceSpans]:
     counts = np.zeros(len(records), np.int64)  # (papers,)
     counts[lengths > 0] = records.ids[begins[lengths > 0]]
     heads = np.where(lengths > 0, 1 + 3 * counts, 0)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], counts)  # (sentences,)
-    columns = [
-        records.ids[np.repeat(begins + 1 + column * counts, counts) + within].astype(np.int64) for column in range(3)
-    ]
+    starts, ends, numbers = (
+        records.ids[spans(begins + 1 + column * counts, counts)].astype(np.int64) for column in range(3)
+    )  # (sentences,) each
     is_token = np.ones(len(records.ids), bool)
-    marks = np.repeat(begins - (np.cumsum(heads) - heads), heads) + np.arange(int(heads.sum()))
-    is_token[marks] = False
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths - heads)])
-    tokens = TokenStore(np.asarray(records.ids)[is_token], ends)
-    return tokens, SentenceSpans(offsets, columns[0], columns[1], columns[2] - 1)
+    is_token[spans(begins, heads)] = False
+    tokens = TokenStore(np.asarray(records.ids)[is_token], to_offsets(lengths - heads))
+    return tokens, SentenceSpans(to_offsets(counts), starts, ends, numbers - 1)
 
 
 # Training data
@@ -235,10 +226,15 @@ def load_training_data(
     """Load the training data of a corpus and samples; tokens are written to `folder`, or reused if they exist."""
     samples.check_corpus(corpus.hash, corpus.folder)
     sources = sources or DataSources()
-    _check_sources(options, sources)
+    _check_sources(options, sources, encoder)
+    graph = sources.graph if _needs_related(options) else None
     groups, pools = _load_groups(samples, options), _load_pools(corpus, sources)
-    rows = np.unique(np.concatenate([_papers(groups), *(_pool_papers(pool) for pool in pools.values())]))
-    tokens, spans = _tokenize(corpus, rows, reader, encoder, options, folder, reporter)
+    rows = np.unique(np.concatenate([groups.papers(), *(pool.papers() for pool in pools.values())]))
+    sentences = None
+    if options.reads_sentences:
+        tokens, sentences = tokenize_sentences(corpus, rows, reader, folder, reporter=reporter)
+    else:
+        tokens = _tokenize(corpus, rows, reader, encoder, folder, reporter)
     readable, left_out = _drop_unreadable(
         _renumber_groups(groups, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice
     )
@@ -250,13 +246,9 @@ def load_training_data(
         tokens=tokens,
         groups=training,
         validation=validation,
-        related=(
-            find_related_papers(corpus, sources.graph, rows)
-            if _needs_related(options) and sources.graph is not None
-            else None
-        ),
-        sentences=spans,
-        alignment=None if spans is None else load_alignment(samples, rows, spans),
+        related=None if graph is None else find_related_papers(corpus, graph, rows),
+        sentences=sentences,
+        alignment=None if sentences is None else load_alignment(samples, rows, sentences),
         aspects=aspects,
         rules=samples.names.rules if options.reads_rules else (),
         teacher=_load_teacher(corpus, sources.teacher, rows),
@@ -273,35 +265,12 @@ def load_training_data(
     )
 
 
-def _tokenize(
-    corpus: Corpus,
-    rows: Numbers,
-    reader: TextReader,
-    encoder: EncoderOptions,
-    options: TrainingOptions,
-    folder: Path,
-    reporter: Reporter,
-) -> tuple[TokenStore, SentenceSpans | None]:
-    """Tokenize the training papers; with spans of their sentences if a loss reads them."""
-    if options.reads_sentences:
-        if encoder.text != ("title", "abstract"):
-            raise UserError(
-                f"encoder.text is {list(encoder.text)}; losses on sentences read title and abstract: set encoder.text to these"
-            )
-        return tokenize_sentences(corpus, rows, reader, folder, reporter=reporter)
-    tokens = make_token_store(
-        reader,
-        _TextSlices(PaperTexts(corpus, encoder.text_recipe), rows),
-        folder,
-        recipe={"corpus": corpus.hash, "text_recipe": encoder.text_recipe.hash, "rows": hash_json(rows.tolist())},
-        overwrite=True,
-        reporter=reporter,
-    )
-    return tokens, None
-
-
-def _check_sources(options: TrainingOptions, sources: DataSources) -> None:
-    """Refuse losses that need a citation graph or a teacher's vectors without them."""
+def _check_sources(options: TrainingOptions, sources: DataSources, encoder: EncoderOptions) -> None:
+    """Refuse losses that need a citation graph, a teacher's vectors or other texts without them."""
+    if options.reads_sentences and encoder.text != ("title", "abstract"):
+        raise UserError(
+            f"encoder.text is {list(encoder.text)}; losses on sentences read title and abstract: set encoder.text to these"
+        )
     if _needs_related(options) and sources.graph is None:
         names = ", ".join(name for name, settings in options.losses.items() if settings.get("relatives"))
         raise UserError(
@@ -349,13 +318,13 @@ def _number_aspects(
     if absent := [name for number, name in enumerate(names) if number not in present]:
         reporter.say(f"no sample has the aspect {', '.join(absent)}: the model gets no space for it")
 
-    def renumber(groups: AnchorGroups) -> AnchorGroups:
+    renumbered = []
+    for groups in (training, validation):
         assert groups.aspects is not None
-        trained = groups.take(np.flatnonzero(np.isin(groups.aspects, present)))
-        assert trained.aspects is not None
-        return dataclasses.replace(trained, aspects=np.searchsorted(present, trained.aspects))
-
-    return renumber(training), renumber(validation), tuple(names[number] for number in present.tolist())
+        which = np.flatnonzero(np.isin(groups.aspects, present))
+        aspects = np.searchsorted(present, groups.aspects[which])
+        renumbered.append(dataclasses.replace(groups.take(which), aspects=aspects))
+    return renumbered[0], renumbered[1], tuple(names[number] for number in present.tolist())
 
 
 def _check_rules(samples: Samples, options: TrainingOptions) -> None:
@@ -367,49 +336,27 @@ def _check_rules(samples: Samples, options: TrainingOptions) -> None:
             choose(rule, rules, f"training.losses.{name}.negatives_by: rules that chose negatives")
 
 
-def _papers(groups: AnchorGroups) -> Numbers:
-    return np.concatenate([groups.anchors, groups.positives.papers, groups.negatives.papers])
-
-
-def _pool_papers(pool: RankingPools) -> Numbers:
-    return np.concatenate([pool.queries, pool.candidates.papers])
-
-
 def _renumber_groups(groups: AnchorGroups, rows: Numbers) -> AnchorGroups:
     """Renumber the papers of groups from corpus rows to papers of the data."""
-
-    def lists(old: PaperLists) -> PaperLists:
-        return PaperLists(old.offsets, np.searchsorted(rows, old.papers))
-
     return dataclasses.replace(
         groups,
         anchors=np.searchsorted(rows, groups.anchors),
-        positives=lists(groups.positives),
-        negatives=lists(groups.negatives),
+        positives=groups.positives.renumber(rows),
+        negatives=groups.negatives.renumber(rows),
     )
 
 
 def _drop_unreadable(
-    groups: AnchorGroups, has_text: NDArray[np.bool_], *, pairs_suffice: bool
+    groups: AnchorGroups, has_text: Mask, *, pairs_suffice: bool
 ) -> tuple[AnchorGroups, dict[str, int]]:
     """Drop papers without text from the groups, and count what was left out by reason."""
-
-    def lists(old: PaperLists) -> PaperLists:
-        keep = has_text[old.papers]
-        owner = np.repeat(np.arange(len(old)), old.counts())
-        counts = np.bincount(owner[keep], minlength=len(old))
-        return PaperLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), old.papers[keep])
-
+    positives, negatives = (lists.keep(has_text[lists.papers]) for lists in (groups.positives, groups.negatives))
     rules = None if groups.rules is None else groups.rules[has_text[groups.negatives.papers]]
-    reduced = dataclasses.replace(
-        groups, positives=lists(groups.positives), negatives=lists(groups.negatives), rules=rules
-    )
+    reduced = dataclasses.replace(groups, positives=positives, negatives=negatives, rules=rules)
     has_anchor = has_text[groups.anchors]
-    fits = reduced.positives.counts() > 0 if pairs_suffice else reduced.triplet_counts() > 0  # (samples,)
-    complete = has_anchor & fits
-    dropped = len(_papers(groups)) - len(groups) - len(reduced.positives.papers) - len(reduced.negatives.papers)
+    complete = has_anchor & reduced.can_train(pairs_suffice=pairs_suffice)  # (samples,)
     reasons = {
-        "positives and negatives without text": int(dropped),
+        "positives and negatives without text": len(groups.papers()) - len(reduced.papers()),
         "samples whose anchor has no text": int((~has_anchor).sum()),
         "samples without a positive or a negative": int((has_anchor & ~complete).sum()),
     }
@@ -421,7 +368,7 @@ def _drop_unreadable(
     return reduced.take(np.flatnonzero(complete)), {reason: number for reason, number in reasons.items() if number}
 
 
-def _select_validation(rows: Numbers, options: TrainingOptions) -> NDArray[np.bool_]:
+def _select_validation(rows: Numbers, options: TrainingOptions) -> Mask:
     """Select the samples held out for validation: a share of the anchors, drawn by their rows."""
     # independent of the seed, so that validations of several seeds can be compared
     keys = mix_keys(rows.astype(np.uint64), np.full(len(rows), 0x5EED, np.uint64))  # (samples,)
@@ -449,8 +396,11 @@ def _load_pools(corpus: Corpus, sources: DataSources) -> dict[str, RankingPools]
         return {}
     from citeweave.evaluation.tasks import RankingTask
 
-    tasks = [task for task in sources.suite.tasks if isinstance(task, RankingTask)]
-    return {task.name: _load_pool(corpus, task, sources.queries) for task in tasks}
+    return {
+        task.name: _load_pool(corpus, task, sources.queries)
+        for task in sources.suite.tasks
+        if isinstance(task, RankingTask)
+    }
 
 
 def _load_pool(corpus: Corpus, task: Any, max_queries: int) -> RankingPools:
@@ -466,29 +416,39 @@ def _load_pool(corpus: Corpus, task: Any, max_queries: int) -> RankingPools:
 
 
 def _renumber_pools(pool: RankingPools, rows: Numbers) -> RankingPools:
-    return RankingPools(
-        np.searchsorted(rows, pool.queries),
-        PaperLists(pool.candidates.offsets, np.searchsorted(rows, pool.candidates.papers)),
-        pool.relevant,
-    )
+    return RankingPools(np.searchsorted(rows, pool.queries), pool.candidates.renumber(rows), pool.relevant)
 
 
-class _TextSlices(Sequence[str]):
-    """Texts of the training papers, read from the corpus slice by slice."""
+# Related papers
 
-    def __init__(self, texts: PaperTexts, rows: Numbers) -> None:
-        self._texts, self._rows = texts, rows
 
-    def __len__(self) -> int:
-        return len(self._rows)
+def find_related_papers(corpus: Corpus, graph: CitationGraph, rows: Numbers) -> PaperLists:
+    """Find the training data's related papers, which must not be in-batch negatives of each other.
 
-    @overload
-    def __getitem__(self, part: int) -> str: ...
-    @overload
-    def __getitem__(self, part: slice) -> list[str]: ...
-    def __getitem__(self, part: int | slice) -> str | list[str]:
-        texts = self._texts.take(np.atleast_1d(self._rows[part]))
-        return texts if isinstance(part, slice) else texts[0]
+    Related are papers by citation, co-citation, shared references, or equal titles.
+    """
+    owners, others = _find_same_titles(corpus, rows)
+    # two shared references may be chance
+    for signal in (Signal("connected"), Signal("cocited"), Signal("coupled", least=3)):
+        neighbors = related(graph, signal, rows)
+        owner = owners_of(neighbors.offsets)
+        place = np.minimum(np.searchsorted(rows, neighbors.targets), len(rows) - 1)
+        inside = rows[place] == neighbors.targets
+        owners, others = np.concatenate([owners, owner[inside]]), np.concatenate([others, place[inside]])
+    pairs = np.unique(np.stack([owners, others], axis=1), axis=0)  # (pairs, 2)
+    return PaperLists(count_owners(pairs[:, 0], len(rows)), pairs[:, 1])
+
+
+def _find_same_titles(corpus: Corpus, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Find pairs of papers with equal titles up to case and whitespace, in both directions."""
+    titles = [" ".join(title.lower().split()) for title in corpus.titles.take(rows)]
+    keys = np.where([bool(title) for title in titles], hash_texts(titles), np.arange(len(rows), dtype=np.uint64))
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
+    twins = [order[a:b] for a, b in zip(starts, [*starts[1:], len(order)], strict=True) if b - a > 1]
+    pairs = [(int(left), int(right)) for same in twins for left in same for right in same if left != right]
+    owners, others = np.array(pairs, np.int64).reshape(-1, 2).T
+    return owners, others
 
 
 def _hash(*columns: NDArray[Any]) -> str:

@@ -3,8 +3,8 @@
     objective = Objective(options.losses, LossInputs(related))
     loss = objective(vectors, batch, batch)
 
-`losses/` has the formulas; this file chooses the vectors that each of them gets: the encoder's, or with the prefix
-`aspect_` those in the space of a group's aspect. A loss that is a mean over groups or triplets can be computed in parts
+`contrastive_losses.py` and `pairwise_losses.py` have the formulas; this file chooses the vectors that each of them gets:
+the encoder's, or with the prefix `aspect_` those in the space of a group's aspect. A loss that is a mean over groups or triplets can be computed in parts
 (`splits`): each part adds its share of the mean. The others need the complete batch.
 
 Masked language modeling is trained beside the main loss, as in SciNCL's joint training. Its head in BERT's form (dense,
@@ -30,11 +30,24 @@ from torch import Tensor, nn
 
 from citeweave.core.errors import UserError, choose
 from citeweave.core.randomness import stream
-from citeweave.encoders.network import Network
-from citeweave.training import losses
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.training import contrastive_losses as contrastive
+from citeweave.training import pairwise_losses as pairwise
 from citeweave.training import sentence_objective as sentence_losses
-from citeweave.training.batches import Batch, Mask, allowed_pairs, batch_candidates, mark_listed, mark_negatives
-from citeweave.training.data import AlignedPairs, Numbers, PaperLists, SentenceSpans, TrainingData, paper_rows
+from citeweave.training.data import (
+    AlignedPairs,
+    Batch,
+    Mask,
+    Numbers,
+    PaperLists,
+    SentenceSpans,
+    TrainingData,
+    allowed_pairs,
+    batch_candidates,
+    mark_listed,
+    mark_negatives,
+    paper_rows,
+)
 from citeweave.training.options import ASPECT, negative_rules
 from citeweave.training.partial import TrainedHeads
 
@@ -138,18 +151,18 @@ class Objective:
 
 
 def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.triplet(*_triplet_vectors(vectors, batch), margin=settings["margin"], distance=settings["distance"])
+    return pairwise.triplet(*_triplet_vectors(vectors, batch), margin=settings["margin"], distance=settings["distance"])
 
 
 def _info_nce(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.info_nce(**_group_vectors(vectors, batch), temperature=settings["temperature"])
+    return contrastive.info_nce(**_group_vectors(vectors, batch), temperature=settings["temperature"])
 
 
 def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
     """Compute the n_pairs loss with one row for every positive of a group."""
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     negatives = _padded(vectors, batch.negatives[owner])
-    return losses.n_pairs(
+    return contrastive.n_pairs(
         _take(vectors, batch.anchors[owner]),
         _take(vectors, batch.positives[owner, place]),
         negatives[0],
@@ -161,10 +174,10 @@ def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -
 
 def _supcon(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     if settings["scope"] == "own":
-        return losses.supcon(**_group_vectors(vectors, batch), temperature=settings["temperature"])
+        return contrastive.supcon(**_group_vectors(vectors, batch), temperature=settings["temperature"])
     candidates = batch_candidates(batch)
     targets = mark_listed(batch.positives, candidates, len(batch.papers))  # (groups, candidates)
-    return losses.supcon_in_batch(
+    return contrastive.supcon_in_batch(
         _take(vectors, batch.anchors),
         _take(vectors, candidates),
         _to_tensor(targets, vectors),
@@ -178,7 +191,7 @@ def _supcon(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInput
 def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     candidates = batch_candidates(batch)
-    return losses.in_batch(
+    return contrastive.in_batch(
         _take(vectors, batch.anchors[owner]),
         _take(vectors, candidates),
         _to_tensor(np.searchsorted(candidates, batch.positives[owner, place]), vectors),
@@ -193,7 +206,7 @@ def _gte(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) 
     negatives, mask = _padded(vectors, batch.negatives[owner])
     left = np.concatenate([anchors, positives])
     right = np.concatenate([left, np.maximum(batch.negatives[owner], 0).ravel()])
-    return losses.gte(
+    return contrastive.gte(
         _take(vectors, anchors),
         _take(vectors, positives),
         negatives=negatives,
@@ -204,18 +217,18 @@ def _gte(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) 
 
 
 def _cosent(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.cosent(*losses.triplets_as_pairs(*_triplet_vectors(vectors, batch)), scale=settings["scale"])
+    return pairwise.cosent(*_labeled_pairs(vectors, batch), scale=settings["scale"])
 
 
 def _angle(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
-    return losses.angle(*losses.triplets_as_pairs(*_triplet_vectors(vectors, batch)), scale=settings["scale"])
+    return pairwise.angle(*_labeled_pairs(vectors, batch), scale=settings["scale"])
 
 
 def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     anchors, positives, negatives = batch.triplets.T
     texts = np.concatenate([anchors, anchors, positives, negatives])  # left sides of the pairs, then right sides
-    return losses.angle_sum(
-        *losses.triplets_as_pairs(*_triplet_vectors(vectors, batch)),
+    return pairwise.angle_sum(
+        *_labeled_pairs(vectors, batch),
         weights=(settings["cosine"], settings["in_batch"], settings["angle"]),
         scales=(settings["scale"],) * 3,
         allowed=_to_tensor(_allowed(batch, texts, texts, settings, inputs), vectors),
@@ -225,7 +238,7 @@ def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossIn
 def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, inputs: LossInputs) -> Tensor:
     assert inputs.teacher is not None, "load_training_data requires the teacher's vectors"
     teacher = inputs.teacher[_to_tensor(batch.papers, inputs.teacher)].to(vectors.device)  # (papers, its dimension)
-    return losses.student_teacher(vectors, teacher, known=teacher.any(dim=1))
+    return pairwise.student_teacher(vectors, teacher, known=teacher.any(dim=1))
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -277,6 +290,10 @@ def _triplet_vectors(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Ten
     """Return the vectors of anchors, positives and negatives of a batch's triplets, (triplets, dimension) each."""
     anchors, positives, negatives = (_take(vectors, column) for column in batch.triplets.T)
     return anchors, positives, negatives
+
+
+def _labeled_pairs(vectors: Tensor, batch: Batch) -> pairwise.LabeledPairs:
+    return pairwise.triplets_as_pairs(*_triplet_vectors(vectors, batch))
 
 
 def _group_vectors(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -379,25 +396,20 @@ class MaskedLanguageHead(nn.Module):
 
 
 class MaskedLanguage:
-    """The masked-language objective of papers: `weight` times the mean over all masked tokens of a batch."""
+    """The masked-language objective of papers: its weight times the mean over all masked tokens of a batch."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        network: Network,
-        *,
-        special: list[int],
-        mask: int,
-        weight: float,
-        share: float,
-        seed: int,
-    ) -> None:
-        self.data, self.network, self.weight = data, network, weight
-        self._special, self._mask, self._share, self._seed = special, mask, share, seed
-        words = network.model.get_input_embeddings()
+    def __init__(self, data: TrainingData, start: TorchEncoder, settings: Settings, seed: int) -> None:
+        tokenizer, network = start.reader.tokenizer, start.network
+        mask = getattr(tokenizer, "mask_token_id", None)
+        if mask is None:
+            raise UserError(
+                f"the tokenizer of {start.name} has no mask token, which the mlm loss needs; use another start model"
+            )
+        self.data, self.network, self._settings, self._seed = data, network, settings, seed
+        self._special, self._mask = list(tokenizer.all_special_ids), int(mask)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.head = MaskedLanguageHead(words).to(network.device)
+            self.head = MaskedLanguageHead(network.model.get_input_embeddings()).to(network.device)
 
     def loss(self, papers: Numbers, complete: Numbers, step: int) -> Tensor:
         """Return some papers' share of the masked-language objective of the complete batch."""
@@ -408,18 +420,13 @@ class MaskedLanguage:
         places = np.concatenate([entry.places for entry in hidden])
         targets = torch.from_numpy(np.concatenate([entry.targets for entry in hidden])).to(states.device)
         logits = self.head(states[torch.from_numpy(owner), torch.from_numpy(places)])  # (hidden, vocabulary)
-        return self.weight * losses.masked_language(logits, targets) * (len(places) / max(1, total))
+        return (
+            float(self._settings["weight"]) * pairwise.masked_language(logits, targets) * (len(places) / max(1, total))
+        )
 
     def _mask_paper(self, paper: int, step: int) -> MaskedTokens:
         (tokens,) = self.data.tokens.take(np.array([paper]))
         drawn = stream(self._seed, "training", "masking", step, paper)
         vocabulary = self.network.model.config.vocab_size
-        return mask_tokens(tokens, self._special, vocabulary, self._mask, drawn, share=self._share)
-
-
-def find_mask_token(tokenizer: object, name: str) -> int:
-    """Return the id of a tokenizer's mask token, or refuse a tokenizer without one."""
-    mask = getattr(tokenizer, "mask_token_id", None)
-    if mask is None:
-        raise UserError(f"the tokenizer of {name} has no mask token, which the mlm loss needs; use another start model")
-    return int(mask)
+        share = self._settings["share"]
+        return mask_tokens(tokens, self._special, vocabulary, self._mask, drawn, share=share)

@@ -15,8 +15,8 @@
     >>> training_options({"batch": 8, "losses": {"supcon": {"temperature": 0.1}}}).losses
     {'supcon': {'weight': 1.0, 'temperature': 0.1, 'scope': 'own', 'relatives': True, 'negatives_by': ''}}
 
-Reads and checks plain values without torch; trains nothing. `losses/` has the formulas of the losses, `objective.py`
-chooses the vectors that each of them gets.
+Reads and checks plain values without torch; trains nothing. `contrastive_losses.py` and
+`pairwise_losses.py` have the formulas of the losses, `objective.py` chooses the vectors that each of them gets.
 """
 
 from __future__ import annotations
@@ -91,18 +91,11 @@ def negative_rules(settings: Mapping[str, Any]) -> list[str]:
 
 # The tables of a recipe
 
-POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
-UNITS = ("triplets", "groups")
-OPTIMIZERS = ("adam", "adamw")
-SCHEDULES = ("slanted", "linear", "cosine", "constant")
 PARTS = ("all", "layers", "bias", "lora", "heads")
-PRECISIONS = ("auto", "float32", "bfloat16")
-TRACKERS = ("", "tensorboard", "wandb")
-PARALLEL = ("ddp", "fsdp")
 ACCURACY = "accuracy"
 
-HEADS = ("", "linear", "two_layers")
-HEAD_STARTS = ("random", "identity")
+MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
+"""Default number of tokens encoded at a time, by device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +105,7 @@ class EncoderOptions:
     init: str = "minilm"
     """Start model: `minilm`, a folder, a Hugging Face name, or `recipe:NAME`."""
 
-    pooling: Annotated[str, OneOf(*POOLINGS)] = ""
+    pooling: Annotated[str, OneOf("", "cls", "mean", "mix", "aspect_words")] = ""
     """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences); empty = the start model's."""
 
     max_tokens: Annotated[int, Range(4)] = 512
@@ -124,13 +117,13 @@ class EncoderOptions:
     normalize: bool | None = None
     """Whether vectors have unit length; default: the start model's. L2 losses need false."""
 
-    heads: Annotated[str, OneOf(*HEADS)] = ""
+    heads: Annotated[str, OneOf("", "linear", "two_layers")] = ""
     """One projection per aspect: `linear` or `two_layers`; see aspects.md."""
 
     head_size: Annotated[int, Range(0)] = 0
     """Dimension of an aspect's space; 0 = the encoder's."""
 
-    head_start: Annotated[str, OneOf(*HEAD_STARTS)] = "random"
+    head_start: Annotated[str, OneOf("random", "identity")] = "random"
     """Initial heads: `random`, or `identity`, the encoder's own space."""
 
     def __post_init__(self) -> None:
@@ -152,7 +145,7 @@ class TrainingOptions:
     batch: Annotated[int, Range(1)] = 32
     """Size of a batch in units, over all processes."""
 
-    unit: Annotated[str, OneOf(*UNITS)] = "triplets"
+    unit: Annotated[str, OneOf("triplets", "groups")] = "triplets"
     """What a batch counts: `triplets`, or `groups` of an anchor with all its positives and negatives."""
 
     block: Annotated[int, Range(0)] = 0
@@ -173,7 +166,7 @@ class TrainingOptions:
     head_rate: Annotated[float, Range(above=0)] = 1.0
     """Factor on the learning rate for aspect heads."""
 
-    optimizer: Annotated[str, OneOf(*OPTIMIZERS)] = "adamw"
+    optimizer: Annotated[str, OneOf("adam", "adamw")] = "adamw"
     """`adam` or `adamw`; they differ in how weight decay acts."""
 
     weight_decay: Annotated[float, Range(0)] = 0.0
@@ -185,7 +178,7 @@ class TrainingOptions:
     clip: Annotated[float, Range(0)] = 0.0
     """Maximum norm of the gradient; 0 = no clipping."""
 
-    schedule: Annotated[str, OneOf(*SCHEDULES)] = "linear"
+    schedule: Annotated[str, OneOf("slanted", "linear", "cosine", "constant")] = "linear"
     """`slanted` (triangular), `linear`, `cosine` or `constant`, after the warmup; see `trainer.learning_rate_factor`."""
 
     warmup: Annotated[float, Range(0)] = 0.0
@@ -201,7 +194,7 @@ class TrainingOptions:
     lora_rank: Annotated[int, Range(1)] = 8
     """Rank of the low-rank adapters, where parts is `lora`."""
 
-    precision: Annotated[str, OneOf(*PRECISIONS)] = "auto"
+    precision: Annotated[str, OneOf("auto", "float32", "bfloat16")] = "auto"
     """Precision of the network: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
 
     compiled: bool = False
@@ -210,7 +203,7 @@ class TrainingOptions:
     micro_tokens: Annotated[int, Range(0)] = 0
     """Tokens encoded at a time; larger batches are encoded in parts with the same result. 0 = by the device."""
 
-    parallel: Annotated[str, OneOf(*PARALLEL)] = "ddp"
+    parallel: Annotated[str, OneOf("ddp", "fsdp")] = "ddp"
     """What each of several processes holds: `ddp`, the complete model; `fsdp`, a shard of every weight."""
 
     dropout: Annotated[float | None, Range(0, below=1)] = None
@@ -235,7 +228,7 @@ class TrainingOptions:
     start_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the start model in the saved weights, which interpolate between start and trained ones."""
 
-    track: Annotated[str, OneOf(*TRACKERS)] = ""
+    track: Annotated[str, OneOf("", "tensorboard", "wandb")] = ""
     """Where to send the log as well: `tensorboard` or `wandb`, if installed."""
 
     seed: int = 0

@@ -36,9 +36,7 @@ from citeweave.core.errors import UserError, choose, require
 from citeweave.core.randomness import stream
 from citeweave.encoders.aspects import AspectHeads
 from citeweave.encoders.pooling import is_pooling_weight
-from citeweave.training.options import EncoderOptions
-
-PARTS = ("all", "layers", "bias", "lora", "heads")
+from citeweave.training.options import PARTS, EncoderOptions
 
 Named = list[tuple[str, nn.Parameter]]
 
@@ -214,14 +212,12 @@ def make_heads(
 
 def heads_to_arrays(heads: TrainedHeads) -> AspectHeads:
     """Convert aspect heads, as a trained part, to plain arrays for saving."""
-    weights = {name: weight.detach().float().cpu().numpy() for name, weight in heads.weights().items()}
-    depth = len(weights) // (2 * len(heads.names))
+    arrays: Any = [[(layer.weight, layer.bias) for layer in own.children()] for own in heads.layers]
     layers = {
         name: tuple(
-            (weights[f"{HEADS_PREFIX}{name}.{at}.weight"], weights[f"{HEADS_PREFIX}{name}.{at}.bias"])
-            for at in range(depth)
+            (weight.detach().float().cpu().numpy(), bias.detach().float().cpu().numpy()) for weight, bias in own
         )
-        for name in heads.names
+        for name, own in zip(heads.names, arrays, strict=True)
     }
     return AspectHeads(heads.names, layers)
 
@@ -245,8 +241,8 @@ def _copy_heads(heads: TrainedHeads, start: AspectHeads) -> None:
             f"the start model has heads for {', '.join(start.names)}, and these samples and [encoder] need "
             f"{', '.join(own.names)} of other sizes or names; start from a model without heads, or with the same"
         )
-    weights = heads.weights()
-    for name in start.names:
-        for at, layer in enumerate(start.layers[name]):
-            for part, values in zip(("weight", "bias"), layer, strict=True):
-                weights[f"{HEADS_PREFIX}{name}.{at}.{part}"].copy_(torch.from_numpy(values))
+    for name, own_layers in zip(start.names, heads.layers, strict=True):
+        for layer, (weight, bias) in zip(own_layers.children(), start.layers[name], strict=True):
+            assert isinstance(layer, nn.Linear)
+            layer.weight.copy_(torch.from_numpy(weight))
+            layer.bias.copy_(torch.from_numpy(bias))

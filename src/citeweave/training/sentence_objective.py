@@ -28,9 +28,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from citeweave.core.randomness import stream
-from citeweave.training import losses
-from citeweave.training.batches import Batch, batch_candidates, mark_listed, mark_positives
-from citeweave.training.data import AlignedPairs, BatchRows, Numbers
+from citeweave.training import contrastive_losses as contrastive
+from citeweave.training import pairwise_losses as pairwise
+from citeweave.training.data import (
+    AlignedPairs,
+    Batch,
+    BatchRows,
+    Numbers,
+    batch_candidates,
+    mark_listed,
+    mark_positives,
+)
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.sentence_distances import PaperPairs
 
@@ -49,9 +57,7 @@ def trained_distance(losses: Mapping[str, Mapping[str, Any]]) -> TrainedDistance
     """Return the distance that a recipe's sentence objective trains; None where no loss reads sentences."""
     if (settings := losses.get("sentence_triplet")) is not None:
         return TrainedDistance(settings["distance"], settings["metric"], settings["temperature"], settings["mode"])
-    if (
-        settings := losses.get("aligned_triplet")
-    ) is not None:  # without contexts the nearest pair of sentences is used
+    if (settings := losses.get("aligned_triplet")) is not None:  # without alignment the nearest pair of sentences
         return TrainedDistance("single", settings["metric"])
     if (settings := losses.get("sentence_in_batch")) is not None:
         return TrainedDistance(settings["match"], "cosine", settings["sharpness"])
@@ -115,7 +121,7 @@ def aligned_triplet(
 
 def _margin_loss(near: Tensor, far: Tensor, settings: LossSettings) -> Tensor:
     counted = torch.isfinite(near) & torch.isfinite(far)
-    return losses.distance_margin(near, far, margin=settings["margin"], mask=counted).float()
+    return pairwise.distance_margin(near, far, margin=settings["margin"], mask=counted).float()
 
 
 def document_distances(vectors: BatchVectors, left: Numbers, right: Numbers, trained: TrainedDistance) -> Tensor:
@@ -193,16 +199,15 @@ def sentence_in_batch(vectors: BatchVectors, batch: Batch, settings: LossSetting
         counts = vectors.rows.counts[anchors]
         chosen = torch.from_numpy(_draw_sentence_runs(counts, settings["facets"], zlib.crc32(batch.papers.tobytes())))
         query_mask = query_mask & chosen.to(query_mask.device)
-    scores = losses.match_scores(
+    scores = pairwise.match_scores(
         queries, others, query_mask, other_mask, match=settings["match"], sharpness=settings["sharpness"]
     )  # (pairs, candidates)
     if settings["whole"]:
-        own = [
-            vectors.matrix[torch.from_numpy(vectors.rows.own[side]).to(scores.device)] for side in (anchors, candidates)
-        ]
-        scores = (1 - settings["whole"]) * scores + settings["whole"] * losses.cosines(own[0], own[1])
+        own = [torch.from_numpy(vectors.rows.own[side]).to(scores.device) for side in (anchors, candidates)]
+        cosines = contrastive.cosines(vectors.matrix[own[0]], vectors.matrix[own[1]])
+        scores = (1 - settings["whole"]) * scores + settings["whole"] * cosines
     targets = batch.positives[owner, place][:, None] == candidates  # (pairs, candidates)
-    return losses.scores_in_batch(
+    return contrastive.scores_in_batch(
         scores,
         torch.from_numpy(targets).to(scores.device),
         allowed=torch.from_numpy(fits).to(scores.device),

@@ -59,11 +59,11 @@ from citeweave.training.distributed import (
     local_device,
     shard_model,
 )
-from citeweave.training.objective import LossInputs, MaskedLanguage, Objective, find_mask_token
-from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
+from citeweave.training.encoder_task import EncoderTask, Stepper
+from citeweave.training.objective import LossInputs, MaskedLanguage, Objective
+from citeweave.training.options import MICRO_TOKENS, EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.partial import HEADS_PREFIX, TrainedHeads, choose_parts, heads_to_arrays, make_heads
-from citeweave.training.step import Stepper
-from citeweave.training.trainer import EncoderTask, TrainingProgress, TrainingRun, train_network
+from citeweave.training.trainer import TrainingProgress, TrainingRun, train_network
 from citeweave.version import __version__
 
 if TYPE_CHECKING:
@@ -154,34 +154,33 @@ class TrainingJob:
         device = local_device(device)
         processes = join_processes(device)
         with exiting_without_peers(processes):
-            return self._run(load, processes, device=device, overwrite=overwrite, reporter=reporter)
+            start = load_start_model(self._encoder, device)
+            recipe = self._recipe(start)
+            exists, parallel = artifact_matches(self.folder, KIND, VERSION, recipe), self.plan.training.parallel
+            check_agreement(processes, {**recipe, "-o": str(self.folder), "parallel": parallel, "finished": exists})
+            if processes.count > 1 and parallel == "fsdp":
+                check_shardable(self.plan.training, start.settings.pooling)
+            if exists:
+                reporter.say(f"{self.folder} already exists: same samples, start model and options")
+                return EncoderRun.open(self.folder)
+            with _writer(self.folder, recipe, processes, overwrite=overwrite) as writer:
+                manifest = self._write(start, load, writer, processes, reporter if processes.is_first else QUIET)
+            processes.wait()
+            return EncoderRun(self.folder, manifest) if manifest else EncoderRun.open(self.folder)
 
-    def _run(
-        self, load: LoadData, processes: ProcessGroup, *, device: str, overwrite: bool, reporter: Reporter
-    ) -> EncoderRun:
-        start = load_start_model(self._encoder, device)
-        recipe = self._recipe(start)
-        exists = artifact_matches(self.folder, KIND, VERSION, recipe)
-        parallel = self.plan.training.parallel
-        check_agreement(processes, {**recipe, "-o": str(self.folder), "parallel": parallel, "finished": exists})
-        if processes.count > 1 and parallel == "fsdp":
-            check_shardable(self.plan.training, start.settings.pooling)
-        if exists:
-            reporter.say(f"{self.folder} already exists: same samples, start model and options")
-            return EncoderRun.open(self.folder)
-        reporter = reporter if processes.is_first else QUIET
-        with _writer(self.folder, recipe, processes, overwrite=overwrite) as writer:
-            check_shared_folder(processes, writer.scratch_folder("data"))
-            if not processes.is_first:
-                processes.wait()  # the first one tokenizes
-            data = load(start, writer.scratch_folder("data") / "tokens")
-            if processes.is_first:
-                processes.wait()
-            self._train(start, data, writer, processes, reporter)
-            del data  # unmaps its tokens, since Windows cannot rename a folder in use
-            manifest = writer.finish() if processes.is_first else None
-        processes.wait()
-        return EncoderRun(self.folder, manifest) if manifest else EncoderRun.open(self.folder)
+    def _write(
+        self, start: TorchEncoder, load: LoadData, writer: ArtifactWriter, processes: ProcessGroup, reporter: Reporter
+    ) -> Manifest | None:
+        """Load the data, train and write the model folder; None where another process writes it."""
+        check_shared_folder(processes, writer.scratch_folder("data"))
+        if not processes.is_first:
+            processes.wait()  # the first one tokenizes
+        data = load(start, writer.scratch_folder("data") / "tokens")
+        if processes.is_first:
+            processes.wait()
+        self._train(start, data, writer, processes, reporter)
+        del data  # unmaps its tokens, since Windows cannot rename a folder in use
+        return writer.finish() if processes.is_first else None
 
     def _train(
         self,
@@ -249,9 +248,6 @@ def _writer(
 
 # The start model and the run
 
-MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
-"""Default number of tokens encoded at a time, by device."""
-
 
 def _frozen_vectors(start: TorchEncoder, data: TrainingData, reporter: Reporter) -> Tensor:
     """Encode all papers once with the frozen start model, (papers, dimension), on its device."""
@@ -297,16 +293,11 @@ def prepare_run(
             f"encoder.pooling is {start.settings.pooling!r}, and losses on sentences read only the last layer; use cls or mean"
         )
     kind = network.device.partition(":")[0]
-    chosen = choose_parts(
-        network.model,
-        options.parts,
-        frozen_layers=options.frozen_layers,
-        lora_rank=options.lora_rank,
-        seed=options.seed,
-    )
+    chosen = _choose_weights(network.model, options)
     if options.dropout is not None:
         _set_dropout(network.model, options.dropout)
-    language, heads = _make_language(start, data, options), _make_aspect_heads(start, data, plan)
+    mlm, heads = options.losses.get("mlm"), _make_aspect_heads(start, data, plan)
+    language = None if mlm is None else MaskedLanguage(data, start, mlm, options.seed)
     sharded = options.parallel == "fsdp" and processes.count > 1
     if sharded:
         shard_model(network.model, processes, network.device)
@@ -346,9 +337,7 @@ def _gather_encoder(start: TorchEncoder, run: TrainingRun[EncoderTask], plan: Tr
         return start
     gathered = load_start_model(plan.encoder, "cpu")
     model = gathered.network.model
-    choose_parts(
-        model, options.parts, frozen_layers=options.frozen_layers, lora_rank=options.lora_rank, seed=options.seed
-    )
+    _choose_weights(model, options)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name in trained:
@@ -372,6 +361,12 @@ def _make_aspect_heads(start: TorchEncoder, data: TrainingData, plan: TrainingPl
     return heads.to(start.network.device)
 
 
+def _choose_weights(model: Any, options: TrainingOptions) -> list[tuple[str, Any]]:
+    """Choose the weights of the start model's network to train."""
+    frozen, rank = options.frozen_layers, options.lora_rank
+    return choose_parts(model, options.parts, frozen_layers=frozen, lora_rank=rank, seed=options.seed)
+
+
 def _set_dropout(model: Any, rate: float) -> None:
     """Set the rate of every dropout of the start model's network."""
     for module in model.modules():
@@ -379,22 +374,6 @@ def _set_dropout(model: Any, rate: float) -> None:
             module.p = rate
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = rate
-
-
-def _make_language(start: TorchEncoder, data: TrainingData, options: TrainingOptions) -> MaskedLanguage | None:
-    """Make the masked-language loss of the start model, where the recipe has it."""
-    if "mlm" not in options.losses:
-        return None
-    tokenizer, settings = start.reader.tokenizer, options.losses["mlm"]
-    return MaskedLanguage(
-        data,
-        start.network,
-        special=list(tokenizer.all_special_ids),
-        mask=find_mask_token(tokenizer, start.name),
-        weight=settings["weight"],
-        share=settings["share"],
-        seed=options.seed,
-    )
 
 
 def _uses_half(precision: str, kind: str) -> bool:

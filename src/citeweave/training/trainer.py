@@ -2,7 +2,7 @@
 
     progress = train_network(TrainingRun(task, options, weights), Path("work/"))
 
-A task takes the steps and validates: `EncoderTask` of encoders, `intents/fit.py` of intent classifiers. An interrupted
+A task takes the steps and validates: `encoder_task.py` of encoders, `intents/fit.py` of intent classifiers. An interrupted
 run ends as an uninterrupted one would. One plain loop over torch rather than a library's trainer: a step's papers are
 shared by its samples and its gradients may be cached, every random number is a function of seed and step, and a run
 needs only torch, transformers and safetensors. Does not load or save encoders: `train.py` does.
@@ -43,13 +43,10 @@ from torch import Tensor
 from citeweave.core.errors import CiteweaveError, MissingExtraError, UserError, choose
 from citeweave.core.files import move, sync
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.training.distributed import ProcessGroup, clip_gradients, gather_full, is_shard, place_like
 from citeweave.training.options import TrainingOptions
 from citeweave.training.partial import HEADS_PREFIX
-from citeweave.training.step import Stepper
-from citeweave.training.validation import Validation
 
 _RATIO = 32
 """Ratio of the slanted triangle's highest to its lowest rate (Howard and Ruder 2018)."""
@@ -185,33 +182,6 @@ class TrainingTask(Protocol):
         """Evaluate the network as it is; metrics between 0 and 1, none where there is nothing to validate on."""
 
 
-class EncoderTask:
-    """Training task of an encoder: batches of samples, validation on held-out ones."""
-
-    def __init__(self, stepper: Stepper, options: TrainingOptions) -> None:
-        self.stepper, self.processes = stepper, stepper.processes
-        self._batches, self._validation = Batches(stepper.data.groups, options), Validation(stepper)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        if not self._batches.units:
-            raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
-        return self._batches.per_epoch
-
-    @property
-    def memory_advice(self) -> str:
-        tokens = self.stepper.micro_tokens
-        return f"{tokens:,} tokens are encoded at a time: resume with --set training.micro_tokens={tokens // 2}"
-
-    def backward(self, step: int) -> Tensor:
-        batch = self._batches.at(step)
-        self.stepper.network.model.train()
-        return self.stepper.backward(batch, step)
-
-    def validate(self) -> dict[str, float]:
-        return self._validation.evaluate()
-
-
 _Task = TypeVar("_Task", bound=TrainingTask, covariant=True)
 
 
@@ -238,7 +208,7 @@ class TrainingProgress:
     """Validation of the start model."""
 
     last: dict[str, float] = field(default_factory=dict)
-    best: float = -math.inf
+    best: float | None = None
     best_step: int = 0
     without_gain: int = 0
     stopped: bool = False
@@ -246,8 +216,7 @@ class TrainingProgress:
     """Losses that are not in the log yet, so that the log does not depend on checkpoints."""
 
     def as_json(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__ if name != "step"}
-        return {**state, "best": None if self.best == -math.inf else self.best}
+        return {name: getattr(self, name) for name in self.__slots__ if name != "step"}
 
 
 def train_network(run: TrainingRun[TrainingTask], work: Path) -> TrainingProgress:
@@ -274,7 +243,8 @@ class _TrainingLoop:
     def finish(self) -> TrainingProgress:
         """Run the trainer's loop to the last step, and leave the last or the best weights in place."""
         state = load_checkpoint(self.work / "checkpoints", self.run.weights, self.optimizer)
-        self.progress = _read_progress(state) if state else TrainingProgress()
+        known = {name: value for name, value in (state or {}).items() if name in TrainingProgress.__slots__}
+        self.progress = TrainingProgress(**known)
         self._check_same_step()
         self._truncate_log()
         if state:
@@ -395,7 +365,7 @@ class _TrainingLoop:
                 raise UserError("training.patience needs validation; set training.validation to more than 0")
             return
         watched = metrics[choose(options.watch, metrics, "training.watch")]
-        if watched > progress.best:
+        if watched > (-math.inf if progress.best is None else progress.best):
             progress.best, progress.best_step, progress.without_gain = watched, progress.step, 0
             if options.patience:
                 self._save_best()
@@ -471,10 +441,3 @@ def _make_optimizer(run: TrainingRun[TrainingTask]) -> torch.optim.Optimizer:
     groups = [group for group in groups if group["params"]]
     fused = next(iter(run.weights.values())).is_cuda
     return kind(groups, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=fused)
-
-
-def _read_progress(state: Mapping[str, Any]) -> TrainingProgress:
-    best = -math.inf if state["best"] is None else float(state["best"])
-    return TrainingProgress(
-        **{name: state[name] for name in TrainingProgress.__slots__ if name in state} | {"best": best}
-    )

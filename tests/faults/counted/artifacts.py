@@ -178,7 +178,7 @@ def _reports(place: Path) -> dict[str, Path]:
 
 def _kept(place: Path) -> dict[str, Path]:
     """What commands keep for themselves: a run's record, checkpoints, a library's record, answers of a service."""
-    run = RunFolder(place / "run", {"recipe": {"seed": 1}}, QUIET)
+    run = RunFolder(place / "run", {"recipe": {"seed": 1}})
     run.open()
     run.run("numbers", {"seed": 1}, lambda folder: {"count": 7})
     run.record_values(result={"cite.map": 35.0})

@@ -20,6 +20,7 @@ import torch
 
 import citeweave as cw
 from citeweave.training import checkpoints, train, trainer
+from citeweave.training.data import Batches
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.load_data import DataSources
 from citeweave.training.options import TrainingPlan, encoder_options, training_options
@@ -101,7 +102,7 @@ def _arm(at: int, moment: str, steps: list[int]) -> None:
 
     match moment:
         case "begin" | "interrupt":
-            before(trainer.Batches, "at", _die if moment == "begin" else _interrupt)
+            before(Batches, "at", _die if moment == "begin" else _interrupt)
         case "gradients":
             before(ProcessGroup, "sum_gradients", _die)
         case "log":

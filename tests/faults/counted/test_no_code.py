@@ -28,7 +28,7 @@ ALLOWED = {
     ("__init__.py", "part by a name"): "the same table",
     ("core/arguments.py", "import by a name"): "names of KINDS, a table in that file",
     ("core/arguments.py", "part by a name"): "the same table",
-    ("cli/serve.py", "import by a name"): "two names that stand in the loop",
+    ("cli/index.py", "import by a name"): "two names that stand in the loop",
     ("cli/__init__.py", "import by a name"): "modules of COMMANDS, a table in that file",
     ("corpus/ingest.py", "pickles in our own pipes"): "processes that it starts itself",
     ("corpus/readers/__init__.py", "import by a name"): "one of FORMATS, checked by choose()",

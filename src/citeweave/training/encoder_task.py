@@ -1,4 +1,4 @@
-"""One training step: encode a batch of any size in parts, and compute its loss and all gradients.
+"""The training task of an encoder: loss and gradients of a batch of any size, encoded in parts; validation.
 
 A batch that fits is encoded at once. A larger one is encoded in parts with the same result:
 
@@ -13,6 +13,13 @@ would. Has no optimizer (`trainer.py`).
 
 A paper is encoded once: its own vector is pooled by the encoder's settings, a sentence's vector is the mean of the
 states of its tokens, as in `encoders/sentence_encoder.py`. Without sentences in the data there is one row per paper.
+
+Validation measures the network as it is; stopping early is decided in `trainer.py`:
+
+    accuracy       share of held-out triplets whose positive is nearer than their negative, by L2 of their vectors, or
+                   by the distance between papers that a loss on sentences trains; of samples with aspects, by cosine in
+                   the space of their aspect
+    cite.map ...   pools of the corpus suite, ranked by cosine: the suite's own metric on fewer queries
 """
 
 from __future__ import annotations
@@ -24,8 +31,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.encoders.batches import batches
 from citeweave.encoders.model_folder import Settings
@@ -33,10 +42,25 @@ from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import text_vectors
 from citeweave.encoders.sentence_encoder import span_vectors
 from citeweave.encoders.tokens import Tokens
-from citeweave.training.batches import Batch, balance_costs, build_batch, group_costs, split_batch
-from citeweave.training.data import Numbers, SentenceSpans, TrainingData, paper_rows
-from citeweave.training.distributed import ProcessGroup
+from citeweave.evaluation.ranking_metrics import average_precision, rank_as_trec
+from citeweave.training.data import (
+    Batch,
+    Batches,
+    BatchRows,
+    Numbers,
+    RankingPools,
+    SentenceSpans,
+    TrainingData,
+    build_batch,
+    group_costs,
+    paper_rows,
+    split_batch,
+)
+from citeweave.training.distributed import ProcessGroup, balance_costs
 from citeweave.training.objective import MaskedLanguage, Objective
+from citeweave.training.options import ACCURACY, TrainingOptions
+from citeweave.training.sentence_objective import BatchVectors, document_distances, trained_distance
+from citeweave.vectors.vectors import unit_rows
 
 _Part = TypeVar("_Part")
 
@@ -133,18 +157,16 @@ class Stepper:
         self._divide_head_gradients()
         masked = self._zero()
         for turn in turns:
-            vectors = (
-                encoded[0] if keeps else self._encode_turn(batch.papers, step, turn)
-            )  # (rows of the part, dimension)
-            if turn.part is None:
-                product = vectors.sum() * 0
-            else:
+            # (rows of the part, dimension)
+            vectors = encoded[0] if keeps else self._encode_turn(batch.papers, step, turn)
+            product = vectors.sum() * 0
+            if turn.part is not None:
                 assert cached.grad is not None
                 product = (vectors * cached.grad[self._places(batch.papers, turn.part)]).sum()  # chain rule
-            if self.language is not None and turn.part is not None:
-                loss_of_part = self._masked_loss(turn.part, batch.papers, step)
-                masked += loss_of_part.detach()
-                product = product + loss_of_part
+                if self.language is not None:
+                    loss_of_part = self._masked_loss(turn.part, batch.papers, step)
+                    masked += loss_of_part.detach()
+                    product = product + loss_of_part
             product.backward()  # type: ignore[no-untyped-call]
         return loss.detach() / self.processes.count + masked
 
@@ -167,7 +189,7 @@ class Stepper:
 
     def _gather(self, papers: Numbers, turns: Sequence[EncodingTurn[Numbers]], encoded: Sequence[Tensor]) -> Tensor:
         """Gather the rows (rows, dimension) of all papers from the parts of all processes."""
-        total = paper_rows(self.data.sentences, papers).total
+        total = int(paper_rows(self.data.sentences, papers).offsets[-1])
         gathered = torch.zeros((total, self.network.dimension), device=self.network.device)
         for turn, rows in zip(turns, encoded, strict=True):
             if turn.part is not None:
@@ -177,7 +199,7 @@ class Stepper:
     def _places(self, papers: Numbers, some: Numbers) -> Tensor:
         """Return the rows of some papers among the rows of all."""
         rows = paper_rows(self.data.sentences, papers)
-        return torch.from_numpy(rows.all_rows(np.searchsorted(papers, some))).to(self.network.device)
+        return torch.from_numpy(rows.places(np.searchsorted(papers, some))).to(self.network.device)
 
     def _divide_head_gradients(self) -> None:
         """Divide the aspect heads' gradients, which every process has in full, before they are summed."""
@@ -274,7 +296,7 @@ def encode_rows(
         for part in batches(lengths, PADDED_TOKENS):
             part_tokens = [tokens[row] for row in part.tolist()]
             encoded.append(_encode_part(data.sentences, network, settings, papers[part], part_tokens))
-            order.append(layout.all_rows(part))
+            order.append(layout.places(part))
         back = np.argsort(np.concatenate(order))  # (rows,)
         rows, forwards = torch.cat(encoded)[torch.from_numpy(back).to(network.device)], len(encoded)
     shortest = int(np.argmin(lengths))
@@ -294,5 +316,158 @@ def _encode_part(
     """Encode papers in one forward, with the vectors of their sentences where there are spans."""
     if spans is None:
         return text_vectors(network, tokens, settings)
-    at = spans.indices(papers)  # (sentences,)
-    return span_vectors(network, tokens, spans.counts()[papers], spans.starts[at], spans.ends[at], settings)
+    at = spans.places(papers)  # (sentences,)
+    return span_vectors(network, tokens, spans.lengths()[papers], spans.starts[at], spans.ends[at], settings)
+
+
+# Validation
+
+BLOCK = 512
+"""Triplets whose sentences are compared at a time."""
+
+TRIPLETS = 5000
+"""Maximum number of held-out triplets; the first ones, whose anchors were drawn at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Validation of the network of a stepper on held-out triplets and pools."""
+
+    stepper: Stepper
+    distance: str = "cosine"
+    """Distance by which pools are ranked: `cosine`, as in the corpus suite, or `l2`."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Evaluate the network as it is; return every metric of the validation, each between 0 and 1."""
+        data = self.stepper.data
+        triplets, owner = held_out_triplets(data)  # (triplets, 3), (triplets,)
+        pools = data.pools
+        papers = np.unique(np.concatenate([triplets.ravel(), *(pool.papers() for pool in pools.values())]))
+        if not len(papers):
+            return {}
+        rows, layout = self._encode(papers), paper_rows(data.sentences, papers)
+        metrics = {}
+        if len(triplets):
+            metrics[ACCURACY] = self._measure_accuracy(rows, layout, np.searchsorted(papers, triplets), owner)
+        vectors = rows[layout.own]  # (papers, dimension)
+        precisions = {
+            f"{name}.map": _mean_precision(vectors, papers, pool, distance=self.distance)
+            for name, pool in pools.items()
+        }
+        return metrics | precisions
+
+    def _measure_accuracy(
+        self, rows: NDArray[np.float32], layout: BatchRows, triplets: Numbers, owner: Numbers
+    ) -> float:
+        """Measure the accuracy of triplets by the distance that the losses train."""
+        if self.stepper.objective.inputs.heads is not None:
+            return self._measure_accuracy_in_aspects(rows[layout.own], triplets, owner)
+        distance = trained_distance(self.stepper.objective.terms)
+        if distance is None:
+            return _triplet_accuracy(rows[layout.own], triplets)
+        vectors = BatchVectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
+        nearer = 0
+        for start in range(0, len(triplets), BLOCK):
+            anchors, positives, negatives = triplets[start : start + BLOCK].T
+            near, far = (document_distances(vectors, anchors, others, distance) for others in (positives, negatives))
+            nearer += int((near < far).sum())
+        return nearer / len(triplets)
+
+    def _measure_accuracy_in_aspects(self, vectors: NDArray[np.float32], triplets: Numbers, owner: Numbers) -> float:
+        """Measure the accuracy of triplets in the space of their group's aspect, by cosine like their loss."""
+        heads, groups = self.stepper.objective.inputs.heads, self.stepper.data.validation
+        assert heads is not None and groups.aspects is not None
+        aspects = groups.aspects[owner]  # (triplets,)
+        tensor, correct = torch.from_numpy(vectors).to(self.stepper.network.device), 0.0
+        for aspect in np.unique(aspects).tolist():
+            mine = triplets[aspects == aspect]
+            with torch.no_grad():
+                projected = torch.nn.functional.normalize(heads.project(aspect, tensor), dim=1)  # (papers, size)
+            correct += _triplet_accuracy(projected.float().cpu().numpy(), mine) * len(mine)
+        return correct / len(triplets)
+
+    def _encode(self, papers: Numbers) -> NDArray[np.float32]:
+        """Encode papers, and their sentences where a loss reads them, without dropout; (rows, dimension)."""
+        stepper, model = self.stepper, self.stepper.network.model
+        if stepper.frozen is not None:
+            return stepper.frozen_rows(papers).cpu().numpy()
+        was_training = model.training
+        model.eval()
+        try:
+            rows: NDArray[np.float32] = stepper.encode_all(papers).cpu().numpy()
+            return rows
+        finally:
+            model.train(was_training)
+
+
+def held_out_triplets(data: TrainingData) -> tuple[Numbers, Numbers]:
+    """Return the held-out triplets of validation, (triplets, 3), and the group of each, (triplets,).
+
+    Samples without negatives get positives of other samples as negatives.
+    """
+    groups = data.validation
+    if len(groups.negatives.papers):
+        return groups.triplets()[:TRIPLETS], groups.triplet_owners()[:TRIPLETS]
+    owner = groups.positives.owners()  # (pairs,)
+    anchors, positives = groups.anchors[owner], groups.positives.papers
+    others = np.roll(positives, -1 - len(positives) // 2)  # positives of an unrelated sample
+    related = np.zeros(len(anchors), bool)
+    if data.related is not None:
+        known = data.related.take(anchors)
+        related[known.owners()[known.papers == np.repeat(others, known.lengths())]] = True
+    keep = np.flatnonzero(~related & (others != positives) & (others != anchors))[:TRIPLETS]
+    return np.stack([anchors, positives, others], axis=1)[keep], owner[keep]
+
+
+def _triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:
+    """Return the share of triplets whose positive is nearer by L2 than their negative; a tie is a miss.
+
+    >>> _triplet_accuracy(np.array([[0.0], [1.0], [3.0]], np.float32), np.array([[0, 1, 2], [0, 2, 1]]))
+    0.5
+    """
+    anchors, positives, negatives = (vectors[column] for column in triplets.T)  # (triplets, dimension) each
+    near, far = (np.linalg.norm(anchors - others, axis=1) for others in (positives, negatives))
+    return float((near < far).mean())
+
+
+def _mean_precision(
+    vectors: NDArray[np.float32], papers: Numbers, pools: RankingPools, *, distance: str = "cosine"
+) -> float:
+    """Return the mean average precision of the pools' rankings, by cosine or by `l2`."""
+    candidates = np.searchsorted(papers, pools.candidates.papers)
+    queries = np.repeat(np.searchsorted(papers, pools.queries), pools.candidates.lengths())
+    if distance == "l2":
+        scores = -np.linalg.norm(vectors[queries] - vectors[candidates], axis=1)  # (pairs,)
+    else:
+        unit = unit_rows(vectors)
+        scores = np.einsum("pd,pd->p", unit[queries], unit[candidates])  # (pairs,)
+    grades, offsets = pools.relevant.astype(np.int64), pools.candidates.offsets
+    ranked = rank_as_trec(scores, grades, offsets, ties=np.arange(len(scores)))
+    return float(average_precision(ranked).mean())
+
+
+class EncoderTask:
+    """Training task of an encoder: batches of samples, validation on held-out ones."""
+
+    def __init__(self, stepper: Stepper, options: TrainingOptions) -> None:
+        self.stepper, self.processes = stepper, stepper.processes
+        self._batches, self._validation = Batches(stepper.data.groups, options), Validation(stepper)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        if not self._batches.units:
+            raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
+        return self._batches.per_epoch
+
+    @property
+    def memory_advice(self) -> str:
+        tokens = self.stepper.micro_tokens
+        return f"{tokens:,} tokens are encoded at a time: resume with --set training.micro_tokens={tokens // 2}"
+
+    def backward(self, step: int) -> Tensor:
+        batch = self._batches.at(step)
+        self.stepper.network.model.train()
+        return self.stepper.backward(batch, step)
+
+    def validate(self) -> dict[str, float]:
+        return self._validation.evaluate()

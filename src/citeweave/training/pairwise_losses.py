@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from citeweave.core.errors import UserError, choose
-from citeweave.training.losses.contrastive import (
+from citeweave.training.contrastive_losses import (
     check_scale,
     check_temperature,
     cosines,
