@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import synthesize
+from citeweave.cli.options import WholeNumber
 from citeweave.core.errors import UserError
-from citeweave.core.options import WholeNumber
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.options import graph_options
 from citeweave.graph.walk_powers import Panels
