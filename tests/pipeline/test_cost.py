@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import synthesize
+from citeweave.cli.options import WholeNumber
 from citeweave.core.errors import UserError
 from citeweave.core.options import WholeNumber
 from citeweave.core.progress import format_duration

@@ -11,14 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.training import contrastive_losses, pairwise_losses  # noqa: E402
+from citeweave.training import contrastive_losses as contrastive  # noqa: E402
+from citeweave.training import pairwise_losses as pairwise  # noqa: E402
 
 Tensors = dict[str, Any]
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
 
 
 def own(temperature: float) -> Callable[..., Any]:
-    return lambda anchor, positive, negatives: contrastive_losses.info_nce(
+    return lambda anchor, positive, negatives: contrastive.info_nce(
         anchor, positive, negatives, temperature=temperature
     )
 
@@ -27,7 +28,7 @@ def whole_batch(temperature: float) -> Callable[..., Any]:
     def loss(anchor, positive, *negatives):
         others = [rival.flatten(0, -2) for rival in negatives]
         places = torch.arange(len(anchor))
-        return contrastive_losses.in_batch(anchor, torch.cat([positive, *others]), places, temperature=temperature)
+        return contrastive.in_batch(anchor, torch.cat([positive, *others]), places, temperature=temperature)
 
     return loss
 
@@ -41,32 +42,32 @@ def supcon_of_the_batch(anchor, positives, negatives):
     groups = torch.arange(len(anchor))
     owner = torch.cat([groups.repeat_interleave(positives.shape[1]), torch.full((negatives[..., 0].numel(),), -1)])
     candidates = torch.cat([positives.flatten(0, 1), negatives.flatten(0, 1)])
-    return contrastive_losses.supcon_in_batch(anchor, candidates, groups[:, None] == owner)
+    return contrastive.supcon_in_batch(anchor, candidates, groups[:, None] == owner)
 
 
 def labels_of(loss: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda anchor, positive, negative: loss(*pairwise_losses.triplets_as_pairs(anchor, positive, negative))
+    return lambda anchor, positive, negative: loss(*pairwise.triplets_as_pairs(anchor, positive, negative))
 
 
 OURS: dict[str, Callable[..., Any]] = {
-    "triplet_margin_torch_mean": lambda *vectors: pairwise_losses.triplet(*vectors, epsilon=1e-6),
-    "triplet_margin_torch_sum": lambda *vectors: pairwise_losses.triplet(*vectors, epsilon=1e-6, reduction="sum"),
-    "triplet_margin_st": pairwise_losses.triplet,
-    "triplet_margin_grouped_1_1_5": lambda a, p, n: pairwise_losses.triplet(a[:, None], p[:, None], n),
-    "infonce_own_triplet_tau0.1": lambda a, p, n: contrastive_losses.info_nce(a, p, n[:, None], temperature=0.1),
+    "triplet_margin_torch_mean": lambda *vectors: pairwise.triplet(*vectors, epsilon=1e-6),
+    "triplet_margin_torch_sum": lambda *vectors: pairwise.triplet(*vectors, epsilon=1e-6, reduction="sum"),
+    "triplet_margin_st": pairwise.triplet,
+    "triplet_margin_grouped_1_1_5": lambda a, p, n: pairwise.triplet(a[:, None], p[:, None], n),
+    "infonce_own_triplet_tau0.1": lambda a, p, n: contrastive.info_nce(a, p, n[:, None], temperature=0.1),
     "infonce_inbatch_triplet_tau0.1": whole_batch(0.1),
     "infonce_inbatch_pairs_tau0.1": whole_batch(0.1),
     "infonce_own_grouped_1_1_5_tau0.1": own(0.1),
     "infonce_inbatch_grouped_1_1_5_tau0.1": whole_batch(0.1),
-    "supcon_own_grouped_m_n_tau0.05": contrastive_losses.supcon,
+    "supcon_own_grouped_m_n_tau0.05": contrastive.supcon,
     "supcon_inbatch_grouped_m_n_tau0.05": supcon_of_the_batch,
-    "supcon_own_grouped_1_1_5_tau0.05": lambda a, p, n: contrastive_losses.supcon(a, p[:, None], n),
-    "cosent_pairs_scale20": pairwise_losses.cosent,
-    "angle_pairs_scale20": pairwise_losses.angle,
-    "angle_pairs_odd_dim_scale20": pairwise_losses.angle,
-    "cosent_pairs_odd_dim_scale20": pairwise_losses.cosent,
-    "angle_triplets_scale20": labels_of(pairwise_losses.angle),
-    "cosent_triplets_as_pairs_scale20": labels_of(pairwise_losses.cosent),
+    "supcon_own_grouped_1_1_5_tau0.05": lambda a, p, n: contrastive.supcon(a, p[:, None], n),
+    "cosent_pairs_scale20": pairwise.cosent,
+    "angle_pairs_scale20": pairwise.angle,
+    "angle_pairs_odd_dim_scale20": pairwise.angle,
+    "cosent_pairs_odd_dim_scale20": pairwise.cosent,
+    "angle_triplets_scale20": labels_of(pairwise.angle),
+    "cosent_triplets_as_pairs_scale20": labels_of(pairwise.cosent),
     "mnrl_pairs_scale20": whole_batch(1 / 20),
     "mnrl_triplets_scale20": whole_batch(1 / 20),
     "mnrl_grouped_1_1_5_scale20": whole_batch(1 / 20),
@@ -115,7 +116,7 @@ def test_recorded_values_and_gradients(recorded, name, kind):
 
 def test_supcon_is_not_the_other_form(recorded):
     name = "supcon_own_grouped_m_n_tau0.05"
-    ours = contrastive_losses.supcon(*recorded.vectors(name, "float64").values()).item()
+    ours = contrastive.supcon(*recorded.vectors(name, "float64").values()).item()
     assert abs(ours - recorded.expected[OTHER_FORM]["loss"]) > 1
 
 
@@ -141,7 +142,7 @@ def test_triplet_as_sentence_transformers(peers, distance):
     metrics = peers.TripletDistanceMetric
     metric = metrics.EUCLIDEAN if distance == "l2" else metrics.COSINE
     theirs = peers.TripletLoss(None, metric, 0.7).compute_loss_from_embeddings(vectors, None)
-    same_value_and_gradients(pairwise_losses.triplet(*vectors, distance=distance, margin=0.7), theirs, vectors)
+    same_value_and_gradients(pairwise.triplet(*vectors, distance=distance, margin=0.7), theirs, vectors)
 
 
 @pytest.mark.parametrize("dimension", [6, 7])
@@ -150,7 +151,7 @@ def test_ranking_as_sentence_transformers(peers, name, dimension):
     vectors = random_vectors(2, (11, dimension), (11, dimension))
     labels = torch.tensor([0.0, 0.5, 1.0, 0.5, 0.2, 0.2, 1.0, 0.0, 0.1, 0.9, 0.5])
     theirs = getattr(peers, name)(None, scale=13.0).compute_loss_from_embeddings(vectors, labels)
-    ours = {"CoSENTLoss": pairwise_losses.cosent, "AnglELoss": pairwise_losses.angle}[name]
+    ours = {"CoSENTLoss": pairwise.cosent, "AnglELoss": pairwise.angle}[name]
     same_value_and_gradients(ours(*vectors, labels, scale=13.0), theirs, vectors)
 
 
@@ -162,19 +163,17 @@ def test_in_batch_losses_as_sentence_transformers(peers, name, negatives):
     peer = peers.MultipleNegativesRankingLoss(None, scale=12.0, directions=tuple(ways))
     theirs = peer.compute_loss_from_embeddings(vectors, None)
     if name == "in_batch":
-        ours = contrastive_losses.in_batch(
-            anchors, torch.cat([positives, *rivals]), torch.arange(6), temperature=1 / 12
-        )
+        ours = contrastive.in_batch(anchors, torch.cat([positives, *rivals]), torch.arange(6), temperature=1 / 12)
     else:
         stacked = torch.stack(rivals, 1) if rivals else None
-        ours = contrastive_losses.gte(anchors, positives, negatives=stacked, temperature=1 / 12)
+        ours = contrastive.gte(anchors, positives, negatives=stacked, temperature=1 / 12)
     same_value_and_gradients(ours, theirs, vectors)
 
 
 def test_triplet_as_torch():
     vectors = random_vectors(4, (9, 7), (9, 7), (9, 7))
     theirs = torch.nn.TripletMarginLoss()(*vectors)
-    same_value_and_gradients(pairwise_losses.triplet(*vectors, epsilon=1e-6), theirs, vectors)
+    same_value_and_gradients(pairwise.triplet(*vectors, epsilon=1e-6), theirs, vectors)
 
 
 def test_masked_language_as_transformers():
@@ -183,7 +182,7 @@ def test_masked_language_as_transformers():
     labels = torch.tensor([3, -100, 1, 8, -100, 0])
     theirs = modeling.ForMaskedLMLoss(logits, labels, vocab_size=9)
     chosen = labels >= 0
-    ours = pairwise_losses.masked_language(logits[chosen], labels[chosen])
+    ours = pairwise.masked_language(logits[chosen], labels[chosen])
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)  # theirs is in float32
     (gradient,) = torch.autograd.grad(ours, vectors)
     assert not gradient[~chosen].any() and gradient[chosen].abs().sum() > 0

@@ -175,8 +175,8 @@ def change(args: ChangeArguments) -> None:
         # papers added with words only get their vectors when the index is filled
         later = args.fill and (args.words_only or opened.provenance is None)
         options = ChangeOptions(not args.words_only, model, args.device, precomputed=None if later else precomputed)
-        corpus, common = cw.Corpus.open(args.add), {"overlay": args.overlay, "reporter": reporter}
-        added = cw.add_papers(args.index, corpus, options=options, **common).as_json()  # type: ignore[arg-type]
+        common: dict[str, Any] = {"options": options, "overlay": args.overlay, "reporter": reporter}
+        added = cw.add_papers(args.index, cw.Corpus.open(args.add), **common).as_json()
         changed = {**changed, **added, "deleted": added["deleted"] + changed.get("deleted", 0)}
     if args.fill:
         changed["embedded"] = fill_vectors(

@@ -330,7 +330,8 @@ class _VectorSource:
     """Vectors for `match`: existing ones, or embedded from a corpus while the command runs."""
 
     def __init__(self, args: MatchArguments, folder: Path) -> None:
-        self._args, self._folder, self._encoder = args, folder, None
+        self._args, self._folder = args, folder
+        self._encoder: Any = None
 
     def people(self, source: Path, papers_of: dict[str, list[str]]) -> tuple[Vectors, dict[str, list[str]]]:
         """Read the options of `match`: the vectors of the reviewers' papers, and the papers by the vectors' ids."""

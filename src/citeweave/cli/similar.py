@@ -145,7 +145,8 @@ def _by_vectors(args: SimilarArguments) -> dict[str, Any]:
         )
     if args.k < 1:
         raise UserError(f"-k is {args.k}; it must be at least 1")
-    query, common = np.asarray(opened.matrix[row]), {"device": args.device, "reporter": args.reporter}
+    query = np.asarray(opened.matrix[row])
+    common: dict[str, Any] = {"device": args.device, "reporter": args.reporter}
     near = cw.nearest(opened.matrix, query, min(args.k, len(opened)), metric=metric, itself=row, **common)
     places = zip(near.rows[0].tolist(), near.scores[0].tolist(), strict=True)
     hits = [{"id": opened.ids[at], "score": float(score)} for at, score in places if at >= 0]

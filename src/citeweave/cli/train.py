@@ -19,11 +19,12 @@ from citeweave.cli.options import (
     RecipeName,
     RecipeOption,
     Set,
+    WholeNumber,
     table,
 )
 from citeweave.core.errors import UserError
 from citeweave.core.files import cache_folder, read_input
-from citeweave.core.options import SIZE, OneOf, Positional, WholeNumber
+from citeweave.core.options import SIZE, OneOf, Positional
 from citeweave.pipeline.run_folder import INTENTS, RunOptions
 
 if TYPE_CHECKING:

@@ -40,7 +40,6 @@ import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
-from decimal import Decimal, InvalidOperation
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_args, get_origin, get_type_hints
@@ -141,36 +140,6 @@ def format_size(number: int) -> str:
     ('256MB', '1000')
     """
     return next((f"{number // size}{unit}" for unit, size in reversed(_UNITS.items()) if number % size == 0), "")
-
-
-class WholeNumber(NamedTuple):
-    """A count that the command line takes in short, with K, M or B, or with an exponent."""
-
-    min: int = 1
-
-    def parse(self, text: str, where: str) -> int:
-        """Parse a count.
-
-        >>> [WholeNumber().parse(text, "--papers") for text in ("52e6", "52_000_000", "52M")]
-        [52000000, 52000000, 52000000]
-        >>> WholeNumber().parse("-3", "--papers")
-        Traceback (most recent call last):
-        citeweave.core.errors.UserError: --papers is '-3'; it must be a whole number of 1 or more, such as 52e6, 52M or 52_000_000
-        """
-        match = re.fullmatch(r"([0-9_.,]+(?:e\+?\d{1,2})?)([KMBG]?)", text.strip(), re.IGNORECASE)
-        number = None
-        with suppress(InvalidOperation):
-            number = Decimal(re.sub("[_,]", "", match[1])) * _THOUSANDS[match[2].upper()] if match else None
-        if number is None or number != number.to_integral_value() or number < self.min:
-            rule = f"it must be a whole number of {self.min} or more, such as 52e6, 52M or 52_000_000"
-            raise UserError(f"{where} is {text!r}; {rule}")
-        if number > _LARGEST_COUNT:
-            raise UserError(f"{where} is {text!r}; no literature is that large: give at most 1e13")
-        return int(number)
-
-
-_THOUSANDS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
-_LARGEST_COUNT = 10**13
 
 
 class Expected(NamedTuple):
