@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from citeweave import synthesize
 from citeweave.cli.options import WholeNumber
 from citeweave.core.errors import UserError
-from citeweave.core.options import WholeNumber
 from citeweave.core.progress import format_duration
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.fastrp import Panels

@@ -27,7 +27,7 @@ from citeweave.core.hash_keys import hash_texts, mix_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import count_owners, owners_of, spans, to_offsets
 from citeweave.corpus.text import sentence_texts
-from citeweave.encoders.embed import PaperTexts
+from citeweave.encoders.paper_texts import PaperTexts
 from citeweave.encoders.sentence_encoder import SentenceLayout, lay_out_sentences
 from citeweave.encoders.tokens import TextReader, Tokens, TokenStore, make_token_store
 from citeweave.graph.signals import Signal, related
