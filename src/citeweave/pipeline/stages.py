@@ -15,9 +15,8 @@ Where intents come from (`--intents`):
     sections     also those that the section headings of citing sentences imply
     FOLDER       an overlay of the corpus
 
-What is annotated is the corpus that is trained on, so sentences of held-out papers are not read. The oracle learns from
-the labels of the suites themselves, so nothing is held out from it. A recipe that watches a ranking during training
-(`training.watch`) gets a suite of its own: the references of a twentieth of the remaining papers, held out too.
+The corpus that is trained on is annotated, so sentences of held-out papers are not read. The oracle learns from the labels
+of the suites, so nothing is held out from it. A recipe with `training.watch` holds a twentieth of the other papers out too.
 
 How rank bands fit the corpus (`--bands`):
 
