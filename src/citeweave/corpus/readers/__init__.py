@@ -1,4 +1,4 @@
-"""Readers of paper sources, one file per source, each with `recognizes(head)` and `read(source, tally)`."""
+"""Readers of paper sources, one file per format, each with `recognizes(head)` and `read(source, tally)`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ FORMATS = (
 )
 """Every format, in the order in which they are tried: the more specific first."""
 
-_SECOND_FORMATS = {"s2orc_2020": "s2orc", "unarxive": "arxiv", "csl_json": "crossref", "scirepeval": "specter"}
-"""Formats in the file of another one of the same source or make, where their functions end in their name: `read_unarxive`."""
-
 
 class Reader(NamedTuple):
     """The two functions of a format."""
@@ -33,10 +30,8 @@ class Reader(NamedTuple):
 
 def reader_of(name: str) -> Reader:
     """Return the reader of a format."""
-    file = _SECOND_FORMATS.get(choose(name, FORMATS, "--format"), name)
-    module = importlib.import_module(f"{__name__}.{file}")
-    ending = "" if file == name else f"_{name}"
-    return Reader(getattr(module, f"recognizes{ending}"), getattr(module, f"read{ending}"))
+    module = importlib.import_module(f"{__name__}.{choose(name, FORMATS, '--format')}")
+    return Reader(module.recognizes, module.read)
 
 
 def guess_format(source: Source) -> str | None:

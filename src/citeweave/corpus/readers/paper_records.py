@@ -292,3 +292,11 @@ def _move_punctuation_after_markers(text: str, markers: list[Marker]) -> str:
 
 def _is_list_separator(between: str) -> bool:
     return len(between) < 5 and not between.strip(",;-\u2013\u2010 ")
+
+
+def cite_pair(citing: str | None, cited: str | None, tally: Tally) -> Iterator[Citation]:
+    """Yield the citation of two ids, or count it as rejected where one is missing."""
+    if citing and cited:
+        yield Citation(citing, cited)
+    else:
+        tally.reject("citations", "no cited paper" if citing else "no citing paper")
