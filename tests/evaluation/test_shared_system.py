@@ -9,7 +9,6 @@ import pytest
 
 from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
-from citeweave.encoders import embed
 from citeweave.evaluation.evaluate import SharedSystem, evaluate, evaluate_spaces
 from citeweave.evaluation.open_system import open_spaces, open_system
 from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
@@ -54,10 +53,8 @@ def test_what_cannot_be_answered_is_told_in_the_order_of_tasks(folders, tmp_path
 
 
 def test_an_encoder_reads_papers_shard_by_shard(bert, folders, tmp_path, monkeypatch):
-    defaults = embed.EmbeddingOptions.__init__.__defaults__
-    small = tuple(6 if value == embed.SHARD else value for value in defaults or ())
-    monkeypatch.setattr(embed.EmbeddingOptions.__init__, "__defaults__", small)
-    monkeypatch.setattr("citeweave.evaluation.encoder_systems.SHARD", 6)
+    for room in ("encoders.embed", "evaluation.encoder_systems"):
+        monkeypatch.setattr(f"citeweave.{room}.SHARD", 6)
     asked, executor = SuiteSpec("scidocs", folders["scidocs"]), Told()
     here = evaluated(bert, asked, tmp_path / "here", cache=tmp_path / "1")
     assert evaluated(bert, asked, tmp_path / "executor", executor, cache=tmp_path / "2") == here

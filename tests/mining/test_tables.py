@@ -64,7 +64,7 @@ def test_options_of_reading(read, corpus):
     table = read("anchor other count label\na b 2 view\na c 3 read\nb c 4\n", label="read")
     assert pairs_of(table, corpus) == {("a", "c"): 3.0}
     assert table.tally.counts["pairs"].rejected == {tables.OTHER_LABEL: 2}
-    assert len(read("a 7 2\na b 1\n")) == 1
+    assert len(read("a 7 2\na b 1\n").targets) == 1
     assert pairs_of(read("a 7 2\na b 1\n", numbers="s2"), corpus) == {("a", "s2:7"): 2.0, ("a", "b"): 1.0}
     table = read("a b 2\nb a 3\na c 1\n", symmetric=True)
     assert pairs_of(table, corpus) == {("a", "b"): 5.0, ("b", "a"): 5.0, ("a", "c"): 1.0, ("c", "a"): 1.0}

@@ -400,12 +400,13 @@ def block_maker(
     named = {name: Vectors.open(folder) for name, (folder, _) in vectors.items()}
     for name, (folder, expected) in vectors.items():
         _check_hash(folder, named[name].manifest.hash, expected)
+    relations = None if graph is None else Relations(_open_graph(**graph), opened)
     columns = {name: open_numbers(Path(str(path)), np.int64) for name, path in blocks.items() if name != "pairs"}
     units, starts = columns.pop("units"), columns.pop("starts")
     data = MiningData(
         opened,
         parsed.text,
-        None if graph is None else Relations(_open_graph(**graph), opened),
+        relations,
         named,
         {name: _read_table(path) for name, path in tables.items()},
         **{**options, "workers": options["workers"] or _worker_threads(), **columns},

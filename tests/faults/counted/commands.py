@@ -67,6 +67,7 @@ class CommandServer:
         self._files = [folder / name for name in ("out.txt", "err.txt")]
         paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CITEWEAVE_CACHE": str(folder / "cache")}
+        alone["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # pyarrow's wheel for x86 starts a thread otherwise
         command = [sys.executable, "-m", "tests.faults.counted.commands", *["light"] * light]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, cwd=ROOT, env=alone, text=True, **pipes)
