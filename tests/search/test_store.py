@@ -1,6 +1,7 @@
 """Every back end gives the answers of numpy and of the index that it follows, after any changes, under any filter."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,12 +45,18 @@ def lance() -> Any:
     return pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
 
 
-@pytest.fixture(scope="module", params=["lance", "milvus"])
+SERVER = os.environ.get("CITEWEAVE_MILVUS", "")
+"""Address of a Milvus server to test with, such as http://127.0.0.1:19530."""
+
+
+@pytest.fixture(scope="module", params=["lance", "milvus", *["server"] * bool(SERVER)])
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """The address of the store of a name; one database per module, as milvus-lite takes its time to start."""
     kind, place = request.param, tmp_path_factory.mktemp(request.param)
-    for module in {"lance": ["lancedb"], "milvus": ["pymilvus", "milvus_lite"]}[kind]:
+    for module in {"lance": ["lancedb"], "milvus": ["pymilvus", "milvus_lite"], "server": ["pymilvus"]}[kind]:
         pytest.importorskip(module, reason="pip install 'citeweave[stores]'")
+    if kind == "server":
+        return lambda name: f"milvus:{SERVER}#t{os.getpid()}_{name}"
     return lambda name: f"lance:{place / name}" if kind == "lance" else f"milvus:{place / 'all.db'}#{name}"
 
 
