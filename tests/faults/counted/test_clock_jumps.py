@@ -17,7 +17,8 @@ from citeweave.core.files import LockedError, hash_json, take_lock
 from citeweave.encoders.batches import BatchResults, SavedBatches, run_batches
 from citeweave.mining.mine import BlockFiles, BlockPace
 
-_LINE = re.compile(r"embedding: \d+ of 50 papers \(\d+ %\), [\d.,e+-]+/s, \d+:\d\d(:\d\d)?( left)?")
+_DURATION = r"(under 1 s|\d+ s|[\d.]+ (min|h)|[\d,.]+ days)"
+_LINE = re.compile(rf"embedding: \d+ of 50 papers \(\d+ %\), [\d.,e+-]+/s, {_DURATION}( left)?")
 JUMPS = (1e-9, 0.5, 31.0, 3600.0, 1e9, -0.5, -3600.0, -1e9)
 """Seconds between two looks at the clock."""
 
