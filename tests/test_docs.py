@@ -27,6 +27,7 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.readers import FORMATS
 from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.training.options import LOSSES
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "citeweave"
@@ -164,6 +165,11 @@ def test_every_page_is_in_the_index() -> None:
 def test_every_format_is_described() -> None:
     page = (DOCS / "corpus.md").read_text()
     assert [name for name in FORMATS if f"| `{name}` |" not in page] == []
+
+
+def test_every_loss_is_described() -> None:
+    page = (DOCS / "training.md").read_text()
+    assert [name for name in LOSSES if f"`{name}`" not in page] == []
 
 
 def load_generator(name: str) -> Any:

@@ -78,6 +78,10 @@ def test_a_head_is_recognized_by_its_reader_alone(format, name, data, expected):
     assert reader_of(format).recognizes(FileHead(name, data)) is expected
 
 
+def test_every_format_has_a_seed():
+    assert [f"seeds/{name}.1.*" for name, seeds in SEEDS.items() if not seeds] == []
+
+
 @pytest.mark.parametrize("path", SEED_FILES, ids=lambda path: path.name)
 def test_seeds_are_recognized_and_valid(path):
     format = path.name.split(".")[0]
