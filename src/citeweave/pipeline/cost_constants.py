@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,19 +45,6 @@ if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.options import GraphOptions
 
-_N1 = "two Neoverse-N1 cores, November 2026"
-_STAGES = f"benchmarks/estimates.py, {_N1}"
-_GRAPH = f"benchmarks/graph.py --papers 500000 --queries 50000 --peers --growth, {_N1}"
-_SEARCH = f"benchmarks/search.py, 100,000 real papers and a million synthetic ones, {_N1}"
-_LITERATURE = f"benchmarks/literature.py --papers 560000 --citations 5000000, {_N1}"
-_FULL_SIZE = (
-    "benchmarks/literature.py, 52 million papers and 470 million citations, two Neoverse-N1 cores, November 2026"
-)
-_BANDS = f"benchmarks/literature.py, pools of 20,000 and of 681,000 papers, 128 dimensions, {_N1}"
-_ROUNDED = "a rounded guess from runs on two cores"
-_GUESS = "a guess, not measured"
-_GPU = "benchmarks/gpu_speed.py on one H200, docs/performance.md"
-
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -70,102 +58,10 @@ class Constant:
         return f"{self.value:.3g} {self.unit} ({self.source})"
 
 
+_TABLE = tomllib.loads(read_input(Path(__file__).with_name("costs.toml")).decode())
 CONSTANTS = {
-    # a process
-    "process.memory": Constant(200e6, "bytes of a Python process with numpy and numba", _STAGES),
-    "torch.memory": Constant(350e6, "bytes more with torch and a tokenizer", _STAGES),
-    # import
-    "import.citation": Constant(4.5e-6, "CPU s per citation, a third of them with sentences", _STAGES),
-    "import.paper": Constant(2.0e-5, "CPU s per paper", _STAGES),
-    "import.text": Constant(3e-8, "CPU s per byte of text", _STAGES),
-    "import.edge": Constant(
-        3.3e-7,
-        "CPU s per citation of a Parquet table of edges, its papers included",
-        f"between 2.9e-7 ({_LITERATURE}) and 3.6e-7 to 3.8e-7 ({_FULL_SIZE})",
-    ),
-    "import.edge.parallel": Constant(
-        0.5, "share that runs on all cores", f"167 CPU s in 153 s while other work ran ({_FULL_SIZE})"
-    ),
-    "import.parallel": Constant(0.9, "share that runs on all cores", _ROUNDED),
-    "import.memory": Constant(300e6, "bytes", _STAGES),
-    "import.memory.worker": Constant(80e6, "bytes per worker", _STAGES),
-    "import.memory.paper": Constant(16.0, "bytes per paper", _GUESS),
-    "import.disk.citation": Constant(113.0, "bytes per citation, a third of them with sentences", _STAGES),
-    "import.disk.paper": Constant(183.0, "bytes per paper, texts aside", _STAGES),
-    "import.disk.edge": Constant(15.0, "bytes per citation, its papers included", _LITERATURE),
-    # graph
-    "graph.citation": Constant(
-        1.2e-7, "CPU s per citation", f"between 0.9e-7 to 1.2e-7 ({_GRAPH}) and 1.4e-7 to 1.6e-7 ({_FULL_SIZE})"
-    ),
-    "graph.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
-    "graph.disk.citation": Constant(16.0, "bytes per citation, both directions", _STAGES),
-    "fastrp.gather": Constant(
-        8.0e-10, "CPU s per number gathered, entry x dimension x step, of panels of at most 1 GiB", _GRAPH
-    ),
-    "fastrp.gather.far": Constant(
-        2.2e-9, "CPU s per number gathered of larger panels, whose rows lie far apart", _FULL_SIZE
-    ),
-    "fastrp.number": Constant(2.0e-9, "CPU s per number of the result and step", _GRAPH),
-    "fastrp.parallel": Constant(0.9, "share that runs on all cores", _ROUNDED),
-    "prone.gather": Constant(6.4e-9, "CPU s per entry and dimension", _GRAPH),
-    "prone.number": Constant(1.27e-7, "CPU s per number of the result", _GRAPH),
-    "prone.parallel": Constant(0.8, "share that runs on all cores", _ROUNDED),
-    "edges.number": Constant(2.5e-8, "CPU s per edge, dimension and epoch", _GUESS),
-    "edges.parallel": Constant(0.7, "share that runs on all cores", _ROUNDED),
-    "vectors.disk.id": Constant(30.0, "bytes per paper id", _STAGES),
-    # mining
-    "relatives.path": Constant(6.6e-8, "CPU s per paper met over two hops", _GRAPH),
-    "relatives.parallel": Constant(0.9, "share that runs on all cores", _ROUNDED),
-    "union.entry": Constant(2.0e-7, "CPU s per entry of a union of signals", _GUESS),
-    "unevenness.cocited": Constant(
-        4.0, "mean square over squared mean of the lengths of reference lists", "synthetic literature 1.3, PeerRead+ 8"
-    ),
-    "unevenness.coupled": Constant(
-        9.0, "the same ratio for lists of citing papers", "synthetic literature 2.6, PeerRead+ 19"
-    ),
-    "unevenness.second_hop": Constant(
-        1.2, "the same ratio for one list of each kind", "synthetic literature 0.7, PeerRead+ 1.5"
-    ),
-    "bands.number": Constant(7.0e-11, "CPU s per anchor, paper of the pool and dimension", _BANDS),
-    "bands.pair": Constant(6.0e-10, "CPU s per anchor and paper of the pool", _BANDS),
-    "bands.rank": Constant(1.25e-7, "CPU s per anchor and rank of its deepest band", _BANDS),
-    "bands.number.gpu": Constant(
-        2.1e-13,
-        "s per anchor, paper of the pool and dimension",
-        "benchmarks/gpu_bands.py on one H200: 3.6 s for 137,000 x 1M x 128",
-    ),
-    "bands.parallel": Constant(0.95, "share that runs on all cores", _ROUNDED),
-    "samples.pick": Constant(8e-7, "CPU s per paper chosen", _STAGES),
-    "samples.parallel": Constant(0.7, "share that runs on all cores", _ROUNDED),
-    "samples.disk.pick": Constant(11.0, "bytes per paper chosen", _STAGES),
-    "contexts.sentence": Constant(2.2e-5, "CPU s per citing sentence looked through for pairs", _STAGES),
-    "contexts.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
-    "contexts.pair": Constant(0.28, "pairs of papers per citing sentence that are kept", _STAGES),
-    # texts and networks
-    "tokens.token": Constant(4.2e-6, "CPU s per token", _STAGES),
-    "tokens.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
-    "network.core": Constant(
-        2.7e10,
-        "operations per second and core, counting real tokens only, float32",
-        "benchmarks/cpu_embedding.py, MiniLM, 230 tokens",
-    ),
-    "network.parallel": Constant(0.95, "share that runs on all cores", "benchmarks/cpu_embedding.py"),
-    "network.gpu.embedding": Constant(3.8e14, "operations per second and H200, packed, bfloat16", _GPU),
-    "network.gpu.training": Constant(2.6e14, "operations per second and H200, packed, steps of 32 triplets", _GPU),
-    "sentences.paper": Constant(6.1, "sentences per paper", "606,000 of 100,000 real papers, docs/performance.md"),
-    "intents.sentence": Constant(
-        8.4e-3, "CPU s per citing sentence", f"239 per second on two cores, docs/intents.md; {_N1}"
-    ),
-    "intents.sentence.gpu": Constant(
-        2.0e-5, "s per citing sentence", "arithmetic of MiniLM at 40 tokens; not measured"
-    ),
-    "index.token": Constant(4.5e-7, "CPU s per token of text: words", _SEARCH),
-    "index.number": Constant(2.2e-8, "CPU s per number of a vector that is given", _SEARCH),
-    "index.parallel": Constant(0.0, "share that runs on all cores", _ROUNDED),
-    "index.disk.token": Constant(8.0, "bytes per token of text", _SEARCH),
-    "index.memory.paper": Constant(1500.0, "bytes per paper", _SEARCH),
-    "index.memory.number": Constant(3.0, "bytes per number of a vector, pages of mapped files included", _SEARCH),
-    "evaluation.paper": Constant(2e-3, "CPU s per paper of a suite, beside reading it", _GUESS),
+    name: Constant(value, unit, source.format(**_TABLE["sources"]))
+    for name, (value, unit, source) in _TABLE["constants"].items()
 }
 """Name -> measured constant; those with `.gpu` in their name are used on machines with a GPU."""
 
