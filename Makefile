@@ -9,6 +9,9 @@ SHARE ?= whole
 PLATFORMS ?= linux win32 darwin
 SECONDS ?=
 
+# where this is set, every process would compile torch and transformers again: ten seconds each
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test trust oldest lint types format docs bench clean
 
