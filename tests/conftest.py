@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 
 from citeweave.core import artifact, progress
-from citeweave.core.errors import ShardError
+from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,3 +137,11 @@ def content(folder: Path) -> dict[str, Any]:
     manifest = json.loads(found["manifest.json"])
     del manifest["made"]
     return {**found, "manifest.json": manifest}
+
+
+def refused(
+    message: str, call: Callable[..., Any], *arguments: Any, error: type[BaseException] = UserError, **options: Any
+) -> None:
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

@@ -36,6 +36,7 @@ from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.graph.citations import graph_from_edges
 
+from ..conftest import refused
 from .conftest import NEEDS, SMALL, WORDS
 
 NAMES = list(BASELINES)
@@ -94,19 +95,18 @@ def test_citations_are_needed_where_they_are_learned_from(corpus, name):
             fit_baseline(name, corpus, graph=nobody)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "error", "message"),
-    [
-        ("tfidff", {}, UserError, "baseline is 'tfidff'; it must be one of .*Did you mean 'tfidf'"),
-        ("tfidf", {"options": RandomOptions()}, UserError, "tfidf are a RandomOptions; they must be a TfidfOptions"),
-        ("tfidf", {"papers": np.ones(3, bool)}, UserError, r"shape \(3,\) of bool; they must be 240 booleans"),
-        ("tfidf", {"papers": np.zeros(240, bool)}, EmptyResultError, "no text among its 0 papers"),
-        ("tfidf", {"papers": np.arange(240) < 2}, EmptyResultError, "no term is left of 2 texts"),
-    ],
-)
+WRONG_CALLS = [
+    ("tfidff", {}, UserError, "baseline is 'tfidff'; it must be one of .*Did you mean 'tfidf'"),
+    ("tfidf", {"options": RandomOptions()}, UserError, "tfidf are a RandomOptions; they must be a TfidfOptions"),
+    ("tfidf", {"papers": np.ones(3, bool)}, UserError, r"shape \(3,\) of bool; they must be 240 booleans"),
+    ("tfidf", {"papers": np.zeros(240, bool)}, EmptyResultError, "no text among its 0 papers"),
+    ("tfidf", {"papers": np.arange(240) < 2}, EmptyResultError, "no term is left of 2 texts"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "error", "message"), WRONG_CALLS)
 def test_wrong_calls_are_named(corpus, name, given, error, message):
-    with pytest.raises(error, match=message):
-        fit_baseline(name, corpus, **given)
+    refused(message, fit_baseline, name, corpus, error=error, **given)
 
 
 def test_a_revision_is_known_before_and_names_all_that_matters(fit, corpus, graph):

@@ -142,23 +142,23 @@ def _saved(array):
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "does not begin"),
-        (b"\x93NUMP", "does not begin"),
-        (b"PK\x03\x04" + b"x" * 200, "does not begin"),
-        (b"\x93NUMPY\x09\x00" + b" " * 200, "version 9"),
-        (_saved(np.arange(9))[:100], "does not describe"),
-        (_saved(np.arange(9))[:-1], "its header promises 72"),
-        (_saved(np.array([{}, []], object)), "plain numbers"),
-        (_saved(np.zeros(2, [("a", "i4"), ("b", "f4")])), "plain numbers"),
-        (_saved(np.arange(9)).replace(b"(9,)", b"(-9)"), "plain numbers"),
-        (_saved(np.arange(9)).replace(b"<i8", b"<i7"), "not a type of numbers"),
-        (_saved(np.arange(9)).replace(b"'shape': (9,), }", b"'shape':(9,9,9,)}"), "promises"),
-        (b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little") + b" " * 100, "does not describe"),
-    ],
-)
+NO_ARRAYS = [
+    (b"", "does not begin"),
+    (b"\x93NUMP", "does not begin"),
+    (b"PK\x03\x04" + b"x" * 200, "does not begin"),
+    (b"\x93NUMPY\x09\x00" + b" " * 200, "version 9"),
+    (_saved(np.arange(9))[:100], "does not describe"),
+    (_saved(np.arange(9))[:-1], "its header promises 72"),
+    (_saved(np.array([{}, []], object)), "plain numbers"),
+    (_saved(np.zeros(2, [("a", "i4"), ("b", "f4")])), "plain numbers"),
+    (_saved(np.arange(9)).replace(b"(9,)", b"(-9)"), "plain numbers"),
+    (_saved(np.arange(9)).replace(b"<i8", b"<i7"), "not a type of numbers"),
+    (_saved(np.arange(9)).replace(b"'shape': (9,), }", b"'shape':(9,9,9,)}"), "promises"),
+    (b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little") + b" " * 100, "does not describe"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), NO_ARRAYS)
 def test_what_is_no_array_is_refused(tmp_path, content, message):
     (tmp_path / "a.npy").write_bytes(content)
     refused(f"a.npy is damaged.*{message}.*make it again", open_array, tmp_path / "a.npy", error=ArtifactError)

@@ -34,6 +34,8 @@ from citeweave.core.options import (
     parse_table,
 )
 
+from .conftest import refused
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -94,38 +96,38 @@ def test_a_table_becomes_what_the_fields_hold():
     assert Stage("a", names=["b"], share=0).names == ("b",)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"odrer": "last"}, "stage: key is 'odrer'; it must be one of .*order.* Did you mean 'order'?"),
-        ({"seen": 1}, "stage: key is 'seen'"),
-        ({"x" * 5000: 1}, "stage: key is 'xxx"),
-        ({"order": "lats"}, "stage.order is 'lats'; it must be one of first, last. Did you mean 'last'?"),
-        ({"order": "y" * 5000}, "stage.order is 'yyy"),
-        ({"order": 3}, "stage.order is 3; it must be a text"),
-        ({"share": 1}, "stage.share is 1; it must be at least 0 and less than 1"),
-        ({"share": float("nan")}, "stage.share is nan; it must be a number"),
-        ({"share": True}, "stage.share is True; it must be a number"),
-        ({"share": 10**400}, "stage.share is 1000"),
-        ({"names": "abc"}, r"""stage.names is 'abc'; it must be a list of texts such as \["a", "b"\]"""),
-        ({"names": ["a", 1]}, r"stage.names is \['a', 1\]; it must be a list of texts"),
-        ({"names": ["a"] * 4}, "stage.names has 4 entries; it must have at most 3"),
-        ({"names": ["abcdef"]}, "stage.names has 6 characters; it must have at most 5"),
-        ({"names": [" "]}, "stage.names is ' '; it must not be empty"),
-        ({"years": [2015]}, r"stage.years is \[2015\]; it must be two years"),
-        ({"folder": 3}, "stage.folder is 3; it must be a path"),
-        ({"is_fast": 1}, "stage.is_fast is 1; it must be true or false"),
-        ({"tables": 3}, "stage.tables is 3; it must be a table of names and values"),
-        ({"tables": {"a": "b"}}, "stage.tables.a is 'b'; it must be a whole number"),
-        ({"loss": 3}, "stage.loss is 3; it must be a table"),
-        ({"loss": {"margni": 3}}, "stage.loss: key is 'margni'.*Did you mean 'margin'"),
-        ({"loss": {"margin": 0}}, "stage.loss.margin is 0; it must be greater than 0"),
-        ({"memory": "lots"}, "stage.memory is 'lots'; it must be a number with KB, MB or GB, such as 256MB"),
-        ({"memory": 12}, "stage.memory is 12 bytes; it must be at least 1MB"),
-        ({"workers": -1}, "stage.workers is -1; it must be at least 0"),
-        ({"workers": 2.0}, "stage.workers is 2.0; it must be a whole number"),
-    ],
-)
+MISFITS = [
+    ({"odrer": "last"}, "stage: key is 'odrer'; it must be one of .*order.* Did you mean 'order'?"),
+    ({"seen": 1}, "stage: key is 'seen'"),
+    ({"x" * 5000: 1}, "stage: key is 'xxx"),
+    ({"order": "lats"}, "stage.order is 'lats'; it must be one of first, last. Did you mean 'last'?"),
+    ({"order": "y" * 5000}, "stage.order is 'yyy"),
+    ({"order": 3}, "stage.order is 3; it must be a text"),
+    ({"share": 1}, "stage.share is 1; it must be at least 0 and less than 1"),
+    ({"share": float("nan")}, "stage.share is nan; it must be a number"),
+    ({"share": True}, "stage.share is True; it must be a number"),
+    ({"share": 10**400}, "stage.share is 1000"),
+    ({"names": "abc"}, r"""stage.names is 'abc'; it must be a list of texts such as \["a", "b"\]"""),
+    ({"names": ["a", 1]}, r"stage.names is \['a', 1\]; it must be a list of texts"),
+    ({"names": ["a"] * 4}, "stage.names has 4 entries; it must have at most 3"),
+    ({"names": ["abcdef"]}, "stage.names has 6 characters; it must have at most 5"),
+    ({"names": [" "]}, "stage.names is ' '; it must not be empty"),
+    ({"years": [2015]}, r"stage.years is \[2015\]; it must be two years"),
+    ({"folder": 3}, "stage.folder is 3; it must be a path"),
+    ({"is_fast": 1}, "stage.is_fast is 1; it must be true or false"),
+    ({"tables": 3}, "stage.tables is 3; it must be a table of names and values"),
+    ({"tables": {"a": "b"}}, "stage.tables.a is 'b'; it must be a whole number"),
+    ({"loss": 3}, "stage.loss is 3; it must be a table"),
+    ({"loss": {"margni": 3}}, "stage.loss: key is 'margni'.*Did you mean 'margin'"),
+    ({"loss": {"margin": 0}}, "stage.loss.margin is 0; it must be greater than 0"),
+    ({"memory": "lots"}, "stage.memory is 'lots'; it must be a number with KB, MB or GB, such as 256MB"),
+    ({"memory": 12}, "stage.memory is 12 bytes; it must be at least 1MB"),
+    ({"workers": -1}, "stage.workers is -1; it must be at least 0"),
+    ({"workers": 2.0}, "stage.workers is 2.0; it must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), MISFITS)
 def test_what_does_not_fit_is_refused_in_one_line(table, message):
     with pytest.raises(UserError, match=message) as error:
         parse(**table)
@@ -133,12 +135,9 @@ def test_what_does_not_fit_is_refused_in_one_line(table, message):
 
 
 def test_required_options_and_tables_are_named():
-    with pytest.raises(UserError, match="stage has no source; it needs source"):
-        parse_table(Stage, {}, "stage")
-    with pytest.raises(UserError, match=r"stage is \[\]; it must be a table"):
-        parse_table(Stage, [], "stage")
-    with pytest.raises(UserError, match="stage.share is 2; it must be"):
-        Stage("a", share=2)
+    refused("stage has no source; it needs source", parse_table, Stage, {}, "stage")
+    refused(r"stage is \[\]; it must be a table", parse_table, Stage, [], "stage")
+    refused("stage.share is 2; it must be", Stage, "a", share=2)
 
 
 def test_an_old_name_works_and_wins_with_a_note(capsys):
@@ -155,8 +154,7 @@ def test_help_is_the_text_below_a_field():
 
 @pytest.mark.parametrize("text", ["", "-1MB", "1PB", "MB", "1e3", "٣MB", "9" * 400])
 def test_what_is_no_size_is_refused(text):
-    with pytest.raises(UserError, match="--memory is"):
-        parse_size(text, "--memory")
+    refused("--memory is", parse_size, text, "--memory")
 
 
 @given(st.integers(0, 2**60))
@@ -171,8 +169,7 @@ def test_paths_by_name():
         (("a",), "--table is 'a'; it must be NAME=PATH, such as coviews"),
         (("a=x", "a=y"), "twice"),
     ):
-        with pytest.raises(UserError, match=message):
-            named.parse(pairs, "--table")
+        refused(message, named.parse, pairs, "--table")
 
 
 _JSON = st.recursive(

@@ -252,21 +252,21 @@ def test_corpora_without_usable_texts_are_refused(literature, tmp_path):
     refused("made from other inputs or options", derive_corpus, literature, tmp_path / "made", DerivedTexts("contexts"))
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"of": "context"}, "texts.of is 'context'.*Did you mean 'contexts'"),
-        ({"of": "cloze", "perpaper": 1}, "texts: key is 'perpaper'.*Did you mean 'per_paper'"),
-        ({"of": "contexts", "per_paper": 1}, "texts.per_paper is for texts of cloze"),
-        ({"per_paper": 1}, "texts.per_paper is for texts of cloze, and texts.of is 'papers'"),
-        ({"of": "cloze", "per_paper": 1.5}, "texts.per_paper is 1.5; it must be a whole number"),
-        ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
-        ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be from 0 to 1"),
-        ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be from 0 to 1,000"),
-        ({"of": "contexts", "max_words": 2}, "max_words are 5 and 2"),
-        ({"of": "titles", "removed": 0.5}, "texts.removed is for texts of cloze"),
-    ],
-)
+WRONG_TABLES = [
+    ({"of": "context"}, "texts.of is 'context'.*Did you mean 'contexts'"),
+    ({"of": "cloze", "perpaper": 1}, "texts: key is 'perpaper'.*Did you mean 'per_paper'"),
+    ({"of": "contexts", "per_paper": 1}, "texts.per_paper is for texts of cloze"),
+    ({"per_paper": 1}, "texts.per_paper is for texts of cloze, and texts.of is 'papers'"),
+    ({"of": "cloze", "per_paper": 1.5}, "texts.per_paper is 1.5; it must be a whole number"),
+    ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
+    ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be from 0 to 1"),
+    ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be from 0 to 1,000"),
+    ({"of": "contexts", "max_words": 2}, "max_words are 5 and 2"),
+    ({"of": "titles", "removed": 0.5}, "texts.removed is for texts of cloze"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), WRONG_TABLES)
 def test_wrong_tables_are_refused(table, message):
     refused(message, parse_table, DerivedTexts, table, "texts")
 

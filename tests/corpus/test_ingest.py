@@ -154,15 +154,15 @@ def test_a_refused_file_leaves_nothing_beside_the_output(tmp_path, write):
     assert len(list(work_folder(tmp_path / "corpus").glob("kept/parts/*/part.json"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"outside": "kepe"}, "Did you mean 'keep'"),
-        ({"same_title": "maybe"}, "same_title is 'maybe'"),
-        ({"format": "bibtexx"}, "Did you mean 'bibtex'"),
-        ({"memory": 12}, "memory is 12 bytes; it must be at least 1MB"),
-        ({"workers": -1}, "workers is -1"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"outside": "kepe"}, "Did you mean 'keep'"),
+    ({"same_title": "maybe"}, "same_title is 'maybe'"),
+    ({"format": "bibtexx"}, "Did you mean 'bibtex'"),
+    ({"memory": 12}, "memory is 12 bytes; it must be at least 1MB"),
+    ({"workers": -1}, "workers is -1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_named(library, tmp_path, options, message):
     refused(message, lambda: import_papers([library], tmp_path / "corpus", ImportOptions(**options)))

@@ -37,8 +37,7 @@ def test_a_paper_of_many_authors_does_not_hide_its_file(tmp_path):
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-16", b""), ("utf-16-be", b"\xfe\xff")])
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("ris", "TY  - JOUR\nTI  - A title\nER  - \n"), ("bibtex", "@article{a, title = {A title}}\n")],
+    ("name", "text"), [("ris", "TY  - JOUR\nTI  - A title\nER  - \n"), ("bibtex", "@article{a, title = {A title}}\n")]
 )
 def test_utf_16_with_its_mark_is_read(tmp_path, name, text, encoding, mark):
     (tmp_path / "in.txt").write_bytes(mark + text.encode(encoding))

@@ -182,20 +182,20 @@ def test_scores_of_mdcr_and_of_csfcube(tmp_path):
         assert sorted(scores, key=lambda paper: -scores[paper]) == order
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("x.run", "a Q0 b 1 0.5\n", "line 1 has 5 words instead of the 6 of a TREC run"),
-        ("x.run", "a Q0 b 1 high x\n", "could not convert"),
-        ("x.run", "", "holds no scores: it is empty"),
-        ("x.json", '{"a_b": 0.5', "holds no scores that citeweave can read"),
-        ("x.json", "{}", "not a JSON object with entries"),
-        ("x.json", '{"ab": 0.5}', "'ab' is not a pair 'query_candidate'"),
-        ("x.json", '{"a_b": {"cands": []}}', "holds no scores that citeweave can read"),
-        ("x.json", '{"a": ["b", "c"]}', "'b' instead of a candidate with its distance"),
-        ("x.json", '{"paper_id": "a", "embedding": [1]}\n' * 2, "name a file of vectors"),
-    ],
-)
+BROKEN = [
+    ("x.run", "a Q0 b 1 0.5\n", "line 1 has 5 words instead of the 6 of a TREC run"),
+    ("x.run", "a Q0 b 1 high x\n", "could not convert"),
+    ("x.run", "", "holds no scores: it is empty"),
+    ("x.json", '{"a_b": 0.5', "holds no scores that citeweave can read"),
+    ("x.json", "{}", "not a JSON object with entries"),
+    ("x.json", '{"ab": 0.5}', "'ab' is not a pair 'query_candidate'"),
+    ("x.json", '{"a_b": {"cands": []}}', "holds no scores that citeweave can read"),
+    ("x.json", '{"a": ["b", "c"]}', "'b' instead of a candidate with its distance"),
+    ("x.json", '{"paper_id": "a", "embedding": [1]}\n' * 2, "name a file of vectors"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), BROKEN)
 def test_broken_scores(tmp_path, name, text, message):
     with pytest.raises(InputError, match=message) as error:
         opened(write_files(tmp_path, {name: text}) / name)

@@ -156,17 +156,17 @@ WRONG_NAMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("measure", "arguments", "error", "message"),
-    [
-        (rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
-        (rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
-        (rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
-        (rank_as_trec, (TWO, TWO, PAIR, np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
-        (lambda ideal: RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
-        *((ranking_metrics, (NOTHING, [wrong]), UserError, hint) for wrong, hint in WRONG_NAMES.items()),
-    ],
-)
+CANNOT_BE_MEASURED = [
+    (rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
+    (rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
+    (rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
+    (rank_as_trec, (TWO, TWO, PAIR, np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
+    (lambda ideal: RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
+    *((ranking_metrics, (NOTHING, [wrong]), UserError, hint) for wrong, hint in WRONG_NAMES.items()),
+]
+
+
+@pytest.mark.parametrize(("measure", "arguments", "error", "message"), CANNOT_BE_MEASURED)
 def test_what_cannot_be_measured_is_refused(measure, arguments, error, message):
     refused(message, measure, *arguments, error=error)
 

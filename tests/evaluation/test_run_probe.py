@@ -141,23 +141,23 @@ def test_few_shots_count_a_missing_paper_as_wrong_and_every_setting_is_a_task():
     assert [each.name for each in Suite("toy", suite.tasks).choose(["topics 6-shot"]).tasks] == ["topics 6-shot"]
 
 
+CANNOT_BE_FITTED = [
+    (task(missing_as="zeros"), range(len(IDS)), "0 training and 0 test papers have vectors; .* such as 'p30'"),
+    (task(missing_as="left out"), range(TRAIN, len(IDS)), "30 training and 0 test papers"),
+    (task(missing_as="left out"), range(len(IDS)), "0 training and 0 test papers"),
+    (task(missing_as="zeros"), range(TRAIN, len(IDS)), "30 training and 0 test papers"),
+    (
+        task(missing_as="left out"),
+        np.delete(np.arange(TRAIN), np.s_[::3]),
+        "topics: all 10 training papers are of class art",
+    ),
+    (task(shots=(40, 1)), (), "topics: few-shot probes of 40 papers need more than 40"),
+    (task("numbers", shots=(5, 1)), (), "topics: few-shot probes predict classes or labels, not numbers"),
+]
+
+
 @pytest.mark.parametrize("missing", ["wrong", "peers"])
-@pytest.mark.parametrize(
-    ("probe", "without", "message"),
-    [
-        (task(missing_as="zeros"), range(len(IDS)), "0 training and 0 test papers have vectors; .* such as 'p30'"),
-        (task(missing_as="left out"), range(TRAIN, len(IDS)), "30 training and 0 test papers"),
-        (task(missing_as="left out"), range(len(IDS)), "0 training and 0 test papers"),
-        (task(missing_as="zeros"), range(TRAIN, len(IDS)), "30 training and 0 test papers"),
-        (
-            task(missing_as="left out"),
-            np.delete(np.arange(TRAIN), np.s_[::3]),
-            "topics: all 10 training papers are of class art",
-        ),
-        (task(shots=(40, 1)), (), "topics: few-shot probes of 40 papers need more than 40"),
-        (task("numbers", shots=(5, 1)), (), "topics: few-shot probes predict classes or labels, not numbers"),
-    ],
-)
+@pytest.mark.parametrize(("probe", "without", "message"), CANNOT_BE_FITTED)
 def test_probes_that_cannot_be_fitted_say_why(probe, without, message, missing):
     refused(message, run_probe, probe, system(tuple(without)), missing, error=NoAnswerError)
     refused("run holds scores, not vectors", run_probe, task(), PrecomputedScores({}, name="run"), missing)

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.graph.adjacency import CHUNK, Adjacency, Csr
 from citeweave.graph.kernels import end_step
+
+from ..conftest import refused
 
 
 def csr(matrix, *, weighted=False):
@@ -97,8 +98,7 @@ def test_bfloat16_is_rounded_to_the_nearest_and_summed_in_full():
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
 def test_symmetry_is_seen_and_weights_are_numbers_from_0_up(weight):
     part = Csr(np.array([0, 1, 1]), np.array([1], np.int32), np.array([weight], np.float32))
-    with pytest.raises(UserError, match="negative or not finite"):
-        Adjacency((part,)).degrees()
+    refused("negative or not finite", Adjacency((part,)).degrees)
     matrix = np.triu(random_matrix(7, 40, 0.2), 1)
     there, weighted = csr(matrix), csr(matrix, weighted=True)
     assert Adjacency((there, there.transposed())).is_symmetric

@@ -19,6 +19,7 @@ from citeweave.graph.options import graph_options
 from citeweave.graph.signals import Signal, related
 from citeweave.vectors.vectors import Vectors
 
+from ..conftest import refused
 from .conftest import hash_of, stop_after
 
 LITTLE = 300 * (4 * 4 + 16 * 8)
@@ -59,22 +60,21 @@ def test_float16_is_float32_but_for_rounding(corpus, tmp_path):
     two = two.astype(np.float32)
     # directions that are nearly as strong may be turned: compare what vectors are for
     assert np.abs(one @ one.T - two @ two.T).max() < 0.01
-    with pytest.raises(UserError, match="graph.dtype is 'float61'.*Did you mean 'float16'"):
-        options(dtype="float61")
+    refused("graph.dtype is 'float61'.*Did you mean 'float16'", options, dtype="float61")
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "calls", "sorts", "panels"),
-    [
-        (citations, "_transpose_columns", 0, 1, 4),
-        (fastrp.Projection, "add", 0, 0, 4),
-        (fastrp.Projection, "add", 3, 0, 1),
-        (PanelFiles, "write", 2, 0, 2),
-        (fastrp, "whitening_basis", 0, 0, 0),
-        (node_vectors, "write_json", 0, 0, 0),
-        (citations.ArtifactWriter, "finish", 1, 0, 0),
-    ],
-)
+KILLS = [
+    (citations, "_transpose_columns", 0, 1, 4),
+    (fastrp.Projection, "add", 0, 0, 4),
+    (fastrp.Projection, "add", 3, 0, 1),
+    (PanelFiles, "write", 2, 0, 2),
+    (fastrp, "whitening_basis", 0, 0, 0),
+    (node_vectors, "write_json", 0, 0, 0),
+    (citations.ArtifactWriter, "finish", 1, 0, 0),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "calls", "sorts", "panels"), KILLS)
 def test_a_killed_run_resumes(corpus, tmp_path, monkeypatch, owner, name, calls, sorts, panels):
     chosen, place = options(memory=LITTLE), tmp_path / "graph"
     make_graph(corpus, tmp_path / "whole", chosen)
@@ -176,5 +176,4 @@ def test_the_same_call_opens_and_another_graph_is_refused(graph, tmp_path):
         (graph, np.arange(0), "empty", "there is no query paper"),
         (graph, np.array([300]), "outside", "row 300 is not in a graph of 300 nodes"),
     ):
-        with pytest.raises(UserError, match=message):
-            write_related(asked, Signal("cocited"), rows, tmp_path / name)
+        refused(message, write_related, asked, Signal("cocited"), rows, tmp_path / name)

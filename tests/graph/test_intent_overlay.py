@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from citeweave import import_papers
 from citeweave.core.artifact import new_artifact
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.graph import intent_overlay
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, mask_from_confidence
+
+from ..conftest import refused
 
 PAPERS = 9
 EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
@@ -118,8 +120,7 @@ def test_another_corpus_is_refused(corpus, overlay, tmp_path):
         (graph_from_edges(np.array([0]), np.array([1]), 7), corpus, r"graph \(7 nodes\) is of another corpus"),
         (build_graph(other, tmp_path / "graph"), corpus, "is of another corpus"),
     ):
-        with pytest.raises(UserError, match=message):
-            overlay.on(asked, own)
+        refused(message, overlay.on, asked, own)
 
 
 def test_damage_is_named(corpus, tmp_path):
@@ -129,7 +130,5 @@ def test_damage_is_named(corpus, tmp_path):
     manifest["facts"]["citations"]["all"] += 1
     del manifest["seal"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="do not fit together"):
-        IntentOverlay.open(folder)
-    with pytest.raises(ArtifactError, match="holds corpus, not intents"):
-        IntentOverlay.open(corpus.folder)
+    refused("do not fit together", IntentOverlay.open, folder, error=ArtifactError)
+    refused("holds corpus, not intents", IntentOverlay.open, corpus.folder, error=ArtifactError)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.ingest import import_papers
@@ -22,6 +21,8 @@ from citeweave.corpus.readers.bibtex import BibtexEntry, read_entries
 from citeweave.search.build import build_index
 from citeweave.search.export import ExportedPaper, escape_latex, export_papers, to_bibtex, to_csv, to_json
 from citeweave.search.options import IndexOptions
+
+from ..conftest import refused
 
 NASTY = [
     "50% of {DNA} & $5 or $6 #1 a_b x^2 ~tilde \\input{/etc/passwd}",
@@ -122,8 +123,7 @@ def test_csv_and_json_say_all(tmp_path):
     assert found["year"] is None and found["authors"] == ["Ada", "Bo"] and found["ids"] == ["pmid:7"]
     export_papers([paper], tmp_path / "out.BIB")
     assert (tmp_path / "out.BIB").read_text().startswith("@article{")
-    with pytest.raises(UserError, match="must end in .bib, .csv, .json"):
-        export_papers([paper], tmp_path / "out.xlsx")
+    refused("must end in .bib, .csv, .json", export_papers, [paper], tmp_path / "out.xlsx")
 
 
 LIBRARY = r"""@string{nips = {Advances in Neural Information Processing Systems}}
@@ -192,16 +192,16 @@ def test_a_hostile_entry_stays_inside_its_field(nasty):
     assert not re.search(r"\\(?:input|write)|\^\^", text)
 
 
-@pytest.mark.parametrize(
-    ("kind", "start", "venue"),
-    [
-        ("article-journal", "@article{", "journal"),
-        ("proceedings-article", "@inproceedings{", "booktitle"),
-        ("CHAP", "@incollection{", "booktitle"),
-        ("dissertation", "@phdthesis{", "school"),
-        ("unheard of", "@article{", "journal"),
-    ],
-)
+TYPES = [
+    ("article-journal", "@article{", "journal"),
+    ("proceedings-article", "@inproceedings{", "booktitle"),
+    ("CHAP", "@incollection{", "booktitle"),
+    ("dissertation", "@phdthesis{", "school"),
+    ("unheard of", "@article{", "journal"),
+]
+
+
+@pytest.mark.parametrize(("kind", "start", "venue"), TYPES)
 def test_the_type_that_other_formats_name_is_used(kind, start, venue):
     extra = {"type": kind, "keywords": ["one", "two"], "url": "https://example.org/a_b"}
     text = to_bibtex([ExportedPaper("a", "T", venue="V", fields=("two", "three"), extra=extra)])

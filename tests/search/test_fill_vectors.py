@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embed import embed_papers, embed_sentences
@@ -30,6 +29,7 @@ from citeweave.search.options import IndexOptions
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 
+from ..conftest import refused
 from ..encoders.conftest import watched
 from .conftest import corpus_of, papers, sentences_of, vectors_of
 
@@ -166,8 +166,7 @@ def test_an_index_of_papers_alone_is_updated_with_sentences(corpus, both, copied
     assert passes_of(index) == sorted([PAPERS_ALONE, TOGETHER])
     assert_near(index, both)
     assert sentences_of(index) == sentences_of(both)
-    with pytest.raises(UserError, match="sentences True"):
-        index_corpus(corpus, bert, folder, ALONE)
+    refused("sentences True", index_corpus, corpus, bert, folder, ALONE)
 
 
 def test_vectors_of_one_pass_are_carried_over_by_text(copied, both, tmp_path, read):
@@ -226,10 +225,8 @@ def test_vectors_of_another_kind_are_refused(place, corpus, tmp_path, encoder, s
         (alone, wrong, "cannot be compared"),
         (alone, unwanted, "the index keeps none; add --sentences"),
     ):
-        with pytest.raises(UserError, match=said):
-            add_papers(folder, corpus, options=ChangeOptions(encoder=encoder, precomputed=given))
-    with pytest.raises(UserError, match="cannot be compared"):
-        fill_vectors(words, model=encoder, precomputed=wrong)
+        refused(said, add_papers, folder, corpus, options=ChangeOptions(encoder=encoder, precomputed=given))
+    refused("cannot be compared", fill_vectors, words, model=encoder, precomputed=wrong)
     assert len(Index.open(alone)) == len(Index.open(words)) == 6
 
 

@@ -27,6 +27,7 @@ from citeweave.search.store import SyncMark, VectorStore, nearest_in_store, stor
 from citeweave.search.store import sync_store as sync
 from citeweave.vectors.vectors import Provenance
 
+from ..conftest import refused
 from .conftest import CPU, WORDS, corpus_of
 
 DIMENSION = 6
@@ -192,11 +193,9 @@ def test_hostile_ids_are_data(opened):
 def test_a_store_keeps_its_model_and_its_mark(opened):
     store, mark = opened("models"), SyncMark("index", 7, "abc")
     for other in ({"model": "other"}, {"revision": "r2"}, {"dimension": 7}, {"text_recipe": "t2"}):
-        with pytest.raises(UserError, match="cannot be compared"):
-            opened("models", replace(MODEL, **other))
+        refused("cannot be compared", opened, "models", replace(MODEL, **other))
     assert opened("models", None).info.provenance == MODEL
-    with pytest.raises(UserError, match="holds no store"):
-        opened("not_there", None)
+    refused("holds no store", opened, "not_there", None)
     assert store.info.mark == SyncMark()
     store.set_mark(mark)
     assert opened("models").info.mark == mark
@@ -211,8 +210,7 @@ def test_bad_vectors_are_refused(opened):
         (lambda: store.search(one[:, 1:], 3), "vectors of 6 numbers"),
         (lambda: store.search(one, 0), "--count"),
     ):
-        with pytest.raises(UserError, match=said):
-            action()
+        refused(said, action)
     two = np.eye(2, DIMENSION, dtype=np.float32)
     store.add(["twice", "twice"], two)
     assert store.count() == 1 and store.search(two[1:], 3).scores[0].tolist() == [1.0]
@@ -246,33 +244,31 @@ def test_approximate_searches_keep_their_recall(opened, monkeypatch):
 
 def test_foreign_places_are_refused(lance, tmp_path):
     lance.connect(str(tmp_path / "theirs")).create_table("papers", [{"vector": [1.0, 2.0]}])
-    with pytest.raises(ArtifactError, match="not a store of citeweave"):
-        open_store(f"lance:{tmp_path / 'theirs'}", MODEL)
+    refused("not a store of citeweave", open_store, f"lance:{tmp_path / 'theirs'}", MODEL, error=ArtifactError)
     open_store(f"lance:{tmp_path / 'ours'}", MODEL)
     about = tmp_path / "ours" / "about.json"
     about.write_text(about.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(ArtifactError, match="version 9"):
-        open_store(f"lance:{tmp_path / 'ours'}")
+    refused("version 9", open_store, f"lance:{tmp_path / 'ours'}", error=ArtifactError)
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError):
         open_store(f"lance:{tmp_path / 'file'}", MODEL)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("papers", "lance:FOLDER"),
-        ("lance:", "lance:FOLDER"),
-        ("lanse:x", "Did you mean 'lance'"),
-        ("milvus:papers", "ends in .db"),
-        ("milvus:https://me:secret@host:1", "must not hold a password"),
-        ("milvus:papers.db#a b", "--collection"),
-        ("milvus:http://host:1/papers.db", "ends in .db"),
-        ("milvus:tcp://host/papers.db", "ends in .db"),
-        ("milvus:" + "x" * 300 + ".db", "holds no store"),
-        ("lance:file:///data/papers", "give a folder"),
-    ],
-)
+BAD_NAMES = [
+    ("papers", "lance:FOLDER"),
+    ("lance:", "lance:FOLDER"),
+    ("lanse:x", "Did you mean 'lance'"),
+    ("milvus:papers", "ends in .db"),
+    ("milvus:https://me:secret@host:1", "must not hold a password"),
+    ("milvus:papers.db#a b", "--collection"),
+    ("milvus:http://host:1/papers.db", "ends in .db"),
+    ("milvus:tcp://host/papers.db", "ends in .db"),
+    ("milvus:" + "x" * 300 + ".db", "holds no store"),
+    ("lance:file:///data/papers", "give a folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "says"), BAD_NAMES)
 def test_bad_names_of_stores_are_refused(name, says):
     with pytest.raises(UserError, match=says) as caught:
         open_store(name)
@@ -396,12 +392,10 @@ def test_a_sync_resumes_after_a_crash_and_spares_the_store_of_another_index(inde
     assert sync(index, store, block=5) == ChangeCounts(14, 0, 0, 10)
     check(index, store)
     other = build_index(numbered(tmp_path / "o", [1, 50]), made.model, tmp_path / "other", CPU)
-    with pytest.raises(UserError, match="was filled from .*index, not from .*other"):
-        sync(other, store)
+    refused("was filled from .*index, not from .*other", sync, other, store)
     assert sync(other, store, overwrite=True) == ChangeCounts(1, 0, 23, 1)
     words = build_index(numbered(tmp_path / "w", [1]), made.model, tmp_path / "words", IndexOptions(vectors=False))
-    with pytest.raises(UserError, match="no vectors yet"):
-        sync(words, store)
+    refused("no vectors yet", sync, words, store)
 
 
 # --- `citeweave store` and `citeweave search --store` ---------------------------------------------------------
@@ -432,15 +426,15 @@ def test_a_store_is_made_brought_up_to_date_and_searched_as_the_index(made, tmp_
     assert [hit["score"] for hit in through] == pytest.approx([hit["score"] for hit in own], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "says"),
-    [
-        ("store", [], "either --lance FOLDER or --milvus ADDRESS"),
-        ("store", ["--lance", "a", "--milvus", "b.db"], "either --lance FOLDER or --milvus ADDRESS"),
-        ("store", ["--milvus", "b.db", "--collection", "x; drop"], "--collection is 'x; drop'"),
-        ("search", ["rain", "--by", "words", "--store", "lance:x"], "--store holds vectors of papers"),
-    ],
-)
+MISTAKES = [
+    ("store", [], "either --lance FOLDER or --milvus ADDRESS"),
+    ("store", ["--lance", "a", "--milvus", "b.db"], "either --lance FOLDER or --milvus ADDRESS"),
+    ("store", ["--milvus", "b.db", "--collection", "x; drop"], "--collection is 'x; drop'"),
+    ("search", ["rain", "--by", "words", "--store", "lance:x"], "--store holds vectors of papers"),
+]
+
+
+@pytest.mark.parametrize(("command", "options", "says"), MISTAKES)
 def test_mistakes_are_named_in_one_line(made, command, options, says, run):
     code, _, said = run(command, made.index.folder, *options)
     assert code == 2 and says in said

@@ -40,6 +40,7 @@ from citeweave.search.query import Passage, Query, SentenceQuery
 from citeweave.search.state import open_writer, read_state
 from citeweave.search.words import search_words, suggest
 
+from ..conftest import refused
 from .conftest import CPU, SAID, Content, corpus_of, ids_of
 
 pytestmark = pytest.mark.usefixtures("one_text_per_batch")
@@ -165,8 +166,7 @@ def test_a_deleted_paper_is_nowhere(made, copy):
     index = Index.open(copy)
     assert len(index) == 0 and answer(index, made.reader, Query(text="cell")).hits == []
     for query in (Query(cite=Passage("the cell")), Query(sentences=SentenceQuery(texts=("the cell",)))):
-        with pytest.raises(UserError, match="holds no paper; add some"):
-            answer(index, made.reader, query)
+        refused("holds no paper; add some", answer, index, made.reader, query)
     assert fill_vectors(copy, model=made.model) == 0
     assert add_papers(copy, made.corpus, np.arange(2), options=ChangeOptions(model=str(made.model))).added == 2
     assert suggest(index, "c") == [] == find_missing_papers(index)
@@ -215,8 +215,7 @@ def test_precomputed_vectors_are_taken_and_checked(versions, bert, save_bert, tm
     for row in range(len(plain)):
         assert index.sentence_numbers(row).tolist() == plain.sentence_numbers(row).tolist()
         np.testing.assert_allclose(index.sentence_vectors(row), plain.sentence_vectors(row), atol=1e-5)
-    with pytest.raises(UserError, match=r"some holds vectors of another corpus.*--trust-ids"):
-        built("mixed", some)
+    refused(r"some holds vectors of another corpus.*--trust-ids", built, "mixed", some)
     assert not (tmp_path / "mixed").exists()
     with pytest.raises(UserError, match="--sentence-vectors holds vectors of another corpus"):
         both = PrecomputedVectors(some, sentences)
@@ -224,8 +223,7 @@ def test_precomputed_vectors_are_taken_and_checked(versions, bert, save_bert, tm
     assert Index.open(tmp_path / "plain").number == plain.number
     mixed = built("mixed", some, trust_ids=True)
     assert ids_of(mixed) == ids_of(plain) and mixed.with_vector.all()
-    with pytest.raises(UserError, match="cannot be compared"):
-        built("x", whole, model=save_bert(tmp_path / "other", seed=9))
+    refused("cannot be compared", built, "x", whole, model=save_bert(tmp_path / "other", seed=9))
 
 
 def test_queries_are_encoded_by_the_runtime_of_precomputed_vectors(versions, bert, tmp_path):
@@ -242,8 +240,7 @@ def test_a_model_that_changed_is_refused(versions, bert, save_bert, tmp_path):
     number = read_state(tmp_path / "i").number
     shutil.rmtree(model)
     save_bert(model, seed=5)
-    with pytest.raises(UserError, match="cannot be compared"):
-        update_index(tmp_path / "i", versions[1].corpus, options=ChangeOptions(device="cpu"))
+    refused("cannot be compared", update_index, tmp_path / "i", versions[1].corpus, options=ChangeOptions(device="cpu"))
     assert read_state(tmp_path / "i").number == number
 
 
@@ -319,8 +316,7 @@ def test_a_build_that_dies_resumes(versions, bert, tmp_path, monkeypatch):
         folder = tmp_path / f"broken{at}"
         steps_of(build, folder, monkeypatch, at)
         if not (folder / "state.json").exists():
-            with pytest.raises(ArtifactError, match="interrupted|does not exist|is not an index"):
-                Index.open(folder)
+            refused("interrupted|does not exist|is not an index", Index.open, folder, error=ArtifactError)
         assert ids_of(build(folder)) == ids_of(Index.open(tmp_path / "complete"))
 
 
@@ -366,8 +362,7 @@ def test_one_writer_at_a_time(copy, tmp_path):
     busy = pytest.raises(UserError, match="is being written by another process")
     with open_writer(copy), busy, open_writer(copy, patience=0.1):
         pass
-    with pytest.raises(ArtifactError, match="does not exist"):
-        delete_papers(tmp_path / "nowhere", ["a"])
+    refused("does not exist", delete_papers, tmp_path / "nowhere", ["a"], error=ArtifactError)
 
 
 def test_no_index_is_begun_in_what_came_before_the_lock(made, tmp_path, monkeypatch):
@@ -394,7 +389,6 @@ def test_a_full_disk_leaves_the_old_state(made, copy, tmp_path, monkeypatch):
     for change in (lambda: delete_papers(copy, ["p:0"]), lambda: update_index(copy, fewer, vectors=False)):
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
-            with pytest.raises(OSError, match="No space left"):
-                change()
+            refused("No space left", change, error=OSError)
         assert read_state(copy).number == number and ids_of(Index.open(copy)) == ids_of(made.index)
     assert delete_papers(copy, ["p:0"]) == 1 and len(list((copy / "generations").iterdir())) == 1

@@ -185,18 +185,18 @@ def test_a_ranking_does_not_depend_on_the_order_of_the_words(tmp_path):
     assert search_words(index, "", 5).rows.tolist() == [] == search_words(index, "deep", 0).rows.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("row.npy", lambda array: np.full_like(array, 1 << 30)),
-        ("mark.npy", lambda array: array.astype(np.float32)),
-        ("length.npy", lambda array: array[:3]),
-        *[
-            (name, lambda array: np.concatenate([array[:1], array[1:-1][::-1] + (1 << 40), array[-1:]]))
-            for name in ("start.npy", "word.offsets.npy")
-        ],
+DAMAGES = [
+    ("row.npy", lambda array: np.full_like(array, 1 << 30)),
+    ("mark.npy", lambda array: array.astype(np.float32)),
+    ("length.npy", lambda array: array[:3]),
+    *[
+        (name, lambda array: np.concatenate([array[:1], array[1:-1][::-1] + (1 << 40), array[-1:]]))
+        for name in ("start.npy", "word.offsets.npy")
     ],
-)
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
 def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name, damage):
     index = Papers(tmp_path, some_papers(30))
     path = tmp_path / name

@@ -2,11 +2,11 @@
 
 import json
 
-import pytest
-
 from citeweave.core.errors import InputError
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import specter as reader
+
+from ..conftest import refused
 
 A, B = "a" * 40, "B" * 40
 
@@ -36,8 +36,7 @@ def test_only_a_count_of_five_is_a_citation(read_all):
     assert found.rejected("citations") == {reader.NOT_DIRECT: 1, reader.UNKNOWN_COUNT: 2, "no cited paper": 1}
     # a paper called title is no trap
     assert read_all("specter", [{"q": {"title": {"count": 5}}}]).citations == [Citation("q", "title")]
-    with pytest.raises(InputError, match=r"data\.json is not one JSON object"):
-        read_all("specter", "[1]", "data.json")
+    refused(r"data\.json is not one JSON object", read_all, "specter", "[1]", "data.json", error=InputError)
 
 
 def test_triplets_are_read(read_all):

@@ -2,13 +2,14 @@ from typing import Any
 
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.services.client import Client, HttpOptions
 from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, incomplete_rows, join_fetched
 from citeweave.corpus.services.openalex import OpenAlex
 from citeweave.corpus.services.semantic_scholar import SemanticScholar
+
+from ..conftest import refused
 
 BIB = """
 @article{doi, title={A study of moths near bright lamps}, year={2019}, doi={10.1000/MOTH}}
@@ -130,5 +131,4 @@ def test_requests_stay_within_their_limits(server, library, tmp_path):
     service = OpenAlex(Client(server.openalex(), options=HttpOptions(tries=1)))
     enrich_library(library, service, tmp_path / "fetched", EnrichOptions(titles=1, citing=0, lacking=0))
     assert sum(request.query["filter"].startswith("title") for request in server.requests) == 1
-    with pytest.raises(UserError, match="enrichment.titles is -1; it must be at least 0"):
-        EnrichOptions(titles=-1)
+    refused("enrichment.titles is -1; it must be at least 0", EnrichOptions, titles=-1)

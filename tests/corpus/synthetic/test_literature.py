@@ -7,12 +7,13 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.synthetic import literature, narration
 from citeweave.corpus.synthetic.literature import ASPECTS, LiteratureBlock, make_block, wordings
 from citeweave.corpus.synthetic.narration import Facet
+
+from ..conftest import refused
 
 OPTIONS = SyntheticOptions(papers=1500, seed=3)
 
@@ -180,8 +181,7 @@ def test_tiny_literatures_are_complete(papers):
     "wrong", [{"papers": 0}, {"noise": 1.5}, {"sharers": 1}, {"first_year": 2030}, {"references": -1}]
 )
 def test_wrong_options_are_refused(wrong):
-    with pytest.raises(UserError, match="; it must|--"):
-        SyntheticOptions(**wrong)
+    refused("; it must|--", SyntheticOptions, **wrong)
 
 
 def test_every_field_has_the_same_number_of_areas():

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences, rerank
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.topk import nearest
 from citeweave.vectors.topk import sentences as module
 from citeweave.vectors.topk.codes import halves_are_faster, make_codes
 from citeweave.vectors.topk.sentences import best_papers
+
+from ...conftest import refused
 
 
 def made_papers(seed, papers, dimension, dtype="float32"):
@@ -89,8 +90,7 @@ def test_wrong_arguments_are_refused():
         ({"offsets": np.array([0, 9, 3, len(matrix)])}, "offsets"),
         ({"allowed": np.ones(3, bool)}, "allowed"),
     ):
-        with pytest.raises(UserError, match=message):
-            best_papers(make_codes(matrix), matrix, **{**good, **change})
+        refused(message, best_papers, make_codes(matrix), matrix, **{**good, **change})
 
 
 @pytest.mark.parametrize("name", ["transport", "single", "mean_best"])
