@@ -143,9 +143,8 @@ def digests(corpus: Corpus) -> list[str]:
     words = WordOptions(dimension=8, epochs=1, min_count=2, buckets=500)
     choices = {"doc2vec": Doc2VecOptions(vector_size=8, epochs=2), "sif": SifOptions(words=words)}
     texts = ["interference and cost", "a method for signals"]
-    return [
-        fit_baseline(name, corpus, options=chosen).encode(texts).tobytes().hex() for name, chosen in choices.items()
-    ]
+    encoders = (fit_baseline(name, corpus, options=chosen) for name, chosen in choices.items())
+    return [encoder.encode(texts).tobytes().hex() for encoder in encoders]
 
 
 IMPORTS = """
@@ -178,9 +177,8 @@ def test_gensim_does_not_depend_on_the_process(corpus):
 def some(corpus: Corpus) -> TaskTexts:
     """Twelve papers, and one without any text."""
     rows = np.arange(12)
-    return TaskTexts(
-        [*corpus.ids.take(rows), "bare"], [*corpus.titles.take(rows), ""], [*corpus.abstracts.take(rows), ""]
-    )
+    ids, *texts = (column.take(rows) for column in (corpus.ids, corpus.titles, corpus.abstracts))
+    return TaskTexts([*ids, "bare"], *([*own, ""] for own in texts))
 
 
 def test_a_baseline_is_known_by_name_before_it_is_trained(corpus, graph):

@@ -220,9 +220,10 @@ def test_an_index_or_a_library_in_place_of_another_artifact(tmp_path, file, form
 # --- disks that fail ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: no space (os error 28)")]
-)
+FULL_DISKS = [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: no space (os error 28)")]
+
+
+@pytest.mark.parametrize("error", FULL_DISKS)
 def test_a_failed_write_names_the_folder(tmp_path, error):
     with pytest.raises(OSError) as caught, new_artifact(tmp_path / "x", *THING, {}):
         raise error

@@ -140,9 +140,10 @@ def test_a_work_folder_with_half_its_mark_is_ours(tmp_path, mark):
     assert names(tmp_path) == ["thing"]
 
 
-@pytest.mark.parametrize(
-    "other", [{"owner.json": "mine"}, {"owner.json": "{", "thesis.txt": "mine"}, {"thesis.txt": ""}]
-)
+FOREIGN = [{"owner.json": "mine"}, {"owner.json": "{", "thesis.txt": "mine"}, {"thesis.txt": ""}]
+
+
+@pytest.mark.parametrize("other", FOREIGN)
 def test_a_folder_of_such_a_name_without_the_mark_is_left_alone(tmp_path, other):
     alike = tmp_path / ".thing.citeweave-80f108ec"
     alike.mkdir()

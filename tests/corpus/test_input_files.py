@@ -35,12 +35,13 @@ def test_a_paper_of_many_authors_does_not_hide_its_file(tmp_path):
     assert found.format == "s2ag"
 
 
+ENTRIES = {"ris": "TY  - JOUR\nTI  - A title\nER  - \n", "bibtex": "@article{a, title = {A title}}\n"}
+
+
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-16", b""), ("utf-16-be", b"\xfe\xff")])
-@pytest.mark.parametrize(
-    ("name", "text"), [("ris", "TY  - JOUR\nTI  - A title\nER  - \n"), ("bibtex", "@article{a, title = {A title}}\n")]
-)
-def test_utf_16_with_its_mark_is_read(tmp_path, name, text, encoding, mark):
-    (tmp_path / "in.txt").write_bytes(mark + text.encode(encoding))
+@pytest.mark.parametrize("name", ENTRIES)
+def test_utf_16_with_its_mark_is_read(tmp_path, name, encoding, mark):
+    (tmp_path / "in.txt").write_bytes(mark + ENTRIES[name].encode(encoding))
     assert guess_format(Source(tmp_path / "in.txt")) == name
     assert list(import_papers(tmp_path / "in.txt", tmp_path / "corpus").corpus.titles) == ["A title"]
 

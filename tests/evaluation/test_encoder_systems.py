@@ -79,9 +79,7 @@ def test_every_query_is_answered_in_its_own_space(papers):
         assert found["matching"] == pytest.approx(100)
         assert all(found[name] < 99 for name in spaces if name != "matching")
         assert found["all"] == pytest.approx(found["encoder"])  # the pairs have length 1 already
-        relevant = {
-            name: {paper: grade for paper, grade in grades.items() if grade} for name, grades in grades_of(task).items()
-        }
+        relevant = {name: {p: grade for p, grade in pool.items() if grade} for name, pool in grades_of(task).items()}
         judgments = replace(Pools.of(texts, relevant), groups=task.pools.groups)
         search = SearchTask("search", texts, task.pools.queries, np.arange(12), judgments, RULE, depth=12)
         assert run_search(search, spaces["matching"], "", "wrong").metrics["map"] == pytest.approx(100)

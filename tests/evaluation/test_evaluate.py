@@ -145,10 +145,8 @@ def test_vectors_are_saved_while_they_are_made(bert, folders, tmp_path, distance
     encoder, suite = load_encoder(bert, device="cpu", batch_tokens=40), read_suite("csfcube", folders["csfcube"])
 
     def run(name: str, at: int = NEVER) -> tuple[Any, int]:
-        reading = watched(encoder, dies_at=at)
-        report = evaluate(
-            SYSTEMS[distance](reading), suite, tmp_path / name, options=EvaluationOptions(distance=distance)
-        )
+        reading, options = watched(encoder, dies_at=at), EvaluationOptions(distance=distance)
+        report = evaluate(SYSTEMS[distance](reading), suite, tmp_path / name, options=options)
         return json.loads((report.folder / "report.json").read_bytes()), len(reading.network.batches)
 
     whole, batches = run("whole")

@@ -109,9 +109,8 @@ def test_label_sets_are_those_of_sklearn(seed, papers, labels):
     if labels == 1:
         truth, predicted = (np.hstack([side, side]) for side in (truth, predicted))
     names = ["f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "accuracy"]
-    assert derived(names, truth, predicted) == pytest.approx(
-        {name: sklearn_value(name, truth, predicted) for name in names}
-    )
+    expected = {name: sklearn_value(name, truth, predicted) for name in names}
+    assert derived(names, truth, predicted) == pytest.approx(expected)
 
 
 CLASSES = [  # what was not predicted is wrong, and no class

@@ -142,10 +142,8 @@ def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path):
     large = opened(jsonl(tmp_path, [("a", [1e6, 0]), ("b", [1, 0])]), precision="float16")
     assert large.metadata()["vectors not finite"] == 1
     assert large.vectors(TEXTS).state.tolist()[:2] == [ABSENT, PRESENT]
-    records = lines(
-        [{"paper_id": paper, "embedding": row} for paper, row in [*ROWS[:1], ("", [1, 0]), ("c", [[1, 0]])]]
-    )
-    broken = write_files(tmp_path, {"v.jsonl": records + '{"paper_id": "d", "embedd\n'}) / "v.jsonl"
+    broken = jsonl(tmp_path, [*ROWS[:1], ("", [1, 0]), ("c", [[1, 0]])])
+    broken.write_text(broken.read_text() + '{"paper_id": "d", "embedd\n')
     assert sum(opened(broken).metadata()["records"]["vectors"]["rejected"].values()) == 3
     folder = several(tmp_path)
     jsonl(folder, [("p", [1, 0, 0])], name="zzz.jsonl")

@@ -40,9 +40,8 @@ def test_longer_vectors_are_a_smaller_c(scale):
     other = probes.fit_classes(vectors[:80] * scale, codes[:80], vectors[80:] * scale, scaled)
     assert one.values.tolist() == other.values.tolist()
     assert list(one.cv_scores.values()) == list(other.cv_scores.values())
-    far = probes.fit_classes(
-        vectors[:80] * scale, codes[:80], vectors[80:], replace(SCIDOCS_CLASSES, intercept=scale > 1)
-    )
+    peers = replace(SCIDOCS_CLASSES, intercept=scale > 1)
+    far = probes.fit_classes(vectors[:80] * scale, codes[:80], vectors[80:], peers)
     assert one.unconverged == other.unconverged == far.unconverged == 0
     vectors, codes = papers(60, dimension=3, classes=2)  # too long for float64
     vectors[30:] = vectors[:30]
@@ -195,9 +194,8 @@ def test_what_did_not_converge_is_counted_and_not_warned_of():
         warnings.simplefilter("error")
         labels = probes.fit_labels(vectors, marks, vectors[:3], replace(LABELS, passes=1))
         numbers = probes.fit_numbers(vectors, vectors[:, 0] * 9, vectors[:3], replace(NUMBERS, passes=1))
-        early = probes.fit_classes(
-            vectors, codes, vectors[:3], replace(probes.as_lightning(SCIREPEVAL_CLASSES), passes=1)
-        )
+        rule = replace(probes.as_lightning(SCIREPEVAL_CLASSES), passes=1)
+        early = probes.fit_classes(vectors, codes, vectors[:3], rule)
     assert (labels.unconverged, early.unconverged) == (2 * (5 * 3 + 1), 5 * 3 + 1) and numbers.unconverged > 0
 
 

@@ -36,9 +36,8 @@ def pools(draw) -> list[Query]:
     """A few queries whose scores are often alike, alike in single precision only, endless, or not there."""
     score = st.sampled_from([0.0, -0.0, 1.0, 1.0 + 1e-9, -2.5, 3.25, 1e300, -1e300, math.inf, -math.inf, math.nan])
     ids = st.lists(st.sampled_from(["1", "10", "2", "a", "b", "é", "zz", "Z", "p9"]), unique=True, max_size=9)
-    return [
-        [(name, draw(st.integers(-1, 3)), draw(score)) for name in draw(ids)] for _ in range(draw(st.integers(1, 4)))
-    ]
+    queries = range(draw(st.integers(1, 4)))
+    return [[(name, draw(st.integers(-1, 3)), draw(score)) for name in draw(ids)] for _ in queries]
 
 
 def flat(queries: list[Query]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -53,9 +53,8 @@ def unit(matrix):
 
 
 def options(method, **more):
-    return NodeVectorOptions(
-        **{"method": method, "dimension": 48, "edges": QUICK, "workers": 1, "device": "cpu"} | more
-    )
+    usual = {"method": method, "dimension": 48, "edges": QUICK, "workers": 1, "device": "cpu"}
+    return NodeVectorOptions(**usual | more)
 
 
 @pytest.mark.parametrize("exponent", [0.0, -0.5])

@@ -181,9 +181,10 @@ def test_what_was_learned_since_is_added_and_nothing_twice(tmp_path):
     assert entries(to_bibtex([paper]))["a"].fields == written["fields"] | learned
 
 
-@pytest.mark.parametrize(
-    "nasty", [r"\input{/etc/passwd}", "} @misc{b, title={x}", r"\write18{rm}", "^^5cinput x", "a\\"]
-)
+ESCAPES = [r"\input{/etc/passwd}", "} @misc{b, title={x}", r"\write18{rm}", "^^5cinput x", "a\\"]
+
+
+@pytest.mark.parametrize("nasty", ESCAPES)
 def test_a_hostile_entry_stays_inside_its_field(nasty):
     entry = {"type": "misc", "key": "a", "fields": {"title": f"T {nasty}", "note": nasty, "x}y": "z"}}
     text = to_bibtex([ExportedPaper("a", "T", extra={"bibtex": entry})])

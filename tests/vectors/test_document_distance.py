@@ -372,15 +372,14 @@ def test_vectors_stay_where_they_are_placed():
     blocks = [rng.normal(size=(size, 5)).astype(np.float32) for size in (3, 0, 2, 6, 1)]
     vectors = SentenceVectors.of(list("abcde"), blocks)
     placed, rows = PlacedSentences(vectors, "cpu"), np.arange(-1, 5)
+    pairs = np.array([3]), np.array([0, 6]), rows
     for distance in KINDS:
-        expected = document_scores(vectors, np.array([3]), np.array([0, 6]), rows, distance)
+        expected = document_scores(vectors, *pairs, distance)
         for query in (3, np.int64(3), blocks[3], blocks[3].astype(np.float64)):
             assert np.allclose(placed.scores(query, rows, distance)[2:], expected[2:], atol=1e-12)
-        some = document_scores(
-            placed, np.array([3]), np.array([0, 6]), rows, distance, query_sentences=[np.array([1, 4])]
-        )
+        some = document_scores(placed, *pairs, distance, query_sentences=[np.array([1, 4])])
         assert np.allclose(some[3:], placed.scores(blocks[3][[1, 4]], rows, distance)[3:], atol=1e-12)
-        again = document_scores(placed, np.array([3]), np.array([0, 6]), rows, distance)
+        again = document_scores(placed, *pairs, distance)
         assert np.array_equal(again, expected) and np.isneginf(again).sum() == 2
         assert np.isneginf(placed.scores(np.empty((0, 5)), rows, distance)).all()
     refused(r"shape \(2, 4\); it must be \(sentences, 5\)", placed.scores, np.zeros((2, 4)), rows, KINDS[0])
@@ -391,9 +390,8 @@ def test_vectors_stay_where_they_are_placed():
 def test_workers_change_no_score():
     rng = np.random.default_rng(2)
     costs, m, n = rng.random((6000, 7)) * 3, rng.integers(1, 9, 1000), rng.integers(1, 8, 1000)
-    one, three = (
-        transport_distances(costs, np.cumsum(m) - m, m, n, temperature=0.5, workers=workers) for workers in (1, 3)
-    )
+    given = costs, np.cumsum(m) - m, m, n
+    one, three = (transport_distances(*given, temperature=0.5, workers=workers) for workers in (1, 3))
     assert np.array_equal(one, three)
 
 

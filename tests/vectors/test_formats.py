@@ -112,10 +112,8 @@ def test_many_rows_of_parquet_keep_their_order_and_damage_is_named(tmp_path):
     for indices in ([0, 1], [-1, 0], [7]):
         damaged = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(["a"]), safe=False)
         for column in (damaged, pa.ListArray.from_arrays(pa.array([0, len(indices)], pa.int32()), damaged)):
-            with pytest.raises(
-                InputError, match="x.parquet is damaged: a column refers to texts that it does not hold"
-            ):
-                inputs._expanded_size(column, Path("x.parquet"))
+            message = "x.parquet is damaged: a column refers to texts that it does not hold"
+            refused(message, inputs._expanded_size, column, Path("x.parquet"), error=InputError)
 
 
 def test_models_and_lengths_are_not_mixed(tmp_path):

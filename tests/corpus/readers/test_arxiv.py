@@ -54,9 +54,10 @@ def test_every_line_of_a_snapshot_is_read_or_counted(read_all):
     assert found.rejected("papers") == dict.fromkeys(reasons, 1)
 
 
-@pytest.mark.parametrize(
-    "wrong", [None, 7, -1.5, True, "", "x", [], [None], [[]], [[None, 3]], {}, {"a": [1]}, [{"version": 1}]]
-)
+WRONG = [None, 7, -1.5, True, "", "x", [], [None], [[]], [[None, 3]], {}, {"a": [1]}, [{"version": 1}]]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_value_in_any_field_is_read_or_counted(read_all, wrong):
     found = read_all("arxiv", [RECORD | {name: wrong} for name in RECORD])
     assert len(found.papers) + sum(found.rejected("papers").values()) == len(RECORD)
@@ -122,7 +123,7 @@ def test_both_layouts_are_read(read_all, layout):
 def test_glued_paragraphs_of_2024_are_cut(read_all):
     first, second = (
         "The first paragraph ends with a citation of proteins {}.",
-        "We show in the second one that all is well.",
+        "We show in the second that all is well.",
     )
     sections = {"A": {"text": first.format("{{cite:r1}}") + second}}
     record = {"paper_id": "2105.05862", "metadata": METADATA, "bib_entries": ENTRIES, "sections": sections}

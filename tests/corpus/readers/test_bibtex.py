@@ -29,9 +29,8 @@ def test_every_field_of_an_entry_is_read(read_all):
     venue, authors = "Journal of Made Letters (New Series)", ("Jörn Berg", "Ana Álvarez", "The Ice Group")
     ids = ("doi:10.1000/ice_1", "arxiv:1901.00001", "pmid:123", "pmcid:77")
     extra = {"type": "article", "keywords": ["ice", "sea level"]}
-    assert found.papers == [
-        Paper("berg2019", title, abstract, 2019, venue, authors, (), ids, None, 20200203, extra, local_id=True)
-    ]
+    front = (title, abstract, 2019, venue, authors, ())
+    assert found.papers == [Paper("berg2019", *front, ids, None, 20200203, extra, local_id=True)]
     assert found.rejected("papers") == {} and found.notes == {}
 
 

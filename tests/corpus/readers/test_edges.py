@@ -121,7 +121,7 @@ def test_papers_may_have_only_an_id_and_a_year(tmp_path):
 
 
 CELLS = st.sampled_from(
-    ["7", "0", "12345", "007", "", " 8", "x", "1.5", "2.50", "1e3", "-1", "9" * 19, "é", "a b", "\r"]
+    [*["7", "0", "12345", "007", "x", "1.5", "2.50", "1e3", "-1", "é"], "", " 8", "9" * 19, "a b", "\r"]
 )
 ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=8)
 

@@ -35,9 +35,8 @@ def test_a_full_text_is_read(read_all):
     found = read_all("grobid_tei", HEADER.replace("{ids}", "") + TEXT, "a paper.grobid.tei.xml")
     own, trees = "grobid:a_paper", "doi:10.1000/trees"
     extra = {"keywords": ["graphs"], "language": "en", "grobid_version": "0.8.0"}
-    assert found.full == [
-        Paper(own, "On graphs", "We study graphs.", 2019, authors=("Ada B Lee",), extra=extra, local_id=True)
-    ]
+    front = ("On graphs", "We study graphs.", 2019, "", ("Ada B Lee",))
+    assert found.full == [Paper(own, *front, extra=extra, local_id=True)]
     assert found.stubs == [
         Paper(FIRST, "A theory of all graphs", year=1960, venue="J Graphs", authors=("P Erd",), stub=True),
         Paper(trees, "Trees", year=1977, ids=("arxiv:1706.03762",), stub=True),

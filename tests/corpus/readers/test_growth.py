@@ -22,9 +22,8 @@ from citeweave.corpus.paper import Context
 from citeweave.corpus.readers import bibtex, jats, plain, ris, s2orc, xml_records
 
 SMALL = 20_000
-HEAD = (
-    "<article><front><article-meta><title-group><article-title>T</article-title></title-group></article-meta></front>"
-)
+TITLE = "<title-group><article-title>T</article-title></title-group>"
+HEAD = f"<article><front><article-meta>{TITLE}</article-meta></front>"
 REFERENCES = '<ref-list><ref id="r1"><mixed-citation>x 10.1000/x</mixed-citation></ref></ref-list>'
 
 

@@ -43,13 +43,9 @@ def test_a_paper_is_read_with_the_references_and_citations_inside(read_all):
     assert found.rejected("citations") == {"reference without a usable id": 2}
 
 
-PAGE = json.loads(
-    """{"offset": 0, "data": [{"contexts": ["One  sentence.", ""], "intents": ["methodology"],
-    "isInfluential": true, "citedPaper": {"paperId": "B", "title": "Cited"}}, {"contexts": ["Alone."],
-    "intents": ["background"], "citedPaper": {"paperId": "C", "title": null}}]}""".replace('"B"', f'"{B}"').replace(
-        '"C"', f'"{C}"'
-    )
-)
+CITED = {"contexts": ["One  sentence.", ""], "intents": ["methodology"], "citedPaper": {"paperId": B, "title": "Cited"}}
+ALONE = {"contexts": ["Alone."], "intents": ["background"], "citedPaper": {"paperId": C, "title": None}}
+PAGE = {"offset": 0, "data": [{**CITED, "isInfluential": True}, ALONE]}
 
 
 @pytest.mark.parametrize("name", ["response.json", f"{A}_{B}.json"])

@@ -54,11 +54,8 @@ def count_records(format, path, digest, count):
     for record in reader_of(format).read(Source(path), tally):
         # where a sentence ends is sentencex's choice, which changes
         is_split = isinstance(record, Context) and format in FULL_TEXTS
-        digest.update(
-            json.dumps(
-                asdict(replace(record, text="") if is_split else record), sort_keys=True, default=as_json
-            ).encode()
-        )
+        fields = asdict(replace(record, text="") if is_split else record)
+        digest.update(json.dumps(fields, sort_keys=True, default=as_json).encode())
         match record:
             case Paper():
                 count["stubs" if record.stub else "papers"] += 1
@@ -95,10 +92,8 @@ def test_real_files_are_recognized_by_their_reader_alone_and_every_record_counte
         if formats == [format]:
             count_records(format, path, digest, count)
     reasons = (f"; {reason} {number}" for reason, number in sorted(count.items()) if ":" in reason)
-    assert (
-        "".join([f"{format} {digest.hexdigest()} ", " ".join(str(count[one]) for one in COLUMNS.split()), *reasons])
-        == line
-    )
+    counts = " ".join(str(count[one]) for one in COLUMNS.split())
+    assert f"{format} {digest.hexdigest()} {counts}{''.join(reasons)}" == line
 
 
 CITING = [

@@ -71,9 +71,7 @@ def test_rankings_are_read(read_all):
 def test_labels_become_extra(read_all):
     extra = {"labels": [16], "labels_text": ["Mathematics"], "descriptor": "Liver Neoplasms", "log_citations": 2.5}
     extra["is_open"] = True
-    raw = {**extra, "labels": [16, None], "descriptor": "Liver  Neoplasms", "nested": {"a": 1}}
-    found = read_all(
-        "scirepeval", json.dumps([{"corpus_id": 4, "mag_id": 40, "title": "T", "abstract": "A.", **raw}, 3])
-    )
+    raw = {**extra, "labels": [16, None], "descriptor": "Liver  Neoplasms", "nested": {"a": 1}, "mag_id": 40}
+    found = read_all("scirepeval", json.dumps([{"corpus_id": 4, "title": "T", "abstract": "A.", **raw}, 3]))
     assert found.papers == [Paper("s2:4", "T", "A.", fields=("Mathematics",), ids=("mag:40",), extra=extra)]
     assert found.rejected("papers") == {"not a JSON object": 1}

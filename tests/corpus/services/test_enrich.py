@@ -84,9 +84,7 @@ def test_openalex_fills_a_library(server, library, tmp_path):
 
 def test_only_ids_and_titles_are_sent(server, library, tmp_path):
     enrich_library(library, OpenAlex(Client(server.openalex(), pause=lambda seconds: None)), tmp_path / "fetched")
-    assert {frozenset(request.query) for request in server.requests} == {
-        frozenset({"filter", "select", "per_page", "cursor"})
-    }
+    assert all(request.query.keys() == {"filter", "select", "per_page", "cursor"} for request in server.requests)
     titles = [request.query["filter"] for request in server.requests if request.query["filter"].startswith("title")]
     assert "title.search:lamps streets and the insects they kill" in titles
     assert not any(title.endswith(":moths") for title in titles)
@@ -95,10 +93,8 @@ def test_only_ids_and_titles_are_sent(server, library, tmp_path):
 def test_semantic_scholar_fills_a_library(server, library, tmp_path):
     papers = records(server.paper)
     papers[1]["externalIds"] = {"ArXiv": "2001.00001"}
-
-    known = {f"DOI:{one['externalIds'].get('DOI', '')}": one for one in papers} | {
-        one["paperId"]: one for one in papers
-    }
+    known = {f"DOI:{one['externalIds'].get('DOI', '')}": one for one in papers}
+    known |= {one["paperId"]: one for one in papers}
     known["ARXIV:2001.00001"] = papers[1]
     review = {"data": [{"contexts": [], "citingPaper": server.paper(90, "A review of insects and lamps", 2022)}]}
 

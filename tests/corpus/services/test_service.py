@@ -12,9 +12,15 @@ from ..conftest import refused
 
 KEY = "s3cret-KEY-0123456789"
 ADDRESSES = [
-    *["http://api.openalex.org", "file:///etc", "https://", "https://user@host", "https://host/?a=1", "ftp://127.0.0.1"]
+    "http://api.openalex.org",
+    "file:///etc",
+    "https://",
+    "https://user@host",
+    "https://host/?a=1",
+    "ftp://127.0.0.1",
+    "x",
 ]
-ADDRESSES += [*["x", "https://@host", "https://host?", "https://host\\@other", "https://ho%73t", "https://a..b"]]
+ADDRESSES += ["https://@host", "https://host?", "https://host\\@other", "https://ho%73t", "https://a..b"]
 ADDRESSES += ["https://[::g]", "https://[::1", "https://\u2603.org", "https://host/\u2603", "https://host/a b"]
 ADDRESSES += ["https://host\r\nX-Evil: 1", "http://127.0.0.1:99999", "http://127.0.0.1:0", "https://host:x"]
 

@@ -154,9 +154,8 @@ def test_semantic_scholar_citations_name_the_cited_paper(server, tmp_path):
     entry["citingPaper"] = server.paper(8, "A citing paper of moths")
     server.answer = lambda request: server.reply({"offset": 0, "data": [entry, None, entry]})
     found = list(semantic_scholar(server).citing(["s2sha:" + cited["paperId"], "doi:10.1/x"], 1))
-    assert (
-        server.requests[0].path == f"/paper/{cited['paperId']}/citations" and server.requests[0].query["limit"] == "1"
-    )
+    first = server.requests[0]
+    assert first.path == f"/paper/{cited['paperId']}/citations" and first.query["limit"] == "1"
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [cited, *found]))
     corpus = import_papers(tmp_path / "all.jsonl", tmp_path / "corpus").corpus
     assert [corpus.citation(0).citing, corpus.citation(0).cited] == [f"s2sha:{8:040x}", f"s2sha:{7:040x}"]

@@ -36,9 +36,8 @@ def test_files_are_read_whole(tmp_path):
     pools = files.read_qrel(written(tmp_path, "q2 0 b 0\nq1 0 c 2\n\nq2\t0 a 1\r\n"))
     assert list(pools) == ["q2", "q1"] and list(pools["q2"].items()) == [("b", 0), ("a", 1)]
     assert files.read_json(written(tmp_path, '\ufeff{"a": NaN}'))["a"] != 0
-    records = files.read_json_lines(
-        written(tmp_path, '{"id": 7, "t": 1}\n\n{"id": "b", "t": 2}\n'), keys=["t"], ids=["id"]
-    )
+    path = written(tmp_path, '{"id": 7, "t": 1}\n\n{"id": "b", "t": 2}\n')
+    records = files.read_json_lines(path, keys=["t"], ids=["id"])
     assert [record["id"] for record in records] == ["7", "b"]
     rows = files.read_csv(written(tmp_path, 'more,pid,label\n1,a,"x,\ny"\n\n2,b,z\n'), ["pid", "label"])
     assert list(rows) == [{"pid": "a", "label": "x,\ny"}, {"pid": "b", "label": "z"}]
@@ -100,9 +99,7 @@ IDS = st.sampled_from("abcdef")
 @given(st.dictionaries(IDS, st.lists(st.tuples(IDS, st.integers(0, 3)), max_size=8), min_size=1))
 def test_cleaning_keeps_the_last_grade_of_every_other_paper(judged):
     queries = [aspire.GradedQuery(name, name, *map(list, zip(*pool, strict=True)) if pool else ([], [])) for name, pool in judged.items()]  # fmt: skip
-    cleaned = {
-        name: {p: grade for p, grade in sorted(dict(pool).items()) if p != name} for name, pool in judged.items()
-    }
+    cleaned = {name: {p: g for p, g in sorted(dict(pool).items()) if p != name} for name, pool in judged.items()}
     expected = {name: pool for name, pool in cleaned.items() if pool}
     asked, counts = aspire.clean_queries(queries, relevant=2)
     found = {query.name: dict(zip(query.candidates, query.grades, strict=True)) for query in asked}

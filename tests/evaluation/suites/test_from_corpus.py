@@ -129,11 +129,10 @@ def test_hard_papers_are_cited_by_the_cited(corpus, suite):
         hard, random = hard + min(25, len(hop)), random + 25 - min(25, len(hop))
     counts = suite.data["tasks"]["hard_cite"]
     assert (counts["second-hop papers"], counts["random papers"]) == (hard, random)
-    asked = [
-        {query: relevant for query, relevant, _ in pools_of(suite, corpus, name)} for name in ("cite", "hard_cite")
-    ]
-    both = asked[0].keys() & asked[1].keys()  # of which both ask for the same papers
-    assert len(both) > 40 and all(asked[0][query] == asked[1][query] for query in both)
+    pools = (pools_of(suite, corpus, name) for name in ("cite", "hard_cite"))
+    cite, hard_cite = ({query: relevant for query, relevant, _ in each} for each in pools)
+    both = cite.keys() & hard_cite.keys()  # of which both ask for the same papers
+    assert len(both) > 40 and all(cite[query] == hard_cite[query] for query in both)
 
 
 def test_cocited_pairs_are_unknown_to_training_and_the_strongest(corpus, suite):
