@@ -12,44 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from citeweave.core import options
 from citeweave.core.errors import UserError
-from citeweave.core.options import (
-    FLAT,
-    INTERNAL,
-    SIZE,
-    Expected,
-    MaxLength,
-    Named,
-    NotBlank,
-    Old,
-    OneOf,
-    Range,
-    changed,
-    check,
-    convert,
-    format_size,
-    keys_of,
-    options_of,
-    parse_size,
-    parse_table,
-)
 
 from .conftest import refused
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    memory: Annotated[int, SIZE, Range(2**20)] = 2**28
+    memory: Annotated[int, options.SIZE, options.Range(2**20)] = 2**28
     """Memory limit."""
 
-    workers: Annotated[int, Range(0)] = 0
+    workers: Annotated[int, options.Range(0)] = 0
     """Number of processes;
     0 = one per core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    margin: Annotated[float, Range(above=0)] = 1.0
+    margin: Annotated[float, options.Range(above=0)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +38,25 @@ class Stage:
     source: str
     """Where from."""
 
-    order: Annotated[str, OneOf("", "first", "last"), Old("sort")] = "first"
+    order: Annotated[str, options.OneOf("", "first", "last"), options.Old("sort")] = "first"
     """Which come first."""
 
-    share: Annotated[float, Range(0, below=1)] = 0.5
-    names: Annotated[tuple[Annotated[str, NotBlank(), MaxLength(5)], ...], MaxLength(3)] = ()
-    years: Annotated[tuple[int | None, int | None], Expected("two years")] = (None, None)
+    share: Annotated[float, options.Range(0, below=1)] = 0.5
+    names: Annotated[tuple[Annotated[str, options.NotBlank(), options.MaxLength(5)], ...], options.MaxLength(3)] = ()
+    years: Annotated[tuple[int | None, int | None], options.Expected("two years")] = (None, None)
     folder: Path | None = None
     is_fast: bool = False
     tables: Mapping[str, int] = field(default_factory=dict)
     loss: Loss = field(default_factory=Loss)
-    resources: Annotated[Resources, FLAT] = field(default_factory=Resources)
-    seen: Annotated[int, INTERNAL] = 0
+    resources: Annotated[Resources, options.FLAT] = field(default_factory=Resources)
+    seen: Annotated[int, options.INTERNAL] = 0
 
     def __post_init__(self) -> None:
-        check(self, "stage")
+        options.check(self, "stage")
 
 
 def parse(**table: Any) -> Stage:
-    return parse_table(Stage, {"source": "a", **table}, "stage")
+    return options.parse_table(Stage, {"source": "a", **table}, "stage")
 
 
 def test_a_table_becomes_what_the_fields_hold():
@@ -90,9 +71,9 @@ def test_a_table_becomes_what_the_fields_hold():
         resources=Resources(2**21, 3),
     )
     assert isinstance(stage.share, float) and isinstance(stage.loss.margin, float)
-    assert keys_of(Stage)[-2:] == ("memory", "workers") and "resources" not in keys_of(Stage)
-    said = changed(stage)
-    assert parse_table(Stage, json.loads(json.dumps(said)), "stage") == stage and "order" not in said
+    assert options.keys_of(Stage)[-2:] == ("memory", "workers") and "resources" not in options.keys_of(Stage)
+    said = options.changed(stage)
+    assert options.parse_table(Stage, json.loads(json.dumps(said)), "stage") == stage and "order" not in said
     assert Stage("a", names=["b"], share=0).names == ("b",)  # type: ignore[arg-type]
 
 
@@ -135,8 +116,8 @@ def test_what_does_not_fit_is_refused_in_one_line(table, message):
 
 
 def test_required_options_and_tables_are_named():
-    refused("stage has no source; it needs source", parse_table, Stage, {}, "stage")
-    refused(r"stage is \[\]; it must be a table", parse_table, Stage, [], "stage")
+    refused("stage has no source; it needs source", options.parse_table, Stage, {}, "stage")
+    refused(r"stage is \[\]; it must be a table", options.parse_table, Stage, [], "stage")
     refused("stage.share is 2; it must be", Stage, "a", share=2)
 
 
@@ -147,23 +128,23 @@ def test_an_old_name_works_and_wins_with_a_note(capsys):
 
 
 def test_help_is_the_text_below_a_field():
-    assert options_of(Stage)["source"].help == "Where from."
-    assert options_of(Resources)["workers"].help == "Number of processes; 0 = one per core."
-    assert options_of(Stage)["share"].help == ""
+    assert options.options_of(Stage)["source"].help == "Where from."
+    assert options.options_of(Resources)["workers"].help == "Number of processes; 0 = one per core."
+    assert options.options_of(Stage)["share"].help == ""
 
 
 @pytest.mark.parametrize("text", ["", "-1MB", "1PB", "MB", "1e3", "٣MB", "9" * 400])
 def test_what_is_no_size_is_refused(text):
-    refused("--memory is", parse_size, text, "--memory")
+    refused("--memory is", options.parse_size, text, "--memory")
 
 
 @given(st.integers(0, 2**60))
 def test_sizes_are_read_back(number):
-    assert parse_size(format_size(number), "--memory") == number
+    assert options.parse_size(options.format_size(number), "--memory") == number
 
 
 def test_paths_by_name():
-    named = Named("coviews=pairs.tsv")
+    named = options.Named("coviews=pairs.tsv")
     assert named.parse(("a=x", "b=y=z"), "--table") == {"a": Path("x"), "b": Path("y=z")}
     for pairs, message in (
         (("a",), "--table is 'a'; it must be NAME=PATH, such as coviews"),
@@ -179,21 +160,21 @@ _JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*keys_of(Stage), "seen", "x"]), _JSON, max_size=4) | _JSON)
+@given(st.dictionaries(st.sampled_from([*options.keys_of(Stage), "seen", "x"]), _JSON, max_size=4) | _JSON)
 def test_any_json_is_a_stage_or_an_error(said):
     try:
-        stage = parse_table(Stage, said, "stage")
+        stage = options.parse_table(Stage, said, "stage")
     except UserError as error:
         assert str(error).isprintable()
         return
-    assert parse_table(Stage, changed(stage), "stage") == stage
+    assert options.parse_table(Stage, options.changed(stage), "stage") == stage
 
 
 @given(_JSON)
 def test_any_value_is_converted_or_refused(value):
     for hint in (int, float, str, bool, Path, int | None, tuple[float, ...], tuple[str, int], Mapping[str, bool]):
         try:
-            once = convert(value, hint, "x")
+            once = options.convert(value, hint, "x")
         except UserError:
             continue
-        assert convert(once, hint, "x") == once
+        assert options.convert(once, hint, "x") == once
