@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from ..cli.conftest import cli as cli
 from ..conftest import refused as refused
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from citeweave import ImportOptions, import_papers
-from citeweave.cli import main
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.corpus.input_files import find_inputs
@@ -67,16 +66,11 @@ def test_files_left_out_and_their_bytes_are_in_the_manifest(mixed, tmp_path):
     assert updated.corpus.manifest.facts["files"]["bytes_not_read"] == 32
 
 
-def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed, tmp_path, capsys):
-    def report():
-        with pytest.raises(SystemExit) as ended:
-            main(["import", str(mixed), "-o", str(tmp_path / "corpus"), "--quiet", "--json"])
-        assert not ended.value.code
-        return json.loads(capsys.readouterr().out)
-
-    assert report()["files"]["bytes_not_read"] == 32
+def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed, tmp_path, cli):
+    command = "import --quiet", mixed, "-o", tmp_path / "corpus"
+    assert cli.json(*command)["files"]["bytes_not_read"] == 32
     (mixed / "more.txt").write_text("not known before\n")
-    again = report()
+    again = cli.json(*command)
     assert again["skipped"] and again["files"]["bytes_not_read"] == 49 and "more.txt" in again["skipped_files"]
 
 

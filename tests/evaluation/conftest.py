@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave import Corpus
-from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 
+from ..cli.conftest import cli as cli
 from ..conftest import VOCABULARY
+from ..conftest import corpus_of as corpus_of
 from ..encoders.conftest import refused as refused
 
 PAPERS = [f"p{number:02d}" for number in range(20)]
@@ -43,11 +43,6 @@ def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
         else:
             path.write_text(lines(value) if name.endswith(".jsonl") else json.dumps(value))
     return folder
-
-
-def import_records(folder: Path, papers: Iterable[dict[str, Any]]) -> Corpus:
-    write_files(folder, {"in/papers.jsonl": list(papers)})
-    return import_papers(folder / "in", folder / "corpus").corpus
 
 
 def task_of(suite: Any, name: str = "") -> Any:

@@ -1,15 +1,12 @@
 """Aspect spaces: what heads project, which space answers which query, one reading for all, and what is refused."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.cli import main
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import AspectHeads
@@ -133,25 +130,18 @@ def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
 
 
-def test_the_command(aspect_model, bert, folders, tmp_path, capsys, monkeypatch):
-    model, csfcube = aspect_model, folders["csfcube"]
+def test_the_command(aspect_model, bert, folders, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
-
-    def run(system: str | Path, *more: str) -> str:
-        data = ["--suite", "csfcube", "--data", str(csfcube), "--device", "cpu"]
-        with pytest.raises(SystemExit) as stop:
-            main(["evaluate", str(system), *data, *more, "-o", str(tmp_path / "report")])
-        shown = capsys.readouterr()
-        return shown.out if stop.value.code in (0, None) else shown.err
-
-    found = json.loads(run(model, "--aspect", "every", "--task", "method", "--json"))["spaces"]
+    asked = "evaluate --suite csfcube --device cpu --data", folders["csfcube"], "-o", tmp_path / "report"
+    every = *asked, aspect_model, "--aspect every --task method"
+    found = cli.json(*every)["spaces"]
     assert found["matching"]["metrics"] == found["method"]["metrics"]
     assert found["all"]["model"]["dimension"] == 24
-    table = run(model, "--aspect", "every", "--task", "method").splitlines()
+    table = cli.text(*every).splitlines()
     assert table[1].split() == ["encoder", *FACETS, "all", "matching"]
     assert float(table[2].split()[3]) == pytest.approx(found["method"]["metrics"]["method.map"], abs=0.01)
-    assert "--aspect is 'metod'; it must be one of all, background" in run(model, "--aspect", "metod")
-    assert "has no aspect heads" in run(bert, "--aspect", "method")
-    assert "bm25 is not a model" in run("bm25", "--aspect", "method")
-    assert "baseline:tfidf is not a model" in run("baseline:tfidf", "--aspect", "every")
-    assert "--distance single compares their sentences" in run(model, "--aspect", "all", "--distance", "single")
+    cli.fails("--aspect is 'metod'; it must be one of all, background", *asked, aspect_model, "--aspect metod")
+    cli.fails("has no aspect heads", *asked, bert, "--aspect method")
+    cli.fails("bm25 is not a model", *asked, "bm25 --aspect method")
+    cli.fails("baseline:tfidf is not a model", *asked, "baseline:tfidf --aspect every")
+    cli.fails("--distance single compares their sentences", *asked, aspect_model, "--aspect all --distance single")

@@ -25,15 +25,6 @@ def random_matrix(seed, nodes, density):
     return (rng.random((nodes, nodes)) < density) * rng.integers(1, 9, (nodes, nodes))
 
 
-def test_the_worked_example():
-    there = Csr(np.array([0, 2, 3, 3]), np.array([1, 2, 2], np.int32), np.array([1, 1, 0.5], np.float32))
-    assert there.nodes == 3 and there.edges == 3 and there.row(0).tolist() == [1, 2] and there.row(2).tolist() == []
-    back = there.transposed()
-    assert back.offsets.tolist() == [0, 0, 1, 3] and back.targets.tolist() == [0, 0, 1]
-    assert back.weights is not None and back.weights.tolist() == [1, 1, 0.5]
-    assert Adjacency((there, back)).degrees().tolist() == [2, 1.5, 1.5]
-
-
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 999),
@@ -66,17 +57,6 @@ def test_no_bit_depends_on_workers_or_on_the_columns_beside():
     out = np.zeros((nodes, 50), np.float32)
     adjacency.times(block, out[:, 5:45])
     assert np.array_equal(out[:, 5:45], whole) and not out[:, :5].any() and not out[:, 45:].any()
-
-
-def test_rows_may_be_read_only_memory_maps(tmp_path):
-    part = csr(random_matrix(3, 30, 0.3))
-    for name, array in (("offsets", part.offsets), ("targets", part.targets)):
-        np.save(tmp_path / f"{name}.npy", array)
-    names = ("offsets", "targets")
-    mapped = Csr(*(np.load(tmp_path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names))
-    block = np.eye(30, dtype=np.float32)
-    assert np.array_equal(Adjacency((mapped,)).times(block), Adjacency((part,)).times(block))
-    assert np.array_equal(mapped.transposed().targets, part.transposed().targets)
 
 
 def test_bfloat16_is_rounded_to_the_nearest_and_summed_in_full():

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.core.publish import work_folder
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
@@ -110,11 +109,6 @@ def test_overwriting_keeps_the_citations_of_the_same_corpus(corpus, tmp_path, mo
     other = synthesize(tmp_path / "other", SyntheticOptions(papers=200))
     assert make_graph(other, tmp_path / "graph", options(), overwrite=True).nodes == 200
     assert CitationGraph.open(tmp_path / "graph").corpus == other.hash
-
-
-def test_too_little_memory_is_named_before_anything_is_embedded(corpus, tmp_path):
-    with pytest.raises(UserError, match="--memory is 1,000 bytes; node vectors of 300 nodes need at least 43,200"):
-        make_graph(corpus, tmp_path / "graph", options(memory=1000))
 
 
 def test_older_graphs_are_found_by_their_recipe(corpus, tmp_path):

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import import_papers
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import ArtifactError
 from citeweave.graph import intent_overlay
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, mask_from_confidence
 
-from ..conftest import refused
+from ..conftest import corpus_of, refused
 
 PAPERS = 9
 EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
@@ -22,11 +21,8 @@ EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
 
 def write_corpus(folder, edges):
     """Also with citations given twice, and one of a paper to itself."""
-    folder.mkdir(parents=True, exist_ok=True)
     papers = [{"id": f"p{row}", "title": f"Title {row} of a paper"} for row in range(PAPERS)]
-    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    (folder / "citations.tsv").write_text("".join(f"p{a}\tp{b}\n" for a, b in edges))
-    return import_papers([folder / "papers.jsonl", folder / "citations.tsv"], folder / "corpus").corpus
+    return corpus_of(folder, papers, [(f"p{a}", f"p{b}") for a, b in edges])
 
 
 def write_overlay(corpus, folder, confidence, own=None):

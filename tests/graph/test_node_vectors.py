@@ -219,10 +219,6 @@ WRONG_OPTIONS = [
     (EdgeModel, {"rate": 0}, "graph.edges.rate is 0; it must be greater than 0"),
     (EdgeModel, {"max_norm": -1}, "graph.edges.max_norm is -1; it must be at least 0"),
     (EdgeModel, {"chunk": 1, "uniform": 0}, "needs a negative"),
-    (NodeVectorOptions, {"prone": {"oder": 3}}, "prone: key is 'oder'; .* Did you mean 'order'"),
-    (NodeVectorOptions, {"prone": {"order": "3"}}, "prone.order is '3'; it must be a whole number"),
-    (NodeVectorOptions, {"fastrp": {"weights": [1, "a"]}}, "fastrp.weights is"),
-    (NodeVectorOptions, {"fastrp": {"weights": 3}}, "fastrp.weights is 3"),
 ]
 
 

@@ -85,13 +85,6 @@ def test_bounds_leave_out_nothing(cite, intent, monkeypatch):
     assert sum(left_out) > 50
 
 
-@pytest.mark.parametrize("intent", ["", "method"])
-def test_a_draft_about_the_sentence_itself_changes_nothing(cite, intent):
-    """Heads have a bias: a vector of another length would lie elsewhere in their spaces."""
-    plain, turned = ({one.id: one.score for one in cite(SAID, intent, about)} for about in ("", TEXT))
-    assert turned == pytest.approx(plain, abs=1e-5)
-
-
 def place(found, paper: str) -> int:
     return [one.id for one in found].index(paper)
 

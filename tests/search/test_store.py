@@ -1,6 +1,5 @@
 """Every back end gives the answers of numpy and of the index that it follows, after any changes, under any filter."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.search import store as store_module
@@ -401,48 +399,37 @@ def test_a_sync_resumes_after_a_crash_and_spares_the_store_of_another_index(inde
 # --- `citeweave store` and `citeweave search --store` ---------------------------------------------------------
 
 
-@pytest.fixture
-def run(lance, capfd) -> Callable[..., tuple[Any, str, str]]:
-    """Run a command; its exit status and what it wrote."""
-
-    def run(*arguments: object) -> tuple[Any, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code, *capfd.readouterr()
-
-    return run
-
-
-def test_a_store_is_made_brought_up_to_date_and_searched_as_the_index(made, tmp_path, run):
+@needs_lance
+def test_a_store_is_made_brought_up_to_date_and_searched_as_the_index(made, tmp_path, cli):
     index, store = made.index, ["store", made.index.folder, "--lance", tmp_path / "papers.lance"]
     for added in (19, 0):
-        counts = json.loads(run(*store, "--json")[1])
+        counts = cli.json(*store)
         assert (counts["papers"], counts["added"], counts["unchanged"]) == (19, added, 19 - added)
-    assert "unchanged  19" in run(*store)[1]
-    query = ["search", index.folder, "--paper", index.id(0), "--count", "5", "--year", "1990-", "--json"]
+    assert "unchanged  19" in cli.text(*store)
+    query = ["search", index.folder, "--paper", index.id(0), "--count 5 --year 1990-"]
     places = ([], ["--store", f"lance:{tmp_path / 'papers.lance'}"])
-    own, through = (json.loads(run(*query, *place)[1])["hits"] for place in places)
+    own, through = (cli.json(*query, *place)["hits"] for place in places)
     assert own and [hit["id"] for hit in through] == [hit["id"] for hit in own]
     assert [hit["score"] for hit in through] == pytest.approx([hit["score"] for hit in own], abs=1e-5)
 
 
 MISTAKES = [
-    ("store", [], "either --lance FOLDER or --milvus ADDRESS"),
-    ("store", ["--lance", "a", "--milvus", "b.db"], "either --lance FOLDER or --milvus ADDRESS"),
-    ("store", ["--milvus", "b.db", "--collection", "x; drop"], "--collection is 'x; drop'"),
-    ("search", ["rain", "--by", "words", "--store", "lance:x"], "--store holds vectors of papers"),
+    ("store", "", "either --lance FOLDER or --milvus ADDRESS"),
+    ("store", "--lance a --milvus b.db", "either --lance FOLDER or --milvus ADDRESS"),
+    ("store", "--milvus b.db --collection 'x; drop'", "--collection is 'x; drop'"),
+    ("search", "rain --by words --store lance:x", "--store holds vectors of papers"),
 ]
 
 
+@needs_lance
 @pytest.mark.parametrize(("command", "options", "says"), MISTAKES)
-def test_mistakes_are_named_in_one_line(made, command, options, says, run):
-    code, _, said = run(command, made.index.folder, *options)
-    assert code == 2 and says in said
+def test_mistakes_are_named_in_one_line(made, command, options, says, cli):
+    cli.fails(says, command, made.index.folder, options)
 
 
-def test_the_token_is_not_told(made, monkeypatch, run):
+def test_the_token_is_not_told(made, monkeypatch, cli):
     pytest.importorskip("pymilvus", reason="pip install 'citeweave[stores]'")
     monkeypatch.setenv("CITEWEAVE_MILVUS_TOKEN", "root:verysecret")
-    code, *said = run("store", made.index.folder, "--milvus", "http://127.0.0.1:9")
+    code, *said = cli("store", made.index.folder, "--milvus http://127.0.0.1:9")
     said = "".join(said)
     assert code == 2 and "does not respond" in said and "verysecret" not in said and "Traceback" not in said

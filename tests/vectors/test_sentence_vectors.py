@@ -8,7 +8,7 @@ import pytest
 from citeweave.core.artifact import check_files
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.vectors.vectors import Provenance, Vectors
+from citeweave.vectors.vectors import Provenance
 
 from ..conftest import refused
 from .conftest import change_facts, write_blocks
@@ -85,16 +85,6 @@ def test_nothing_is_left_of_a_failure(tmp_path):
     ):
         refused(message, write, tmp_path / "v", ["a", "b"][: len(papers)], papers, block=1, error=error)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_folder_is_kept_unless_overwritten(tmp_path):
-    write(tmp_path / "v", ["a"], [np.ones((1, 1))])
-    with pytest.raises(ArtifactError):
-        Vectors.open(tmp_path / "v")
-    refused("overwrite", write, tmp_path / "v", ["b"], [np.ones((1, 1))])
-    with new_sentence_vectors(tmp_path / "v", overwrite=True) as writer:
-        writer.append(["b"], [np.ones((1, 1))])
-        assert list(writer.finish().ids) == ["b"]
 
 
 @pytest.mark.parametrize("damage", [{"rows": 2}, {"dimension": 1}, {"dtype": "float16"}, {"model": 3}])

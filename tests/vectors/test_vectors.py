@@ -8,7 +8,6 @@ import pytest
 from citeweave.core.artifact import check_files
 from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
-from citeweave.core.publish import work_folder
 from citeweave.vectors.vectors import Provenance, Vectors, new_vectors
 
 from ..conftest import refused
@@ -82,19 +81,6 @@ def test_nothing_is_left_of_a_failure(tmp_path):
     refused("1: number that is not finite", write, tmp_path / "v", ["a"], np.array([[np.nan]]), error=EmptyResultError)
     refused("0 numbers", write, tmp_path / "v", ["a"], np.empty((1, 0)))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_of_an_interrupted_run_do_not_get_in_and_a_folder_is_kept_unless_overwritten(tmp_path):
-    partial = work_folder(tmp_path / "v")
-    (partial / "old").mkdir(parents=True)
-    (partial / "old/file").write_text("x")
-    (partial / "matrix.npy").write_text("x")
-    vectors = write(tmp_path / "v", ["a"], np.ones((1, 1)))
-    assert "old/file" not in vectors.manifest.files and vectors.take(["a"]).tolist() == [[1.0]]
-    refused("overwrite", write, tmp_path / "v", ["b"], np.ones((1, 1)))
-    with new_vectors(tmp_path / "v", overwrite=True) as writer:
-        writer.append(["b"], np.ones((1, 1)))
-        assert list(writer.finish().ids) == ["b"]
 
 
 def provenance(**changes):
