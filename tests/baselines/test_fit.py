@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave import Corpus, graph_from_edges
 from citeweave.baselines.doc2vec import Doc2VecOptions
 from citeweave.baselines.fit import (
     BASELINES,
@@ -26,7 +27,6 @@ from citeweave.baselines.fit import (
 from citeweave.baselines.word_sums import SifOptions, Tfidf, TfidfOptions
 from citeweave.baselines.word_vectors import WordOptions
 from citeweave.core.errors import EmptyResultError, UserError
-from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
@@ -34,7 +34,6 @@ from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.systems import NoAnswerError
 from citeweave.evaluation.tasks import Pools, TaskTexts
-from citeweave.graph.citations import graph_from_edges
 
 from ..conftest import refused
 from .conftest import NEEDS, SMALL, WORDS

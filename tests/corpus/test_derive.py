@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave import Corpus, synthesize
+from citeweave import Corpus, MiningInputs, build_graph, exclude_papers, synthesize
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.options import parse_table
 from citeweave.corpus import derive, derived_texts
 from citeweave.corpus.derive import derive_corpus, estimate_texts
-from citeweave.corpus.ingest import exclude_papers
 from citeweave.corpus.options import DerivedTexts, SyntheticOptions
-from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.inputs import MiningInputs
 from citeweave.mining.mine import mine_samples
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.suites import without_references

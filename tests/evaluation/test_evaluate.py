@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave import EvaluationOptions, load_encoder
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
-from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.metrics import derive_metric
 from citeweave.evaluation.open_system import open_system
-from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
 from citeweave.evaluation.suites import SUITES, read_suite

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave import load_encoder, read_suite
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
-from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.sentence_encoder import BYTES, encode_tokens
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.match_page import MAX_EXAMPLES, PairTexts, example_matches, ribbons
@@ -16,7 +16,6 @@ from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
 from citeweave.evaluation.run_tasks import run_ranking, standardize_scores
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem, TokenCache
-from citeweave.evaluation.suites import read_suite
 from citeweave.evaluation.systems import VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
 from citeweave.vectors import sentence_distances

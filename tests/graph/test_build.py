@@ -6,17 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from citeweave import CitationGraph, Vectors, build_graph, graph_from_edges, synthesize
 from citeweave.core.publish import work_folder
 from citeweave.corpus.options import SyntheticOptions
-from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.graph import build, citations, fastrp, node_vectors
 from citeweave.graph.build import RelatedFile, make_graph, write_related
-from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.fastrp import PanelFiles
 from citeweave.graph.node_vectors import embed_nodes
 from citeweave.graph.options import graph_options
 from citeweave.graph.signals import Signal, related
-from citeweave.vectors.vectors import Vectors
 
 from ..conftest import refused
 from .conftest import hash_of, stop_after

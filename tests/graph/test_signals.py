@@ -103,7 +103,8 @@ def test_a_giant_reference_list_is_capped_and_wrong_requests_are_refused():
         ("cocite", 0, "signal is 'cocite'.*Did you mean 'cocited'"),
         ("cocited_nearby", 0, "needs citing sentences"),
     ):
-        refused(message, related, graph_of([(0, 1)]), Signal(name), np.array([row]))
+        with pytest.raises(UserError, match=message):
+            related(graph_of([(0, 1)]), Signal(name), np.array([row]))
 
 
 @pytest.fixture

@@ -15,13 +15,11 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.corpus.corpus import Corpus
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
 from citeweave.search.build import build_index
-from citeweave.search.index import Index
 from citeweave.search.nearest import open_query_encoder
-from citeweave.search.options import IndexOptions
 
 from ..cli.conftest import cli as cli
 from ..conftest import VOCABULARY

@@ -7,18 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
-from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.aspects import save_heads
 from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_from_mask
 from citeweave.search.build import build_index
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, DraftScores, recommend
 from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
-from citeweave.search.index import Index
 from citeweave.search.nearest import open_query_encoder
-from citeweave.search.options import IndexOptions
 from citeweave.search.query import Passage
 
 from ..conftest import refused

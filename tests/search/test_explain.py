@@ -4,15 +4,12 @@ outside the corpus are called by what is known of them, however the index came t
 import numpy as np
 import pytest
 
-from citeweave import Corpus, import_papers
+from citeweave import Corpus, ImportOptions, Index, IndexOptions, import_papers
 from citeweave.core.hash_keys import hash_text, hash_texts
-from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.answer import allowed_rows
 from citeweave.search.build import ChangeOptions, add_papers, build_index, delete_papers
 from citeweave.search.explain import ABSTRACT_DISTANCE, explain, find_missing_papers, find_neighborhood, shared_words
-from citeweave.search.index import Index
-from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Passage, Query
 from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors

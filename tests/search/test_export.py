@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citeweave import IndexOptions, Paper, import_papers
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.paper import Paper
 from citeweave.corpus.plain_text import names_of, strip_markup
 from citeweave.corpus.readers import bibtex
 from citeweave.corpus.readers.bibtex import BibtexEntry, read_entries
 from citeweave.search.build import build_index
 from citeweave.search.export import ExportedPaper, escape_latex, export_papers, to_bibtex, to_csv, to_json
-from citeweave.search.options import IndexOptions
 
 from ..conftest import refused
 

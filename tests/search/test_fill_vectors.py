@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.core.progress import Reporter
-from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import build, index_vectors
-from citeweave.search.index import Index
 from citeweave.search.index_vectors import PAPERS_ALONE, PRECOMPUTED, TOGETHER, PrecomputedVectors
-from citeweave.search.options import IndexOptions
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 

@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave import Corpus, IndexOptions, load_encoder
 from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.progress import Advance, Reporter
-from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.encoder import load_encoder
 from citeweave.search import build
 from citeweave.search.build import build_index, delete_papers, describe_folder, index_corpus
 from citeweave.search.index import HAS_NONE, Index
 from citeweave.search.nearest import open_query_encoder, search_paper
-from citeweave.search.options import IndexOptions
 
 from ..conftest import refused
 from ..encoders.conftest import watched

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import ArtifactError
-from citeweave.corpus.corpus import Corpus
 from citeweave.search import map_layout
 from citeweave.search.build import add_papers, build_index, delete_papers
-from citeweave.search.index import Index
 from citeweave.search.map import MapFrame, PaperMap, find_map, make_map
-from citeweave.search.options import IndexOptions
 
 from .conftest import CPU, corpus_of
 

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from citeweave import Corpus, Filter, Index, IndexOptions
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.corpus.corpus import Corpus
 from citeweave.search import store as store_module
 from citeweave.search.build import ChangeOptions, build_index, delete_papers, update_index
 from citeweave.search.databases import LanceStore, open_store
 from citeweave.search.filters import filter_rows, fold_name
 from citeweave.search.generation import ChangeCounts
-from citeweave.search.index import Index
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.options import IndexOptions
-from citeweave.search.query import Filter
 from citeweave.search.store import SyncMark, VectorStore, nearest_in_store, store_keys
 from citeweave.search.store import sync_store as sync
 from citeweave.vectors.vectors import Provenance

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave import Index, IndexOptions, Intent
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.hash_keys import hash_text
-from citeweave.corpus.paper import Intent
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import state
@@ -31,11 +31,9 @@ from citeweave.search.build import (
 from citeweave.search.cite import recommend
 from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
 from citeweave.search.filters import count_facets
-from citeweave.search.index import Index
 from citeweave.search.index_vectors import PrecomputedVectors
 from citeweave.search.map import make_map
 from citeweave.search.nearest import QueryEncoder, nearest_papers
-from citeweave.search.options import IndexOptions
 from citeweave.search.query import Passage, Query, SentenceQuery
 from citeweave.search.state import open_writer, read_state
 from citeweave.search.words import search_words, suggest

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave import Corpus, synthesize
+from citeweave import Corpus, Intent, synthesize
 from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.options import SyntheticOptions
-from citeweave.corpus.paper import Intent
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import split_by_share, split_by_year
 from citeweave.evaluation.options import CorpusSuiteOptions
