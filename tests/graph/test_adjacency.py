@@ -25,14 +25,12 @@ def random_matrix(seed, nodes, density):
     return (rng.random((nodes, nodes)) < density) * rng.integers(1, 9, (nodes, nodes))
 
 
+SHAPES = {"nodes": st.integers(1, 40), "width": st.sampled_from([1, 3, 16, 40])}
+DENSITIES = st.sampled_from([0.0, 0.1, 0.6])
+
+
 @settings(max_examples=40)
-@given(
-    seed=st.integers(0, 999),
-    nodes=st.integers(1, 40),
-    width=st.sampled_from([1, 3, 16, 40]),
-    density=st.sampled_from([0.0, 0.1, 0.6]),
-    weighted=st.booleans(),
-)
+@given(seed=st.integers(0, 999), **SHAPES, density=DENSITIES, weighted=st.booleans())
 def test_products_degrees_and_transposes_are_those_of_the_dense_matrix(seed, nodes, width, density, weighted):
     one, two = random_matrix(seed, nodes, density), random_matrix(seed + 1, nodes, density)
     adjacency = Adjacency((csr(one, weighted=weighted), csr(two, weighted=weighted)))

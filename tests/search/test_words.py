@@ -160,13 +160,11 @@ def expected_ranking(
     return [(row, score) for _, _, row, score in sorted(kept)]
 
 
+QUERIES = st.lists(st.sampled_from([*KNOWN, "unknown"]), max_size=6)
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    seed=st.integers(0, 10**6),
-    size=st.integers(0, 40),
-    query=st.lists(st.sampled_from([*KNOWN, "unknown"]), max_size=6),
-    limited=st.booleans(),
-)
+@given(seed=st.integers(0, 10**6), size=st.integers(0, 40), query=QUERIES, limited=st.booleans())
 def test_scores_are_those_of_bm25(tmp_path_factory, seed, size, query, limited):
     rng, papers = np.random.default_rng(seed), some_papers(size, seed)
     index = Papers(tmp_path_factory.mktemp("words"), papers)

@@ -267,7 +267,8 @@ WRONG_SETTINGS = [
 
 @pytest.mark.parametrize(("options", "message"), WRONG_SETTINGS)
 def test_wrong_settings_are_refused(options, message):
-    refused(message, PlacedSentences(stored()).scores, 0, np.array([1]), DocumentDistance(**options))
+    placed = PlacedSentences(stored())
+    refused(message, lambda: placed.scores(0, np.array([1]), DocumentDistance(**options)))
 
 
 def test_devices():

@@ -43,15 +43,11 @@ def assert_nearest(rows, scores, true):
     np.testing.assert_allclose(true[rows[:count]], best, rtol=1e-9, atol=1e-9)
 
 
+NAMES, METRICS, SEEDS = st.sampled_from(DISTANCES), st.sampled_from(["l2", "cosine"]), st.integers(0, 10**6)
+
+
 @settings(max_examples=50)
-@given(
-    st.sampled_from(DISTANCES),
-    st.sampled_from([0.05, 0.5, 5000.0]),
-    st.sampled_from(["l2", "cosine"]),
-    st.integers(0, 3),
-    st.integers(1, 12),
-    st.integers(0, 10**6),
-)
+@given(NAMES, st.sampled_from([0.05, 0.5, 5000.0]), METRICS, st.integers(0, 3), st.integers(1, 12), SEEDS)
 def test_equal_to_brute_force(name, temperature, metric, decimals, k, seed):
     vectors = made(30, seed, decimals=decimals)
     distance = DocumentDistance(name, temperature, metric)
@@ -63,13 +59,7 @@ def test_equal_to_brute_force(name, temperature, metric, decimals, k, seed):
 
 
 @settings(max_examples=40)
-@given(
-    st.sampled_from(DISTANCES),
-    st.sampled_from([0.01, 0.5, 5000.0]),
-    st.sampled_from(["l2", "cosine"]),
-    st.floats(-18, 15),
-    st.integers(0, 10**6),
-)
+@given(NAMES, st.sampled_from([0.01, 0.5, 5000.0]), METRICS, st.floats(-18, 15), SEEDS)
 def test_no_paper_is_nearer_than_its_bound(name, temperature, metric, power, seed):
     vectors = made(20, seed, dimension=9, decimals=6)
     matrix = vectors.matrix * 10**power

@@ -40,15 +40,13 @@ def assert_same(one, other):
     np.testing.assert_array_equal(one.scores, other.scores)
 
 
+SEEDS, DTYPES = st.integers(0, 10**6), st.sampled_from(["float16", "float32"])
+POOLS = {"rows": st.integers(1, 90), "dimension": st.sampled_from([1, 3, 16, 40]), "dtype": DTYPES}
+KINDS = {"dimension": st.sampled_from([1, 5, 64, 100]), "dtype": DTYPES, "metric": st.sampled_from([None, *METRICS])}
+
+
 @settings(max_examples=80)
-@given(
-    seed=st.integers(0, 10**6),
-    rows=st.integers(1, 90),
-    dimension=st.sampled_from([1, 3, 16, 40]),
-    dtype=st.sampled_from(["float16", "float32"]),
-    metric=st.sampled_from(METRICS),
-    share=st.sampled_from([None, 0.0, 0.1, 0.7]),
-)
+@given(seed=SEEDS, **POOLS, metric=st.sampled_from(METRICS), share=st.sampled_from([None, 0.0, 0.1, 0.7]))
 def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share):
     matrix, rng = hard_vectors(seed, rows, dimension, dtype), np.random.default_rng(seed + 1)
     if metric != "cosine" and dtype == "float32":
@@ -66,13 +64,7 @@ def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share):
 
 
 @settings(max_examples=60)
-@given(
-    seed=st.integers(0, 10**6),
-    dimension=st.sampled_from([1, 5, 64, 100]),
-    dtype=st.sampled_from(["float16", "float32"]),
-    metric=st.sampled_from([None, *METRICS]),
-    count=st.sampled_from([1, 3]),
-)
+@given(seed=SEEDS, **KINDS, count=st.sampled_from([1, 3]))
 def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtype, metric, count):
     """None is the cosine by codes."""
     matrix, queries = hard_vectors(seed, 70, dimension, dtype), hard_vectors(seed + 1, count, dimension, dtype)

@@ -39,15 +39,12 @@ def brute_force(matrix, offsets, queries, allowed):
     return np.array(papers, int), best, np.cumsum(best.astype(float), axis=1)[:, -1].astype(np.float32)
 
 
+SIZES = {"papers": st.integers(1, 40), "sentences": st.integers(1, 5), "count": st.integers(1, 50)}
+KINDS = {"dtype": st.sampled_from(["float16", "float32"]), "share": st.sampled_from([None, 0.0, 0.5])}
+
+
 @settings(max_examples=40)
-@given(
-    seed=st.integers(0, 10**6),
-    papers=st.integers(1, 40),
-    sentences=st.integers(1, 5),
-    count=st.integers(1, 50),
-    dtype=st.sampled_from(["float16", "float32"]),
-    share=st.sampled_from([None, 0.0, 0.5]),
-)
+@given(seed=st.integers(0, 10**6), **SIZES, **KINDS)
 def test_equals_comparing_everything(seed, papers, sentences, count, dtype, share):
     matrix, offsets = made_papers(seed, papers, 24, dtype)
     rng = np.random.default_rng(seed + 1)
