@@ -62,10 +62,8 @@ def test_workers_and_memory_never_change_a_byte(tmp_path, write, monkeypatch):
         papers = [{"corpusid": id, "title": title, "year": 2000} for id, title in titles.items()]
         write(f"shards/papers{shard}.jsonl.gz", *papers)
         more = {"isinfluential": False, "intents": ["result"]}
-        edges = [
-            {"citingcorpusid": a, "citedcorpusid": b, "contexts": [f"see {a} {b % 7}"], **more}
-            for a, b in rng.integers(0, 6000, (40_000, 2)).tolist()
-        ]
+        pairs = rng.integers(0, 6000, (40_000, 2)).tolist()
+        edges = [{"citingcorpusid": a, "citedcorpusid": b, "contexts": [f"see {a} {b % 7}"], **more} for a, b in pairs]
         write(f"shards/citations{shard}.jsonl.gz", *edges)
     one = import_papers([tmp_path / "shards"], tmp_path / "one", ImportOptions(workers=1)).corpus
     monkeypatch.setattr(ingest, "_ONE_PROCESS_BELOW", 0)

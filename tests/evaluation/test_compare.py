@@ -17,10 +17,8 @@ def report(values: dict[str, np.ndarray], *, mark: str = "same", suite: str = "t
     """A report whose tasks have one metric, `map`, with these values by query."""
     about = {"kind": "ranking", "how": {"map": "mean"}, "notes": [], "chosen": {}}
     rows = {t: {f"q{at}": {"map": float(number)} for at, number in enumerate(own)} for t, own in values.items()}
-    value = {
-        **{"suite": suite, "model": {"name": "mine"}, "headline": [], "tasks": dict.fromkeys(values, about)},
-        **{"per_query": rows, "coverage": {task: {} for task in values}, **more},
-    }
+    value = {"suite": suite, "model": {"name": "mine"}, "headline": [], "tasks": dict.fromkeys(values, about)}
+    value |= {"per_query": rows, "coverage": {task: {} for task in values}, **more}
     return Report(Path("mine"), Manifest("report", 1, {"tasks": dict.fromkeys(values, mark)}, {}, {}), value)
 
 

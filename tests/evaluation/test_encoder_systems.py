@@ -60,9 +60,10 @@ def papers() -> Papers:
 def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -> RankingTask:
     """Every paper asks about one facet in turn; relevant is who shares it."""
     graded = {
-        f"p{at}": {f"p{row}": int(codes[row, at % 3] == codes[at, at % 3]) for row in range(12) if row != at}
-        for at in range(12)
+        f"p{at}": {f"p{row}": int(codes[row, at % 3] == codes[at, at % 3]) for row in range(12)} for at in range(12)
     }
+    for paper, others in graded.items():
+        del others[paper]
     pools = replace(Pools.of(texts, graded), groups=[facets[at % 3] for at in range(12)])
     return RankingTask("faceted", texts, pools, RULE)
 

@@ -146,10 +146,8 @@ def test_a_page_holds_every_point_with_its_title_and_topic():
 def test_hostile_titles_and_topics_stay_text():
     plain = paper_map.MapData(np.eye(5, 2, dtype=np.float32), [*"abcde"], ["t"] * 5, math.nan, math.nan)
     hostile = paper_map.MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
-    page, usual = (
-        paper_map.map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1]),
-        paper_map.map_as_page(plain, back="x"),
-    )
+    page = paper_map.map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1])
+    usual = paper_map.map_as_page(plain, back="x")
     assert Page(page).tags == Page(usual).tags
     _, topics, titles = unpacked(page)
     assert sorted(titles) == sorted(one_line(title, 80) for title in HOSTILE)

@@ -75,15 +75,11 @@ def test_top_is_the_order_of_the_scores(distance):
 
 def test_ribbons_are_as_wide_as_their_mass():
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
-    _, picture = ribbons(
-        SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
-        PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]),
-    )
+    matched = SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0)
+    _, picture = ribbons(matched, PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]))
     # a thousandth is not drawn
-    assert [flow["about"] for flow in picture["flows"]] == [
-        "0 and 1: 30.0 %, distance 1.000",
-        "4 and 2: 69.9 %, distance 4.000",
-    ]
+    wide = ["0 and 1: 30.0 %, distance 1.000", "4 and 2: 69.9 %, distance 4.000"]
+    assert [flow["about"] for flow in picture["flows"]] == wide
     rows = [row for side in picture["sides"] for row in side["rows"]]
     assert (4, "(no text)") in [sentence for sentence, *_ in rows]
     sizes = [size for *_, size in rows]

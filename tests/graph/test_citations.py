@@ -97,10 +97,8 @@ def test_edges_in_order_and_shuffled_make_one_graph(memory):
     citing, cited = np.sort(random.integers(-1, 52, 400)), random.integers(-1, 52, 400)
     intents, strengths = random.integers(0, 8, 400).astype(np.uint8), random.random(400).astype(np.float32)
     order = random.permutation(400)
-    graphs = [
-        graph_from_edges(citing[p], cited[p], 50, intents=intents[p], strengths=strengths[p], memory=memory)
-        for p in (np.arange(400), order)
-    ]
+    columns = [[each[p] for each in (citing, cited, intents, strengths)] for p in (np.arange(400), order)]
+    graphs = [graph_from_edges(a, b, 50, intents=i, strengths=s, memory=memory) for a, b, i, s in columns]
     assert graphs[0].counts == graphs[1].counts and graphs[0].counts.duplicates and graphs[0].counts.dangling
     for name in ("intents", "strengths", "citing_edges"):
         assert np.array_equal(getattr(graphs[0], name), getattr(graphs[1], name))

@@ -220,10 +220,8 @@ def test_pasted_sentences_by_our_and_by_other_encoders(library, ask):
     read = encode_sentences(encoder, ["", ""], [[text], ["we find"]])
     np.testing.assert_array_equal(encode_sentences_alone(encoder, [text, "we find"]), read.matrix)
     query = Query(sentences=SentenceQuery(texts=("We find models from data.",)), count=EVERY)
-    own, other, alone = (
-        [hit.score for hit in answer(index, QueryEncoder(index, one), query).hits]
-        for one in (encoder, Proxy(encoder), SentenceProxy(encoder))
-    )
+    readers = (QueryEncoder(index, one) for one in (encoder, Proxy(encoder), SentenceProxy(encoder)))
+    own, other, alone = ([hit.score for hit in answer(index, reader, query).hits] for reader in readers)
     assert len(own) == len(other) and own == alone
 
 

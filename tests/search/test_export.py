@@ -49,10 +49,8 @@ def expected(text: str) -> str:
 
 
 def test_nasty_titles_come_back(tmp_path):
-    papers = [
-        ExportedPaper(f"s2:{at}", title, title, 1990 + at, title, (title, "Ada and Bo", "Zuse, Konrad", "others"))
-        for at, title in enumerate(NASTY)
-    ]
+    others = ("Ada and Bo", "Zuse, Konrad", "others")
+    papers = [ExportedPaper(f"s2:{n}", one, one, 1990 + n, one, (one, *others)) for n, one in enumerate(NASTY)]
     back = read_back(to_bibtex(papers), tmp_path)
     assert [paper.title for paper in back] == [expected(title) for title in NASTY]
     assert [paper.abstract for paper in back] == [paper.title for paper in back] == [paper.venue for paper in back]

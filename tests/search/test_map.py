@@ -26,13 +26,9 @@ def numbered(folder: Path, numbers: range) -> Corpus:
     rng = np.random.default_rng(2)
     texts = [rng.choice(TERMS, 9) for _ in range(100)]
     papers = [{"id": f"p:{n}", "title": f"{TOPICS[n % 3]} {texts[n][0]}", "year": 2000 + n % 5} for n in numbers]
-    return corpus_of(
-        folder,
-        [
-            {**one, "abstract": " ".join(texts[n]), "fields": [f"f{n % 30}"]}
-            for one, n in zip(papers, numbers, strict=True)
-        ],
-    )
+    for paper, n in zip(papers, numbers, strict=True):
+        paper |= {"abstract": " ".join(texts[n]), "fields": [f"f{n % 30}"]}
+    return corpus_of(folder, papers)
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +151,8 @@ def test_groups_are_the_clouds_and_named_by_what_sets_them_apart():
     assert map_layout.assign_groups(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
     assert max(map_layout.count_groups(papers) for papers in range(0, 10**6, 997)) == 40
     titles = ["Protein folding in cells", "Folding of a protein", "Graph networks for learning", "A graph network"]
-    assert map_layout.name_groups(titles, np.array([0, 0, 1, 1]), 3) == [
-        "folding, protein, cells",
-        "graph, learning, network",
-        "",
-    ]
+    names = ["folding, protein, cells", "graph, learning, network", ""]
+    assert map_layout.name_groups(titles, np.array([0, 0, 1, 1]), 3) == names
     assert map_layout.name_groups([], np.empty(0, np.uint8), 1) == [""]
     assert map_layout.name_groups(["Graph graphs learn", "Graphs graph"], np.zeros(2, np.uint8), 1) == ["graph, learn"]
 

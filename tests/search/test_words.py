@@ -249,10 +249,8 @@ def test_shared_words_weigh_much_in_both_papers(tmp_path):
 def test_a_real_index_is_searched_by_its_words(library):
     index, query = library.words, "cell data models"
     papers = [Paper(paper.title, paper.abstract) for paper in map(index.paper, range(index.size))]
-    found, expected = (
-        search_words(index, query, 20),
-        expected_ranking(SimpleNamespace(papers=papers, id=index.id), query),
-    )
+    expected = expected_ranking(SimpleNamespace(papers=papers, id=index.id), query)
+    found = search_words(index, query, 20)
     assert found.rows.tolist() == [row for row, _ in expected] and len(expected) > 5
     np.testing.assert_allclose(found.scores, [score for _, score in expected], rtol=1e-9)
     assert "cell" in suggest(index, "cel")[0].text and shared_words(index, *found.rows[:2])

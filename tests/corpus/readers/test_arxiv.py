@@ -121,10 +121,7 @@ def test_both_layouts_are_read(read_all, layout):
 
 
 def test_glued_paragraphs_of_2024_are_cut(read_all):
-    first, second = (
-        "The first paragraph ends with a citation of proteins {}.",
-        "We show in the second that all is well.",
-    )
+    first, second = "The first paragraph ends with a citation of proteins {}.", "We show that all is well."
     sections = {"A": {"text": first.format("{{cite:r1}}") + second}}
     record = {"paper_id": "2105.05862", "metadata": METADATA, "bib_entries": ENTRIES, "sections": sections}
     assert [c.text for c in read_all("unarxive", [record]).contexts] == [first.format("[CIT]")]

@@ -122,10 +122,8 @@ def test_lines_that_cite_nothing_cost_no_objects(tmp_path, monkeypatch):
 BIBTEX = ["{", "@", "@a{", "@a{x,", ",", "%", "}", "a=", "#", "\\", "@comment(", "\n@a{", '"', "@string{a=a#a}\n", " "]
 BIBTEX += ["and "]
 RIS = ["\n", "\r", "TY  - J\n", "AU  - A, B\n", "x\n", " ", ",", "TI  - T\n", "ER  -\n", "TY  - J"]
-OPENINGS = {
-    bibtex: ["@article{k, author = ", "@article{k, title = {T}, author = {", ""],
-    ris: ["TY  - JOUR\nTI  - T\n"],
-}
+BIBTEX_OPENINGS = ["@article{k, author = ", "@article{k, title = {T}, author = {", ""]
+OPENINGS = {bibtex: BIBTEX_OPENINGS, ris: ["TY  - JOUR\nTI  - T\n"]}
 
 
 @pytest.mark.parametrize(("reader", "unit"), [*((bibtex, unit) for unit in BIBTEX), *((ris, unit) for unit in RIS)])

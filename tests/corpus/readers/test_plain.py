@@ -18,10 +18,8 @@ def test_json_lines_of_papers_are_read(read_all):
     )
     authors, fields, doi = ("Ada One", "Ben Two"), ("cs.CL", "stat"), "https://doi.org/10.1000/X"
     extra = {"field": "cs.CL", "subjects": ["cs.CL", "stat"], "doi": doi, "accepted": True}
-    assert found.papers == [
-        Paper("7", "A title", year=2018, authors=authors, fields=fields, ids=("doi:10.1000/x",), extra=extra),
-        Paper("nan", "T"),
-    ]
+    first = Paper("7", "A title", year=2018, authors=authors, fields=fields, ids=("doi:10.1000/x",), extra=extra)
+    assert found.papers == [first, Paper("nan", "T")]
     assert found.citations == [Citation("7", "b"), Citation("7", "8")]
     assert found.rejected("papers") == {"no id": 1, "no title and no abstract": 1}
     assert found.rejected("citations") == {"no cited paper": 1}
@@ -70,10 +68,9 @@ def test_contexts_are_read(read_all):
         '"intent": "method", "split": "dev"}\n'
         '{"citing": null, "text": "Alone.", "cited": []}\n{"citing": "a", "text": "", "cited": ["b"]}\n',
     )
-    assert found.contexts == [
-        Context("a", "As in [1].", ("b", "c"), "Intro", Intent.METHOD, {"intent": "method", "split": "dev"}),
-        Context("", "Alone.", ()),
-    ]
+    extra = {"intent": "method", "split": "dev"}
+    first = Context("a", "As in [1].", ("b", "c"), "Intro", Intent.METHOD, extra)
+    assert found.contexts == [first, Context("", "Alone.", ())]
     assert found.rejected("contexts") == {"no text": 1}
 
 

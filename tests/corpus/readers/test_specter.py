@@ -20,10 +20,8 @@ def test_metadata_is_read(read_all):
         "": {"title": "No id", "references": ["x"], "cited_by": ["y"]},
     }
     found = read_all("specter", [papers])
-    assert found.papers == [
-        Paper(A, "T", "A.", 2019, ids=(f"s2sha:{A}",)),
-        Paper("key", "", "Only an abstract.", ids=("inner",)),
-    ]
+    first = Paper(A, "T", "A.", 2019, ids=(f"s2sha:{A}",))
+    assert found.papers == [first, Paper("key", "", "Only an abstract.", ids=("inner",))]
     assert found.citations == [Citation(f"s2sha:{A}", f"s2sha:{'b' * 40}"), Citation("q1", f"s2sha:{A}")]
     assert found.rejected("papers") == {"no title and no abstract": 1, "not a JSON object": 1, "no id": 1}
     assert found.rejected("citations") == {"no cited paper": 1, "paper rejected that cites or is cited": 2}
@@ -41,8 +39,9 @@ def test_only_a_count_of_five_is_a_citation(read_all):
 
 def test_triplets_are_read(read_all):
     query = {"sha": "a" * 40, "corpus_id": 1, "title": "Query", "abstract": "Q."}
+    positive, negative = {"corpus_id": 2, "title": "Cited"}, {"corpus_id": 3, "title": "Not cited"}
     rows = [
-        {"query": query, "pos": {"corpus_id": 2, "title": "Cited"}, "neg": {"corpus_id": 3, "title": "Not cited"}},
+        {"query": query, "pos": positive, "neg": negative},
         {"query": query, "pos": {"title": "No id"}, "neg": None},
     ]
     found = read_all("scirepeval", json.dumps(rows))
@@ -60,10 +59,8 @@ def test_rankings_are_read(read_all):
         {"query": {"doc_id": "9", "title": "A paper as query"}, "candidates": []},
     ]
     found = read_all("scirepeval", json.dumps(rows))
-    assert found.papers == [
-        Paper("s2:7", "Candidate", "", 1964, "V", ("A. B.",), citation_count=12, extra={"n_key_citations": 3}),
-        Paper("s2:9", "A paper as query"),
-    ]
+    first = Paper("s2:7", "Candidate", "", 1964, "V", ("A. B.",), citation_count=12, extra={"n_key_citations": 3})
+    assert found.papers == [first, Paper("s2:9", "A paper as query")]
     assert found.rejected("papers") == {"no title and no abstract": 1}
     assert set(found.notes.values()) == {1} and len(found.notes) == 2
 

@@ -170,11 +170,9 @@ def test_ids_of_citing_papers_are_never_more_than_ids(server, id):
 
 
 def test_a_cursor_that_is_no_text_stays_a_parameter(server):
-    pages = [{"next_cursor": "\ud800&x=1"}, {}]
-    server.script = [
-        server.reply(raw=json.dumps({"meta": meta, "results": [server.work(n, "T")]}).encode())
-        for n, meta in enumerate(pages)
-    ]
+    for n, meta in enumerate([{"next_cursor": "\ud800&x=1"}, {}]):
+        page = {"meta": meta, "results": [server.work(n, "T")]}
+        server.script.append(server.reply(raw=json.dumps(page).encode()))
     assert len(list(openalex(server).search("x", 5))) == 2
     assert server.requests[1].query["cursor"] == "?&x=1" and server.requests[1].path == "/works"
 

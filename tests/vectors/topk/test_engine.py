@@ -70,10 +70,8 @@ def with_torch(pool, queries, bands, *, tile, sample=blocks.SAMPLE, beside=block
     scan = blocks.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
     parts = _search_by_products(question, plan_memory(question, workers=1, memory=64 << 20), scan, QUIET)
     by_band = list(zip(*(found for _, found in parts), strict=True))
-    return [
-        Neighbors(*(np.concatenate([getattr(part, name) for part in band]) for name in ("rows", "scores")))
-        for band in by_band
-    ]
+    columns = (([part.rows for part in band], [part.scores for part in band]) for band in by_band)
+    return [Neighbors(np.concatenate(rows), np.concatenate(scores)) for rows, scores in columns]
 
 
 BANDS = [Band(20, 25), Band(0, 3), Band(398, 400), Band(24, 300)]
