@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Index, IndexOptions
-from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import save_heads
-from citeweave.graph import intent_overlay
-from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_from_mask
+from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.search.build import build_index
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, DraftScores, recommend
 from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
@@ -20,6 +18,7 @@ from citeweave.search.nearest import open_query_encoder
 from citeweave.search.query import Passage
 
 from ..conftest import refused
+from ..graph.conftest import write_overlay
 from .conftest import CPU, random_heads
 
 TEXT = "we find how models learn from data"
@@ -105,15 +104,7 @@ def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
     citing, cited, bits = np.repeat(table.citing, counts), table.cited, np.repeat(swapped, counts)
     pairs = zip(corpus.citing, corpus.cited, strict=True)
     masks = np.array([np.bitwise_or.reduce(bits[(citing == a) & (cited == b)], initial=0) for a, b in pairs], np.uint8)
-    with new_artifact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"flipped": corpus.hash}) as artifact:
-        writer = OverlayWriter(artifact)
-        writer.append_contexts(swapped, confidence_from_mask(swapped))
-        writer.close()
-        writer.write_citations(masks, confidence_from_mask(masks), np.ones(len(masks)), np.zeros(len(masks), bool))
-        artifact.facts |= {"corpus": corpus.hash, "least": 0.5}
-        artifact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(swapped)}}
-        artifact.finish()
-    return IntentOverlay.open(folder)
+    return write_overlay(corpus, folder, masks, contexts=swapped)
 
 
 def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):

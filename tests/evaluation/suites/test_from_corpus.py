@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Intent, synthesize
-from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.plain_text import fold
@@ -27,8 +25,8 @@ from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_gra
 from citeweave.evaluation.suites.from_corpus import INTENTS, RANDOM, make_intent_suite, make_suite
 from citeweave.evaluation.systems import Bm25System, VectorSystem
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
-from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
 
+from ...graph.conftest import write_overlay
 from ..conftest import corpus_of, grades_of, refused, task_of
 
 Graph = dict[int, set[int]]
@@ -418,15 +416,6 @@ def test_chance_is_the_mean_over_all_orders(sizes):
         for order in permutations(grades)
     ]
     assert chance_of_average_precision(np.array([relevant]), np.array([size]))[0] == pytest.approx(np.mean(precisions))
-
-
-def write_overlay(corpus: Corpus, folder: Path, mask: np.ndarray) -> None:
-    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
-        writer, ones = OverlayWriter(artifact), np.ones(len(mask), np.int64)
-        writer.close()
-        writer.write_citations(mask, confidence_from_mask(mask), ones, np.zeros(len(mask), bool))
-        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": len(mask)}, "contexts": {"all": 0}}
-        artifact.finish()
 
 
 def test_intents_of_an_overlay_and_what_cannot_be_asked(literature, tmp_path, cli):
