@@ -149,9 +149,9 @@ def test_a_deleted_paper_is_nowhere(made, copy):
     # the sentence in which it cites p:7 stays, without its name
     found = recommend(index, made.reader, Passage(SAID), count=19)
     assert {one.evidence.citing for one in found if one.evidence} == {"", "p:1", "p:2", "p:4"}
-    with pytest.raises(UserError, match="paper 'p:0!' is not in") as refused:
+    with pytest.raises(UserError, match="paper 'p:0!' is not in") as caught:
         index.row("p:0!")
-    assert "'p:0'" not in str(refused.value)
+    assert "'p:0'" not in str(caught.value)
     assert before.known_intents == Intent.METHOD | Intent.BACKGROUND | Intent.RESULT
     assert [describe_index(index)[name] for name in ("sentences", "mentions")] == [4, 5]
     # the only one that is cited as a method

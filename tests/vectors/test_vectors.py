@@ -118,4 +118,4 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, key, value):
 def test_damaged_offsets_are_an_error_not_a_crash(tmp_path):
     write(tmp_path / "v", ["a", "b", "c"], np.ones((3, 2)))
     np.save(tmp_path / "v/id.offsets.npy", np.array([0, 10**12, 2, 3]))
-    refused("damaged", Vectors.open(tmp_path / "v").rows, ["a"], error=ArtifactError)
+    refused("damaged", lambda: Vectors.open(tmp_path / "v").rows(["a"]), error=ArtifactError)

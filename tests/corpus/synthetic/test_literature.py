@@ -73,10 +73,10 @@ def test_ids_sort_as_rows_and_citations_go_back_in_time(complete):
     assert degrees[-15:].mean() > 4 * degrees.mean(), "degrees are skewed"
 
 
-@pytest.mark.parametrize(
-    ("intent", "facet"),
-    [(Intent.BACKGROUND, Facet.PROBLEM), (Intent.METHOD, Facet.METHOD), (Intent.RESULT, Facet.FINDING)],
-)
+MEANT = [(Intent.BACKGROUND, Facet.PROBLEM), (Intent.METHOD, Facet.METHOD), (Intent.RESULT, Facet.FINDING)]
+
+
+@pytest.mark.parametrize(("intent", "facet"), MEANT)
 def test_intents_agree_with_the_truth(complete, intent, facet):
     cites, code = complete.citations, codes(complete, facet)
     meant = (cites.intents & intent > 0) & ~cites.noise
