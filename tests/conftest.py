@@ -10,15 +10,16 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from citeweave.core import artifact, progress
-from citeweave.core.errors import ShardError
+from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,3 +138,38 @@ def content(folder: Path) -> dict[str, Any]:
     manifest = json.loads(found["manifest.json"])
     del manifest["made"]
     return {**found, "manifest.json": manifest}
+
+
+def write_records(path: Path, records: Iterable[object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def corpus_of(place: Path, papers: Iterable[Any], cites: Sequence[Any] = (), contexts: Sequence[Any] = ()) -> Any:
+    """The corpus of these papers, of pairs (citing, cited) and of citing sentences; its sources lie beside it."""
+    from citeweave.corpus.ingest import import_papers
+
+    paths = [write_records(place / "papers.jsonl", papers)]
+    if cites:
+        paths.append(place / "citations.tsv")
+        paths[-1].write_text("".join(f"{citing}\t{cited}\n" for citing, cited in cites))
+    if contexts:
+        paths.append(write_records(place / "contexts.jsonl", contexts))
+    return import_papers(paths, place / "corpus").corpus
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+"""Small JSON values of any shape."""
+
+
+def refused(
+    message: str, call: Callable[..., Any], *arguments: Any, error: type[BaseException] = UserError, **options: Any
+) -> None:
+    """The call is an error with this message."""
+    with pytest.raises(error, match=message):
+        call(*arguments, **options)

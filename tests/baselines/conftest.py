@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from citeweave import Corpus, synthesize
+from citeweave import CitationGraph, Corpus, build_graph, synthesize
 from citeweave.baselines.citeomatic import CiteomaticOptions
 from citeweave.baselines.data import read_training_texts
 from citeweave.baselines.doc2vec import Doc2VecOptions
@@ -18,7 +18,6 @@ from citeweave.baselines.word_sums import FasttextOptions, SgcOptions, SifOption
 from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.encoders.encoder import Encoder
-from citeweave.graph.citations import CitationGraph, build_graph
 
 WORDS = WordOptions(dimension=16, epochs=6, min_count=2, buckets=2000, sample=0.01)
 SMALL = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from citeweave.core.artifact import Manifest, new_artifact
-from citeweave.core.errors import UserError
+
+from ..conftest import refused as refused
 
 THING = ("thing", 1)
 
@@ -25,15 +23,3 @@ def make(folder: Path, text: str = "hello", *, overwrite: bool = False, **recipe
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def refused(
-    message: str,
-    call: Callable[..., object],
-    *arguments: object,
-    error: type[BaseException] = UserError,
-    **options: object,
-) -> None:
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import citeweave
+from citeweave import IndexOptions, load_encoder
 from citeweave.core.arguments import ARGUMENT_TYPES, Argument, as_texts, parts_of
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.options import SyntheticOptions
-from citeweave.encoders.encoder import load_encoder
-from citeweave.search.options import IndexOptions
 
 from .conftest import refused
 

@@ -204,10 +204,10 @@ def test_an_artifact_inside_another_counts_by_its_hash(tmp_path):
     refused("is not the thing that", check_files, folders[2], manifests[0], error=ArtifactError)
 
 
-@pytest.mark.parametrize(
-    ("file", "format", "name"),
-    [("state.json", "citeweave-index", "an index"), ("library.json", "citeweave-library", "a library")],
-)
+OTHERS = [("state.json", "citeweave-index", "an index"), ("library.json", "citeweave-library", "a library")]
+
+
+@pytest.mark.parametrize(("file", "format", "name"), OTHERS)
 def test_an_index_or_a_library_in_place_of_another_artifact(tmp_path, file, format, name):
     (tmp_path / file).write_text(json.dumps({"format": format}))
     with pytest.raises(ArtifactError, match=f"holds {name}, not samples; give a folder that holds samples"):
@@ -220,9 +220,10 @@ def test_an_index_or_a_library_in_place_of_another_artifact(tmp_path, file, form
 # --- disks that fail ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: no space (os error 28)")]
-)
+FULL_DISKS = [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: no space (os error 28)")]
+
+
+@pytest.mark.parametrize("error", FULL_DISKS)
 def test_a_failed_write_names_the_folder(tmp_path, error):
     with pytest.raises(OSError) as caught, new_artifact(tmp_path / "x", *THING, {}):
         raise error

@@ -14,19 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from citeweave.core.columns import (
-    NumberWriter,
-    TextColumn,
-    TextWriter,
-    map_array,
-    open_array,
-    open_numbers,
-    read_arrays,
-    read_header,
-    read_saved_arrays,
-    release,
-    write_numbers,
-)
+from citeweave.core import columns
 from citeweave.core.errors import ArtifactError
 from citeweave.core.hash_keys import hash_numbers, hash_text, hash_texts
 from citeweave.core.randomness import stream
@@ -39,11 +27,11 @@ ANY = DTYPES.flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_
 
 
 def text_column(folder, *batches):
-    writer = TextWriter(folder, "title")
+    writer = columns.TextWriter(folder, "title")
     for batch in batches:
         writer.append(batch)
     writer.close()
-    return TextColumn(folder, "title")
+    return columns.TextColumn(folder, "title")
 
 
 @given(texts=TEXTS)
@@ -56,7 +44,7 @@ def test_texts_come_back(tmp_path_factory, texts):
     assert column.take(rows) == texts[::-2]
     lengths, data = column.gather(rows)
     assert data == "".join(texts[::-2]).encode() and lengths.tolist() == [len(t.encode()) for t in texts[::-2]]
-    release(column)
+    columns.release(column)
     assert column[:2] == texts[:2]
 
 
@@ -65,26 +53,26 @@ def test_lone_surrogates_do_not_stop_a_writer(tmp_path):
 
 
 def test_numbers_are_plain_npy_files(tmp_path):
-    writer = NumberWriter(tmp_path / "year.npy", np.int16)
+    writer = columns.NumberWriter(tmp_path / "year.npy", np.int16)
     writer.append([1999, 2000])
     writer.append(np.array([2001]))
     writer.close()
     assert np.load(tmp_path / "year.npy").tolist() == [1999, 2000, 2001]
-    assert open_numbers(tmp_path / "year.npy", np.int16).tolist() == [1999, 2000, 2001]
-    refused("int32", open_numbers, tmp_path / "year.npy", np.int32, error=ArtifactError)
+    assert columns.open_numbers(tmp_path / "year.npy", np.int16).tolist() == [1999, 2000, 2001]
+    refused("int32", columns.open_numbers, tmp_path / "year.npy", np.int32, error=ArtifactError)
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object))
-    refused("damaged", open_numbers, tmp_path / "x.npy", np.int32, error=ArtifactError)
+    refused("damaged", columns.open_numbers, tmp_path / "x.npy", np.int32, error=ArtifactError)
 
 
 def test_offsets_that_do_not_fit_are_refused(tmp_path):
     text_column(tmp_path, ["one", "two"])
-    write_numbers(tmp_path / "title.offsets.npy", np.array([0, 5, 6]))
-    assert TextColumn(tmp_path, "title")[1] == "o"
+    columns.write_numbers(tmp_path / "title.offsets.npy", np.array([0, 5, 6]))
+    assert columns.TextColumn(tmp_path, "title")[1] == "o"
     for offsets in ([0, 9, 6], [0, 3, 7]):
-        write_numbers(tmp_path / "title.offsets.npy", np.array(offsets))
+        columns.write_numbers(tmp_path / "title.offsets.npy", np.array(offsets))
         with pytest.raises(ArtifactError, match="damaged"):
-            TextColumn(tmp_path, "title")[1]
-    refused("damaged", TextColumn, tmp_path, "title", error=ArtifactError)
+            columns.TextColumn(tmp_path, "title")[1]
+    refused("damaged", columns.TextColumn, tmp_path, "title", error=ArtifactError)
 
 
 # --- arrays as NumPy writes them ---------------------------------------------------------------------
@@ -96,9 +84,9 @@ def test_an_array_comes_back_as_it_was_saved(array, fortran, tmp_path_factory):
     folder = tmp_path_factory.mktemp("arrays")
     np.save(folder / "a.npy", saved)
     np.savez(folder / "a.npz", first=saved, second=np.arange(3))
-    read = read_arrays(folder / "a.npz")
+    read = columns.read_arrays(folder / "a.npz")
     assert set(read) == {"first", "second"}
-    for found in (map_array(folder / "a.npy"), read["first"]):
+    for found in (columns.map_array(folder / "a.npy"), read["first"]):
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
         assert found.tobytes() == array.tobytes()
 
@@ -108,7 +96,7 @@ def test_a_header_that_is_hard_to_parse_is_refused_at_once(shape):
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}"[:9000].encode()
     begun = time.process_time()
     with pytest.raises(ValueError, match="header"):
-        read_header(io.BytesIO(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text))
+        columns.read_header(io.BytesIO(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text))
     assert time.process_time() - begun < 1
 
 
@@ -117,7 +105,7 @@ def test_every_version_of_the_header(version):
     file = io.BytesIO()
     np.lib.format.write_array(file, np.zeros((2, 5), np.float32), version=version)
     file.seek(0)
-    header = read_header(file)
+    header = columns.read_header(file)
     assert (header.shape, header.size, file.tell()) == ((2, 5), 40, header.start)
 
 
@@ -132,8 +120,10 @@ def test_no_parser_of_python_is_called(tmp_path, monkeypatch):
     monkeypatch.setattr(ast, "parse", refuse)
     monkeypatch.setattr(ast, "literal_eval", refuse)
     with ThreadPoolExecutor(4) as pool:
-        assert all(found.tolist() == [0, 1, 2, 3, 4] for found in pool.map(map_array, [tmp_path / "a.npy"] * 50))
-    assert read_arrays(tmp_path / "a.npz")["a"].tolist() == [0, 1, 2, 3, 4]
+        assert all(
+            found.tolist() == [0, 1, 2, 3, 4] for found in pool.map(columns.map_array, [tmp_path / "a.npy"] * 50)
+        )
+    assert columns.read_arrays(tmp_path / "a.npz")["a"].tolist() == [0, 1, 2, 3, 4]
 
 
 def _saved(array):
@@ -142,43 +132,43 @@ def _saved(array):
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "does not begin"),
-        (b"\x93NUMP", "does not begin"),
-        (b"PK\x03\x04" + b"x" * 200, "does not begin"),
-        (b"\x93NUMPY\x09\x00" + b" " * 200, "version 9"),
-        (_saved(np.arange(9))[:100], "does not describe"),
-        (_saved(np.arange(9))[:-1], "its header promises 72"),
-        (_saved(np.array([{}, []], object)), "plain numbers"),
-        (_saved(np.zeros(2, [("a", "i4"), ("b", "f4")])), "plain numbers"),
-        (_saved(np.arange(9)).replace(b"(9,)", b"(-9)"), "plain numbers"),
-        (_saved(np.arange(9)).replace(b"<i8", b"<i7"), "not a type of numbers"),
-        (_saved(np.arange(9)).replace(b"'shape': (9,), }", b"'shape':(9,9,9,)}"), "promises"),
-        (b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little") + b" " * 100, "does not describe"),
-    ],
-)
+NO_ARRAYS = [
+    (b"", "does not begin"),
+    (b"\x93NUMP", "does not begin"),
+    (b"PK\x03\x04" + b"x" * 200, "does not begin"),
+    (b"\x93NUMPY\x09\x00" + b" " * 200, "version 9"),
+    (_saved(np.arange(9))[:100], "does not describe"),
+    (_saved(np.arange(9))[:-1], "its header promises 72"),
+    (_saved(np.array([{}, []], object)), "plain numbers"),
+    (_saved(np.zeros(2, [("a", "i4"), ("b", "f4")])), "plain numbers"),
+    (_saved(np.arange(9)).replace(b"(9,)", b"(-9)"), "plain numbers"),
+    (_saved(np.arange(9)).replace(b"<i8", b"<i7"), "not a type of numbers"),
+    (_saved(np.arange(9)).replace(b"'shape': (9,), }", b"'shape':(9,9,9,)}"), "promises"),
+    (b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little") + b" " * 100, "does not describe"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), NO_ARRAYS)
 def test_what_is_no_array_is_refused(tmp_path, content, message):
     (tmp_path / "a.npy").write_bytes(content)
-    refused(f"a.npy is damaged.*{message}.*make it again", open_array, tmp_path / "a.npy", error=ArtifactError)
+    refused(f"a.npy is damaged.*{message}.*make it again", columns.open_array, tmp_path / "a.npy", error=ArtifactError)
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):
-    refused(r"a.npy is missing.*make it again", open_array, tmp_path / "a.npy", error=ArtifactError)
+    refused(r"a.npy is missing.*make it again", columns.open_array, tmp_path / "a.npy", error=ArtifactError)
     path = tmp_path / "a.npz"
     np.savez(path, a=np.arange(1000))
-    assert read_saved_arrays(path, ["a"])["a"].tolist() == list(range(1000))
-    refused("b is missing", read_saved_arrays, path, ["a", "b"], error=ArtifactError)
+    assert columns.read_saved_arrays(path, ["a"])["a"].tolist() == list(range(1000))
+    refused("b is missing", columns.read_saved_arrays, path, ["a", "b"], error=ArtifactError)
     data = path.read_bytes()
     for damaged in (b"", data[:-40], data[:3000] + b"\xff" * 20 + data[3020:]):
         path.write_bytes(damaged)
-        refused(r"a\.npz", read_arrays, path, error=ValueError)
+        refused(r"a\.npz", columns.read_arrays, path, error=ValueError)
         with pytest.raises(ArtifactError, match="is damaged .* remove it and run the same command again"):
-            read_saved_arrays(path, ["a"])
+            columns.read_saved_arrays(path, ["a"])
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", _saved(np.arange(9))[:-8])
-    refused(r"a\.npy: 192 bytes", read_arrays, path, error=ValueError)
+    refused(r"a\.npy: 192 bytes", columns.read_arrays, path, error=ValueError)
 
 
 # --- hash keys and random streams --------------------------------------------------------------------

@@ -7,16 +7,7 @@ import os
 
 import pytest
 
-from citeweave.core import progress
-from citeweave.core.executor import (
-    LocalExecutor,
-    ShardTask,
-    ShardWorker,
-    WorkerFailure,
-    package_versions,
-    resolve_maker,
-    version_differences,
-)
+from citeweave.core import executor, progress
 from citeweave.core.progress import Reporter
 
 from .conftest import refused
@@ -26,38 +17,40 @@ SQUARES = f"{WORKERS}:squares"
 
 
 def test_local_executor():
-    task = ShardTask(f"{WORKERS}:squares")
-    assert list(LocalExecutor().make(task, [2, 0])) == [(2, b"4"), (0, b"0")]
-    refused("JSON", ShardTask, f"{WORKERS}:squares", {"numbers": (1, 2)}, error=AssertionError)
+    task = executor.ShardTask(f"{WORKERS}:squares")
+    assert list(executor.LocalExecutor().make(task, [2, 0])) == [(2, b"4"), (0, b"0")]
+    refused("JSON", executor.ShardTask, f"{WORKERS}:squares", {"numbers": (1, 2)}, error=AssertionError)
 
 
 @pytest.mark.parametrize("maker", ["os:system", WORKERS, f"{WORKERS}:os", f"{WORKERS}:x"])
 def test_only_functions_of_this_package_are_called(maker):
-    refused("is not a function of citeweave", resolve_maker, maker, error=ValueError)
+    refused("is not a function of citeweave", executor.resolve_maker, maker, error=ValueError)
 
 
 def test_a_worker_says_who_it_is_and_makes_shards(tmp_path, monkeypatch):
-    worker = ShardWorker()
-    assert version_differences(package_versions(), worker.hello()) == []
+    worker = executor.ShardWorker()
+    assert executor.version_differences(executor.package_versions(), worker.hello()) == []
     assert worker.prepare(SQUARES, {"failing": [2], "full": [4]}) == 1
     assert worker.make(3) == b"9"
-    assert worker.make(2) == WorkerFailure(False, "ValueError: number 2 fails")
-    assert worker.make(4) == WorkerFailure(True, "OSError: [Errno 28] No space left on device")
+    assert worker.make(2) == executor.WorkerFailure(False, "ValueError: number 2 fails")
+    assert worker.make(4) == executor.WorkerFailure(True, "OSError: [Errno 28] No space left on device")
     # work that cannot be opened is the node's fault
     message = f"{tmp_path / 'x'} does not exist; give a folder that holds a corpus"
-    assert ShardWorker().prepare(SQUARES, {"needs": str(tmp_path / "x")}) == WorkerFailure(True, message)
+    assert executor.ShardWorker().prepare(SQUARES, {"needs": str(tmp_path / "x")}) == executor.WorkerFailure(
+        True, message
+    )
     message = "ValueError: 'os:system' is not a function of citeweave"
-    assert ShardWorker().prepare("os:system", {}) == WorkerFailure(True, message)
+    assert executor.ShardWorker().prepare("os:system", {}) == executor.WorkerFailure(True, message)
     for cards, seen in ((True, "0,1"), (False, "")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-        ShardWorker().prepare(SQUARES, {}, cards=cards)
+        executor.ShardWorker().prepare(SQUARES, {}, cards=cards)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
 
 
 def test_another_source_is_another_version():
-    ours = package_versions()
-    assert version_differences(ours, ours) == []
-    assert version_differences(ours, ours | {"citeweave": "0.1.0 (00000000)"})[0].startswith("citeweave is ")
+    ours = executor.package_versions()
+    assert executor.version_differences(ours, ours) == []
+    assert executor.version_differences(ours, ours | {"citeweave": "0.1.0 (00000000)"})[0].startswith("citeweave is ")
 
 
 class Terminal(io.StringIO):

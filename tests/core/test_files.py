@@ -15,14 +15,13 @@ from pathlib import Path
 import filelock
 import pytest
 
+from citeweave import Corpus, import_papers, load_recipe
 from citeweave.cli import index
 from citeweave.cli.similar import PaperSentences
 from citeweave.core.artifact import read_manifest
 from citeweave.core.files import LockedError, hash_file, open_input, read_input, take_lock, write_json
 from citeweave.core.inputs import Source, open_parquet
 from citeweave.core.progress import QUIET
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.readers import guess_format
 from citeweave.encoders.model_folder import read_model_folder
 from citeweave.encoders.paper_texts import FullText
@@ -32,7 +31,6 @@ from citeweave.intents.examples import read_records
 from citeweave.mining import formats as sample_files
 from citeweave.mining.inputs import read_rows
 from citeweave.mining.tables import read_table
-from citeweave.pipeline.recipe import load_recipe
 from citeweave.search.reviewers import read_conflicts, read_people
 from citeweave.vectors.formats import import_vectors
 

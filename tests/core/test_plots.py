@@ -110,16 +110,16 @@ def test_names_of_lines_and_marks_stand_apart_in_their_order(tmp_path):
     assert {"cited", "random", "in proportion", "10", "1,000"} <= set(texts(path))
 
 
-@pytest.mark.parametrize(
-    ("x", "log_x", "shown", "hidden"),
-    [
-        ([1, 100_000], True, {"1", "1,000", "100,000"}, "1000"),
-        ([30, 700], True, {"50", "100", "200", "500"}, "1000"),
-        ([1990, 2010], False, {"1990", "2010"}, "2002.5"),
-        ([0, 100_000], False, {"20,000", "100,000"}, "20000"),
-        ([-0.5, 1.5], False, {"−0.50", "0.00"}, "-0.50"),
-    ],
-)
+AXES = [
+    ([1, 100_000], True, {"1", "1,000", "100,000"}, "1000"),
+    ([30, 700], True, {"50", "100", "200", "500"}, "1000"),
+    ([1990, 2010], False, {"1990", "2010"}, "2002.5"),
+    ([0, 100_000], False, {"20,000", "100,000"}, "20000"),
+    ([-0.5, 1.5], False, {"−0.50", "0.00"}, "-0.50"),
+]
+
+
+@pytest.mark.parametrize(("x", "log_x", "shown", "hidden"), AXES)
 def test_numbers_of_axes(tmp_path, x, log_x, shown, hidden):
     draw_curves(tmp_path / "p.svg", x, {"a": [7, 7]}, log_x=log_x, **LABELS)
     found = set(texts(tmp_path / "p.svg"))
@@ -216,46 +216,46 @@ def points(xy, groups=None):
 ENDS = "must end in .png or .svg"
 
 
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda path: draw_curves(path / "p.jpg", [1], {"a": [1]}, **LABELS), f"p.jpg is not .* {ENDS}"),
-        (lambda path: draw_points(path / "p", [[0, 0]], title="t"), ENDS),
-        (curves([], {"a": []}), "x is empty"),
-        (curves([1], {}), "series holds 0 names; a chart shows 1 to 21"),
-        (curves([1], {str(i): [1] for i in range(22)}), "series holds 22 names"),
-        (curves([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
-        (curves([1, 2], {"a": [1, np.nan]}), r"series 'a' holds nan; it must be a number from -1e\+100 to 1e\+100"),
-        (curves([1, 2], {"a": [[1, 2, 3], [1, 2, np.inf]]}), "series 'a' holds inf"),
-        (curves([1, 2], {"a": [[1, 2]] * 2}), r"series 'a' has the shape \(2, 2\); it must be \(n,\) or \(n, 3\)"),
-        (curves([1, 2], {"a": np.ones((2, 1, 3, 1))}), "series 'a' has the shape"),
-        (curves([1, 2], {"a": ["x", "y"]}), "series 'a' holds something that is not a number"),
-        (curves([1, 2], {"a": [1, 10**400]}), "series 'a' holds something"),
-        (curves([-np.inf, 2], {"a": [1, 2]}), "x holds -inf"),
-        (curves([0, 2], {"a": [1, 2]}, log_x=True), "x holds 0; it must be a number from 1e-100"),
-        (curves([1, 2], {"a": [1, 2]}, marks={"m": np.nan}), "mark 'm' holds nan"),
-        (curves([1, 2], {"a": [1, 2]}, marks={"m": (0, 1)}, log_x=True), "mark 'm' holds 0"),
-        (growth([1, 2], {"a": [1, 0]}), "series 'a' holds 0; it must be a number from 1e-100"),
-        (growth([0, 2], {"a": [1, 1]}), "x holds 0"),
-        (growth([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
-        (growth([1, 2], {}), "series holds 0 names"),
-        (histograms({}), "groups holds 0 names"),
-        (histograms({"a": [1], "b": []}), "group 'b' is empty"),
-        (histograms({"a": [1, np.inf]}), "group 'a' holds inf"),
-        (histograms({"a": [1, 2]}, bins=0), "bins is 0"),
-        (histograms({"a": [1e99]}), "bins is 40; .* not finer than the values"),
-        (bars({}), "values holds 0 names"),
-        (bars(dict.fromkeys(map(str, range(MAX_BARS + 1)), 1)), "values holds 201 names"),
-        (bars({"a": np.nan}), "bar 'a' holds nan"),
-        (bars({"alpha": 1}, errors={"alpah": 1}), "Did you mean 'alpha'"),
-        (bars({"a": 1}, errors={"a": -1}), "the error of 'a' holds -1; it must be a number from 0 to"),
-        (points([]), "xy is empty"),
-        (points([[1, 2, 3]]), r"xy has the shape \(1, 3\); it must be \(n, 2\)"),
-        (points(np.ones((2, 3, 2))), "xy has the shape"),
-        (points([[0, np.nan]]), "xy holds nan"),
-        (points([[0, 0]], ["a", "b"]), "groups holds 2 labels for 1 points"),
-    ],
-)
+BAD_INPUT = [
+    (lambda path: draw_curves(path / "p.jpg", [1], {"a": [1]}, **LABELS), f"p.jpg is not .* {ENDS}"),
+    (lambda path: draw_points(path / "p", [[0, 0]], title="t"), ENDS),
+    (curves([], {"a": []}), "x is empty"),
+    (curves([1], {}), "series holds 0 names; a chart shows 1 to 21"),
+    (curves([1], {str(i): [1] for i in range(22)}), "series holds 22 names"),
+    (curves([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
+    (curves([1, 2], {"a": [1, np.nan]}), r"series 'a' holds nan; it must be a number from -1e\+100 to 1e\+100"),
+    (curves([1, 2], {"a": [[1, 2, 3], [1, 2, np.inf]]}), "series 'a' holds inf"),
+    (curves([1, 2], {"a": [[1, 2]] * 2}), r"series 'a' has the shape \(2, 2\); it must be \(n,\) or \(n, 3\)"),
+    (curves([1, 2], {"a": np.ones((2, 1, 3, 1))}), "series 'a' has the shape"),
+    (curves([1, 2], {"a": ["x", "y"]}), "series 'a' holds something that is not a number"),
+    (curves([1, 2], {"a": [1, 10**400]}), "series 'a' holds something"),
+    (curves([-np.inf, 2], {"a": [1, 2]}), "x holds -inf"),
+    (curves([0, 2], {"a": [1, 2]}, log_x=True), "x holds 0; it must be a number from 1e-100"),
+    (curves([1, 2], {"a": [1, 2]}, marks={"m": np.nan}), "mark 'm' holds nan"),
+    (curves([1, 2], {"a": [1, 2]}, marks={"m": (0, 1)}, log_x=True), "mark 'm' holds 0"),
+    (growth([1, 2], {"a": [1, 0]}), "series 'a' holds 0; it must be a number from 1e-100"),
+    (growth([0, 2], {"a": [1, 1]}), "x holds 0"),
+    (growth([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
+    (growth([1, 2], {}), "series holds 0 names"),
+    (histograms({}), "groups holds 0 names"),
+    (histograms({"a": [1], "b": []}), "group 'b' is empty"),
+    (histograms({"a": [1, np.inf]}), "group 'a' holds inf"),
+    (histograms({"a": [1, 2]}, bins=0), "bins is 0"),
+    (histograms({"a": [1e99]}), "bins is 40; .* not finer than the values"),
+    (bars({}), "values holds 0 names"),
+    (bars(dict.fromkeys(map(str, range(MAX_BARS + 1)), 1)), "values holds 201 names"),
+    (bars({"a": np.nan}), "bar 'a' holds nan"),
+    (bars({"alpha": 1}, errors={"alpah": 1}), "Did you mean 'alpha'"),
+    (bars({"a": 1}, errors={"a": -1}), "the error of 'a' holds -1; it must be a number from 0 to"),
+    (points([]), "xy is empty"),
+    (points([[1, 2, 3]]), r"xy has the shape \(1, 3\); it must be \(n, 2\)"),
+    (points(np.ones((2, 3, 2))), "xy has the shape"),
+    (points([[0, np.nan]]), "xy holds nan"),
+    (points([[0, 0]], ["a", "b"]), "groups holds 2 labels for 1 points"),
+]
+
+
+@pytest.mark.parametrize(("draw", "message"), BAD_INPUT)
 def test_bad_input_is_one_clear_error_and_leaves_no_file(tmp_path, draw, message):
     refused(message, draw, tmp_path)
     assert list(tmp_path.iterdir()) == []

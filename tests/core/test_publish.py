@@ -14,14 +14,6 @@ from citeweave.core import publish
 from citeweave.core.artifact import artifact_matches, new_artifact, read_manifest
 from citeweave.core.errors import UserError
 from citeweave.core.files import new_file, write_json
-from citeweave.core.publish import (
-    check_replaceable,
-    create_work_folder,
-    lock_file,
-    remove_artifact,
-    remove_leftovers,
-    work_folder,
-)
 
 from .conftest import THING, make, names, refused
 
@@ -54,7 +46,7 @@ def test_work_is_kept_until_the_artifact_has_its_name(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(shutil, "rmtree", die)
         make(tmp_path / "thing")
-    assert (tmp_path / "thing").is_dir() and (work_folder(tmp_path / "thing") / "kept").is_dir()
+    assert (tmp_path / "thing").is_dir() and (publish.work_folder(tmp_path / "thing") / "kept").is_dir()
     assert artifact_matches(tmp_path / "thing", *THING, {})
     assert names(tmp_path) == ["thing"] and names(tmp_path / "thing") == ["inner", "manifest.json"]
 
@@ -74,7 +66,7 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(folder, m
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(publish, "_remove_work", die)
         replace(folder)
-    assert read_manifest(folder, *THING).recipe == {"seed": 1} and work_folder(folder).is_dir()
+    assert read_manifest(folder, *THING).recipe == {"seed": 1} and publish.work_folder(folder).is_dir()
     assert artifact_matches(folder, *THING, {"seed": 1})
     assert_replaced(folder)
 
@@ -83,7 +75,7 @@ def test_a_replacement_that_fails_leaves_the_older_one(folder, monkeypatch):
     rename = os.replace
 
     def failing(source, target):
-        if (Path(source), Path(target)) == (work_folder(folder) / "new", folder):
+        if (Path(source), Path(target)) == (publish.work_folder(folder) / "new", folder):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         rename(source, target)
 
@@ -122,7 +114,7 @@ def test_a_folder_that_is_in_use_is_not_replaced_and_the_work_is_kept(folder, mo
         patch.setattr(publish, "_exchange_atomically", lambda *_: False)
         patch.setattr(os, "replace", refusing)
         replace(folder)
-    assert read_manifest(folder, *THING).recipe == {"seed": 0} and work_folder(folder).is_dir()
+    assert read_manifest(folder, *THING).recipe == {"seed": 0} and publish.work_folder(folder).is_dir()
     with new_artifact(folder, *THING, {"seed": 1}, overwrite=True) as writer:
         assert names(writer.scratch_folder("parts")) == ["one.txt"]
 
@@ -140,9 +132,10 @@ def test_a_work_folder_with_half_its_mark_is_ours(tmp_path, mark):
     assert names(tmp_path) == ["thing"]
 
 
-@pytest.mark.parametrize(
-    "other", [{"owner.json": "mine"}, {"owner.json": "{", "thesis.txt": "mine"}, {"thesis.txt": ""}]
-)
+FOREIGN = [{"owner.json": "mine"}, {"owner.json": "{", "thesis.txt": "mine"}, {"thesis.txt": ""}]
+
+
+@pytest.mark.parametrize("other", FOREIGN)
 def test_a_folder_of_such_a_name_without_the_mark_is_left_alone(tmp_path, other):
     alike = tmp_path / ".thing.citeweave-80f108ec"
     alike.mkdir()
@@ -155,10 +148,10 @@ def test_a_folder_of_such_a_name_without_the_mark_is_left_alone(tmp_path, other)
 
 def test_the_mark_of_a_work_folder_is_not_rewritten(tmp_path, monkeypatch):
     """A kill while it is rewritten would leave a folder with work in it and without its mark."""
-    work = create_work_folder(tmp_path / "thing")
+    work = publish.create_work_folder(tmp_path / "thing")
     (work / "kept" / "part.txt").write_text("hours of work")
     monkeypatch.setattr(Path, "write_bytes", die)
-    assert create_work_folder(tmp_path / "thing") == work == work_folder(tmp_path / "thing")
+    assert publish.create_work_folder(tmp_path / "thing") == work == publish.work_folder(tmp_path / "thing")
 
 
 def content(folder):
@@ -206,39 +199,39 @@ def test_what_is_not_citeweaves_is_not_replaced(folder, tmp_path):
     refused(r"manifest.json was not written by citeweave", replace, page)
     assert (page / "manifest.json").is_file()
     (tmp_path / "corpus").write_text("precious")
-    refused("is a file", check_replaceable, tmp_path / "corpus")
+    refused("is a file", publish.check_replaceable, tmp_path / "corpus")
 
 
 def test_removing_an_artifact_leaves_what_is_not_its_own(folder, tmp_path):
     (folder / "notes.txt").write_text("precious")
-    remove_artifact(folder)
+    publish.remove_artifact(folder)
     assert content(tmp_path) == {"thing/notes.txt": b"precious"}
     make(tmp_path / "other")
-    remove_artifact(tmp_path / "other")
+    publish.remove_artifact(tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 def test_a_work_folder_belongs_to_one_output(tmp_path):
-    mine = create_work_folder(tmp_path / "corpus")
+    mine = publish.create_work_folder(tmp_path / "corpus")
     (mine / "kept" / "part").write_text("begun")
     mine.rename(mine.with_name(".graph.citeweave-12345678"))  # the owner inside still names the corpus
-    remove_leftovers(tmp_path / "graph")
-    assert not work_folder(tmp_path / "graph").exists()
+    publish.remove_leftovers(tmp_path / "graph")
+    assert not publish.work_folder(tmp_path / "graph").exists()
     assert (tmp_path / ".graph.citeweave-12345678" / "kept" / "part").read_text() == "begun"
 
 
 def test_a_work_folder_that_was_begun_is_used(tmp_path):
     (tmp_path / ".corpus.citeweave-12345678").mkdir()  # killed before it could say whose it is
-    assert create_work_folder(tmp_path / "corpus").name == ".corpus.citeweave-12345678"
-    assert create_work_folder(tmp_path / "corpus") == work_folder(tmp_path / "corpus")
+    assert publish.create_work_folder(tmp_path / "corpus").name == ".corpus.citeweave-12345678"
+    assert publish.create_work_folder(tmp_path / "corpus") == publish.work_folder(tmp_path / "corpus")
     make(tmp_path / "corpus")
     assert names(tmp_path) == ["corpus"]
 
 
 def test_a_lock_that_somebody_wrote_into_stays(tmp_path):
-    lock_file(tmp_path / "corpus").write_text("precious")
+    publish.lock_file(tmp_path / "corpus").write_text("precious")
     make(tmp_path / "corpus")
-    assert lock_file(tmp_path / "corpus").read_text() == "precious"
+    assert publish.lock_file(tmp_path / "corpus").read_text() == "precious"
 
 
 def test_links_are_followed_or_refused_before_the_work(tmp_path):

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from citeweave.core.errors import UserError
+from ..cli.conftest import cli as cli
+from ..conftest import refused as refused
 
 
 @pytest.fixture
@@ -38,9 +39,3 @@ def library(write):
         {"id": "b", "title": "Ice on the Moon", "year": 2018.0, "authors": ["Ada One", "Ben Two"]},
         {"id": "c", "title": "Craters", "abstract": "Deep ones.", "year": "2019", "doi": "https://doi.org/10.1000/C"},
     ).parent
-
-
-def refused(message, call, *arguments, error=UserError, **options):
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)

@@ -47,21 +47,20 @@ def test_marks_are_found(text, marks):
     assert [text[start:end] for start, end in find_marks(text)] == marks
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the " + "internationalization" * 4 + " (2003) of",
-        "the structure-function-relationship-of-proteins-and (2003)",
-        "and " * 30 + "(2003)",
-        "a  a  a  a  " * 10 + "(2003)",
-        "In 2003 x" + " " * 19_000 + "y",
-        "(Li et al." + " " * 19_000 + "x 2003",
-        "(1) (3) " * 2500,
-        "[ " * 10_000 + "2003",
-        "(" * 20_000 + "2003",
-    ],
-    ids=lambda text: text[:9],
-)
+HOSTILE = [
+    "the " + "internationalization" * 4 + " (2003) of",
+    "the structure-function-relationship-of-proteins-and (2003)",
+    "and " * 30 + "(2003)",
+    "a  a  a  a  " * 10 + "(2003)",
+    "In 2003 x" + " " * 19_000 + "y",
+    "(Li et al." + " " * 19_000 + "x 2003",
+    "(1) (3) " * 2500,
+    "[ " * 10_000 + "2003",
+    "(" * 20_000 + "2003",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:9])
 def test_a_hostile_text_ends(text):
     """Each of these took minutes to centuries by patterns that can be read in several ways."""
     assert all(start < end for start, end in find_marks(text))
@@ -73,17 +72,17 @@ def cut(text: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(sentence.text, sentence.cited) for sentence in citing_sentences(text, marks)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("It heals. 1 Others fail. None.", [("It heals. 1", ("1",))]),
-        ("It heals. [1] [2] Others fail.", [("It heals. [1] [2]", ("1", "2"))]),
-        ("It heals. [1] proposed more. None.", [("[1] proposed more.", ("1",))]),
-        ("We follow [1]. It is new.", [("We follow [1].", ("1",))]),
-        ("As in [1], [2] and [1]. End.", [("As in [1], [2] and [1].", ("1", "2"))]),
-        ("No mark at all.", []),
-    ],
-)
+SENTENCES = [
+    ("It heals. 1 Others fail. None.", [("It heals. 1", ("1",))]),
+    ("It heals. [1] [2] Others fail.", [("It heals. [1] [2]", ("1", "2"))]),
+    ("It heals. [1] proposed more. None.", [("[1] proposed more.", ("1",))]),
+    ("We follow [1]. It is new.", [("We follow [1].", ("1",))]),
+    ("As in [1], [2] and [1]. End.", [("As in [1], [2] and [1].", ("1", "2"))]),
+    ("No mark at all.", []),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SENTENCES)
 def test_a_mark_belongs_to_its_sentence(text, expected):
     assert cut(text) == expected
 

@@ -8,34 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave import Corpus, import_papers, synthesize
+from citeweave import Corpus, MiningInputs, build_graph, exclude_papers, synthesize
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.options import parse_table
 from citeweave.corpus import derive, derived_texts
 from citeweave.corpus.derive import derive_corpus, estimate_texts
-from citeweave.corpus.ingest import exclude_papers
 from citeweave.corpus.options import DerivedTexts, SyntheticOptions
-from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.inputs import MiningInputs
 from citeweave.mining.mine import mine_samples
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.suites import without_references
 from citeweave.training.load_data import find_related_papers
 
+from ..conftest import corpus_of
 from .conftest import refused
 
 WORDS = [f"{a}{b}" for a, b in itertools.product("bcdfgklmnprst", ("at", "en", "il", "om"))]
-
-
-def write_corpus(folder: Path, papers: list[dict[str, Any]], sentences: list[dict[str, Any]]) -> Corpus:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, rows in (("papers", papers), ("contexts", sentences)):
-        if rows:
-            paths.append(folder / f"{name}.jsonl")
-            paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return import_papers(paths, folder / "corpus").corpus
 
 
 def papers(number: int) -> list[dict[str, Any]]:
@@ -56,7 +44,7 @@ def drawn(tmp_path_factory):
         text = f"{words} [{number}]." if draw.random() < 0.9 else f"{words}."
         sentences.append(context(draw.integers(0, 12), text, *cited))
     sentences += [context(citing, f"the same words in two papers [{citing + 4}]", 1, 2) for citing in (3, 4)]
-    return write_corpus(tmp_path_factory.mktemp("drawn"), papers(12), sentences)
+    return corpus_of(tmp_path_factory.mktemp("drawn"), papers(12), contexts=sentences)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +116,7 @@ def test_sets_and_relatives_are_those_of_brute_force(drawn, tmp_path):
 
 def test_large_sets_are_drawn_by_the_seed(tmp_path, monkeypatch):
     sentences = [context(row, f"{WORDS[row]} and {WORDS[row + 1]} were seen by [1], [2]", 0, 1) for row in range(2, 42)]
-    corpus = write_corpus(tmp_path, papers(42), sentences)
+    corpus = corpus_of(tmp_path, papers(42), contexts=sentences)
 
     def chosen(name, **options):
         made = derive_corpus(corpus, tmp_path / name, DerivedTexts("contexts", max_contexts=7, **options))
@@ -191,7 +179,7 @@ ABSTRACT = "We walk on large graphs today. It is fast on all of them. It also ne
 
 def with_abstracts(folder: Path, *texts: str) -> Corpus:
     rows = [{**paper, "abstract": text} for paper, text in zip(papers(len(texts)), texts, strict=True)]
-    return write_corpus(folder, rows, [])
+    return corpus_of(folder, rows)
 
 
 def test_cloze_takes_sentences_from_their_abstracts(tmp_path, monkeypatch):
@@ -237,7 +225,8 @@ def test_cloze_draws_by_the_seed(literature, tmp_path):
 
 def test_corpora_without_usable_texts_are_refused(literature, tmp_path):
     one = with_abstracts(tmp_path / "one", "One sentence only.", "And another one.")
-    bare = write_corpus(tmp_path / "bare", papers(4), [context(0, "graphs are seen in many places [1, 2]", 1, 2)])
+    seen = context(0, "graphs are seen in many places [1, 2]", 1, 2)
+    bare = corpus_of(tmp_path / "bare", papers(4), contexts=[seen])
     for corpus, options, message in (
         (one, DerivedTexts("contexts"), "has no citing sentences; import a source that has them: S2ORC"),
         (one, DerivedTexts("cloze"), "2 abstract: under 3 sentences.*lower texts.min_sentences"),
@@ -252,21 +241,19 @@ def test_corpora_without_usable_texts_are_refused(literature, tmp_path):
     refused("made from other inputs or options", derive_corpus, literature, tmp_path / "made", DerivedTexts("contexts"))
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"of": "context"}, "texts.of is 'context'.*Did you mean 'contexts'"),
-        ({"of": "cloze", "perpaper": 1}, "texts: key is 'perpaper'.*Did you mean 'per_paper'"),
-        ({"of": "contexts", "per_paper": 1}, "texts.per_paper is for texts of cloze"),
-        ({"per_paper": 1}, "texts.per_paper is for texts of cloze, and texts.of is 'papers'"),
-        ({"of": "cloze", "per_paper": 1.5}, "texts.per_paper is 1.5; it must be a whole number"),
-        ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
-        ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be from 0 to 1"),
-        ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be from 0 to 1,000"),
-        ({"of": "contexts", "max_words": 2}, "max_words are 5 and 2"),
-        ({"of": "titles", "removed": 0.5}, "texts.removed is for texts of cloze"),
-    ],
-)
+WRONG_TABLES = [
+    ({"of": "context"}, "texts.of is 'context'.*Did you mean 'contexts'"),
+    ({"of": "contexts", "per_paper": 1}, "texts.per_paper is for texts of cloze"),
+    ({"per_paper": 1}, "texts.per_paper is for texts of cloze, and texts.of is 'papers'"),
+    ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
+    ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be from 0 to 1"),
+    ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be from 0 to 1,000"),
+    ({"of": "contexts", "max_words": 2}, "max_words are 5 and 2"),
+    ({"of": "titles", "removed": 0.5}, "texts.removed is for texts of cloze"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), WRONG_TABLES)
 def test_wrong_tables_are_refused(table, message):
     refused(message, parse_table, DerivedTexts, table, "texts")
 
@@ -287,7 +274,7 @@ def test_titles_find_their_abstracts(tmp_path, monkeypatch):
     ]
     rows: list[dict[str, Any]] = [{"id": f"p:{n}", "title": a, "abstract": b} for n, (a, b) in enumerate(texts)]
     rows[1]["references"], rows[4]["references"] = ["p:0", "p:3"], ["p:1"]
-    corpus = write_corpus(tmp_path, rows, [])
+    corpus = corpus_of(tmp_path, rows)
     made = derive_corpus(corpus, tmp_path / "texts", DerivedTexts("titles"))
     ids, split = list(made.ids), [corpus.row("p:0"), corpus.row("p:1")]
     assert {id for id in ids if id.startswith("title:")} == {f"title:{row}" for row in split}
@@ -325,7 +312,7 @@ def test_titles_that_are_queries_of_a_suite_are_left_out_and_citing_sentences_st
         {"citing": "p:0", "text": "Both are known [1, 2].", "cited": ["p:1", "p:2"], "section": "Introduction"},
         {"citing": "p:9", "text": "Written by nobody of the corpus [1].", "cited": ["p:1"]},
     ]
-    corpus = write_corpus(tmp_path, rows, sentences)
+    corpus = corpus_of(tmp_path, rows, contexts=sentences)
     made = derive_corpus(corpus, tmp_path / "texts", DerivedTexts("titles"), excluded_titles=["p:1", "p:7"])
     query = corpus.row("p:1")
     assert f"title:{query}" not in list(made.ids) and f"title:{corpus.row('p:2')}" in list(made.ids)

@@ -62,10 +62,8 @@ def test_workers_and_memory_never_change_a_byte(tmp_path, write, monkeypatch):
         papers = [{"corpusid": id, "title": title, "year": 2000} for id, title in titles.items()]
         write(f"shards/papers{shard}.jsonl.gz", *papers)
         more = {"isinfluential": False, "intents": ["result"]}
-        edges = [
-            {"citingcorpusid": a, "citedcorpusid": b, "contexts": [f"see {a} {b % 7}"], **more}
-            for a, b in rng.integers(0, 6000, (40_000, 2)).tolist()
-        ]
+        pairs = rng.integers(0, 6000, (40_000, 2)).tolist()
+        edges = [{"citingcorpusid": a, "citedcorpusid": b, "contexts": [f"see {a} {b % 7}"], **more} for a, b in pairs]
         write(f"shards/citations{shard}.jsonl.gz", *edges)
     one = import_papers([tmp_path / "shards"], tmp_path / "one", ImportOptions(workers=1)).corpus
     monkeypatch.setattr(ingest, "_ONE_PROCESS_BELOW", 0)
@@ -154,15 +152,15 @@ def test_a_refused_file_leaves_nothing_beside_the_output(tmp_path, write):
     assert len(list(work_folder(tmp_path / "corpus").glob("kept/parts/*/part.json"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"outside": "kepe"}, "Did you mean 'keep'"),
-        ({"same_title": "maybe"}, "same_title is 'maybe'"),
-        ({"format": "bibtexx"}, "Did you mean 'bibtex'"),
-        ({"memory": 12}, "memory is 12 bytes; it must be at least 1MB"),
-        ({"workers": -1}, "workers is -1"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"outside": "kepe"}, "Did you mean 'keep'"),
+    ({"same_title": "maybe"}, "same_title is 'maybe'"),
+    ({"format": "bibtexx"}, "Did you mean 'bibtex'"),
+    ({"memory": 12}, "memory is 12 bytes; it must be at least 1MB"),
+    ({"workers": -1}, "workers is -1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_named(library, tmp_path, options, message):
     refused(message, lambda: import_papers([library], tmp_path / "corpus", ImportOptions(**options)))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from citeweave import ImportOptions, import_papers
-from citeweave.cli import main
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.corpus.input_files import find_inputs
@@ -35,13 +34,13 @@ def test_a_paper_of_many_authors_does_not_hide_its_file(tmp_path):
     assert found.format == "s2ag"
 
 
+ENTRIES = {"ris": "TY  - JOUR\nTI  - A title\nER  - \n", "bibtex": "@article{a, title = {A title}}\n"}
+
+
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-16", b""), ("utf-16-be", b"\xfe\xff")])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("ris", "TY  - JOUR\nTI  - A title\nER  - \n"), ("bibtex", "@article{a, title = {A title}}\n")],
-)
-def test_utf_16_with_its_mark_is_read(tmp_path, name, text, encoding, mark):
-    (tmp_path / "in.txt").write_bytes(mark + text.encode(encoding))
+@pytest.mark.parametrize("name", ENTRIES)
+def test_utf_16_with_its_mark_is_read(tmp_path, name, encoding, mark):
+    (tmp_path / "in.txt").write_bytes(mark + ENTRIES[name].encode(encoding))
     assert guess_format(Source(tmp_path / "in.txt")) == name
     assert list(import_papers(tmp_path / "in.txt", tmp_path / "corpus").corpus.titles) == ["A title"]
 
@@ -67,16 +66,11 @@ def test_files_left_out_and_their_bytes_are_in_the_manifest(mixed, tmp_path):
     assert updated.corpus.manifest.facts["files"]["bytes_not_read"] == 32
 
 
-def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed, tmp_path, capsys):
-    def report():
-        with pytest.raises(SystemExit) as ended:
-            main(["import", str(mixed), "-o", str(tmp_path / "corpus"), "--quiet", "--json"])
-        assert not ended.value.code
-        return json.loads(capsys.readouterr().out)
-
-    assert report()["files"]["bytes_not_read"] == 32
+def test_json_output_has_them_under_quiet_and_where_nothing_was_done(mixed, tmp_path, cli):
+    command = "import --quiet", mixed, "-o", tmp_path / "corpus"
+    assert cli.json(*command)["files"]["bytes_not_read"] == 32
     (mixed / "more.txt").write_text("not known before\n")
-    again = report()
+    again = cli.json(*command)
     assert again["skipped"] and again["files"]["bytes_not_read"] == 49 and "more.txt" in again["skipped_files"]
 
 

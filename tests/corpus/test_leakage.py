@@ -9,13 +9,7 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.leakage import (
-    CorpusPapers,
-    LeakageEvidence,
-    LeakageReport,
-    ListedPapers,
-    audit_leakage,
-)
+from citeweave.corpus.leakage import CorpusPapers, LeakageEvidence, LeakageReport, ListedPapers, audit_leakage
 from citeweave.corpus.options import LeakageOptions
 
 from .conftest import refused
@@ -50,39 +44,34 @@ MISSPELLED, SPELLED = ([ARGUMENTS.format(word)] for word in ("idealogical", "ide
 RIVER = "Salmon swim up the river to the place of their birth. "
 
 
-@pytest.mark.parametrize(
-    ("corpus", "benchmark", "options", "expected"),
-    [
-        (ListedPapers(["s2:1", "s2:2"]), ListedPapers(["s2:2"]), {}, [(1, 0, PREFIXED)]),
-        # bare ids count only in one id space
-        (ListedPapers(["1", "2"]), ListedPapers(["2"]), {}, []),
-        (ListedPapers(["1", "2"]), ListedPapers(["2"]), {"same_id_space": True}, [(1, 0, LeakageEvidence.ID)]),
-        (ALIASES, ListedPapers(["doi:10.1000/abc"]), {}, BY_OTHER_ID),
-        (ALIASES, ListedPapers(["doi:10.48550/arXiv.1706.03762"]), {}, BY_OTHER_ID),
-        # a repeated id is believed but not multiplied
-        (ListedPapers(["s2:1"] * 20), ListedPapers(["s2:1"] * 20), {}, [(row, 0, PREFIXED) for row in range(20)]),
-        # case, punctuation and accents of titles do not matter
-        (BAYES, ListedPapers(["b"], ["NAIVE BAYES: A RE VIEW OF METHODS."]), {}, BY_TITLE),
-        # short titles need near years
-        (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(2015)), {}, BY_TITLE),
-        (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(2017)), {}, BY_TITLE),
-        (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(2018)), {}, []),
-        (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(0)), {}, []),
-        # one word is no title, and an empty title matches nothing
-        (EDITORIAL, EDITORIAL, {}, []),
-        (ListedPapers(["a"]), ListedPapers(["b"]), {}, []),
-        # long titles decide where an abstract is missing, short ones do not
-        (ListedPapers(["a"], MISSPELLED), ListedPapers(["b"], SPELLED, [ABSTRACT]), {}, [(0, 0, NEAR_TITLE)]),
-        (ListedPapers(["a"], MISSPELLED, [RIVER * 3 + ARGUMENTS]), ListedPapers(["b"], SPELLED, [ABSTRACT]), {}, []),
-        (ListedPapers(["a"], [QUESTIONS + " structures"]), ListedPapers(["b"], [QUESTIONS + " roles"]), {}, []),
-        (
-            ListedPapers(["a"], ["x"], [ABSTRACT]),
-            ListedPapers(["b"], ["y"], [ABSTRACT]),
-            {"near_duplicates": False},
-            [],
-        ),
-    ],
-)
+RULES = [
+    (ListedPapers(["s2:1", "s2:2"]), ListedPapers(["s2:2"]), {}, [(1, 0, PREFIXED)]),
+    # bare ids count only in one id space
+    (ListedPapers(["1", "2"]), ListedPapers(["2"]), {}, []),
+    (ListedPapers(["1", "2"]), ListedPapers(["2"]), {"same_id_space": True}, [(1, 0, LeakageEvidence.ID)]),
+    (ALIASES, ListedPapers(["doi:10.1000/abc"]), {}, BY_OTHER_ID),
+    (ALIASES, ListedPapers(["doi:10.48550/arXiv.1706.03762"]), {}, BY_OTHER_ID),
+    # a repeated id is believed but not multiplied
+    (ListedPapers(["s2:1"] * 20), ListedPapers(["s2:1"] * 20), {}, [(row, 0, PREFIXED) for row in range(20)]),
+    # case, punctuation and accents of titles do not matter
+    (BAYES, ListedPapers(["b"], ["NAIVE BAYES: A RE VIEW OF METHODS."]), {}, BY_TITLE),
+    # short titles need near years
+    (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(2015)), {}, BY_TITLE),
+    (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(2017)), {}, BY_TITLE),
+    (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(2018)), {}, []),
+    (SHORT, ListedPapers(["b"], ["Visual dialog"], years=years(0)), {}, []),
+    # one word is no title, and an empty title matches nothing
+    (EDITORIAL, EDITORIAL, {}, []),
+    (ListedPapers(["a"]), ListedPapers(["b"]), {}, []),
+    # long titles decide where an abstract is missing, short ones do not
+    (ListedPapers(["a"], MISSPELLED), ListedPapers(["b"], SPELLED, [ABSTRACT]), {}, [(0, 0, NEAR_TITLE)]),
+    (ListedPapers(["a"], MISSPELLED, [RIVER * 3 + ARGUMENTS]), ListedPapers(["b"], SPELLED, [ABSTRACT]), {}, []),
+    (ListedPapers(["a"], [QUESTIONS + " structures"]), ListedPapers(["b"], [QUESTIONS + " roles"]), {}, []),
+    (ListedPapers(["a"], ["x"], [ABSTRACT]), ListedPapers(["b"], ["y"], [ABSTRACT]), {"near_duplicates": False}, []),
+]
+
+
+@pytest.mark.parametrize(("corpus", "benchmark", "options", "expected"), RULES)
 def test_evidence_follows_the_rules(corpus, benchmark, options, expected):
     assert audit(corpus, benchmark, **options) == expected
 

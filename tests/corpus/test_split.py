@@ -16,14 +16,14 @@ IDS = [f"s2:{number}" for number in range(5000)]
 TRAIN, VALIDATION, TEST = SplitPart.TRAIN, SplitPart.VALIDATION, SplitPart.TEST
 
 
-@pytest.mark.parametrize(
-    ("years", "validation_from", "codes", "unknown_years"),
-    [
-        ([2010, 2015, 2016, 2017, 2020], 2016, [TRAIN, TRAIN, VALIDATION, TEST, TEST], 0),
-        ([0, 2015, 2016, 2017, 0], 2016, [TRAIN, TRAIN, VALIDATION, TEST, TRAIN], 2),  # unknown years train
-        ([2015, 2017], 2017, [TRAIN, TEST], 0),  # equal years leave validation out
-    ],
-)
+CUTS = [
+    ([2010, 2015, 2016, 2017, 2020], 2016, [TRAIN, TRAIN, VALIDATION, TEST, TEST], 0),
+    ([0, 2015, 2016, 2017, 0], 2016, [TRAIN, TRAIN, VALIDATION, TEST, TRAIN], 2),  # unknown years train
+    ([2015, 2017], 2017, [TRAIN, TEST], 0),  # equal years leave validation out
+]
+
+
+@pytest.mark.parametrize(("years", "validation_from", "codes", "unknown_years"), CUTS)
 def test_years_cut_papers_and_citations_follow_the_citing_paper(years, validation_from, codes, unknown_years):
     split = split_by_year(years, validation_from=validation_from, test_from=2017)
     assert split.codes.tolist() == codes and split.unknown_years == unknown_years
@@ -74,15 +74,15 @@ def test_one_share_leaves_the_other_alone():
     assert set(small.validation) < set(large.validation)
 
 
-@pytest.mark.parametrize(
-    ("validation", "test", "message"),
-    [
-        (-0.1, 0.1, "validation is -0.1; a share must be"),
-        (0.1, 1.0, "test is 1.0; a share must be"),
-        (float("nan"), 0.1, "validation is nan"),
-        (0.6, 0.4, "leave nothing to train on"),
-    ],
-)
+WRONG_SHARES = [
+    (-0.1, 0.1, "validation is -0.1; a share must be"),
+    (0.1, 1.0, "test is 1.0; a share must be"),
+    (float("nan"), 0.1, "validation is nan"),
+    (0.6, 0.4, "leave nothing to train on"),
+]
+
+
+@pytest.mark.parametrize(("validation", "test", "message"), WRONG_SHARES)
 def test_wrong_shares_are_refused(validation, test, message):
     refused(message, split_by_share, IDS, validation=validation, test=test, seed=1)
 

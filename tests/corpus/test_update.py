@@ -62,10 +62,8 @@ def test_a_base_that_is_replaced_meanwhile_is_not_mixed(library, tmp_path, write
         import_papers(library, tmp_path / "base", ImportOptions(outside="keep"), overwrite=True)
 
     monkeypatch.setattr(ingest, "check_files", late)
-    with pytest.raises(ArtifactError, match="base/.* was replaced while it was read"):
-        import_papers(
-            write("new.jsonl", {"id": "new", "title": "A new paper"}), tmp_path / "c", update=tmp_path / "base"
-        )
+    new, replaced = write("new.jsonl", {"id": "new", "title": "A new paper"}), "base/.* was replaced while it was read"
+    refused(replaced, import_papers, new, tmp_path / "c", update=tmp_path / "base", error=ArtifactError)
     assert not (tmp_path / "c").exists()
 
 

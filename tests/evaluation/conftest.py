@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave import Corpus
-from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 
+from ..cli.conftest import cli as cli
 from ..conftest import VOCABULARY
+from ..conftest import corpus_of as corpus_of
 from ..encoders.conftest import refused as refused
 
 PAPERS = [f"p{number:02d}" for number in range(20)]
@@ -45,11 +45,6 @@ def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
     return folder
 
 
-def import_records(folder: Path, papers: Iterable[dict[str, Any]]) -> Corpus:
-    write_files(folder, {"in/papers.jsonl": list(papers)})
-    return import_papers(folder / "in", folder / "corpus").corpus
-
-
 def task_of(suite: Any, name: str = "") -> Any:
     """The task of this name, or the only one."""
     (task,) = [task for task in suite.tasks if name in ("", task.name)]
@@ -76,21 +71,13 @@ def labeled(papers: Iterable[str], first: str = "pid,class_label") -> str:
 
 # three queries over six candidates each; those of the query's topic are relevant
 GRADES = {query: {each: int(topic(each) == topic(query)) for each in PAPERS[6:12]} for query in PAPERS[:3]}
-POOLS = {
-    query: {"cands": list(grades), "relevance_adju": [2 * grade for grade in grades.values()]}
-    for query, grades in GRADES.items()
-}
+POOLS = {q: {"cands": [*own], "relevance_adju": [2 * grade for grade in own.values()]} for q, own in GRADES.items()}
 QREL = "".join(f"{query} 0 {each} {grade}\n" for query, grades in GRADES.items() for each, grade in grades.items())
 TEXTS = {paper: {"title": f"Title of {paper}", "abstract": f"About topic {topic(paper)}."} for paper in PAPERS}
-TOPICS = {
-    **{"name": "Topics", "type": "classification", "metrics": ["f1"]},
-    **{"data": {"meta": "papers.jsonl", "test": "topics"}, "few_shot": [{"sample_size": 6, "iterations": 2}]},
-}
-PAIRS = [
-    {"query_id": query, "cand_id": person, "score": int(query == "p00" and person == "r1")}
-    for query in PAPERS[:2]
-    for person in ("r1", "r2")
-]
+TOPICS: dict[str, Any] = {"name": "Topics", "type": "classification", "metrics": ["f1"]}
+TOPICS |= {"data": {"meta": "papers.jsonl", "test": "topics"}, "few_shot": [{"sample_size": 6, "iterations": 2}]}
+SCORES = {("p00", "r1"): 1, ("p00", "r2"): 0, ("p01", "r1"): 0, ("p01", "r2"): 0}
+PAIRS = [{"query_id": query, "cand_id": person, "score": score} for (query, person), score in SCORES.items()]
 LISTS = {query: {"bm25": PAPERS[6:9], "true": PAPERS[9:12]} for query in PAPERS[:3]}
 
 

@@ -17,10 +17,8 @@ def report(values: dict[str, np.ndarray], *, mark: str = "same", suite: str = "t
     """A report whose tasks have one metric, `map`, with these values by query."""
     about = {"kind": "ranking", "how": {"map": "mean"}, "notes": [], "chosen": {}}
     rows = {t: {f"q{at}": {"map": float(number)} for at, number in enumerate(own)} for t, own in values.items()}
-    value = {
-        **{"suite": suite, "model": {"name": "mine"}, "headline": [], "tasks": dict.fromkeys(values, about)},
-        **{"per_query": rows, "coverage": {task: {} for task in values}, **more},
-    }
+    value = {"suite": suite, "model": {"name": "mine"}, "headline": [], "tasks": dict.fromkeys(values, about)}
+    value |= {"per_query": rows, "coverage": {task: {} for task in values}, **more}
     return Report(Path("mine"), Manifest("report", 1, {"tasks": dict.fromkeys(values, mark)}, {}, {}), value)
 
 
@@ -59,10 +57,8 @@ def test_false_alarms_are_as_rare_as_promised():
 
 
 def test_tasks_weigh_alike_whatever_their_number_of_queries():
-    large = np.full(1000, 0.8)
-    found = compared(
-        200, one={"small": np.full(12, 0.2), "large": large}, two={"small": np.full(12, 0.4), "large": large}
-    )
+    one, two = ({"small": np.full(12, low), "large": np.full(1000, 0.8)} for low in (0.2, 0.4))
+    found = compared(200, one=one, two=two)
     assert found.values["one"][OVERALL] == pytest.approx(50)
     assert found.values["two"][OVERALL] == pytest.approx(60)
     assert any("Fewer than 30 queries in small" in note for note in found.notes)
@@ -71,9 +67,8 @@ def test_tasks_weigh_alike_whatever_their_number_of_queries():
 def test_seeds_widen_the_interval():
     base = np.random.default_rng(3).random(100)
     seeds = [report({"t": np.clip(base * 0.5 + 0.25 + shift, 0, 1)}) for shift in (-0.1, 0.0, 0.1)]
-    alone, several = (
-        compare({"base": [report({"t": base})], "mine": mine}, resamples=2000) for mine in ([seeds[1]], seeds)
-    )
+    first = [report({"t": base})]
+    alone, several = (compare({"base": first, "mine": mine}, resamples=2000) for mine in ([seeds[1]], seeds))
     width = [each.differences[0].high - each.differences[0].low for each in (alone, several)]
     assert width[1] > 1.2 * width[0]
     assert any("training seed" in note for note in alone.notes)
@@ -92,11 +87,8 @@ def test_missing_rows_and_other_options_are_told():
     found = compared(200, a=np.ones(40), b=np.ones(35))
     assert found.queries["t.map"] == 35
     assert any("5 of 40 rows" in note for note in found.notes)
-    options = {
-        "a": {"missing": "wrong", "distance": "", "seed": 0},
-        "b": {"missing": "peers", "distance": "", "seed": 1},
-    }
-    reports = {name: [report({"t": np.ones(40)}, options=own)] for name, own in options.items()}
+    options = {"a": {"missing": "wrong", "seed": 0}, "b": {"missing": "peers", "seed": 1}}
+    reports = {name: [report({"t": np.ones(40)}, options={"distance": "", **own})] for name, own in options.items()}
     (note,) = [note for note in compare(reports, resamples=200).notes if "different options" in note]
     assert note == "The reports have different options: missing is peers or wrong."
 

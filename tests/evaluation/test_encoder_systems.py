@@ -1,15 +1,12 @@
 """Aspect spaces: what heads project, which space answers which query, one reading for all, and what is refused."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.cli import main
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import AspectHeads
@@ -63,9 +60,10 @@ def papers() -> Papers:
 def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -> RankingTask:
     """Every paper asks about one facet in turn; relevant is who shares it."""
     graded = {
-        f"p{at}": {f"p{row}": int(codes[row, at % 3] == codes[at, at % 3]) for row in range(12) if row != at}
-        for at in range(12)
+        f"p{at}": {f"p{row}": int(codes[row, at % 3] == codes[at, at % 3]) for row in range(12)} for at in range(12)
     }
+    for paper, others in graded.items():
+        del others[paper]
     pools = replace(Pools.of(texts, graded), groups=[facets[at % 3] for at in range(12)])
     return RankingTask("faceted", texts, pools, RULE)
 
@@ -79,9 +77,7 @@ def test_every_query_is_answered_in_its_own_space(papers):
         assert found["matching"] == pytest.approx(100)
         assert all(found[name] < 99 for name in spaces if name != "matching")
         assert found["all"] == pytest.approx(found["encoder"])  # the pairs have length 1 already
-        relevant = {
-            name: {paper: grade for paper, grade in grades.items() if grade} for name, grades in grades_of(task).items()
-        }
+        relevant = {name: {p: grade for p, grade in pool.items() if grade} for name, pool in grades_of(task).items()}
         judgments = replace(Pools.of(texts, relevant), groups=task.pools.groups)
         search = SearchTask("search", texts, task.pools.queries, np.arange(12), judgments, RULE, depth=12)
         assert run_search(search, spaces["matching"], "", "wrong").metrics["map"] == pytest.approx(100)
@@ -135,25 +131,18 @@ def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
 
 
-def test_the_command(aspect_model, bert, folders, tmp_path, capsys, monkeypatch):
-    model, csfcube = aspect_model, folders["csfcube"]
+def test_the_command(aspect_model, bert, folders, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
-
-    def run(system: str | Path, *more: str) -> str:
-        data = ["--suite", "csfcube", "--data", str(csfcube), "--device", "cpu"]
-        with pytest.raises(SystemExit) as stop:
-            main(["evaluate", str(system), *data, *more, "-o", str(tmp_path / "report")])
-        shown = capsys.readouterr()
-        return shown.out if stop.value.code in (0, None) else shown.err
-
-    found = json.loads(run(model, "--aspect", "every", "--task", "method", "--json"))["spaces"]
+    asked = "evaluate --suite csfcube --device cpu --data", folders["csfcube"], "-o", tmp_path / "report"
+    every = *asked, aspect_model, "--aspect every --task method"
+    found = cli.json(*every)["spaces"]
     assert found["matching"]["metrics"] == found["method"]["metrics"]
     assert found["all"]["model"]["dimension"] == 24
-    table = run(model, "--aspect", "every", "--task", "method").splitlines()
+    table = cli.text(*every).splitlines()
     assert table[1].split() == ["encoder", *FACETS, "all", "matching"]
     assert float(table[2].split()[3]) == pytest.approx(found["method"]["metrics"]["method.map"], abs=0.01)
-    assert "--aspect is 'metod'; it must be one of all, background" in run(model, "--aspect", "metod")
-    assert "has no aspect heads" in run(bert, "--aspect", "method")
-    assert "bm25 is not a model" in run("bm25", "--aspect", "method")
-    assert "baseline:tfidf is not a model" in run("baseline:tfidf", "--aspect", "every")
-    assert "--distance single compares their sentences" in run(model, "--aspect", "all", "--distance", "single")
+    cli.fails("--aspect is 'metod'; it must be one of all, background", *asked, aspect_model, "--aspect metod")
+    cli.fails("has no aspect heads", *asked, bert, "--aspect method")
+    cli.fails("bm25 is not a model", *asked, "bm25 --aspect method")
+    cli.fails("baseline:tfidf is not a model", *asked, "baseline:tfidf --aspect every")
+    cli.fails("--distance single compares their sentences", *asked, aspect_model, "--aspect all --distance single")

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave import EvaluationOptions, load_encoder
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
-from citeweave.encoders.encoder import load_encoder
 from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.metrics import derive_metric
 from citeweave.evaluation.open_system import open_system
-from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem
 from citeweave.evaluation.suites import SUITES, read_suite
@@ -145,10 +144,8 @@ def test_vectors_are_saved_while_they_are_made(bert, folders, tmp_path, distance
     encoder, suite = load_encoder(bert, device="cpu", batch_tokens=40), read_suite("csfcube", folders["csfcube"])
 
     def run(name: str, at: int = NEVER) -> tuple[Any, int]:
-        reading = watched(encoder, dies_at=at)
-        report = evaluate(
-            SYSTEMS[distance](reading), suite, tmp_path / name, options=EvaluationOptions(distance=distance)
-        )
+        reading, options = watched(encoder, dies_at=at), EvaluationOptions(distance=distance)
+        report = evaluate(SYSTEMS[distance](reading), suite, tmp_path / name, options=options)
         return json.loads((report.folder / "report.json").read_bytes()), len(reading.network.batches)
 
     whole, batches = run("whole")

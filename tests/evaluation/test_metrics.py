@@ -109,20 +109,19 @@ def test_label_sets_are_those_of_sklearn(seed, papers, labels):
     if labels == 1:
         truth, predicted = (np.hstack([side, side]) for side in (truth, predicted))
     names = ["f1_macro", "f1_micro", "f1_weighted", "precision_macro", "recall_macro", "accuracy"]
-    assert derived(names, truth, predicted) == pytest.approx(
-        {name: sklearn_value(name, truth, predicted) for name in names}
-    )
+    expected = {name: sklearn_value(name, truth, predicted) for name in names}
+    assert derived(names, truth, predicted) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("answers", "told", "expected"),
-    [  # what was not predicted is wrong, and no class
-        (["a", "a", "b"], ["a", None, "b"], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 2 / 3}),
-        ([[1, 0], [1, 1]], [[1, 0], [0, 1]], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 0.5}),  # sets of labels
-        ([1, 0, 0], [1, 1, 0], {"f1": 2 / 3}),  # of the class one
-        (["no", "yes"], ["yes", "yes"], {"recall": 1}),  # of the last class
-    ],
-)
+CLASSES = [  # what was not predicted is wrong, and no class
+    (["a", "a", "b"], ["a", None, "b"], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 2 / 3}),
+    ([[1, 0], [1, 1]], [[1, 0], [0, 1]], {"f1_macro": (2 / 3 + 1) / 2, "accuracy": 0.5}),  # sets of labels
+    ([1, 0, 0], [1, 1, 0], {"f1": 2 / 3}),  # of the class one
+    (["no", "yes"], ["yes", "yes"], {"recall": 1}),  # of the last class
+]
+
+
+@pytest.mark.parametrize(("answers", "told", "expected"), CLASSES)
 def test_metrics_of_classes(answers, told, expected):
     rows = {str(at): {"answer": a, "told": b} for at, (a, b) in enumerate(zip(answers, told, strict=True))}
     assert {name: metrics.derive_metric(name, rows, name) for name in expected} == pytest.approx(expected)

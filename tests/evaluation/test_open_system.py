@@ -142,10 +142,8 @@ def test_vectors_that_cannot_be_read_are_refused_or_counted(tmp_path):
     large = opened(jsonl(tmp_path, [("a", [1e6, 0]), ("b", [1, 0])]), precision="float16")
     assert large.metadata()["vectors not finite"] == 1
     assert large.vectors(TEXTS).state.tolist()[:2] == [ABSENT, PRESENT]
-    records = lines(
-        [{"paper_id": paper, "embedding": row} for paper, row in [*ROWS[:1], ("", [1, 0]), ("c", [[1, 0]])]]
-    )
-    broken = write_files(tmp_path, {"v.jsonl": records + '{"paper_id": "d", "embedd\n'}) / "v.jsonl"
+    broken = jsonl(tmp_path, [*ROWS[:1], ("", [1, 0]), ("c", [[1, 0]])])
+    broken.write_text(broken.read_text() + '{"paper_id": "d", "embedd\n')
     assert sum(opened(broken).metadata()["records"]["vectors"]["rejected"].values()) == 3
     folder = several(tmp_path)
     jsonl(folder, [("p", [1, 0, 0])], name="zzz.jsonl")
@@ -182,20 +180,20 @@ def test_scores_of_mdcr_and_of_csfcube(tmp_path):
         assert sorted(scores, key=lambda paper: -scores[paper]) == order
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("x.run", "a Q0 b 1 0.5\n", "line 1 has 5 words instead of the 6 of a TREC run"),
-        ("x.run", "a Q0 b 1 high x\n", "could not convert"),
-        ("x.run", "", "holds no scores: it is empty"),
-        ("x.json", '{"a_b": 0.5', "holds no scores that citeweave can read"),
-        ("x.json", "{}", "not a JSON object with entries"),
-        ("x.json", '{"ab": 0.5}', "'ab' is not a pair 'query_candidate'"),
-        ("x.json", '{"a_b": {"cands": []}}', "holds no scores that citeweave can read"),
-        ("x.json", '{"a": ["b", "c"]}', "'b' instead of a candidate with its distance"),
-        ("x.json", '{"paper_id": "a", "embedding": [1]}\n' * 2, "name a file of vectors"),
-    ],
-)
+BROKEN = [
+    ("x.run", "a Q0 b 1 0.5\n", "line 1 has 5 words instead of the 6 of a TREC run"),
+    ("x.run", "a Q0 b 1 high x\n", "could not convert"),
+    ("x.run", "", "holds no scores: it is empty"),
+    ("x.json", '{"a_b": 0.5', "holds no scores that citeweave can read"),
+    ("x.json", "{}", "not a JSON object with entries"),
+    ("x.json", '{"ab": 0.5}', "'ab' is not a pair 'query_candidate'"),
+    ("x.json", '{"a_b": {"cands": []}}', "holds no scores that citeweave can read"),
+    ("x.json", '{"a": ["b", "c"]}', "'b' instead of a candidate with its distance"),
+    ("x.json", '{"paper_id": "a", "embedding": [1]}\n' * 2, "name a file of vectors"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), BROKEN)
 def test_broken_scores(tmp_path, name, text, message):
     with pytest.raises(InputError, match=message) as error:
         opened(write_files(tmp_path, {name: text}) / name)

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.core.errors import MissingExtraError
-from citeweave.core.progress import QUIET
 from citeweave.core.randomness import stream
 from citeweave.evaluation import paper_map
 from citeweave.evaluation.html import one_line, render_report
@@ -83,9 +82,7 @@ def test_few_papers_are_placed_by_principal_components(papers, dimension):
     assert math.isnan(found.homogeneity) == (papers < 5) and paper_map.MIN_MEASURED_POINTS == 5
     paper_map.map_as_page(found)
     paper_map.preview(found)
-    one, none = (
-        paper_map.project_papers(matrix, [label] * papers, ["t"] * papers, reporter=QUIET) for label in ("one", "")
-    )
+    one, none = (paper_map.project_papers(matrix, [label] * papers, ["t"] * papers) for label in ("one", ""))
     assert math.isnan(one.homogeneity) and math.isnan(none.completeness)  # measured only where there are two topics
 
 
@@ -100,9 +97,8 @@ def test_the_smallest_map_by_t_sne_is_finite(engine):
 def test_a_sample_keeps_papers_with_their_titles():
     matrix, labels = clusters(60)
     titles = [f"{label} paper {row}" for row, label in enumerate(labels)]
-    found, again, other = (
-        paper_map.project_papers(matrix, labels, titles, max_papers=15, seed=seed) for seed in (3, 3, 4)
-    )
+    samples = (paper_map.project_papers(matrix, labels, titles, max_papers=15, seed=seed) for seed in (3, 3, 4))
+    found, again, other = samples
     assert len(found.titles) == len(found.xy) == 15 and "sample of 15 of 60" in found.note
     assert all(title.startswith(label) for title, label in zip(found.titles, found.labels, strict=True))
     rows = [int(title.split()[-1]) for title in found.titles]
@@ -150,10 +146,8 @@ def test_a_page_holds_every_point_with_its_title_and_topic():
 def test_hostile_titles_and_topics_stay_text():
     plain = paper_map.MapData(np.eye(5, 2, dtype=np.float32), [*"abcde"], ["t"] * 5, math.nan, math.nan)
     hostile = paper_map.MapData(plain.xy, HOSTILE, HOSTILE, 0.1, 0.2, HOSTILE[0])
-    page, usual = (
-        paper_map.map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1]),
-        paper_map.map_as_page(plain, back="x"),
-    )
+    page = paper_map.map_as_page(hostile, title=HOSTILE[0], back=HOSTILE[1])
+    usual = paper_map.map_as_page(plain, back="x")
     assert Page(page).tags == Page(usual).tags
     _, topics, titles = unpacked(page)
     assert sorted(titles) == sorted(one_line(title, 80) for title in HOSTILE)

@@ -14,11 +14,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
 from citeweave.evaluation import probe_solvers, probes
-from citeweave.evaluation.tasks import (
-    SCIDOCS_CLASSES,
-    SCIREPEVAL_CLASSES,
-    ProbeRule,
-)
+from citeweave.evaluation.tasks import SCIDOCS_CLASSES, SCIREPEVAL_CLASSES, ProbeRule
 from citeweave.evaluation.tasks import SCIREPEVAL_LABELS as LABELS
 from citeweave.evaluation.tasks import SCIREPEVAL_NUMBERS as NUMBERS
 
@@ -44,9 +40,8 @@ def test_longer_vectors_are_a_smaller_c(scale):
     other = probes.fit_classes(vectors[:80] * scale, codes[:80], vectors[80:] * scale, scaled)
     assert one.values.tolist() == other.values.tolist()
     assert list(one.cv_scores.values()) == list(other.cv_scores.values())
-    far = probes.fit_classes(
-        vectors[:80] * scale, codes[:80], vectors[80:], replace(SCIDOCS_CLASSES, intercept=scale > 1)
-    )
+    peers = replace(SCIDOCS_CLASSES, intercept=scale > 1)
+    far = probes.fit_classes(vectors[:80] * scale, codes[:80], vectors[80:], peers)
     assert one.unconverged == other.unconverged == far.unconverged == 0
     vectors, codes = papers(60, dimension=3, classes=2)  # too long for float64
     vectors[30:] = vectors[:30]
@@ -199,9 +194,8 @@ def test_what_did_not_converge_is_counted_and_not_warned_of():
         warnings.simplefilter("error")
         labels = probes.fit_labels(vectors, marks, vectors[:3], replace(LABELS, passes=1))
         numbers = probes.fit_numbers(vectors, vectors[:, 0] * 9, vectors[:3], replace(NUMBERS, passes=1))
-        early = probes.fit_classes(
-            vectors, codes, vectors[:3], replace(probes.as_lightning(SCIREPEVAL_CLASSES), passes=1)
-        )
+        rule = replace(probes.as_lightning(SCIREPEVAL_CLASSES), passes=1)
+        early = probes.fit_classes(vectors, codes, vectors[:3], rule)
     assert (labels.unconverged, early.unconverged) == (2 * (5 * 3 + 1), 5 * 3 + 1) and numbers.unconverged > 0
 
 
@@ -220,21 +214,21 @@ def test_the_types_of_vectors_and_labels_and_the_order_of_the_grid_do_not_matter
         assert {type(value) for value in found} == {kind} and np.mean(np.array(found) == np.array(labels)) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"grid": ()}, "grid is"),
-        ({"grid": (1.0, -1.0)}, "above 0"),
-        ({"grid": (math.nan,)}, "above 0"),
-        ({"folds": 1}, "2 folds"),
-        ({"passes": 0}, "1 pass"),
-        ({"seed": -1}, "seed is -1"),
-        ({"loss": "hing"}, "Did you mean 'hinge'"),
-        ({"solver": "liblinear"}, "solver is 'liblinear'"),
-        ({"solver": "newton", "loss": "hinge"}, "newton has no loss hinge"),
-        ({"solver": "lightning"}, "no intercept"),
-    ],
-)
+WRONG_RULES = [
+    ({"grid": ()}, "grid is"),
+    ({"grid": (1.0, -1.0)}, "above 0"),
+    ({"grid": (math.nan,)}, "above 0"),
+    ({"folds": 1}, "2 folds"),
+    ({"passes": 0}, "1 pass"),
+    ({"seed": -1}, "seed is -1"),
+    ({"loss": "hing"}, "Did you mean 'hinge'"),
+    ({"solver": "liblinear"}, "solver is 'liblinear'"),
+    ({"solver": "newton", "loss": "hinge"}, "newton has no loss hinge"),
+    ({"solver": "lightning"}, "no intercept"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG_RULES)
 def test_a_rule_that_cannot_be_followed_is_refused(changes, message):
     refused(message, ProbeRule, **{"grid": (1.0,), **changes})
 
@@ -261,25 +255,25 @@ CANNOT_BE_CLASSES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fit", "arguments", "message"),
-    [
-        *((probes.fit_classes, (*papers, SCIREPEVAL_CLASSES), message) for *papers, message in CANNOT_BE_CLASSES),
-        (probes.fit_numbers, (GOOD, np.full(12, 3.5), GOOD, NUMBERS), "all 12 targets are 3.5"),
-        (probes.fit_numbers, (GOOD, [1.0, math.inf] * 6, GOOD, NUMBERS), "target 1 is not finite"),
-        (probes.fit_numbers, (GOOD, np.arange(11), GOOD, NUMBERS), "one target per paper"),
-        (probes.fit_numbers, (GOOD, ["a"] * 12, GOOD, NUMBERS), "not a table of numbers"),
-        (probes.fit_numbers, (GOOD[:5], np.arange(5), GOOD, NUMBERS), "at least 6 papers; there are 5"),
-        (probes.fit_numbers, (GOOD, np.arange(12), GOOD, SCIREPEVAL_CLASSES), "loss of a probe for numbers"),
-        (probes.fit_classes, (GOOD, CODES, GOOD, NUMBERS), "loss of a probe for classes"),
-        (probes.fit_labels, (GOOD, np.full((12, 2), 2), GOOD, LABELS), "rows of 0 and 1"),
-        (probes.fit_labels, (GOOD, np.empty((12, 0)), GOOD, LABELS), "needs a label"),
-        (probes.few_shot_labels, (GOOD, np.eye(12, 2)[:, [0, 0]] * [1, 0], GOOD, 1, 1, LABELS), "label 1 has 0 training papers"),
-        (probes.few_shot_classes, (GOOD, CODES, GOOD, 12, 5, SCIREPEVAL_CLASSES), "need more than 12 training papers; there are 12"),
-        (probes.few_shot_classes, (GOOD, CODES, GOOD, 6, 0, SCIREPEVAL_CLASSES), "iterations 0"),
-        (probes.few_shot_classes, (GOOD, [1] + [0] * 11, GOOD, 6, 5, SCIREPEVAL_CLASSES), "fold 1 of 6 papers holds only class 0"),
-    ],
-)  # fmt: skip
+CANNOT_BE_PROBED = [
+    *((probes.fit_classes, (*papers, SCIREPEVAL_CLASSES), message) for *papers, message in CANNOT_BE_CLASSES),
+    (probes.fit_numbers, (GOOD, np.full(12, 3.5), GOOD, NUMBERS), "all 12 targets are 3.5"),
+    (probes.fit_numbers, (GOOD, [1.0, math.inf] * 6, GOOD, NUMBERS), "target 1 is not finite"),
+    (probes.fit_numbers, (GOOD, np.arange(11), GOOD, NUMBERS), "one target per paper"),
+    (probes.fit_numbers, (GOOD, ["a"] * 12, GOOD, NUMBERS), "not a table of numbers"),
+    (probes.fit_numbers, (GOOD[:5], np.arange(5), GOOD, NUMBERS), "at least 6 papers; there are 5"),
+    (probes.fit_numbers, (GOOD, np.arange(12), GOOD, SCIREPEVAL_CLASSES), "loss of a probe for numbers"),
+    (probes.fit_classes, (GOOD, CODES, GOOD, NUMBERS), "loss of a probe for classes"),
+    (probes.fit_labels, (GOOD, np.full((12, 2), 2), GOOD, LABELS), "rows of 0 and 1"),
+    (probes.fit_labels, (GOOD, np.empty((12, 0)), GOOD, LABELS), "needs a label"),
+    (probes.few_shot_labels, (GOOD, np.eye(12, 2)[:, [0, 0]] * [1, 0], GOOD, 1, 1, LABELS), "label 1 has 0 training papers"),
+    (probes.few_shot_classes, (GOOD, CODES, GOOD, 12, 5, SCIREPEVAL_CLASSES), "need more than 12 training papers; there are 12"),
+    (probes.few_shot_classes, (GOOD, CODES, GOOD, 6, 0, SCIREPEVAL_CLASSES), "iterations 0"),
+    (probes.few_shot_classes, (GOOD, [1] + [0] * 11, GOOD, 6, 5, SCIREPEVAL_CLASSES), "fold 1 of 6 papers holds only class 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fit", "arguments", "message"), CANNOT_BE_PROBED)
 def test_what_cannot_be_probed_is_an_error(fit, arguments, message):
     refused(message, fit, *arguments)
 

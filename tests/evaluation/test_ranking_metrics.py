@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.evaluation.ranking_metrics import (
-    RANKING_METRICS,
-    RelevanceRule,
-    id_order,
-    rank_as_given,
-    rank_as_trec,
-    ranking_metrics,
-)
+from citeweave.evaluation import ranking_metrics
 
 from .conftest import refused
 
@@ -36,15 +29,14 @@ def pools(draw) -> list[Query]:
     """A few queries whose scores are often alike, alike in single precision only, endless, or not there."""
     score = st.sampled_from([0.0, -0.0, 1.0, 1.0 + 1e-9, -2.5, 3.25, 1e300, -1e300, math.inf, -math.inf, math.nan])
     ids = st.lists(st.sampled_from(["1", "10", "2", "a", "b", "é", "zz", "Z", "p9"]), unique=True, max_size=9)
-    return [
-        [(name, draw(st.integers(-1, 3)), draw(score)) for name in draw(ids)] for _ in range(draw(st.integers(1, 4)))
-    ]
+    queries = range(draw(st.integers(1, 4)))
+    return [[(name, draw(st.integers(-1, 3)), draw(score)) for name in draw(ids)] for _ in queries]
 
 
 def flat(queries: list[Query]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     ids, grades, scores = ([pair[part] for query in queries for pair in query] for part in range(3))
     offsets = np.cumsum([0, *map(len, queries)])
-    return np.array(scores, float), np.array(grades, int), offsets, id_order(ids)
+    return np.array(scores, float), np.array(grades, int), offsets, ranking_metrics.id_order(ids)
 
 
 def plain_trec(query: Query, name: str) -> float:
@@ -78,8 +70,8 @@ def plain_trec(query: Query, name: str) -> float:
 @settings(max_examples=150)
 @given(queries=pools())
 def test_trec_metrics_are_those_of_plain_python(queries):
-    ranked = rank_as_trec(*flat(queries))
-    for name, values in ranking_metrics(ranked, TREC).items():
+    ranked = ranking_metrics.rank_as_trec(*flat(queries))
+    for name, values in ranking_metrics.ranking_metrics(ranked, TREC).items():
         assert values.shape == (len(queries),) and values.dtype == np.float64
         assert values == pytest.approx([plain_trec(query, name) for query in queries], abs=1e-12), name
 
@@ -118,9 +110,9 @@ SCORED = st.tuples(st.integers(0, 3), st.sampled_from([1.0, 1.0 + 1e-9, 2.0, mat
 def test_csfcube_metrics_are_those_of_plain_python(lists):
     grades = np.array([grade for pairs in lists for grade, _ in pairs], int)
     distances = np.array([distance for pairs in lists for _, distance in pairs], float)
-    ranked = rank_as_given(-distances, grades, np.cumsum([0, *map(len, lists)]))
+    ranked = ranking_metrics.rank_as_given(-distances, grades, np.cumsum([0, *map(len, lists)]))
     for ideal in ("judged", "submitted"):
-        found = ranking_metrics(ranked, CSFCUBE, RelevanceRule(ideal=ideal))
+        found = ranking_metrics.ranking_metrics(ranked, CSFCUBE, ranking_metrics.RelevanceRule(ideal=ideal))
         for number, pairs in enumerate(lists):
             run = [grade for grade, _ in sorted((p for p in pairs if not math.isnan(p[1])), key=lambda pair: pair[1])]
             base = run if ideal == "submitted" else [grade for grade, _ in pairs]
@@ -141,13 +133,13 @@ def test_trec_eval_itself():
     measures = {"map", "ndcg", "ndcg_cut.5,10", "recip_rank", "Rprec", "P.5", "recall.5", "success.5", "map_cut.5"}
     expected = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
     names = list(expected["q0"])
-    found = ranking_metrics(rank_as_trec(*flat(queries)), names)
+    found = ranking_metrics.ranking_metrics(ranking_metrics.rank_as_trec(*flat(queries)), names)
     for name in names:
         assert found[name] == pytest.approx([expected[f"q{i}"][name] for i in range(100)], abs=1e-9)
 
 
 ONE, TWO, PAIR = np.zeros(1), np.zeros(2), np.array([0, 2])
-NOTHING = rank_as_given(np.zeros(0), np.zeros(0, int), np.array([0]))
+NOTHING = ranking_metrics.rank_as_given(np.zeros(0), np.zeros(0, int), np.array([0]))
 WRONG_NAMES = {
     **{"recal_5": "'recall_5'", "ndcg_10": "'ndcg_cut_10'", "recall": "'recall_10'", "recall_k": "'recall_10'"},
     **{"ndcg%20": "write 'csfcube:ndcg%20'", "av_precision": "write 'csfcube:av_precision'", "MAP": "must be one of"},
@@ -156,22 +148,22 @@ WRONG_NAMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("measure", "arguments", "error", "message"),
-    [
-        (rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
-        (rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
-        (rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
-        (rank_as_trec, (TWO, TWO, PAIR, np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
-        (lambda ideal: RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
-        *((ranking_metrics, (NOTHING, [wrong]), UserError, hint) for wrong, hint in WRONG_NAMES.items()),
-    ],
-)
+CANNOT_BE_MEASURED = [
+    (ranking_metrics.rank_as_given, (ONE, TWO, np.array([0, 1])), ValueError, "2 grades for 1 scores"),
+    (ranking_metrics.rank_as_given, (TWO, TWO, np.array([0, 1])), ValueError, "grow from 0 to the number of pairs, 2"),
+    (ranking_metrics.rank_as_given, (ONE, np.array([0.5]), np.array([0, 1])), ValueError, "whole numbers"),
+    (ranking_metrics.rank_as_trec, (TWO, TWO, PAIR, np.zeros(1, int)), ValueError, "1 places of ids for 2 pairs"),
+    (lambda ideal: ranking_metrics.RelevanceRule(ideal=ideal), ("submited",), UserError, "Did you mean 'submitted'"),
+    *((ranking_metrics.ranking_metrics, (NOTHING, [wrong]), UserError, hint) for wrong, hint in WRONG_NAMES.items()),
+]
+
+
+@pytest.mark.parametrize(("measure", "arguments", "error", "message"), CANNOT_BE_MEASURED)
 def test_what_cannot_be_measured_is_refused(measure, arguments, error, message):
     refused(message, measure, *arguments, error=error)
 
 
 def test_names_and_no_queries():
-    values = ranking_metrics(NOTHING, [*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
-    assert all(":" in name or "csfcube" not in name for name in RANKING_METRICS)
+    values = ranking_metrics.ranking_metrics(NOTHING, [*TREC, *CSFCUBE, "csfcube:ndcg%100", "P_1000"])
+    assert all(":" in name or "csfcube" not in name for name in ranking_metrics.RANKING_METRICS)
     assert {value.shape for value in values.values()} == {(0,)}

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave import load_encoder, read_suite
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
-from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.sentence_encoder import BYTES, encode_tokens
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.match_page import MAX_EXAMPLES, PairTexts, example_matches, ribbons
@@ -16,7 +16,6 @@ from citeweave.evaluation.open_system import open_system
 from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
 from citeweave.evaluation.run_tasks import run_ranking, standardize_scores
 from citeweave.evaluation.sentence_systems import CombinedSystem, SentenceSystem, TokenCache
-from citeweave.evaluation.suites import read_suite
 from citeweave.evaluation.systems import VectorSystem
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
 from citeweave.vectors import sentence_distances
@@ -76,15 +75,11 @@ def test_top_is_the_order_of_the_scores(distance):
 
 def test_ribbons_are_as_wide_as_their_mass():
     plan = np.array([[0.3, 0.0], [0.001, 0.699]])
-    _, picture = ribbons(
-        SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0),
-        PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]),
-    )
+    matched = SentenceAlignment(np.array([0, 4]), np.array([1, 2]), plan, np.array([[1.0, 2], [3, 4]]), 1.0)
+    _, picture = ribbons(matched, PairTexts("A", "B", ["One."], ["Two.", "Three.", "Four."]))
     # a thousandth is not drawn
-    assert [flow["about"] for flow in picture["flows"]] == [
-        "0 and 1: 30.0 %, distance 1.000",
-        "4 and 2: 69.9 %, distance 4.000",
-    ]
+    wide = ["0 and 1: 30.0 %, distance 1.000", "4 and 2: 69.9 %, distance 4.000"]
+    assert [flow["about"] for flow in picture["flows"]] == wide
     rows = [row for side in picture["sides"] for row in side["rows"]]
     assert (4, "(no text)") in [sentence for sentence, *_ in rows]
     sizes = [size for *_, size in rows]

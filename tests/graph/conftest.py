@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from citeweave import synthesize
+from citeweave import IntentOverlay, synthesize
+from citeweave.core.artifact import new_artifact
 from citeweave.corpus.options import SyntheticOptions
+from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +18,22 @@ def corpus(tmp_path_factory):
 
 def hash_of(folder):
     return json.loads((folder / "manifest.json").read_text())["hash"]
+
+
+def write_overlay(corpus, folder, mask, confidence=None, *, given=None, mentions=1, contexts=()):
+    """An overlay with these intents of the citations, and of the citing sentences."""
+    sentences = np.array(contexts, np.uint8)
+    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
+        writer = OverlayWriter(artifact)
+        writer.append_contexts(sentences, confidence_from_mask(sentences))
+        writer.close()
+        confidence = confidence_from_mask(mask) if confidence is None else confidence
+        given = np.zeros(len(mask), bool) if given is None else given
+        writer.write_citations(mask, confidence, np.full(len(mask), mentions), given)
+        artifact.facts |= {"citations": {"all": len(mask)}, "contexts": {"all": len(sentences)}}
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5}
+        artifact.finish()
+    return IntentOverlay.open(folder)
 
 
 def stop_after(monkeypatch, owner, name, calls, error=KeyboardInterrupt):

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.edge_sort import count_edges, sorted_rows
 
+from ..conftest import refused
 from .conftest import hash_of
 
 EDGES = st.lists(st.tuples(st.integers(-1, 12), st.integers(-1, 12)), max_size=60)
@@ -53,10 +54,8 @@ def test_adjacency_directions_and_weights():
     both = graph.adjacency("both", weighted=True)
     assert len(both.parts) == 2 and len(graph.adjacency("cited").parts) == 1
     assert both.parts[1].row(1).tolist() == [0, 2] and both.parts[1].weights.tolist() == [2.0, 3.0]
-    with pytest.raises(UserError, match="--direction is 'bot'.*Did you mean 'both'"):
-        graph.adjacency("bot")
-    with pytest.raises(UserError, match="3 citing rows for 2 cited rows"):
-        graph_from_edges(np.zeros(3, int), np.zeros(2, int), 4)
+    refused("--direction is 'bot'.*Did you mean 'both'", graph.adjacency, "bot")
+    refused("3 citing rows for 2 cited rows", graph_from_edges, np.zeros(3, int), np.zeros(2, int), 4)
 
 
 def test_no_edges_no_nodes_and_one_giant_citing_paper():
@@ -85,13 +84,11 @@ def test_a_damaged_graph_is_refused(as_large, corpus, tmp_path):
     data = bytearray(path.read_bytes())
     data[128:132] = (2**30).to_bytes(4, "little")
     path.write_bytes(bytes(data))
-    with pytest.raises(ArtifactError, match="damaged"):
-        CitationGraph.open(tmp_path / "graph")
+    refused("damaged", CitationGraph.open, tmp_path / "graph", error=ArtifactError)
     manifest = json.loads((tmp_path / "graph" / "manifest.json").read_text())
     del manifest["facts"]["edges"], manifest["seal"]
     (tmp_path / "graph" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="does not describe a graph"):
-        CitationGraph.open(tmp_path / "graph")
+    refused("does not describe a graph", CitationGraph.open, tmp_path / "graph", error=ArtifactError)
 
 
 @pytest.mark.parametrize("memory", [1, 24 * 40, 1 << 30])
@@ -100,10 +97,8 @@ def test_edges_in_order_and_shuffled_make_one_graph(memory):
     citing, cited = np.sort(random.integers(-1, 52, 400)), random.integers(-1, 52, 400)
     intents, strengths = random.integers(0, 8, 400).astype(np.uint8), random.random(400).astype(np.float32)
     order = random.permutation(400)
-    graphs = [
-        graph_from_edges(citing[p], cited[p], 50, intents=intents[p], strengths=strengths[p], memory=memory)
-        for p in (np.arange(400), order)
-    ]
+    columns = [[each[p] for each in (citing, cited, intents, strengths)] for p in (np.arange(400), order)]
+    graphs = [graph_from_edges(a, b, 50, intents=i, strengths=s, memory=memory) for a, b, i, s in columns]
     assert graphs[0].counts == graphs[1].counts and graphs[0].counts.duplicates and graphs[0].counts.dangling
     for name in ("intents", "strengths", "citing_edges"):
         assert np.array_equal(getattr(graphs[0], name), getattr(graphs[1], name))

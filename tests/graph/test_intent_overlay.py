@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave import import_papers
-from citeweave.core.artifact import new_artifact
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.graph import intent_overlay
 from citeweave.graph.citations import build_graph, graph_from_edges
-from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, mask_from_confidence
+from citeweave.graph.intent_overlay import IntentOverlay, mask_from_confidence
+
+from ..conftest import corpus_of, refused
+from .conftest import write_overlay
 
 PAPERS = 9
 EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
@@ -20,26 +21,13 @@ EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
 
 def write_corpus(folder, edges):
     """Also with citations given twice, and one of a paper to itself."""
-    folder.mkdir(parents=True, exist_ok=True)
     papers = [{"id": f"p{row}", "title": f"Title {row} of a paper"} for row in range(PAPERS)]
-    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
-    (folder / "citations.tsv").write_text("".join(f"p{a}\tp{b}\n" for a, b in edges))
-    return import_papers([folder / "papers.jsonl", folder / "citations.tsv"], folder / "corpus").corpus
+    return corpus_of(folder, papers, [(f"p{a}", f"p{b}") for a, b in edges])
 
 
-def write_overlay(corpus, folder, confidence, own=None):
-    number = len(corpus.citing)
-    own = np.zeros(number, np.uint8) if own is None else own
-    with new_artifact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"corpus": corpus.hash}) as artifact:
-        out = OverlayWriter(artifact)
-        out.append_contexts(np.array([1], np.uint8), np.array([[1, 0, 0]], np.float16))
-        out.close()
-        mask = np.where(own > 0, own, mask_from_confidence(confidence, 0.5))
-        out.write_citations(mask, confidence, np.full(number, 70_000), own > 0)
-        counts = {"citations": {"all": number}, "contexts": {"all": 1}}
-        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, **counts}
-        artifact.finish()
-    return IntentOverlay.open(folder)
+def overlay_of(corpus, folder, confidence, own):
+    mask = np.where(own > 0, own, mask_from_confidence(confidence, 0.5))
+    return write_overlay(corpus, folder, mask, confidence, given=own > 0, mentions=70_000, contexts=[1])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +40,7 @@ def overlay(corpus):
     rows = np.random.default_rng(0).dirichlet([0.4] * 3, len(corpus.citing)).astype(np.float16)
     own = np.zeros(len(rows), np.uint8)
     own[[1, 4]] = [6, 128]
-    return write_overlay(corpus, corpus.folder.parent / "intents", rows, own)
+    return overlay_of(corpus, corpus.folder.parent / "intents", rows, own)
 
 
 def masks_by_pair(corpus, masks):
@@ -118,18 +106,15 @@ def test_another_corpus_is_refused(corpus, overlay, tmp_path):
         (graph_from_edges(np.array([0]), np.array([1]), 7), corpus, r"graph \(7 nodes\) is of another corpus"),
         (build_graph(other, tmp_path / "graph"), corpus, "is of another corpus"),
     ):
-        with pytest.raises(UserError, match=message):
-            overlay.on(asked, own)
+        refused(message, overlay.on, asked, own)
 
 
 def test_damage_is_named(corpus, tmp_path):
     folder = tmp_path / "intents"
-    write_overlay(corpus, folder, np.zeros((len(corpus.citing), 3), np.float16))
+    overlay_of(corpus, folder, np.zeros((len(corpus.citing), 3), np.float16), np.zeros(len(corpus.citing), np.uint8))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["facts"]["citations"]["all"] += 1
     del manifest["seal"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="do not fit together"):
-        IntentOverlay.open(folder)
-    with pytest.raises(ArtifactError, match="holds corpus, not intents"):
-        IntentOverlay.open(corpus.folder)
+    refused("do not fit together", IntentOverlay.open, folder, error=ArtifactError)
+    refused("holds corpus, not intents", IntentOverlay.open, corpus.folder, error=ArtifactError)

@@ -3,9 +3,8 @@ of both; and versions of a corpus."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,54 +15,20 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.ingest import import_papers
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
 from citeweave.search.build import build_index
-from citeweave.search.index import Index
 from citeweave.search.nearest import open_query_encoder
-from citeweave.search.options import IndexOptions
+
+from ..cli.conftest import cli as cli
+from ..conftest import VOCABULARY
+from ..conftest import corpus_of as corpus_of
+from ..conftest import write_records as write_records
 
 CPU = IndexOptions(device="cpu")
-WORDS = [
-    "a",
-    "paper",
-    "shows",
-    "that",
-    "the",
-    "cell",
-    "grows",
-    "and",
-    "we",
-    "find",
-    "how",
-    "models",
-    "learn",
-    "from",
-    "data",
-    "in",
-    "graphs",
-    "of",
-    "citations",
-]
+WORDS = VOCABULARY.removesuffix(" . ,").split()
 SAID = "we find how models learn from data [CIT]"
-
-
-def write_records(path: Path, records: Iterable[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-def corpus_of(place: Path, papers: Iterable[Any], cites: Sequence[Any] = (), contexts: Sequence[Any] = ()) -> Corpus:
-    """The corpus of these papers, of pairs (citing, cited) and of citing sentences; its sources lie beside it."""
-    write_records(place / "papers.jsonl", papers)
-    if cites:
-        (place / "citations.tsv").write_text("".join(f"{citing}\t{cited}\n" for citing, cited in cites))
-    if contexts:
-        write_records(place / "contexts.jsonl", contexts)
-    return import_papers(sorted(place.iterdir()), place / "corpus").corpus
 
 
 def ids_of(index: Index) -> list[str]:

@@ -14,6 +14,8 @@ from citeweave.search.words import search_words, searchable_text
 from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
+from ..conftest import refused
+
 EVERY = 100
 
 
@@ -135,8 +137,7 @@ def test_without_a_model(library):
     of_texts, passage = SentenceQuery(texts=("x",)), Passage("x")
     for query in (Query(text="cell", by="vectors"), Query(sentences=of_texts), Query(cite=passage)):
         assert needs_query_encoder(query)
-        with pytest.raises(UserError, match="loaded"):
-            answer(library.index, None, query)
+        refused("loaded", answer, library.index, None, query)
     assert not needs_query_encoder(Query(paper="a")) and not needs_query_encoder(Query(text="a", by="words"))
 
 
@@ -151,8 +152,7 @@ def test_what_to_cite_in_a_paragraph(ask):
     first = said["hits"][0]
     assert first["evidence"] is None and first["paper_score"] and said["passage"][1] == "Models grow."
     for text, why in (("[CIT]", "nothing is left"), ("We find. " * 40, "40 sentences")):
-        with pytest.raises(UserError, match=why):
-            ask(cite=Passage(text, each=True))
+        refused(why, ask, cite=Passage(text, each=True))
 
 
 # --- by sentences ------------------------------------------------------------------------------------------
@@ -220,18 +220,15 @@ def test_pasted_sentences_by_our_and_by_other_encoders(library, ask):
     read = encode_sentences(encoder, ["", ""], [[text], ["we find"]])
     np.testing.assert_array_equal(encode_sentences_alone(encoder, [text, "we find"]), read.matrix)
     query = Query(sentences=SentenceQuery(texts=("We find models from data.",)), count=EVERY)
-    own, other, alone = (
-        [hit.score for hit in answer(index, QueryEncoder(index, one), query).hits]
-        for one in (encoder, Proxy(encoder), SentenceProxy(encoder))
-    )
+    readers = (QueryEncoder(index, one) for one in (encoder, Proxy(encoder), SentenceProxy(encoder)))
+    own, other, alone = ([hit.score for hit in answer(index, reader, query).hits] for reader in readers)
     assert len(own) == len(other) and own == alone
 
 
 def test_bad_sentences_are_refused(ask):
     known = "sentence 7 of paper 'e' has no vector; it has those of the sentences 0, 1, 2, counted"
     for chosen, said in (("zz", "paper 'zz' is not in"), ("e", known), ("", "holds no word")):
-        with pytest.raises(UserError, match=said):
-            ask(sentences=SentenceQuery(chosen, (7,)) if chosen else SentenceQuery(texts=("...",)))
+        refused(said, ask, sentences=SentenceQuery(chosen, (7,)) if chosen else SentenceQuery(texts=("...",)))
 
 
 # --- the nearest papers in every space -----------------------------------------------------------------------
@@ -278,12 +275,10 @@ def test_a_paper_is_not_its_own_neighbor_and_bad_searches_are_refused(made):
         ({"aspect": "methods"}, "--aspect is 'methods'; it must be one of .*Did you mean 'method'"),
         *(({"count": count}, "--count is") for count in (0, -1, 10**9)),
     ):
-        with pytest.raises(UserError, match=said):
-            search_paper(made.index, "p:7", **options)
+        refused(said, search_paper, made.index, "p:7", **options)
     texts = dict.fromkeys((" \n ", "!!!", "..."), "holds no word")
     for text, said in {**texts, "ab" * 100_000: "200,000 characters; give at most 100,000"}.items():
-        with pytest.raises(UserError, match=said):
-            search_text(made.index, made.reader, text)
+        refused(said, search_text, made.index, made.reader, text)
 
 
 def test_another_runtime_is_no_other_model(made):
@@ -292,5 +287,4 @@ def test_another_runtime_is_no_other_model(made):
     rounded.revision, other.revision = f"{rounded.revision}-int8", "77aa-int8"
     assert QueryEncoder(made.index, rounded, any_runtime=True).encode("cells").shape == (rounded.dimension,)
     for encoder, any_runtime in ((rounded, False), (other, True)):
-        with pytest.raises(UserError, match="their vectors cannot be compared"):
-            QueryEncoder(made.index, encoder, any_runtime=any_runtime)
+        refused("their vectors cannot be compared", QueryEncoder, made.index, encoder, any_runtime=any_runtime)

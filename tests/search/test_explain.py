@@ -4,20 +4,17 @@ outside the corpus are called by what is known of them, however the index came t
 import numpy as np
 import pytest
 
-from citeweave import Corpus, import_papers
-from citeweave.core.errors import UserError
+from citeweave import Corpus, ImportOptions, Index, IndexOptions, import_papers
 from citeweave.core.hash_keys import hash_text, hash_texts
-from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.answer import allowed_rows
 from citeweave.search.build import ChangeOptions, add_papers, build_index, delete_papers
 from citeweave.search.explain import ABSTRACT_DISTANCE, explain, find_missing_papers, find_neighborhood, shared_words
-from citeweave.search.index import Index
-from citeweave.search.options import IndexOptions
 from citeweave.search.query import Filter, Passage, Query
 from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
+from ..conftest import refused
 from .conftest import write_records
 
 WORDS_ONLY = IndexOptions(vectors=False)
@@ -70,8 +67,7 @@ def test_a_neighborhood_is_that_of_the_citations(library):
     assert [paper.id for paper in few.nodes] == ["a", "b", "c"] and few.left_out == 2
     assert few.as_json()["edges"] == [{"citing": citing, "cited": cited} for citing, cited in ("ab", "ac", "ba")]
     assert find_neighborhood(index, index.row("s")).edges == []
-    with pytest.raises(UserError, match="0 papers are asked for"):
-        find_neighborhood(index, row, max_papers=0)
+    refused("0 papers are asked for", find_neighborhood, index, row, max_papers=0)
 
 
 def test_missing_papers_are_those_that_several_cite(library):

@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
+from citeweave import IndexOptions, Paper, import_papers
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.ingest import import_papers
-from citeweave.corpus.paper import Paper
 from citeweave.corpus.plain_text import names_of, strip_markup
 from citeweave.corpus.readers import bibtex
 from citeweave.corpus.readers.bibtex import BibtexEntry, read_entries
 from citeweave.search.build import build_index
 from citeweave.search.export import ExportedPaper, escape_latex, export_papers, to_bibtex, to_csv, to_json
-from citeweave.search.options import IndexOptions
+
+from ..conftest import refused
 
 NASTY = [
     "50% of {DNA} & $5 or $6 #1 a_b x^2 ~tilde \\input{/etc/passwd}",
@@ -50,10 +49,8 @@ def expected(text: str) -> str:
 
 
 def test_nasty_titles_come_back(tmp_path):
-    papers = [
-        ExportedPaper(f"s2:{at}", title, title, 1990 + at, title, (title, "Ada and Bo", "Zuse, Konrad", "others"))
-        for at, title in enumerate(NASTY)
-    ]
+    others = ("Ada and Bo", "Zuse, Konrad", "others")
+    papers = [ExportedPaper(f"s2:{n}", one, one, 1990 + n, one, (one, *others)) for n, one in enumerate(NASTY)]
     back = read_back(to_bibtex(papers), tmp_path)
     assert [paper.title for paper in back] == [expected(title) for title in NASTY]
     assert [paper.abstract for paper in back] == [paper.title for paper in back] == [paper.venue for paper in back]
@@ -122,8 +119,7 @@ def test_csv_and_json_say_all(tmp_path):
     assert found["year"] is None and found["authors"] == ["Ada", "Bo"] and found["ids"] == ["pmid:7"]
     export_papers([paper], tmp_path / "out.BIB")
     assert (tmp_path / "out.BIB").read_text().startswith("@article{")
-    with pytest.raises(UserError, match="must end in .bib, .csv, .json"):
-        export_papers([paper], tmp_path / "out.xlsx")
+    refused("must end in .bib, .csv, .json", export_papers, [paper], tmp_path / "out.xlsx")
 
 
 LIBRARY = r"""@string{nips = {Advances in Neural Information Processing Systems}}
@@ -181,9 +177,10 @@ def test_what_was_learned_since_is_added_and_nothing_twice(tmp_path):
     assert entries(to_bibtex([paper]))["a"].fields == written["fields"] | learned
 
 
-@pytest.mark.parametrize(
-    "nasty", [r"\input{/etc/passwd}", "} @misc{b, title={x}", r"\write18{rm}", "^^5cinput x", "a\\"]
-)
+ESCAPES = [r"\input{/etc/passwd}", "} @misc{b, title={x}", r"\write18{rm}", "^^5cinput x", "a\\"]
+
+
+@pytest.mark.parametrize("nasty", ESCAPES)
 def test_a_hostile_entry_stays_inside_its_field(nasty):
     entry = {"type": "misc", "key": "a", "fields": {"title": f"T {nasty}", "note": nasty, "x}y": "z"}}
     text = to_bibtex([ExportedPaper("a", "T", extra={"bibtex": entry})])
@@ -192,16 +189,16 @@ def test_a_hostile_entry_stays_inside_its_field(nasty):
     assert not re.search(r"\\(?:input|write)|\^\^", text)
 
 
-@pytest.mark.parametrize(
-    ("kind", "start", "venue"),
-    [
-        ("article-journal", "@article{", "journal"),
-        ("proceedings-article", "@inproceedings{", "booktitle"),
-        ("CHAP", "@incollection{", "booktitle"),
-        ("dissertation", "@phdthesis{", "school"),
-        ("unheard of", "@article{", "journal"),
-    ],
-)
+TYPES = [
+    ("article-journal", "@article{", "journal"),
+    ("proceedings-article", "@inproceedings{", "booktitle"),
+    ("CHAP", "@incollection{", "booktitle"),
+    ("dissertation", "@phdthesis{", "school"),
+    ("unheard of", "@article{", "journal"),
+]
+
+
+@pytest.mark.parametrize(("kind", "start", "venue"), TYPES)
 def test_the_type_that_other_formats_name_is_used(kind, start, venue):
     extra = {"type": kind, "keywords": ["one", "two"], "url": "https://example.org/a_b"}
     text = to_bibtex([ExportedPaper("a", "T", venue="V", fields=("two", "three"), extra=extra)])

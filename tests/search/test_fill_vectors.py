@@ -9,27 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.core.progress import Reporter
-from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import build, index_vectors
-from citeweave.search.build import (
-    ChangeOptions,
-    add_papers,
-    build_index,
-    describe_index,
-    fill_vectors,
-    index_corpus,
-    update_index,
-)
-from citeweave.search.index import Index
 from citeweave.search.index_vectors import PAPERS_ALONE, PRECOMPUTED, TOGETHER, PrecomputedVectors
-from citeweave.search.options import IndexOptions
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
 
+from ..conftest import refused
 from ..encoders.conftest import watched
 from .conftest import corpus_of, papers, sentences_of, vectors_of
 
@@ -50,9 +39,9 @@ def place(tmp_path_factory: Any, bert: Path, encoder: TorchEncoder, one_text_per
     few, all_of_them = (corpus_of(place / name, papers()[:count]) for name, count in (("few", SMALL), ("all", ALL)))
     embed_papers(all_of_them, encoder, place / "vectors")
     embed_sentences(all_of_them, encoder, place / "sentences")
-    build_index(few, bert, place / "alone", ALONE)
-    build_index(few, bert, place / "words", replace(BOTH, vectors=False))
-    build_index(all_of_them, bert, place / "both", BOTH)
+    build.build_index(few, bert, place / "alone", ALONE)
+    build.build_index(few, bert, place / "words", replace(BOTH, vectors=False))
+    build.build_index(all_of_them, bert, place / "both", BOTH)
     return place
 
 
@@ -117,13 +106,13 @@ def passes_of(index: Index) -> list[str]:
 
 def test_an_index_is_built_in_one_pass_with_one_bar_and_equals_one_of_two_passes(corpus, tmp_path, bert, read):
     labels = Labels()
-    index = build_index(corpus, bert, tmp_path / "index", BOTH, reporter=labels)
+    index = build.build_index(corpus, bert, tmp_path / "index", BOTH, reporter=labels)
     assert len(read) == ALL + NO_ABSTRACT and labels.done == {"embedding": ALL}
-    assert passes_of(index) == [TOGETHER] and describe_index(index)["passes"] == [TOGETHER]
+    assert passes_of(index) == [TOGETHER] and build.describe_index(index)["passes"] == [TOGETHER]
     read.clear()
-    alone = build_index(corpus, bert, tmp_path / "alone", ALONE)
+    alone = build.build_index(corpus, bert, tmp_path / "alone", ALONE)
     assert len(read) == ALL and passes_of(alone) == [PAPERS_ALONE]
-    fill_vectors(tmp_path / "alone", sentences=True, device="cpu")
+    build.fill_vectors(tmp_path / "alone", sentences=True, device="cpu")
     apart = Index.open(tmp_path / "alone")
     assert passes_of(apart) == [PAPERS_ALONE] and vectors_of(apart) == vectors_of(alone)
     assert_near(index, apart)
@@ -131,9 +120,9 @@ def test_an_index_is_built_in_one_pass_with_one_bar_and_equals_one_of_two_passes
 
 def test_filling_reads_each_paper_once_and_resumes(copied, both, encoder):
     folder, encoder, labels = copied("words"), watched(encoder), Labels()
-    assert fill_vectors(folder, shard=4, model=encoder, stop=lambda: len(encoder.network.texts) >= 4) == 0
+    assert build.fill_vectors(folder, shard=4, model=encoder, stop=lambda: len(encoder.network.texts) >= 4) == 0
     assert not sentences_of(Index.open(folder))
-    assert fill_vectors(folder, shard=4, model=encoder, reporter=labels) == SMALL
+    assert build.fill_vectors(folder, shard=4, model=encoder, reporter=labels) == SMALL
     assert len(encoder.network.texts) == SMALL and labels.done == {"embedding": SMALL}
     index = Index.open(folder)
     found, expected = sentences_of(index), sentences_of(both)
@@ -146,12 +135,12 @@ def test_filling_that_is_interrupted_in_the_middle_of_a_shard_resumes_there(plac
     """As `citeweave explore` is: the words are there, and the vectors are made."""
     folder, other, texts = copied("words"), shutil.copytree(place / "words", tmp_path / "other"), []
     with pytest.raises(KeyboardInterrupt):
-        fill_vectors(folder, model=watched(encoder, 4, texts))
+        build.fill_vectors(folder, model=watched(encoder, 4, texts))
     assert Index.open(folder).provenance is None
-    assert fill_vectors(folder, model=watched(encoder, texts=texts)) == 6
+    assert build.fill_vectors(folder, model=watched(encoder, texts=texts)) == 6
     resumed = len(texts)
     texts.clear()
-    fill_vectors(other, model=watched(encoder, texts=texts))
+    build.fill_vectors(other, model=watched(encoder, texts=texts))
     assert resumed == len(texts) >= 6, "batches were read twice"
     assert vectors_of(Index.open(folder)) == vectors_of(Index.open(other))
 
@@ -160,20 +149,19 @@ def test_an_index_of_papers_alone_is_updated_with_sentences(corpus, both, copied
     """New papers are read once for both, old ones once for their sentences; their own vectors stay as they are."""
     folder = copied("alone")
     before = vectors_of(Index.open(folder))
-    index = index_corpus(corpus, "", folder, BOTH).index  # by its own model
+    index = build.index_corpus(corpus, "", folder, BOTH).index  # by its own model
     assert len(read) == ALL + NO_ABSTRACT
     assert {name: vectors_of(index)[name] for name in before} == before
     assert passes_of(index) == sorted([PAPERS_ALONE, TOGETHER])
     assert_near(index, both)
     assert sentences_of(index) == sentences_of(both)
-    with pytest.raises(UserError, match="sentences True"):
-        index_corpus(corpus, bert, folder, ALONE)
+    refused("sentences True", build.index_corpus, corpus, bert, folder, ALONE)
 
 
 def test_vectors_of_one_pass_are_carried_over_by_text(copied, both, tmp_path, read):
     """Something but the text changed: no paper is read again, whichever pass made its vectors."""
     folder, later = copied("both"), corpus_of(tmp_path / "later", [paper | {"year": 1999} for paper in papers()[:ALL]])
-    changed = update_index(folder, later, options=ChangeOptions(device="cpu"))
+    changed = build.update_index(folder, later, options=build.ChangeOptions(device="cpu"))
     after = Index.open(folder)
     assert changed.updated == ALL and not read and passes_of(after) == [TOGETHER]
     assert vectors_of(after) == vectors_of(both) and sentences_of(after) == sentences_of(both)
@@ -181,7 +169,7 @@ def test_vectors_of_one_pass_are_carried_over_by_text(copied, both, tmp_path, re
 
 def test_a_pooling_of_all_layers_takes_two_passes(copied, bert):
     folder, encoder = copied("words"), watched(load_encoder(bert, device="cpu", pooling="layers"))
-    fill_vectors(folder, model=encoder)
+    build.fill_vectors(folder, model=encoder)
     index = Index.open(folder)
     assert len(encoder.network.texts) == 2 * SMALL and passes_of(index) == [PAPERS_ALONE]
     assert len(sentences_of(index)) == SMALL
@@ -189,7 +177,7 @@ def test_a_pooling_of_all_layers_takes_two_passes(copied, bert):
 
 def test_an_index_says_what_was_precomputed(place, corpus, tmp_path, bert):
     given = PrecomputedVectors(Vectors.open(place / "vectors"))
-    index = build_index(corpus, bert, tmp_path / "index", ALONE, precomputed=given)
+    index = build.build_index(corpus, bert, tmp_path / "index", ALONE, precomputed=given)
     assert passes_of(index) == [PRECOMPUTED]
     assert passes_of(Index.open(place / "words")) == []
 
@@ -198,8 +186,8 @@ def test_papers_are_added_with_precomputed_vectors(place, corpus, copied, tmp_pa
     folder, known = copied("alone"), Vectors.open(place / "vectors")
     before = vectors_of(Index.open(folder))
     turned = written(tmp_path / "turned", known, list(known.ids), -np.asarray(known.matrix))  # nobody else has these
-    how = ChangeOptions(encoder=encoder, precomputed=PrecomputedVectors(turned))
-    assert add_papers(folder, corpus, options=how).added == 6
+    how = build.ChangeOptions(encoder=encoder, precomputed=PrecomputedVectors(turned))
+    assert build.add_papers(folder, corpus, options=how).added == 6
     found = vectors_of(Index.open(folder))
     assert {name: found[name] for name in before} == before, "papers that were there were written again"
     new = [name for name in found if name not in before]
@@ -211,7 +199,7 @@ def test_precomputed_vectors_are_those_of_the_index(place, corpus, both, copied,
     known = Vectors.open(place / "vectors")
     some = written(tmp_path / "some", known, list(known.ids)[::2], np.asarray(known.matrix)[::2])
     given = PrecomputedVectors(some, SentenceVectors.open(place / "sentences"))
-    result = index_corpus(corpus, bert, copied("words"), BOTH, precomputed=given)
+    result = build.index_corpus(corpus, bert, copied("words"), BOTH, precomputed=given)
     assert result.changed is not None and result.changed.added == 6
     assert vectors_of(result.index) == vectors_of(both) and sentences_of(result.index) == sentences_of(both)
 
@@ -226,25 +214,25 @@ def test_vectors_of_another_kind_are_refused(place, corpus, tmp_path, encoder, s
         (alone, wrong, "cannot be compared"),
         (alone, unwanted, "the index keeps none; add --sentences"),
     ):
-        with pytest.raises(UserError, match=said):
-            add_papers(folder, corpus, options=ChangeOptions(encoder=encoder, precomputed=given))
-    with pytest.raises(UserError, match="cannot be compared"):
-        fill_vectors(words, model=encoder, precomputed=wrong)
+        refused(said, build.add_papers, folder, corpus, options=build.ChangeOptions(encoder=encoder, precomputed=given))
+    refused("cannot be compared", build.fill_vectors, words, model=encoder, precomputed=wrong)
     assert len(Index.open(alone)) == len(Index.open(words)) == 6
 
 
 @pytest.mark.parametrize("given", [False, True])
 def test_sentences_come_later(place, corpus, both, copied, encoder, given):
     """To papers that have vectors, which stay as they are; stopped after a shard it resumes."""
-    folder, how = copied("alone"), ChangeOptions(encoder=encoder)
-    add_papers(folder, corpus, options=how)
+    folder, how = copied("alone"), build.ChangeOptions(encoder=encoder)
+    build.add_papers(folder, corpus, options=how)
     before = vectors_of(Index.open(folder))
     assert not sentences_of(Index.open(folder))
     ready = PrecomputedVectors(Vectors.open(place / "vectors"), SentenceVectors.open(place / "sentences"))
     if not given:
-        assert fill_vectors(folder, shard=5, model=encoder, sentences=True, stop=lambda: True) == 0
+        assert build.fill_vectors(folder, shard=5, model=encoder, sentences=True, stop=lambda: True) == 0
         assert not sentences_of(Index.open(folder))
-    assert fill_vectors(folder, shard=5, model=encoder, sentences=True, precomputed=ready if given else None) == 12
+    assert (
+        build.fill_vectors(folder, shard=5, model=encoder, sentences=True, precomputed=ready if given else None) == 12
+    )
     index = Index.open(folder)
     assert vectors_of(index) == before and sentences_of(index) == sentences_of(both)
-    assert fill_vectors(folder, model=encoder) == 0
+    assert build.fill_vectors(folder, model=encoder) == 0

@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave import Corpus, IndexOptions, load_encoder
 from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.progress import Advance, Reporter
-from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.encoder import load_encoder
 from citeweave.search import build
 from citeweave.search.build import build_index, delete_papers, describe_folder, index_corpus
 from citeweave.search.index import HAS_NONE, Index
 from citeweave.search.nearest import open_query_encoder, search_paper
-from citeweave.search.options import IndexOptions
 
+from ..conftest import refused
 from ..encoders.conftest import watched
 from .conftest import CPU, SAID, corpus_of
 
@@ -38,10 +37,8 @@ def test_it_holds_papers_spaces_and_citing_sentences(made, tmp_path):
     # citations by bit of the intent: p:7 as a method, p:8 as background, p:5 for its result
     for name, bit in (("p:7", 1), ("p:8", 0), ("p:5", 2)):
         assert index.cited_as[index.row(name)].tolist() == [int(at == bit) for at in range(8)]
-    with pytest.raises(UserError, match=r"paper 'p:77' is not in .*19 papers; did you mean .*'p:7'"):
-        index.row("p:77")
-    with pytest.raises(UserError, match="ids such as 'p:0'"):
-        index.row("\ud800something else")
+    refused(r"paper 'p:77' is not in .*19 papers; did you mean .*'p:7'", index.row, "p:77")
+    refused("ids such as 'p:0'", index.row, "\ud800something else")
     # spaces are the projections of the heads
     rows, parts = np.arange(19), []
     for aspect in index.aspects:
@@ -75,8 +72,7 @@ def test_papers_without_text_are_there_without_a_vector(as_large, made, tmp_path
     np.save(path, array)
     index = Index.open(index.folder)
     assert len(index) == 2 and index.with_vector.tolist() == [True, False] and index.row("b") == 1
-    with pytest.raises(UserError, match="'b' has no vector in .* as it has no text"):
-        search_paper(index, "b")
+    refused("'b' has no vector in .* as it has no text", search_paper, index, "b")
     assert search_paper(index, "a") == []
 
 
@@ -85,8 +81,7 @@ def test_a_second_build_computes_nothing(made, capsys):
     build_index(made.corpus, made.model, made.index.folder, CONTEXTS, reporter=Reporter())
     assert "already exists" in capsys.readouterr().err
     assert (made.index.folder / "state.json").stat().st_mtime_ns == before and made.index.is_current()
-    with pytest.raises(UserError, match="other inputs or options"):
-        build_index(made.corpus, made.model, made.index.folder, CPU)
+    refused("other inputs or options", build_index, made.corpus, made.model, made.index.folder, CPU)
 
 
 class Stopping(Reporter):
@@ -102,8 +97,7 @@ class Stopping(Reporter):
 def test_an_interrupted_build_resumes(made, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
-    with pytest.raises(ArtifactError, match="was interrupted while it was made"):
-        Index.open(tmp_path / "i")
+    refused("was interrupted while it was made", Index.open, tmp_path / "i", error=ArtifactError)
     (embedded,) = (tmp_path / "i" / "generations").glob(".*.citeweave-*/kept/*/papers/vectors/matrix.npy")
     same = embedded.stat().st_ino
     index = build_index(made.corpus, made.model, tmp_path / "i", CPU)
@@ -137,8 +131,7 @@ def test_corpus_and_model_may_move(made, tmp_path):
     model.rename(tmp_path / "moved")
     index = Index.open(tmp_path / "i")
     assert search_paper(index, "p:7", count=1, aspect="method")[0].id == "p:8"
-    with pytest.raises(UserError, match="no longer at .*model; say with --model"):
-        open_query_encoder(index)
+    refused("no longer at .*model; say with --model", open_query_encoder, index)
     assert open_query_encoder(index, tmp_path / "moved", device="cpu").encode("a paper").shape == (32,)
 
 
@@ -146,14 +139,12 @@ def test_another_model_is_refused(made, copy, save_bert, tmp_path):
     other = save_bert(tmp_path / "other", seed=3)
     with pytest.raises(UserError, match="was made by model@.*and other is revision .* cannot be compared"):
         open_query_encoder(made.index, other, device="cpu")
-    with pytest.raises(UserError, match="holds corpus, which index must not replace"):
-        build_index(made.corpus, other, made.corpus.folder, CPU)
+    refused("holds corpus, which index must not replace", build_index, made.corpus, other, made.corpus.folder, CPU)
     # a generation of it is not one of this index
     place = build_index(made.corpus, other, tmp_path / "theirs", CPU).place
     shutil.copytree(place, copy / "generations" / place.name)
     change_state(copy, lambda state: state.update(generation=place.name))
-    with pytest.raises(ArtifactError, match="is another generation than"):
-        Index.open(copy)
+    refused("is another generation than", Index.open, copy, error=ArtifactError)
 
 
 def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path, save_bert):
@@ -162,10 +153,8 @@ def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path,
     index = index_corpus(made.corpus, other, tmp_path / "i", CPU).index
     assert index.model == str(other) and index.with_vector.all()
     assert open_query_encoder(index, device="cpu").encoder.name == other.name
-    with pytest.raises(UserError, match="cannot be compared"):
-        index_corpus(made.corpus, made.model, tmp_path / "i", CPU)
-    with pytest.raises(UserError, match="cannot be compared"):
-        open_query_encoder(index, made.model, device="cpu")
+    refused("cannot be compared", index_corpus, made.corpus, made.model, tmp_path / "i", CPU)
+    refused("cannot be compared", open_query_encoder, index, made.model, device="cpu")
 
 
 def change_state(folder: Path, change: Callable[[dict], object]) -> None:
@@ -213,8 +202,7 @@ DAMAGES = [
 
 
 def test_damaged_and_foreign_folders_are_refused(as_large, made, copy):
-    with pytest.raises(ArtifactError, match="holds corpus, not index"):
-        Index.open(made.corpus.folder)
+    refused("holds corpus, not index", Index.open, made.corpus.folder, error=ArtifactError)
     for damage, said in DAMAGES:
         folder = Path(shutil.copytree(copy, copy.with_name("damaged")))
         (segment,) = folder.glob("generations/*")
@@ -269,8 +257,7 @@ def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
     with pytest.raises(UserError, match="--contexts needs citing sentences, and .* has none"):
         build_index(corpus, made.model, tmp_path / "i", CONTEXTS)
     for options, said in (({"dtype": "int4"}, "dtype is 'int4'"), ({"contexts": -1}, "contexts is -1")):
-        with pytest.raises(UserError, match=said):
-            IndexOptions(**options)
+        refused(said, IndexOptions, **options)
 
 
 def test_an_index_is_verified(copy):
@@ -281,6 +268,5 @@ def test_an_index_is_verified(copy):
         (path,) = copy.glob(name)
         data = path.read_bytes()
         path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
-        with pytest.raises(ArtifactError, match="damaged|does not fit"):
-            describe_folder(copy, verify=True)
+        refused("damaged|does not fit", describe_folder, copy, verify=True, error=ArtifactError)
         path.write_bytes(data)

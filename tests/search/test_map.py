@@ -9,22 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave import Corpus, Index, IndexOptions
 from citeweave.core.artifact import read_manifest
 from citeweave.core.errors import ArtifactError
-from citeweave.corpus.corpus import Corpus
+from citeweave.search import map_layout
 from citeweave.search.build import add_papers, build_index, delete_papers
-from citeweave.search.index import Index
 from citeweave.search.map import MapFrame, PaperMap, find_map, make_map
-from citeweave.search.map_layout import (
-    assign_groups,
-    count_groups,
-    find_centers,
-    lay_out,
-    name_groups,
-    place_others,
-    unit,
-)
-from citeweave.search.options import IndexOptions
 
 from .conftest import CPU, corpus_of
 
@@ -36,13 +26,9 @@ def numbered(folder: Path, numbers: range) -> Corpus:
     rng = np.random.default_rng(2)
     texts = [rng.choice(TERMS, 9) for _ in range(100)]
     papers = [{"id": f"p:{n}", "title": f"{TOPICS[n % 3]} {texts[n][0]}", "year": 2000 + n % 5} for n in numbers]
-    return corpus_of(
-        folder,
-        [
-            {**one, "abstract": " ".join(texts[n]), "fields": [f"f{n % 30}"]}
-            for one, n in zip(papers, numbers, strict=True)
-        ],
-    )
+    for paper, n in zip(papers, numbers, strict=True):
+        paper |= {"abstract": " ".join(texts[n]), "fields": [f"f{n % 30}"]}
+    return corpus_of(folder, papers)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +106,7 @@ def test_an_index_without_vectors_or_with_few(tmp_path, place):
 def clouds(rng: np.random.Generator, each: int = 20) -> tuple[np.ndarray, np.ndarray]:
     """Three clouds of vectors of length 1, far apart."""
     owners = np.repeat(np.arange(3), each)
-    return unit(np.eye(8)[owners] + 0.05 * rng.normal(size=(3 * each, 8))), owners
+    return map_layout.unit(np.eye(8)[owners] + 0.05 * rng.normal(size=(3 * each, 8))), owners
 
 
 def middles(xy: np.ndarray, owners: np.ndarray) -> np.ndarray:
@@ -140,34 +126,35 @@ def test_t_sne_keeps_clouds_apart_and_others_beside_their_like(monkeypatch, inst
         monkeypatch.setitem(sys.modules, "openTSNE", None)
     rng = np.random.default_rng(0)
     vectors, owners = clouds(rng)
-    xy, note = lay_out(vectors, seed=0)
-    assert "t-SNE" in note and np.array_equal(xy, lay_out(vectors, seed=0).xy)
+    xy, note = map_layout.lay_out(vectors, seed=0)
+    assert "t-SNE" in note and np.array_equal(xy, map_layout.lay_out(vectors, seed=0).xy)
     clusters = middles(xy, owners)
     assert closest(xy, clusters) == owners.tolist()
     others, whose = clouds(rng, each=10)
     keys = rng.integers(1, 1 << 60, len(others)).astype(np.uint64)
-    placed = place_others(others, vectors, xy, keys)
+    placed = map_layout.place_others(others, vectors, xy, keys)
     assert closest(placed, clusters) == whose.tolist()
-    np.testing.assert_allclose(placed[5:9], place_others(others[5:9], vectors, xy, keys[5:9]), rtol=1e-9)
-    assert np.isfinite(place_others(np.zeros((2, 8), np.float32), vectors, xy, keys[:2])).all()
-    moved = lay_out(vectors, seed=0, start=xy).xy
+    np.testing.assert_allclose(placed[5:9], map_layout.place_others(others[5:9], vectors, xy, keys[5:9]), rtol=1e-9)
+    assert np.isfinite(map_layout.place_others(np.zeros((2, 8), np.float32), vectors, xy, keys[:2])).all()
+    moved = map_layout.lay_out(vectors, seed=0, start=xy).xy
     assert closest(middles(moved, owners), clusters) == [0, 1, 2]
 
 
 def test_groups_are_the_clouds_and_named_by_what_sets_them_apart():
     vectors, owners = clouds(np.random.default_rng(3))
-    centers = find_centers(vectors, 3, seed=0)
-    found = assign_groups(vectors, centers)
+    centers = map_layout.find_centers(vectors, 3, seed=0)
+    found = map_layout.assign_groups(vectors, centers)
     assert len(set(zip(found.tolist(), owners.tolist(), strict=True))) == 3
     np.testing.assert_allclose(np.linalg.norm(centers, axis=1), 1, rtol=1e-5)
-    assert len(find_centers(np.ones((9, 4), np.float32) / 2, 3, seed=0)) == 1
-    assert find_centers(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
-    assert assign_groups(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
-    assert max(count_groups(papers) for papers in range(0, 10**6, 997)) == 40
+    assert len(map_layout.find_centers(np.ones((9, 4), np.float32) / 2, 3, seed=0)) == 1
+    assert map_layout.find_centers(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
+    assert map_layout.assign_groups(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
+    assert max(map_layout.count_groups(papers) for papers in range(0, 10**6, 997)) == 40
     titles = ["Protein folding in cells", "Folding of a protein", "Graph networks for learning", "A graph network"]
-    assert name_groups(titles, np.array([0, 0, 1, 1]), 3) == ["folding, protein, cells", "graph, learning, network", ""]
-    assert name_groups([], np.empty(0, np.uint8), 1) == [""]
-    assert name_groups(["Graph graphs learn", "Graphs graph"], np.zeros(2, np.uint8), 1) == ["graph, learn"]
+    names = ["folding, protein, cells", "graph, learning, network", ""]
+    assert map_layout.name_groups(titles, np.array([0, 0, 1, 1]), 3) == names
+    assert map_layout.name_groups([], np.empty(0, np.uint8), 1) == [""]
+    assert map_layout.name_groups(["Graph graphs learn", "Graphs graph"], np.zeros(2, np.uint8), 1) == ["graph, learn"]
 
 
 def test_a_frame_holds_all_places():

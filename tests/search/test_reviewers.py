@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.search import reviewers
 from citeweave.search.options import MatchOptions
 from citeweave.search.reviewers import People, ReviewerScore, match_reviewers, read_conflicts, read_people
 from citeweave.vectors.vectors import Vectors, new_vectors
+
+from ..conftest import refused
 
 
 def vectors(folder: Path, ids: list[str], matrix: np.ndarray, model: str = "demo") -> Vectors:
@@ -93,8 +95,7 @@ def test_bad_options_and_vectors_of_another_model_are_refused(papers, tmp_path):
             "embed both with one model",
         ),
     ):
-        with pytest.raises(UserError, match=said):
-            action()
+        refused(said, action)
 
 
 def test_files_are_read_and_written(tmp_path):
@@ -112,19 +113,18 @@ def test_files_are_read_and_written(tmp_path):
     assert not list(tmp_path.glob("none*"))
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("a.jsonl", '{"person": "ann"}\n', "line 1 is not such as"),
-        ("a.jsonl", '{"person": "", "papers": []}\n', "line 1 is not such as"),
-        ("a.jsonl", "[" * 100_000, "line 1 is not such as"),
-        ("a.jsonl", "", "names no person"),
-        ("a.csv", "who,paper\nann,a\n", "no column 'person'"),
-        ("a.csv", "", "no column 'person'"),
-        ("a.csv", 'person,paper\nann,"a\nbo,b\n', "is not CSV"),
-    ],
-)
+BAD_FILES = [
+    ("a.jsonl", '{"person": "ann"}\n', "line 1 is not such as"),
+    ("a.jsonl", '{"person": "", "papers": []}\n', "line 1 is not such as"),
+    ("a.jsonl", "[" * 100_000, "line 1 is not such as"),
+    ("a.jsonl", "", "names no person"),
+    ("a.csv", "who,paper\nann,a\n", "no column 'person'"),
+    ("a.csv", "", "no column 'person'"),
+    ("a.csv", 'person,paper\nann,"a\nbo,b\n', "is not CSV"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said"), BAD_FILES)
 def test_files_that_are_something_else(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=said):
-        read_people(tmp_path / name)
+    refused(said, read_people, tmp_path / name, error=InputError)

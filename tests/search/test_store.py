@@ -1,6 +1,5 @@
 """Every back end gives the answers of numpy and of the index that it follows, after any changes, under any filter."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,22 +10,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.cli import main
+from citeweave import Corpus, Filter, Index, IndexOptions
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.corpus.corpus import Corpus
 from citeweave.search import store as store_module
 from citeweave.search.build import ChangeOptions, build_index, delete_papers, update_index
 from citeweave.search.databases import LanceStore, open_store
 from citeweave.search.filters import filter_rows, fold_name
 from citeweave.search.generation import ChangeCounts
-from citeweave.search.index import Index
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.options import IndexOptions
-from citeweave.search.query import Filter
 from citeweave.search.store import SyncMark, VectorStore, nearest_in_store, store_keys
 from citeweave.search.store import sync_store as sync
 from citeweave.vectors.vectors import Provenance
 
+from ..conftest import refused
 from .conftest import CPU, WORDS, corpus_of
 
 DIMENSION = 6
@@ -192,11 +188,9 @@ def test_hostile_ids_are_data(opened):
 def test_a_store_keeps_its_model_and_its_mark(opened):
     store, mark = opened("models"), SyncMark("index", 7, "abc")
     for other in ({"model": "other"}, {"revision": "r2"}, {"dimension": 7}, {"text_recipe": "t2"}):
-        with pytest.raises(UserError, match="cannot be compared"):
-            opened("models", replace(MODEL, **other))
+        refused("cannot be compared", opened, "models", replace(MODEL, **other))
     assert opened("models", None).info.provenance == MODEL
-    with pytest.raises(UserError, match="holds no store"):
-        opened("not_there", None)
+    refused("holds no store", opened, "not_there", None)
     assert store.info.mark == SyncMark()
     store.set_mark(mark)
     assert opened("models").info.mark == mark
@@ -211,8 +205,7 @@ def test_bad_vectors_are_refused(opened):
         (lambda: store.search(one[:, 1:], 3), "vectors of 6 numbers"),
         (lambda: store.search(one, 0), "--count"),
     ):
-        with pytest.raises(UserError, match=said):
-            action()
+        refused(said, action)
     two = np.eye(2, DIMENSION, dtype=np.float32)
     store.add(["twice", "twice"], two)
     assert store.count() == 1 and store.search(two[1:], 3).scores[0].tolist() == [1.0]
@@ -246,33 +239,31 @@ def test_approximate_searches_keep_their_recall(opened, monkeypatch):
 
 def test_foreign_places_are_refused(lance, tmp_path):
     lance.connect(str(tmp_path / "theirs")).create_table("papers", [{"vector": [1.0, 2.0]}])
-    with pytest.raises(ArtifactError, match="not a store of citeweave"):
-        open_store(f"lance:{tmp_path / 'theirs'}", MODEL)
+    refused("not a store of citeweave", open_store, f"lance:{tmp_path / 'theirs'}", MODEL, error=ArtifactError)
     open_store(f"lance:{tmp_path / 'ours'}", MODEL)
     about = tmp_path / "ours" / "about.json"
     about.write_text(about.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(ArtifactError, match="version 9"):
-        open_store(f"lance:{tmp_path / 'ours'}")
+    refused("version 9", open_store, f"lance:{tmp_path / 'ours'}", error=ArtifactError)
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError):
         open_store(f"lance:{tmp_path / 'file'}", MODEL)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("papers", "lance:FOLDER"),
-        ("lance:", "lance:FOLDER"),
-        ("lanse:x", "Did you mean 'lance'"),
-        ("milvus:papers", "ends in .db"),
-        ("milvus:https://me:secret@host:1", "must not hold a password"),
-        ("milvus:papers.db#a b", "--collection"),
-        ("milvus:http://host:1/papers.db", "ends in .db"),
-        ("milvus:tcp://host/papers.db", "ends in .db"),
-        ("milvus:" + "x" * 300 + ".db", "holds no store"),
-        ("lance:file:///data/papers", "give a folder"),
-    ],
-)
+BAD_NAMES = [
+    ("papers", "lance:FOLDER"),
+    ("lance:", "lance:FOLDER"),
+    ("lanse:x", "Did you mean 'lance'"),
+    ("milvus:papers", "ends in .db"),
+    ("milvus:https://me:secret@host:1", "must not hold a password"),
+    ("milvus:papers.db#a b", "--collection"),
+    ("milvus:http://host:1/papers.db", "ends in .db"),
+    ("milvus:tcp://host/papers.db", "ends in .db"),
+    ("milvus:" + "x" * 300 + ".db", "holds no store"),
+    ("lance:file:///data/papers", "give a folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "says"), BAD_NAMES)
 def test_bad_names_of_stores_are_refused(name, says):
     with pytest.raises(UserError, match=says) as caught:
         open_store(name)
@@ -396,59 +387,46 @@ def test_a_sync_resumes_after_a_crash_and_spares_the_store_of_another_index(inde
     assert sync(index, store, block=5) == ChangeCounts(14, 0, 0, 10)
     check(index, store)
     other = build_index(numbered(tmp_path / "o", [1, 50]), made.model, tmp_path / "other", CPU)
-    with pytest.raises(UserError, match="was filled from .*index, not from .*other"):
-        sync(other, store)
+    refused("was filled from .*index, not from .*other", sync, other, store)
     assert sync(other, store, overwrite=True) == ChangeCounts(1, 0, 23, 1)
     words = build_index(numbered(tmp_path / "w", [1]), made.model, tmp_path / "words", IndexOptions(vectors=False))
-    with pytest.raises(UserError, match="no vectors yet"):
-        sync(words, store)
+    refused("no vectors yet", sync, words, store)
 
 
 # --- `citeweave store` and `citeweave search --store` ---------------------------------------------------------
 
 
-@pytest.fixture
-def run(lance, capfd) -> Callable[..., tuple[Any, str, str]]:
-    """Run a command; its exit status and what it wrote."""
-
-    def run(*arguments: object) -> tuple[Any, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code, *capfd.readouterr()
-
-    return run
-
-
-def test_a_store_is_made_brought_up_to_date_and_searched_as_the_index(made, tmp_path, run):
+@needs_lance
+def test_a_store_is_made_brought_up_to_date_and_searched_as_the_index(made, tmp_path, cli):
     index, store = made.index, ["store", made.index.folder, "--lance", tmp_path / "papers.lance"]
     for added in (19, 0):
-        counts = json.loads(run(*store, "--json")[1])
+        counts = cli.json(*store)
         assert (counts["papers"], counts["added"], counts["unchanged"]) == (19, added, 19 - added)
-    assert "unchanged  19" in run(*store)[1]
-    query = ["search", index.folder, "--paper", index.id(0), "--count", "5", "--year", "1990-", "--json"]
+    assert "unchanged  19" in cli.text(*store)
+    query = ["search", index.folder, "--paper", index.id(0), "--count 5 --year 1990-"]
     places = ([], ["--store", f"lance:{tmp_path / 'papers.lance'}"])
-    own, through = (json.loads(run(*query, *place)[1])["hits"] for place in places)
+    own, through = (cli.json(*query, *place)["hits"] for place in places)
     assert own and [hit["id"] for hit in through] == [hit["id"] for hit in own]
     assert [hit["score"] for hit in through] == pytest.approx([hit["score"] for hit in own], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "says"),
-    [
-        ("store", [], "either --lance FOLDER or --milvus ADDRESS"),
-        ("store", ["--lance", "a", "--milvus", "b.db"], "either --lance FOLDER or --milvus ADDRESS"),
-        ("store", ["--milvus", "b.db", "--collection", "x; drop"], "--collection is 'x; drop'"),
-        ("search", ["rain", "--by", "words", "--store", "lance:x"], "--store holds vectors of papers"),
-    ],
-)
-def test_mistakes_are_named_in_one_line(made, command, options, says, run):
-    code, _, said = run(command, made.index.folder, *options)
-    assert code == 2 and says in said
+MISTAKES = [
+    ("store", "", "either --lance FOLDER or --milvus ADDRESS"),
+    ("store", "--lance a --milvus b.db", "either --lance FOLDER or --milvus ADDRESS"),
+    ("store", "--milvus b.db --collection 'x; drop'", "--collection is 'x; drop'"),
+    ("search", "rain --by words --store lance:x", "--store holds vectors of papers"),
+]
 
 
-def test_the_token_is_not_told(made, monkeypatch, run):
+@needs_lance
+@pytest.mark.parametrize(("command", "options", "says"), MISTAKES)
+def test_mistakes_are_named_in_one_line(made, command, options, says, cli):
+    cli.fails(says, command, made.index.folder, options)
+
+
+def test_the_token_is_not_told(made, monkeypatch, cli):
     pytest.importorskip("pymilvus", reason="pip install 'citeweave[stores]'")
     monkeypatch.setenv("CITEWEAVE_MILVUS_TOKEN", "root:verysecret")
-    code, *said = run("store", made.index.folder, "--milvus", "http://127.0.0.1:9")
+    code, *said = cli("store", made.index.folder, "--milvus http://127.0.0.1:9")
     said = "".join(said)
     assert code == 2 and "does not respond" in said and "verysecret" not in said and "Traceback" not in said

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +14,10 @@ from hypothesis import strategies as st
 from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import ArtifactError
 from citeweave.search import words as words_module
-from citeweave.search.build import build_index
 from citeweave.search.explain import shared_words
-from citeweave.search.options import IndexOptions
 from citeweave.search.words import WordTable, search_words, searchable_text, suggest
 from citeweave.search.write_words import Vocabulary, write_words
 from citeweave.vectors.bm25 import STOP_WORDS, Bm25, words_of
-
-from .conftest import corpus_of
 
 KNOWN = [*words_of("deep learning graph neural network protein cell naïve größe Σίσυφος bayes 2019 x_1"), "the", "of"]
 
@@ -130,9 +127,10 @@ def test_a_word_may_stand_very_often(tmp_path, times, dtype):
     assert words.marks.dtype == dtype and words.marks.tolist() == [2 * times, 3]
 
 
-@pytest.mark.parametrize(
-    ("texts", "count"), [(["deep deeper deepest dee élan zz 𝒙𝒙", "deep"], 7), ([], 0), ([""], 0), (["", "the of"], 0)]
-)
+SEVEN = ["deep deeper deepest dee élan zz 𝒙𝒙", "deep"]
+
+
+@pytest.mark.parametrize(("texts", "count"), [(SEVEN, 7), ([], 0), ([""], 0), (["", "the of"], 0)])
 def test_words_are_found_whole_and_by_their_beginning(tmp_path, texts, count):
     assert write_words(tmp_path, texts) == count
     words = WordTable(tmp_path)
@@ -146,7 +144,9 @@ def test_words_are_found_whole_and_by_their_beginning(tmp_path, texts, count):
         assert known[low:high] == [word for word in known if word.startswith(prefix)]
 
 
-def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = None) -> list[tuple[int, float]]:
+def expected_ranking(
+    index: Papers | SimpleNamespace, query: str, allowed: np.ndarray | None = None
+) -> list[tuple[int, float]]:
     """By bm25s over the texts."""
     if not index.papers:
         return []
@@ -160,13 +160,11 @@ def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = Non
     return [(row, score) for _, _, row, score in sorted(kept)]
 
 
+QUERIES = st.lists(st.sampled_from([*KNOWN, "unknown"]), max_size=6)
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    seed=st.integers(0, 10**6),
-    size=st.integers(0, 40),
-    query=st.lists(st.sampled_from([*KNOWN, "unknown"]), max_size=6),
-    limited=st.booleans(),
-)
+@given(seed=st.integers(0, 10**6), size=st.integers(0, 40), query=QUERIES, limited=st.booleans())
 def test_scores_are_those_of_bm25(tmp_path_factory, seed, size, query, limited):
     rng, papers = np.random.default_rng(seed), some_papers(size, seed)
     index = Papers(tmp_path_factory.mktemp("words"), papers)
@@ -185,18 +183,18 @@ def test_a_ranking_does_not_depend_on_the_order_of_the_words(tmp_path):
     assert search_words(index, "", 5).rows.tolist() == [] == search_words(index, "deep", 0).rows.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("row.npy", lambda array: np.full_like(array, 1 << 30)),
-        ("mark.npy", lambda array: array.astype(np.float32)),
-        ("length.npy", lambda array: array[:3]),
-        *[
-            (name, lambda array: np.concatenate([array[:1], array[1:-1][::-1] + (1 << 40), array[-1:]]))
-            for name in ("start.npy", "word.offsets.npy")
-        ],
+DAMAGES = [
+    ("row.npy", lambda array: np.full_like(array, 1 << 30)),
+    ("mark.npy", lambda array: array.astype(np.float32)),
+    ("length.npy", lambda array: array[:3]),
+    *[
+        (name, lambda array: np.concatenate([array[:1], array[1:-1][::-1] + (1 << 40), array[-1:]]))
+        for name in ("start.npy", "word.offsets.npy")
     ],
-)
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
 def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name, damage):
     index = Papers(tmp_path, some_papers(30))
     path = tmp_path / name
@@ -248,14 +246,11 @@ def test_shared_words_weigh_much_in_both_papers(tmp_path):
     assert shared_words(index, 0, 1, max_words=1) == found[:1] and found == shared_words(index, 1, 0)
 
 
-def test_a_real_index_is_searched_by_its_words(tmp_path, bert):
-    some = enumerate(some_papers(25, seed=8))
-    papers = [{"id": f"p:{n}", "title": p.title or "x", "abstract": p.abstract} for n, p in some]
-    index = build_index(corpus_of(tmp_path / "c", papers), bert, tmp_path / "index", IndexOptions(vectors=False))
-    found = search_words(index, "deep graph cell", 10)
-    texts = [searchable_text(paper.title, paper.abstract) for paper in map(index.paper, range(index.size))]
-    scores = Bm25(texts).scores(["deep graph cell"], np.array([0, len(texts)]), np.arange(len(texts)))
-    order = sorted(range(len(texts)), key=lambda row: (round(-scores[row], 12), index.id(row)))[:10]
-    assert found.rows.tolist() == order
-    np.testing.assert_allclose(found.scores, scores[order], rtol=1e-9)
-    assert "deep" in suggest(index, "dee")[0].text and shared_words(index, order[0], order[1])
+def test_a_real_index_is_searched_by_its_words(library):
+    index, query = library.words, "cell data models"
+    papers = [Paper(paper.title, paper.abstract) for paper in map(index.paper, range(index.size))]
+    expected = expected_ranking(SimpleNamespace(papers=papers, id=index.id), query)
+    found = search_words(index, query, 20)
+    assert found.rows.tolist() == [row for row, _ in expected] and len(expected) > 5
+    np.testing.assert_allclose(found.scores, [score for _, score in expected], rtol=1e-9)
+    assert "cell" in suggest(index, "cel")[0].text and shared_words(index, *found.rows[:2])

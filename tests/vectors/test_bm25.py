@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.vectors.bm25 import METHODS, Bm25, words_of
+
+from ..conftest import refused
 
 WORDS = ["graph", "deep", "the", "protein", "citation", "of", "vector", "é", "f1"]
 
@@ -87,8 +88,7 @@ def test_wrong_settings_are_refused():
         ({"b": 2}, "b is between 0 and 1"),
         ({"k1": -1}, "k1 must not be negative"),
     ):
-        with pytest.raises(UserError, match=message):
-            Bm25(["a"], **options)
+        refused(message, Bm25, ["a"], **options)
 
 
 def test_nothing_is_printed(capfd):

@@ -12,6 +12,7 @@ from citeweave.vectors import compressed
 from citeweave.vectors.compressed import CompressedVectors, compress
 from citeweave.vectors.vectors import Vectors, new_vectors
 
+from ..conftest import refused
 from .conftest import change_facts
 
 
@@ -39,8 +40,7 @@ def test_one_byte_per_number_is_off_by_half_a_step_and_bits_are_signs(vectors, t
     assert np.abs(small.codes).max() == 127 and small.take(["p7"]).dtype == np.float32
     np.testing.assert_array_equal(small.take(["p7", "p3"]), small.decoded(np.array([7, 3])))
     check_files(tmp_path / "s", small.manifest, content=True)
-    with pytest.raises(UserError, match="no vector of 1 of 1 papers"):
-        small.take(["nobody"])
+    refused("no vector of 1 of 1 papers", small.take, ["nobody"])
     bits = compress(vectors, tmp_path / "bits", "binary")
     assert isinstance(bits, CompressedVectors) and bits.codes.shape == (300, 3)
     np.testing.assert_array_equal(bits.decoded(slice(None)), np.where(vectors.matrix > 0, 1, -1))
@@ -54,8 +54,7 @@ def test_scores_are_dot_products_of_what_is_read_back(vectors, tmp_path, kind):
     np.testing.assert_allclose(small.scores(queries), read @ small.decoded(slice(None)).T, rtol=1e-4, atol=1e-3)
     some = np.array([299, 0, 70])
     np.testing.assert_allclose(small.scores(queries, some), small.scores(queries)[:, some], rtol=1e-4, atol=1e-3)
-    with pytest.raises(UserError, match=r"queries of shape \(4, 19\)"):
-        small.scores(queries[:, 1:])
+    refused(r"queries of shape \(4, 19\)", small.scores, queries[:, 1:])
 
 
 def test_fewer_numbers_are_ordinary_vectors_of_length_1(vectors, tmp_path):
@@ -73,15 +72,11 @@ def test_what_does_not_belong_together_is_refused(vectors, tmp_path):
     other = compress(write(tmp_path / "o", np.ones((2, 20)), model="other"), tmp_path / "o8", "int8")
     vectors.provenance.check_same(whole.provenance)
     for one, another in ((vectors, bits), (whole, bits), (vectors, short), (whole, other)):
-        with pytest.raises(UserError, match="cannot be compared"):
-            one.provenance.check_same(another.provenance)
+        refused("cannot be compared", one.provenance.check_same, another.provenance)
     for folder in ("int8", "bits"):
-        with pytest.raises(ArtifactError, match="holds compressed_vectors, not vectors"):
-            Vectors.open(tmp_path / folder)
-    with pytest.raises(ArtifactError, match="holds vectors, not compressed_vectors"):
-        CompressedVectors.open(tmp_path / "v")
-    with pytest.raises(UserError, match="which compressed_vectors must not replace"):
-        compress(vectors, tmp_path / "short", "int8", overwrite=True)
+        refused("holds compressed_vectors, not vectors", Vectors.open, tmp_path / folder, error=ArtifactError)
+    refused("holds vectors, not compressed_vectors", CompressedVectors.open, tmp_path / "v", error=ArtifactError)
+    refused("which compressed_vectors must not replace", compress, vectors, tmp_path / "short", "int8", overwrite=True)
 
 
 def test_what_is_there_is_opened_and_other_vectors_are_refused(vectors, tmp_path):
@@ -92,18 +87,17 @@ def test_what_is_there_is_opened_and_other_vectors_are_refused(vectors, tmp_path
             compress(write(tmp_path / f"o{kind}", np.ones((2, 20))), tmp_path / kind, kind)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("int4", "--as is 'int4'; it must be one of binary, int8, truncate:N"),
-        ("truncate:N", "put a number"),
-        ("truncate:0", "N must be from 1 to 19"),
-        ("truncate:20", "N must be from 1 to 19"),
-    ],
-)
+BAD_KINDS = [
+    ("int4", "--as is 'int4'; it must be one of binary, int8, truncate:N"),
+    ("truncate:N", "put a number"),
+    ("truncate:0", "N must be from 1 to 19"),
+    ("truncate:20", "N must be from 1 to 19"),
+]
+
+
+@pytest.mark.parametrize(("kind", "message"), BAD_KINDS)
 def test_bad_kinds(vectors, tmp_path, kind, message):
-    with pytest.raises(UserError, match=message):
-        compress(vectors, tmp_path / "s", kind)
+    refused(message, compress, vectors, tmp_path / "s", kind)
 
 
 @pytest.mark.parametrize("damage", [{"dtype": "float32"}, {"rows": 3}, {"dimension": 19}, {"model": 3}, {"rows": None}])

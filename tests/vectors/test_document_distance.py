@@ -26,6 +26,7 @@ from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.transport import ENTROPY, round_to_marginals
 from citeweave.vectors.transport_kernels import transport_distances, transport_plan
 
+from ..conftest import refused
 from .conftest import softmax
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -254,30 +255,28 @@ def test_empty_papers_score_lowest_and_numbers_that_are_not_finite_are_refused()
         match(paired([np.ones((2, 3)), np.ones((1, 3))], [np.ones((1, 3)), np.full((1, 3), 1e200)]), DocumentDistance())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "singel"}, "distance is 'singel'.*Did you mean 'single'"),
-        ({"temperature": 0}, "temperature is 0; it must be at least 1e-30"),
-        ({"temperature": float("nan")}, "temperature is nan"),
-        ({"metric": "dot"}, "metric is 'dot'"),
-        ({"mode": "geomloss", "metric": "cosine"}, "has l2 only"),
-        ({"mode": "geomloss", "start": "batch"}, "start is 'batch'.*score with 'pair'"),
-    ],
-)
+WRONG_SETTINGS = [
+    ({"name": "singel"}, "distance is 'singel'.*Did you mean 'single'"),
+    ({"temperature": 0}, "temperature is 0; it must be at least 1e-30"),
+    ({"temperature": float("nan")}, "temperature is nan"),
+    ({"metric": "dot"}, "metric is 'dot'"),
+    ({"mode": "geomloss", "metric": "cosine"}, "has l2 only"),
+    ({"mode": "geomloss", "start": "batch"}, "start is 'batch'.*score with 'pair'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_SETTINGS)
 def test_wrong_settings_are_refused(options, message):
-    with pytest.raises(UserError, match=message):
-        PlacedSentences(stored()).scores(0, np.array([1]), DocumentDistance(**options))
+    placed = PlacedSentences(stored())
+    refused(message, lambda: placed.scores(0, np.array([1]), DocumentDistance(**options)))
 
 
 def test_devices():
     pair = (stored(), np.array([0]), np.array([0, 2]), np.array([1, 3]), DocumentDistance())
     assert np.allclose(document_scores(*pair), document_scores(*pair, device="auto"))
     if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="no GPU"):
-            document_scores(*pair, device="cuda")
-    with pytest.raises(UserError, match="device is 'gpu'"):
-        document_scores(*pair, device="gpu")
+        refused("no GPU", document_scores, *pair, device="cuda")
+    refused("device is 'gpu'", document_scores, *pair, device="gpu")
 
 
 SCALES = {"float64": [1e-150, 1e100], "float32": [1e-30, 1e30], "float16": [1e-6, 1e4]}
@@ -374,19 +373,17 @@ def test_vectors_stay_where_they_are_placed():
     blocks = [rng.normal(size=(size, 5)).astype(np.float32) for size in (3, 0, 2, 6, 1)]
     vectors = SentenceVectors.of(list("abcde"), blocks)
     placed, rows = PlacedSentences(vectors, "cpu"), np.arange(-1, 5)
+    pairs = np.array([3]), np.array([0, 6]), rows
     for distance in KINDS:
-        expected = document_scores(vectors, np.array([3]), np.array([0, 6]), rows, distance)
+        expected = document_scores(vectors, *pairs, distance)
         for query in (3, np.int64(3), blocks[3], blocks[3].astype(np.float64)):
             assert np.allclose(placed.scores(query, rows, distance)[2:], expected[2:], atol=1e-12)
-        some = document_scores(
-            placed, np.array([3]), np.array([0, 6]), rows, distance, query_sentences=[np.array([1, 4])]
-        )
+        some = document_scores(placed, *pairs, distance, query_sentences=[np.array([1, 4])])
         assert np.allclose(some[3:], placed.scores(blocks[3][[1, 4]], rows, distance)[3:], atol=1e-12)
-        again = document_scores(placed, np.array([3]), np.array([0, 6]), rows, distance)
+        again = document_scores(placed, *pairs, distance)
         assert np.array_equal(again, expected) and np.isneginf(again).sum() == 2
         assert np.isneginf(placed.scores(np.empty((0, 5)), rows, distance)).all()
-    with pytest.raises(UserError, match=r"shape \(2, 4\); it must be \(sentences, 5\)"):
-        placed.scores(np.zeros((2, 4)), rows, KINDS[0])
+    refused(r"shape \(2, 4\); it must be \(sentences, 5\)", placed.scores, np.zeros((2, 4)), rows, KINDS[0])
     with pytest.raises(UserError, match="query's sentence vectors hold numbers that are not finite"):
         placed.scores(np.full((2, 5), np.nan), rows, KINDS[0])
 
@@ -394,9 +391,8 @@ def test_vectors_stay_where_they_are_placed():
 def test_workers_change_no_score():
     rng = np.random.default_rng(2)
     costs, m, n = rng.random((6000, 7)) * 3, rng.integers(1, 9, 1000), rng.integers(1, 8, 1000)
-    one, three = (
-        transport_distances(costs, np.cumsum(m) - m, m, n, temperature=0.5, workers=workers) for workers in (1, 3)
-    )
+    given = costs, np.cumsum(m) - m, m, n
+    one, three = (transport_distances(*given, temperature=0.5, workers=workers) for workers in (1, 3))
     assert np.array_equal(one, three)
 
 
@@ -456,5 +452,4 @@ def test_papers_without_vectors_are_refused():
         (0, 2, None, "paper 'empty' has no sentence vectors"),
         ("short", "long", [0, 2], "none of the chosen sentences of paper 'short' has a vector; .* sentences 1, 3"),
     ):
-        with pytest.raises(UserError, match=message):
-            explain_pair(PAPERS, query, candidate, DocumentDistance(), query_sentences=chosen)
+        refused(message, explain_pair, PAPERS, query, candidate, DocumentDistance(), query_sentences=chosen)

@@ -17,6 +17,8 @@ from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.publish import work_folder
 from citeweave.vectors.formats import import_vectors
 
+from ..conftest import refused
+
 MATRIX = np.array([[0.5, -1.0, 2.0], [0.25, 0.0, 4.0], [1.0, 1.0, 1.0]], np.float32)
 
 
@@ -110,10 +112,8 @@ def test_many_rows_of_parquet_keep_their_order_and_damage_is_named(tmp_path):
     for indices in ([0, 1], [-1, 0], [7]):
         damaged = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(["a"]), safe=False)
         for column in (damaged, pa.ListArray.from_arrays(pa.array([0, len(indices)], pa.int32()), damaged)):
-            with pytest.raises(
-                InputError, match="x.parquet is damaged: a column refers to texts that it does not hold"
-            ):
-                inputs._expanded_size(column, Path("x.parquet"))
+            message = "x.parquet is damaged: a column refers to texts that it does not hold"
+            refused(message, inputs._expanded_size, column, Path("x.parquet"), error=InputError)
 
 
 def test_models_and_lengths_are_not_mixed(tmp_path):
@@ -126,8 +126,7 @@ def test_models_and_lengths_are_not_mixed(tmp_path):
         ([one, unnamed], "unnamed.jsonl holds vectors of an unnamed model"),
         ([first], "4 vectors have another length than the first one, 3, and only 1"),
     ):
-        with pytest.raises(UserError, match=message):
-            import_vectors(paths, tmp_path / "v")
+        refused(message, import_vectors, paths, tmp_path / "v")
     assert len(list(tmp_path.iterdir())) == 4
     assert import_vectors([one], tmp_path / "v", model="mine").provenance.label == "mine"
 
@@ -137,8 +136,7 @@ def test_the_same_import_is_not_done_twice(tmp_path):
     first = import_vectors([path], tmp_path / "v")
     assert import_vectors([path], tmp_path / "v").manifest.made == first.manifest.made
     write(path, shard(2, "[1, 2]"))
-    with pytest.raises(UserError, match="overwrite"):
-        import_vectors([path], tmp_path / "v")
+    refused("overwrite", import_vectors, [path], tmp_path / "v")
     assert list(import_vectors([path], tmp_path / "v", overwrite=True).ids) == ["s2:2"]
 
 
@@ -181,8 +179,7 @@ def test_what_cannot_be_read_is_one_clear_error(tmp_path, case):
 
 def test_inputs_that_do_not_fit_together_are_one_clear_error(tmp_path):
     def check(name, error, message, **options):
-        with pytest.raises(error, match=message):
-            import_vectors([tmp_path / name], tmp_path / "v", **options)
+        refused(message, import_vectors, [tmp_path / name], tmp_path / "v", error=error, **options)
 
     np.save(tmp_path / "x.npy", MATRIX)
     check("x.npy", InputError, r"no list of ids beside it; write x\.ids")

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.vectors import sentence_search
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
 from citeweave.vectors.sentence_search import SentenceQueries, lower_bounds, search_sentences
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
+
+from ..conftest import refused
 
 SINGLE = DocumentDistance("single")
 
@@ -42,15 +43,11 @@ def assert_nearest(rows, scores, true):
     np.testing.assert_allclose(true[rows[:count]], best, rtol=1e-9, atol=1e-9)
 
 
+NAMES, METRICS, SEEDS = st.sampled_from(DISTANCES), st.sampled_from(["l2", "cosine"]), st.integers(0, 10**6)
+
+
 @settings(max_examples=50)
-@given(
-    st.sampled_from(DISTANCES),
-    st.sampled_from([0.05, 0.5, 5000.0]),
-    st.sampled_from(["l2", "cosine"]),
-    st.integers(0, 3),
-    st.integers(1, 12),
-    st.integers(0, 10**6),
-)
+@given(NAMES, st.sampled_from([0.05, 0.5, 5000.0]), METRICS, st.integers(0, 3), st.integers(1, 12), SEEDS)
 def test_equal_to_brute_force(name, temperature, metric, decimals, k, seed):
     vectors = made(30, seed, decimals=decimals)
     distance = DocumentDistance(name, temperature, metric)
@@ -62,13 +59,7 @@ def test_equal_to_brute_force(name, temperature, metric, decimals, k, seed):
 
 
 @settings(max_examples=40)
-@given(
-    st.sampled_from(DISTANCES),
-    st.sampled_from([0.01, 0.5, 5000.0]),
-    st.sampled_from(["l2", "cosine"]),
-    st.floats(-18, 15),
-    st.integers(0, 10**6),
-)
+@given(NAMES, st.sampled_from([0.01, 0.5, 5000.0]), METRICS, st.floats(-18, 15), SEEDS)
 def test_no_paper_is_nearer_than_its_bound(name, temperature, metric, power, seed):
     vectors = made(20, seed, dimension=9, decimals=6)
     matrix = vectors.matrix * 10**power
@@ -145,25 +136,24 @@ def test_the_first_ones_are_all_that_is_scored():
     assert_nearest(found.rows[0], found.scores[0], brute_force(vectors, 0, peer))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((["x"], 1), {}, "'x' is none of the 3 papers of these sentence vectors"),
-        ((np.array([0, 7]), 1), {}, "paper 7 is out of range; the sentence vectors have the papers 0 to 2"),
-        ((["a"], 0), {}, "k is 0; it must be at least 1"),
-        ((["a"], 9), {"first": 5}, "first is 5 and k is 9"),
-        ((["c"], 1), {}, "paper 'c' has no sentence vectors"),
-        ((["a"], 1), {"query_sentences": [np.array([1, 4])]}, "none of the sentences 1, 4 of paper 'a' has a vector; it has .* 0, 2"),
-        ((["a"], 1), {"query_sentences": [np.array([], int)]}, "none of the sentences none of"),
-        ((["a"], 1), {"query_sentences": []}, "query_sentences has 0 entries for 1 queries"),
-        (([np.eye(2)], 1), {}, r"query 0 has the shape \(2, 2\); the papers have sentence vectors of 3 numbers"),
-        (([np.empty((0, 3))], 1), {}, "query 0 has no sentence vectors"),
-        (([np.full((1, 3), np.nan)], 1), {}, "row 0 of the queries holds a number that is not finite"),
-        ((["a"], 1), {"pool": np.array([3])}, "pool reaches from 3 to 3; .* 0 to 2"),
-    ],
-)  # fmt: skip
+MISTAKES = [
+    ((["x"], 1), {}, "'x' is none of the 3 papers of these sentence vectors"),
+    ((np.array([0, 7]), 1), {}, "paper 7 is out of range; the sentence vectors have the papers 0 to 2"),
+    ((["a"], 0), {}, "k is 0; it must be at least 1"),
+    ((["a"], 9), {"first": 5}, "first is 5 and k is 9"),
+    ((["c"], 1), {}, "paper 'c' has no sentence vectors"),
+    ((["a"], 1), {"query_sentences": [np.array([1, 4])]}, "none of the sentences 1, 4 of paper 'a' has a vector; it has .* 0, 2"),
+    ((["a"], 1), {"query_sentences": [np.array([], int)]}, "none of the sentences none of"),
+    ((["a"], 1), {"query_sentences": []}, "query_sentences has 0 entries for 1 queries"),
+    (([np.eye(2)], 1), {}, r"query 0 has the shape \(2, 2\); the papers have sentence vectors of 3 numbers"),
+    (([np.empty((0, 3))], 1), {}, "query 0 has no sentence vectors"),
+    (([np.full((1, 3), np.nan)], 1), {}, "row 0 of the queries holds a number that is not finite"),
+    ((["a"], 1), {"pool": np.array([3])}, "pool reaches from 3 to 3; .* 0 to 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "options", "message"), MISTAKES)
 def test_mistakes(arguments, options, message):
     papers = [np.eye(3)[:2], np.eye(3)[2:], np.empty((0, 3))]
     vectors = SentenceVectors.of(["a", "b", "c"], papers, numbers=[np.array([0, 2]), np.array([0]), np.array([], int)])
-    with pytest.raises(UserError, match=message):
-        search_sentences(vectors, *arguments, SINGLE, **options)
+    refused(message, search_sentences, vectors, *arguments, SINGLE, **options)

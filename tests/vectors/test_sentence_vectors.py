@@ -8,8 +8,9 @@ import pytest
 from citeweave.core.artifact import check_files
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.vectors.vectors import Provenance, Vectors
+from citeweave.vectors.vectors import Provenance
 
+from ..conftest import refused
 from .conftest import change_facts, write_blocks
 
 
@@ -71,8 +72,7 @@ def test_memory_refuses_what_a_folder_counts():
         ("a", [np.ones(2)], None, ValueError, r"the shape \(2,\)"),
         ("ab", [one], None, ValueError, "1 papers for 2 ids"),
     ):
-        with pytest.raises(error, match=message):
-            SentenceVectors.of(list(ids), papers, numbers=numbers)
+        refused(message, SentenceVectors.of, list(ids), papers, numbers=numbers, error=error)
 
 
 def test_nothing_is_left_of_a_failure(tmp_path):
@@ -83,20 +83,8 @@ def test_nothing_is_left_of_a_failure(tmp_path):
         ([np.empty((0, 3))], EmptyResultError, "no sentence vector"),
         ([np.empty((1, 0))], UserError, "0 numbers"),
     ):
-        with pytest.raises(error, match=message):
-            write(tmp_path / "v", ["a", "b"][: len(papers)], papers, block=1)
+        refused(message, write, tmp_path / "v", ["a", "b"][: len(papers)], papers, block=1, error=error)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_folder_is_kept_unless_overwritten(tmp_path):
-    write(tmp_path / "v", ["a"], [np.ones((1, 1))])
-    with pytest.raises(ArtifactError):
-        Vectors.open(tmp_path / "v")
-    with pytest.raises(UserError, match="overwrite"):
-        write(tmp_path / "v", ["b"], [np.ones((1, 1))])
-    with new_sentence_vectors(tmp_path / "v", overwrite=True) as writer:
-        writer.append(["b"], [np.ones((1, 1))])
-        assert list(writer.finish().ids) == ["b"]
 
 
 @pytest.mark.parametrize("damage", [{"rows": 2}, {"dimension": 1}, {"dtype": "float16"}, {"model": 3}])
@@ -111,5 +99,4 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
 def test_damaged_offsets_are_an_error_not_a_crash(as_large, tmp_path, offsets):
     write(tmp_path / "v", ["a", "b"], [np.ones((2, 2)), np.ones((1, 2))])
     np.save(tmp_path / "v/offsets.npy", np.array(offsets))
-    with pytest.raises(ArtifactError, match="do not fit together|another size"):
-        SentenceVectors.open(tmp_path / "v")
+    refused("do not fit together|another size", SentenceVectors.open, tmp_path / "v", error=ArtifactError)

@@ -54,25 +54,26 @@ def test_every_line_of_a_snapshot_is_read_or_counted(read_all):
     assert found.rejected("papers") == dict.fromkeys(reasons, 1)
 
 
-@pytest.mark.parametrize(
-    "wrong", [None, 7, -1.5, True, "", "x", [], [None], [[]], [[None, 3]], {}, {"a": [1]}, [{"version": 1}]]
-)
+WRONG = [None, 7, -1.5, True, "", "x", [], [None], [[]], [[None, 3]], {}, {"a": [1]}, [{"version": 1}]]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_value_in_any_field_is_read_or_counted(read_all, wrong):
     found = read_all("arxiv", [RECORD | {name: wrong} for name in RECORD])
     assert len(found.papers) + sum(found.rejected("papers").values()) == len(RECORD)
 
 
-@pytest.mark.parametrize(
-    ("changes", "authors", "year", "withdrawn"),
-    [
-        ({"authors_parsed": []}, ("J. D\\'oe", "A. Lee"), 2007, False),
-        ({"versions": None}, ("J. Dóe", "A. Lee Jr"), 2008, False),
-        ({"versions": [{"created": "Fri, 5 Jan 2001"}]}, ("J. Dóe", "A. Lee Jr"), 2001, False),
-        ({"abstract": "This paper has been withdrawn by the authors."}, ("J. Dóe", "A. Lee Jr"), 2007, True),
-        ({"abstract": "Withdrawn."}, ("J. Dóe", "A. Lee Jr"), 2007, True),
-        ({"abstract": "Drugs that were withdrawn from the market are studied."}, ("J. Dóe", "A. Lee Jr"), 2007, False),
-    ],
-)
+FALLBACKS = [
+    ({"authors_parsed": []}, ("J. D\\'oe", "A. Lee"), 2007, False),
+    ({"versions": None}, ("J. Dóe", "A. Lee Jr"), 2008, False),
+    ({"versions": [{"created": "Fri, 5 Jan 2001"}]}, ("J. Dóe", "A. Lee Jr"), 2001, False),
+    ({"abstract": "This paper has been withdrawn by the authors."}, ("J. Dóe", "A. Lee Jr"), 2007, True),
+    ({"abstract": "Withdrawn."}, ("J. Dóe", "A. Lee Jr"), 2007, True),
+    ({"abstract": "Drugs that were withdrawn from the market are studied."}, ("J. Dóe", "A. Lee Jr"), 2007, False),
+]
+
+
+@pytest.mark.parametrize(("changes", "authors", "year", "withdrawn"), FALLBACKS)
 def test_authors_year_and_withdrawal_have_fallbacks(read_all, changes, authors, year, withdrawn):
     (paper,) = read_all("arxiv", [RECORD | changes]).papers
     assert (paper.authors, paper.year, paper.extra.get("withdrawn", False)) == (authors, year, withdrawn)
@@ -97,14 +98,13 @@ METADATA = json.loads(r"""{"id": "2105.05862", "title": "A title\n  in two lines
 CITED = ["doi:10.1000/one", "arxiv:2001.00001", "arxiv:hep-ph/9204236", "doi:10.1000/five", "arxiv:2002.00002"]
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        {"discipline": "Physics", "body_text": [{"section": "Intro", "content_type": "paragraph", "text": TEXT}]},
-        {"metadata": {**METADATA, "discipline": "Physics"}, "sections": {"Intro": {"text": TEXT, "cite_spans": []}}},
-    ],
-    ids=["2022", "2024"],
-)
+LAYOUTS = [
+    {"discipline": "Physics", "body_text": [{"section": "Intro", "content_type": "paragraph", "text": TEXT}]},
+    {"metadata": {**METADATA, "discipline": "Physics"}, "sections": {"Intro": {"text": TEXT, "cite_spans": []}}},
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["2022", "2024"])
 def test_both_layouts_are_read(read_all, layout):
     found = read_all("unarxive", [{"paper_id": "2105.05862", "metadata": METADATA, "bib_entries": ENTRIES, **layout}])
     own, extra = "arxiv:2105.05862", {"categories": ["cs.LG", "cs.CL"]}
@@ -121,10 +121,7 @@ def test_both_layouts_are_read(read_all, layout):
 
 
 def test_glued_paragraphs_of_2024_are_cut(read_all):
-    first, second = (
-        "The first paragraph ends with a citation of proteins {}.",
-        "We show in the second one that all is well.",
-    )
+    first, second = "The first paragraph ends with a citation of proteins {}.", "We show that all is well."
     sections = {"A": {"text": first.format("{{cite:r1}}") + second}}
     record = {"paper_id": "2105.05862", "metadata": METADATA, "bib_entries": ENTRIES, "sections": sections}
     assert [c.text for c in read_all("unarxive", [record]).contexts] == [first.format("[CIT]")]

@@ -29,33 +29,30 @@ def test_every_field_of_an_entry_is_read(read_all):
     venue, authors = "Journal of Made Letters (New Series)", ("Jörn Berg", "Ana Álvarez", "The Ice Group")
     ids = ("doi:10.1000/ice_1", "arxiv:1901.00001", "pmid:123", "pmcid:77")
     extra = {"type": "article", "keywords": ["ice", "sea level"]}
-    assert found.papers == [
-        Paper("berg2019", title, abstract, 2019, venue, authors, (), ids, None, 20200203, extra, local_id=True)
-    ]
+    front = (title, abstract, 2019, venue, authors, ())
+    assert found.papers == [Paper("berg2019", *front, ids, None, 20200203, extra, local_id=True)]
     assert found.rejected("papers") == {} and found.notes == {}
 
 
-@pytest.mark.parametrize(
-    ("fields", "ids"),
-    [
-        ("url={http://arxiv.org/abs/1702.04615}", ("arxiv:1702.04615",)),
-        ("journal={arXiv preprint arXiv:1803.00002}", ("arxiv:1803.00002",)),
-        ("url={https://doi.org/10.1000/c}", ("doi:10.1000/c",)),
-        ("url={https://aclanthology.org/N18-3011}", ("acl:N18-3011",)),
-        ("eprint={31415}, eprinttype={pubmed}", ("pmid:31415",)),
-        ("eprint={20099996}, eprinttype={jstor}, doi={n/a}", ()),
-        ("eprint={2101.00003}, eprintclass={cs.CL}", ("arxiv:2101.00003",)),
-    ],
-)
+OTHER_FIELDS = [
+    ("url={http://arxiv.org/abs/1702.04615}", ("arxiv:1702.04615",)),
+    ("journal={arXiv preprint arXiv:1803.00002}", ("arxiv:1803.00002",)),
+    ("url={https://doi.org/10.1000/c}", ("doi:10.1000/c",)),
+    ("url={https://aclanthology.org/N18-3011}", ("acl:N18-3011",)),
+    ("eprint={31415}, eprinttype={pubmed}", ("pmid:31415",)),
+    ("eprint={20099996}, eprinttype={jstor}, doi={n/a}", ()),
+    ("eprint={2101.00003}, eprintclass={cs.CL}", ("arxiv:2101.00003",)),
+]
+
+
+@pytest.mark.parametrize(("fields", "ids"), OTHER_FIELDS)
 def test_ids_are_found_in_other_fields(read_all, fields, ids):
     assert read_all("bibtex", f"@misc{{a, title={{A}}, {fields}}}").papers[0].ids == ids
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected", "rejected", "notes"),
-    [
-        (  # delimiters, keys and commas as people write them
-            """@article(round, title = "In (round) brackets", year = "1990")@book{same_line, title = {Second}}
+ENTRIES = [
+    (  # delimiters, keys and commas as people write them
+        """@article(round, title = "In (round) brackets", year = "1990")@book{same_line, title = {Second}}
             @misc{,
               title = {No key}, }
             @misc{ title = {No key at all} }
@@ -70,24 +67,24 @@ def test_ids_are_found_in_other_fields(read_all, fields, ids):
             @misc{field, title = {F}, % year = {1999},
               year = 2005}
             @misc{sub, title = {Main}, subtitle = {Sub}, date = {2011-05}}""",
-            """round|In (round) brackets|1990| same_line|Second|None| bibtex-d532c3cc06|No key|None|
+        """round|In (round) brackets|1990| same_line|Second|None| bibtex-d532c3cc06|No key|None|
             bibtex-79fd350067|No key at all|None| no_comma|The comma is missing|2001| odd/type:1|Strange "quotes"|2003|
             umlaut|Gödel|None| twice|First|None| macro|M|None|UNKNOWN-MACRO field|F|2005| sub|Main: Sub|2011|""",
-            {},
-            {"entry without key": 2},
-        ),
-        (  # an unbalanced entry costs only itself
-            r"""@article{one, title = {Fine}}
+        {},
+        {"entry without key": 2},
+    ),
+    (  # an unbalanced entry costs only itself
+        r"""@article{one, title = {Fine}}
 @article{two, title = {Thi\{'ebaux is broken}, year = 1993}
 @article{three, title = "Never closed, year = 1994}
 @article{four, title = {Fine again}}
 @article{five, title = {Cut off""",
-            "one|Fine|None| four|Fine again|None|",
-            {"unbalanced braces": 3},
-            {},
-        ),
-        (  # what is no paper is neither kept nor counted
-            """This is free text by me@example.org (hello).
+        "one|Fine|None| four|Fine again|None|",
+        {"unbalanced braces": 3},
+        {},
+    ),
+    (  # what is no paper is neither kept nor counted
+        """This is free text by me@example.org (hello).
             @preamble{ "\\newcommand{\\noop}[1]{} \\@ifundefined{x}{}" }
             @comment{jabref-meta: grouping:{a}{b};}
             @comment This is one too.
@@ -95,20 +92,22 @@ def test_ids_are_found_in_other_fields(read_all, fields, ids):
             @string{x = {y}}
             @article{on, title = {Kept}} @article{bare, year = 1999} @article{empty}
             @article(round)""",
-            "on|Kept|None|",
-            {"no title": 3},
-            {"entry behind a percent sign left out": 1},
-        ),
-        (  # children inherit venue and year of their volume
-            """@inproceedings{child, title = {C}, crossref = {VOL}}
+        "on|Kept|None|",
+        {"no title": 3},
+        {"entry behind a percent sign left out": 1},
+    ),
+    (  # children inherit venue and year of their volume
+        """@inproceedings{child, title = {C}, crossref = {VOL}}
             @inproceedings{own, title = {O}, crossref = "vol", year = 1984, booktitle = {Own}}
             @proceedings{Vol, title = {Proceedings of Things}, year = 1985}""",
-            "child|C|1985|Proceedings of Things own|O|1984|Own Vol|Proceedings of Things|1985|",
-            {},
-            {},
-        ),
-    ],
-)
+        "child|C|1985|Proceedings of Things own|O|1984|Own Vol|Proceedings of Things|1985|",
+        {},
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("entries", "expected", "rejected", "notes"), ENTRIES)
 def test_entries_are_read_as_people_write_them(read_all, entries, expected, rejected, notes):
     found = read_all("bibtex", entries)
     papers = " ".join(f"{paper.id}|{paper.title}|{paper.year}|{paper.venue}" for paper in found.papers)

@@ -38,18 +38,18 @@ def test_a_work_is_read_with_every_kind_of_reference(read_all):
     assert found.notes == {"reference identified by the DOI in its text": 1}
 
 
-@pytest.mark.parametrize(
-    ("raw", "text"),
-    [
-        ("<p>Plain html.</p>", "Plain html."),
-        ("<jats:sec><jats:title>Abstract</jats:title><jats:p>Body.</jats:p></jats:sec>", "Body."),
-        ("<jats:title>Background</jats:title><jats:p>Body.</jats:p>", "Background Body."),
-        ("<jats:p>Abstract art is old.</jats:p>", "Abstract art is old."),
-        ("&lt;jats:p&gt;Escaped &amp;amp; twice.&lt;/jats:p&gt;", "Escaped & twice."),
-        ("where p &lt; 0.05 and q &gt; 1", "where p < 0.05 and q > 1"),
-        (["not a text"], ""),
-    ],
-)
+ABSTRACTS = [
+    ("<p>Plain html.</p>", "Plain html."),
+    ("<jats:sec><jats:title>Abstract</jats:title><jats:p>Body.</jats:p></jats:sec>", "Body."),
+    ("<jats:title>Background</jats:title><jats:p>Body.</jats:p>", "Background Body."),
+    ("<jats:p>Abstract art is old.</jats:p>", "Abstract art is old."),
+    ("&lt;jats:p&gt;Escaped &amp;amp; twice.&lt;/jats:p&gt;", "Escaped & twice."),
+    ("where p &lt; 0.05 and q &gt; 1", "where p < 0.05 and q > 1"),
+    (["not a text"], ""),
+]
+
+
+@pytest.mark.parametrize(("raw", "text"), ABSTRACTS)
 def test_abstracts_lose_their_tags_and_headings(read_all, raw, text):
     assert read_all("crossref", [{"DOI": "10.1000/a", "title": "T", "abstract": raw}]).papers[0].abstract == text
 

@@ -24,12 +24,7 @@ def test_rows_after_broken_ones_are_read():
 
 @pytest.mark.parametrize(
     "lines",
-    [
-        ['a,"open\n'] * 3000,
-        ['a,"open\n', *['b,""\n'] * 3000],
-        ['a,"open\n', 'b,""\n'] * 1500,
-        ['""",\n'] * 3000,
-    ],
+    [['a,"open\n'] * 3000, ['a,"open\n', *['b,""\n'] * 3000], ['a,"open\n', 'b,""\n'] * 1500, ['""",\n'] * 3000],
     ids=["open", "one open, then pairs", "open and pairs", "three"],
 )
 def test_lines_with_broken_quotes_are_read_a_few_times_only(lines, monkeypatch):

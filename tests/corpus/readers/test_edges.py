@@ -68,35 +68,35 @@ def test_numbers_are_read_with_strengths_and_intents(tmp_path):
     assert rejected == {"no citing paper": 1, "no cited paper": 1, "id is not a non-negative integer": 1}
 
 
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        ({"citingcorpusid": [1], "citedcorpusid": [2]}, {("s2:1", "s2:2")}),
-        ({"citingcorpusid": ["1", " 2"], "citedcorpusid": [2, 3]}, {("s2:1", "s2:2"), ("s2:2", "s2:3")}),
-        ({"citing": pa.nulls(2), "cited": [1, 2]}, set()),
-        ({"citing": pa.array(["a"], pa.string_view()), "cited": pa.array(["b"]).dictionary_encode()}, {("a", "b")}),
-        ({"citing": [1], "cited": [2], "count": pa.nulls(1), "isinfluential": [1]}, {("1", "2")}),
-        ({"source": [1.0, float("nan")], "target": [2.0, 3.0]}, {("1", "2")}),
-        ({"from": ["doi:10.1/x", " b ", ""], "to": ["é\tx", "c", "d"]}, {("doi:10.1/x", "é x"), ("b", "c")}),
-        ({"citing": ["a"], "cited": [7]}, {("a", "7")}),
-        ({"citing": [1], "cited": [2], "intents": ["uses; result"]}, {("1", "2", int(Intent.USES | Intent.RESULT))}),
-    ],
-)
+GOOD_COLUMNS = [
+    ({"citingcorpusid": [1], "citedcorpusid": [2]}, {("s2:1", "s2:2")}),
+    ({"citingcorpusid": ["1", " 2"], "citedcorpusid": [2, 3]}, {("s2:1", "s2:2"), ("s2:2", "s2:3")}),
+    ({"citing": pa.nulls(2), "cited": [1, 2]}, set()),
+    ({"citing": pa.array(["a"], pa.string_view()), "cited": pa.array(["b"]).dictionary_encode()}, {("a", "b")}),
+    ({"citing": [1], "cited": [2], "count": pa.nulls(1), "isinfluential": [1]}, {("1", "2")}),
+    ({"source": [1.0, float("nan")], "target": [2.0, 3.0]}, {("1", "2")}),
+    ({"from": ["doi:10.1/x", " b ", ""], "to": ["é\tx", "c", "d"]}, {("doi:10.1/x", "é x"), ("b", "c")}),
+    ({"citing": ["a"], "cited": [7]}, {("a", "7")}),
+    ({"citing": [1], "cited": [2], "intents": ["uses; result"]}, {("1", "2", int(Intent.USES | Intent.RESULT))}),
+]
+
+
+@pytest.mark.parametrize(("columns", "expected"), GOOD_COLUMNS)
 def test_names_and_types_of_columns_are_understood(tmp_path, columns, expected):
     found, _ = found_in(parquet(tmp_path / "a.parquet", **columns))
     assert found == {(*row, *(0,) * (3 - len(row)), 1.0) for row in expected}
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"left": [1], "right": [2]}, r"columns left \(int64\), right \(int64\); citations need two named citing"),
-        ({"citing": [True], "cited": [1]}, "'citing' is of type bool"),
-        ({"citing": [1], "cited": [1], "weight": ["much"]}, "'weight' is of type string; strengths are numbers"),
-        ({"citing": [1], "cited": [1], "intents": [7]}, "'intents' is of type int64"),
-        ({"id": [10], "name": ["Ada"]}, r"columns id \(int64\), name \(string\)"),
-    ],
-)
+WRONG_COLUMNS = [
+    ({"left": [1], "right": [2]}, r"columns left \(int64\), right \(int64\); citations need two named citing"),
+    ({"citing": [True], "cited": [1]}, "'citing' is of type bool"),
+    ({"citing": [1], "cited": [1], "weight": ["much"]}, "'weight' is of type string; strengths are numbers"),
+    ({"citing": [1], "cited": [1], "intents": [7]}, "'intents' is of type int64"),
+    ({"id": [10], "name": ["Ada"]}, r"columns id \(int64\), name \(string\)"),
+]
+
+
+@pytest.mark.parametrize(("columns", "message"), WRONG_COLUMNS)
 def test_wrong_columns_are_named(tmp_path, columns, message):
     refused(message, found_in, parquet(tmp_path / "a.parquet", **columns), error=InputError)
 
@@ -121,7 +121,7 @@ def test_papers_may_have_only_an_id_and_a_year(tmp_path):
 
 
 CELLS = st.sampled_from(
-    ["7", "0", "12345", "007", "", " 8", "x", "1.5", "2.50", "1e3", "-1", "9" * 19, "é", "a b", "\r"]
+    [*["7", "0", "12345", "007", "x", "1.5", "2.50", "1e3", "-1", "é"], "", " 8", "9" * 19, "a b", "\r"]
 )
 ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=8)
 
@@ -195,18 +195,18 @@ def test_an_interrupted_import_resumes(tmp_path):
     assert pairs_of(corpus) == {("1", "2"), ("2", "3"), ("3", "4")}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "noted"),
-    [
-        (b"citingcorpusid\tcitedcorpusid\n1\t2\n 3\t4\n", {("s2:1", "s2:2"), ("s2:3", "s2:4")}, 0),
-        (b"citingcorpusid\tcitedcorpusid\ns2:5\tx6\n", {("s2:5", "x6")}, 0),
-        (b"citing_paper_id\tcited_paper_id\r\n1\t2\r\n", {("1", "2")}, 0),
-        (b"src\tdst\n1\t2\n3\t4\n", {("1", "2"), ("3", "4")}, 1),
-        (b"a\tb\n1\tc\n", {("a", "b"), ("1", "c")}, 0),
-        (b"# Nodes: 3\n# FromNodeId\tToNodeId\n1\t2\n2\t3\n", {("1", "2"), ("2", "3")}, 2),
-        (b"\xef\xbb\xbf# made by hand\nciting\tcited\n1\t2\n", {("1", "2")}, 1),
-    ],
-)
+HEADERS = [
+    (b"citingcorpusid\tcitedcorpusid\n1\t2\n 3\t4\n", {("s2:1", "s2:2"), ("s2:3", "s2:4")}, 0),
+    (b"citingcorpusid\tcitedcorpusid\ns2:5\tx6\n", {("s2:5", "x6")}, 0),
+    (b"citing_paper_id\tcited_paper_id\r\n1\t2\r\n", {("1", "2")}, 0),
+    (b"src\tdst\n1\t2\n3\t4\n", {("1", "2"), ("3", "4")}, 1),
+    (b"a\tb\n1\tc\n", {("a", "b"), ("1", "c")}, 0),
+    (b"# Nodes: 3\n# FromNodeId\tToNodeId\n1\t2\n2\t3\n", {("1", "2"), ("2", "3")}, 2),
+    (b"\xef\xbb\xbf# made by hand\nciting\tcited\n1\t2\n", {("1", "2")}, 1),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "noted"), HEADERS)
 def test_headers_and_comments_above_tables_are_understood(tmp_path, text, expected, noted):
     (tmp_path / "a.tsv").write_bytes(text)
     assert guess_format(Source(tmp_path / "a.tsv")) == "plain"

@@ -35,9 +35,8 @@ def test_a_full_text_is_read(read_all):
     found = read_all("grobid_tei", HEADER.replace("{ids}", "") + TEXT, "a paper.grobid.tei.xml")
     own, trees = "grobid:a_paper", "doi:10.1000/trees"
     extra = {"keywords": ["graphs"], "language": "en", "grobid_version": "0.8.0"}
-    assert found.full == [
-        Paper(own, "On graphs", "We study graphs.", 2019, authors=("Ada B Lee",), extra=extra, local_id=True)
-    ]
+    front = ("On graphs", "We study graphs.", 2019, "", ("Ada B Lee",))
+    assert found.full == [Paper(own, *front, extra=extra, local_id=True)]
     assert found.stubs == [
         Paper(FIRST, "A theory of all graphs", year=1960, venue="J Graphs", authors=("P Erd",), stub=True),
         Paper(trees, "Trees", year=1977, ids=("arxiv:1706.03762",), stub=True),
@@ -50,14 +49,14 @@ def test_a_full_text_is_read(read_all):
     assert found.notes == {"in-text citation without a reference": 2, "in-text citation outside a paragraph": 1}
 
 
-@pytest.mark.parametrize(
-    ("ids", "paper_id", "others"),
-    [
-        ('<idno type="MD5">ABC</idno><idno type="DOI">10.5000/X</idno>', "doi:10.5000/x", ("md5:ABC",)),
-        ('<idno type="MD5">ABC</idno>', "md5:ABC", ()),
-        ('<idno type="arXiv">arXiv:1706.03762v5[cs.CL]</idno>', "arxiv:1706.03762", ()),
-    ],
-)
+IDS = [
+    ('<idno type="MD5">ABC</idno><idno type="DOI">10.5000/X</idno>', "doi:10.5000/x", ("md5:ABC",)),
+    ('<idno type="MD5">ABC</idno>', "md5:ABC", ()),
+    ('<idno type="arXiv">arXiv:1706.03762v5[cs.CL]</idno>', "arxiv:1706.03762", ()),
+]
+
+
+@pytest.mark.parametrize(("ids", "paper_id", "others"), IDS)
 def test_ids_of_the_header_name_the_paper(read_all, ids, paper_id, others):
     (paper,) = read_all("grobid_tei", HEADER.replace("{ids}", ids) + "<text/></TEI>").papers
     assert (paper.id, paper.ids, paper.local_id) == (paper_id, others, False)

@@ -22,9 +22,8 @@ from citeweave.corpus.paper import Context
 from citeweave.corpus.readers import bibtex, jats, plain, ris, s2orc, xml_records
 
 SMALL = 20_000
-HEAD = (
-    "<article><front><article-meta><title-group><article-title>T</article-title></title-group></article-meta></front>"
-)
+TITLE = "<title-group><article-title>T</article-title></title-group>"
+HEAD = f"<article><front><article-meta>{TITLE}</article-meta></front>"
 REFERENCES = '<ref-list><ref id="r1"><mixed-citation>x 10.1000/x</mixed-citation></ref></ref-list>'
 
 
@@ -123,10 +122,8 @@ def test_lines_that_cite_nothing_cost_no_objects(tmp_path, monkeypatch):
 BIBTEX = ["{", "@", "@a{", "@a{x,", ",", "%", "}", "a=", "#", "\\", "@comment(", "\n@a{", '"', "@string{a=a#a}\n", " "]
 BIBTEX += ["and "]
 RIS = ["\n", "\r", "TY  - J\n", "AU  - A, B\n", "x\n", " ", ",", "TI  - T\n", "ER  -\n", "TY  - J"]
-OPENINGS = {
-    bibtex: ["@article{k, author = ", "@article{k, title = {T}, author = {", ""],
-    ris: ["TY  - JOUR\nTI  - T\n"],
-}
+BIBTEX_OPENINGS = ["@article{k, author = ", "@article{k, title = {T}, author = {", ""]
+OPENINGS = {bibtex: BIBTEX_OPENINGS, ris: ["TY  - JOUR\nTI  - T\n"]}
 
 
 @pytest.mark.parametrize(("reader", "unit"), [*((bibtex, unit) for unit in BIBTEX), *((ris, unit) for unit in RIS)])

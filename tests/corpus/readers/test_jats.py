@@ -74,16 +74,16 @@ def test_the_paper_its_references_and_its_citing_sentences_are_read(read_all):
     assert found.notes == dict.fromkeys(reasons, 1)
 
 
-@pytest.mark.parametrize(
-    ("marker", "cited"),
-    [
-        ('<xref ref-type="bibr" rid="B1 B2">1, 2</xref>', (ONE, TWO)),
-        ('<xref ref-type="bibr" rid="B1">1–3</xref>', (ONE, TWO, THIRD)),
-        ('<xref ref-type="bibr" rid="B3">3</xref>-<xref ref-type="bibr" rid="B1">1</xref>', (THIRD, ONE)),
-        ('<xref ref-type="bibr" rid="B1">Poe</xref>-<xref ref-type="bibr" rid="B3">Ann</xref>', (ONE, THIRD)),
-        ('<xref ref-type="bibr" rid="B1"/>', (ONE,)),
-    ],
-)
+MARKERS = [
+    ('<xref ref-type="bibr" rid="B1 B2">1, 2</xref>', (ONE, TWO)),
+    ('<xref ref-type="bibr" rid="B1">1–3</xref>', (ONE, TWO, THIRD)),
+    ('<xref ref-type="bibr" rid="B3">3</xref>-<xref ref-type="bibr" rid="B1">1</xref>', (THIRD, ONE)),
+    ('<xref ref-type="bibr" rid="B1">Poe</xref>-<xref ref-type="bibr" rid="B3">Ann</xref>', (ONE, THIRD)),
+    ('<xref ref-type="bibr" rid="B1"/>', (ONE,)),
+]
+
+
+@pytest.mark.parametrize(("marker", "cited"), MARKERS)
 def test_markers_of_every_form_name_their_references(read_all, marker, cited):
     text = f"{FRONT}<body><p>It is known {marker} today.</p></body>{REFERENCES}</article>"
     assert [context.cited for context in read_all("jats", text).contexts] == [cited]

@@ -7,6 +7,8 @@ from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.readers import json_records
 
+from ..conftest import refused
+
 
 def values(tmp_path, text, read=json_records.read_json_values):
     (tmp_path / "file.json").write_text(text, encoding="utf-8")
@@ -17,28 +19,27 @@ def values(tmp_path, text, read=json_records.read_json_values):
 TWO = [{"id": 1}, {"id": 2}]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "rejected"),
-    [
-        ('{"id": 1}\n{"id": 2}\n', TWO, 0),
-        ('[{"id": 1}, {"id": 2}]', TWO, 0),
-        ('[\n{"id": 1},\n{"id": 2}\n]', TWO, 0),
-        ('\n\ufeff{"id": 1}\r\n\r\n{"id": 2}', TWO, 0),
-        ('{\n "id": 1,\n "b": [\n  2\n ]\n}', [{"id": 1, "b": [2]}], 0),
-        ('[\n{"id": 1}\n]', TWO[:1], 0),
-        ('{"id": \n{"id": 2}\n', TWO[1:], 1),
-        ('{"id": 1}\n{"id": \n', TWO[:1], 1),
-        ("", [], 0),
-        ("\n \n", [], 0),
-    ],
-)
+DOCUMENTS = [
+    ('{"id": 1}\n{"id": 2}\n', TWO, 0),
+    ('[{"id": 1}, {"id": 2}]', TWO, 0),
+    ('[\n{"id": 1},\n{"id": 2}\n]', TWO, 0),
+    ('\n\ufeff{"id": 1}\r\n\r\n{"id": 2}', TWO, 0),
+    ('{\n "id": 1,\n "b": [\n  2\n ]\n}', [{"id": 1, "b": [2]}], 0),
+    ('[\n{"id": 1}\n]', TWO[:1], 0),
+    ('{"id": \n{"id": 2}\n', TWO[1:], 1),
+    ('{"id": 1}\n{"id": \n', TWO[:1], 1),
+    ("", [], 0),
+    ("\n \n", [], 0),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "rejected"), DOCUMENTS)
 def test_lines_lists_and_documents_are_read_and_broken_lines_counted(tmp_path, text, expected, rejected):
     assert values(tmp_path, text) == (expected, {"not valid JSON": 1} if rejected else {})
 
 
 def test_a_broken_document_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match=r"file\.json is not one JSON document"):
-        values(tmp_path, '{\n "id": 1,\n')
+    refused(r"file\.json is not one JSON document", values, tmp_path, '{\n "id": 1,\n', error=InputError)
 
 
 def test_a_document_on_one_line_may_be_longer_than_any_record(tmp_path, monkeypatch):

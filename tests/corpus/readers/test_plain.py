@@ -18,45 +18,43 @@ def test_json_lines_of_papers_are_read(read_all):
     )
     authors, fields, doi = ("Ada One", "Ben Two"), ("cs.CL", "stat"), "https://doi.org/10.1000/X"
     extra = {"field": "cs.CL", "subjects": ["cs.CL", "stat"], "doi": doi, "accepted": True}
-    assert found.papers == [
-        Paper("7", "A title", year=2018, authors=authors, fields=fields, ids=("doi:10.1000/x",), extra=extra),
-        Paper("nan", "T"),
-    ]
+    first = Paper("7", "A title", year=2018, authors=authors, fields=fields, ids=("doi:10.1000/x",), extra=extra)
+    assert found.papers == [first, Paper("nan", "T")]
     assert found.citations == [Citation("7", "b"), Citation("7", "8")]
     assert found.rejected("papers") == {"no id": 1, "no title and no abstract": 1}
     assert found.rejected("citations") == {"no cited paper": 1}
 
 
-@pytest.mark.parametrize(
-    ("lines", "pairs", "rejected"),
-    [
-        ('{"id": "a", "title": "A", "references": "b, c"}\n', [], {"references are no list": 1}),
-        ('{"title": "no id", "references": ["a", "b"]}\n', [], {"citing paper rejected": 2}),
-        ('{"id": "x", "title": "", "references": ["a"]}\n', [], {"citing paper rejected": 1}),
-        ('{"citing": "a", "cited": "b"}\n{"citing": "a", "cited": 7}\n', [("a", "b"), ("a", "7")], {}),
-        ('{"citing": "a", "cited": null}\n', [], {"no cited paper": 1}),
-        ('{"citing": null, "cited": ["b", "c"]}\n', [], {"no citing paper": 2}),
-        ('{"citing": "", "cited": ["b"]}\n', [], {"no citing paper": 1}),
-        ('{"citing": "a", "cited": ["b", "c"]}\n', [("a", "b"), ("a", "c")], {}),
-        ("a\tb\n\tb\na\t\n", [("a", "b")], {"no citing paper": 1, "no cited paper": 1}),
-    ],
-)
+CITATIONS = [
+    ('{"id": "a", "title": "A", "references": "b, c"}\n', [], {"references are no list": 1}),
+    ('{"title": "no id", "references": ["a", "b"]}\n', [], {"citing paper rejected": 2}),
+    ('{"id": "x", "title": "", "references": ["a"]}\n', [], {"citing paper rejected": 1}),
+    ('{"citing": "a", "cited": "b"}\n{"citing": "a", "cited": 7}\n', [("a", "b"), ("a", "7")], {}),
+    ('{"citing": "a", "cited": null}\n', [], {"no cited paper": 1}),
+    ('{"citing": null, "cited": ["b", "c"]}\n', [], {"no citing paper": 2}),
+    ('{"citing": "", "cited": ["b"]}\n', [], {"no citing paper": 1}),
+    ('{"citing": "a", "cited": ["b", "c"]}\n', [("a", "b"), ("a", "c")], {}),
+    ("a\tb\n\tb\na\t\n", [("a", "b")], {"no citing paper": 1, "no cited paper": 1}),
+]
+
+
+@pytest.mark.parametrize(("lines", "pairs", "rejected"), CITATIONS)
 def test_citations_that_are_not_kept_are_counted(read_all, lines, pairs, rejected):
     found = read_all("plain", lines, "file.jsonl" if lines.startswith("{") else "file.tsv")
     assert found.citations == [Citation(*pair) for pair in pairs] and found.rejected("citations") == rejected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a\tb\nc\td\n", [("a", "b", 1.0), ("c", "d", 1.0)]),
-        ("a\tb\t3\nc\td\t0\n", [("a", "b", 3.0), ("c", "d", 0.0)]),
-        ("citing\tcited\tstrength\na\tb\t2.5\n", [("a", "b", 2.5)]),
-        ("source,target\na,b\n", [("a", "b", 1.0)]),
-        ('quote"\tb\n', [('quote"', "b", 1.0)]),
-        ("a\tb\tarxiv-id\n", [("a", "b", 1.0)]),
-    ],
-)
+TABLES = [
+    ("a\tb\nc\td\n", [("a", "b", 1.0), ("c", "d", 1.0)]),
+    ("a\tb\t3\nc\td\t0\n", [("a", "b", 3.0), ("c", "d", 0.0)]),
+    ("citing\tcited\tstrength\na\tb\t2.5\n", [("a", "b", 2.5)]),
+    ("source,target\na,b\n", [("a", "b", 1.0)]),
+    ('quote"\tb\n', [('quote"', "b", 1.0)]),
+    ("a\tb\tarxiv-id\n", [("a", "b", 1.0)]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TABLES)
 def test_tables_of_citations_are_recognized_and_read(tmp_path, read_all, text, expected):
     found = read_all("plain", text, "citations.tsv")
     assert guess_format(Source(tmp_path / "citations.tsv")) == "plain"
@@ -70,10 +68,9 @@ def test_contexts_are_read(read_all):
         '"intent": "method", "split": "dev"}\n'
         '{"citing": null, "text": "Alone.", "cited": []}\n{"citing": "a", "text": "", "cited": ["b"]}\n',
     )
-    assert found.contexts == [
-        Context("a", "As in [1].", ("b", "c"), "Intro", Intent.METHOD, {"intent": "method", "split": "dev"}),
-        Context("", "Alone.", ()),
-    ]
+    extra = {"intent": "method", "split": "dev"}
+    first = Context("a", "As in [1].", ("b", "c"), "Intro", Intent.METHOD, extra)
+    assert found.contexts == [first, Context("", "Alone.", ())]
     assert found.rejected("contexts") == {"no text": 1}
 
 
@@ -92,17 +89,17 @@ def test_other_tables_are_refused(tmp_path, read_all):
     assert guess_format(Source(tmp_path / "weather.csv")) is None
 
 
-@pytest.mark.parametrize(
-    ("rows", "ids", "rejected"),
-    [
-        ('a,"never closed\nb,two\nc,three\n', ["b", "c"], 1),
-        ('a,one\nb,"never closed', ["a"], 1),
-        ('a,"open\nb,"open\nc,three\nd,"open\n', ["c"], 3),
-        ('a,"open\nb,two\nc,"three\nlines"\nd,four\n', ["b", "c", "d"], 1),
-        ('a,"two\nlines"\nb,"a ""quote""\n"\nc,5" disks\n', ["a", "b", "c"], 0),
-        ('a,"one" more\nb,two\n', ["a", "b"], 0),
-    ],
-)
+QUOTES = [
+    ('a,"never closed\nb,two\nc,three\n', ["b", "c"], 1),
+    ('a,one\nb,"never closed', ["a"], 1),
+    ('a,"open\nb,"open\nc,three\nd,"open\n', ["c"], 3),
+    ('a,"open\nb,two\nc,"three\nlines"\nd,four\n', ["b", "c", "d"], 1),
+    ('a,"two\nlines"\nb,"a ""quote""\n"\nc,5" disks\n', ["a", "b", "c"], 0),
+    ('a,"one" more\nb,two\n', ["a", "b"], 0),
+]
+
+
+@pytest.mark.parametrize(("rows", "ids", "rejected"), QUOTES)
 def test_a_quote_that_is_never_closed_costs_its_own_row_only(rows, ids, rejected, read_all):
     found = read_all("plain", "id,title\n" + rows, "papers.csv")
     assert [paper.id for paper in found.papers] == ids and sum(found.rejected("papers").values()) == rejected

@@ -352,18 +352,18 @@ def test_the_corpus_accounts_for_every_record(format, data):
         assert_accounted(corpus, read, outside)
 
 
-@pytest.mark.parametrize(
-    ("format", "content"),
-    [
-        *((format, SEEDS[format][-1].rstrip()[:-9]) for format in XML if format != "pubmed"),
-        *((format, content) for format in ("pubmed", "grobid_tei") for content in (b"", b"plain", b"<html></html>")),
-        ("pubmed", SEEDS["pubmed"][0].rstrip()[:-9]),
-        ("pubmed", b"TI  - no PMID"),
-        ("pubmed", b"<?xml version='1.0' encoding='x'?><a/>"),
-        ("grobid_tei", b'<?xml version="1.0"?><!DOCTYPE TEI [<!ENTITY a "b">]><TEI>&c;</TEI>'),
-        ("csl_json", b'[\n {"id": "a", "title": "T"},\n {"id": '),
-    ],
-)
+CUT_OR_FOREIGN = [
+    *((format, SEEDS[format][-1].rstrip()[:-9]) for format in XML if format != "pubmed"),
+    *((format, content) for format in ("pubmed", "grobid_tei") for content in (b"", b"plain", b"<html></html>")),
+    ("pubmed", SEEDS["pubmed"][0].rstrip()[:-9]),
+    ("pubmed", b"TI  - no PMID"),
+    ("pubmed", b"<?xml version='1.0' encoding='x'?><a/>"),
+    ("grobid_tei", b'<?xml version="1.0"?><!DOCTYPE TEI [<!ENTITY a "b">]><TEI>&c;</TEI>'),
+    ("csl_json", b'[\n {"id": "a", "title": "T"},\n {"id": '),
+]
+
+
+@pytest.mark.parametrize(("format", "content"), CUT_OR_FOREIGN)
 def test_a_file_that_is_cut_or_of_another_format_is_refused_by_name(format, content):
     with a_file(content) as path, pytest.raises(InputError, match="input file"):
         list(reader_of(format).read(Source(path), Tally()))

@@ -17,9 +17,8 @@ def test_every_tag_of_a_record_is_read(read_all):
     authors, ids, abstract = ("Jörn Berg", "Martin L. King Jr."), ("doi:10.1000/ice",), "Ice melts. We show why."
     extra = {"type": "JOUR", "keywords": ["ice", "*water"], "language": "English"}
     extra["notes"] = ["Cited By :12", "Export Date: 1 May 2020"]
-    assert found.papers == [
-        Paper("rec 1", "On ice & water", abstract, 2019, "Made Letters", authors, (), ids, 12, 0, extra, local_id=True)
-    ]
+    front = ("On ice & water", abstract, 2019, "Made Letters", authors, ())
+    assert found.papers == [Paper("rec 1", *front, ids, 12, 0, extra, local_id=True)]
     assert found.notes == {}
 
 
@@ -61,9 +60,8 @@ def test_web_of_science_is_read_with_its_references(read_all):
     own, title, authors = "WOS:000221807500019", "On ice and water", ("Jorn Berg", "Ada Hall")
     fields, ids = ("Physics", "Chemistry"), ("doi:10.1000/ice", "pmid:15170338", "wos:000221807500019")
     extra = {"type": "Article", "keywords": ["ice", "sea level", "WATER"]}
-    assert found.papers == [
-        Paper(own, title, "Ice melts.", 2004, "MADE LETT", authors, fields, ids, 23, extra=extra, local_id=True)
-    ]
+    front = (title, "Ice melts.", 2004, "MADE LETT", authors, fields)
+    assert found.papers == [Paper(own, *front, ids, 23, extra=extra, local_id=True)]
     cited = ("doi:10.1000/a", "arxiv:1412.6980", "doi:10.1000/d")
     assert found.citations == [Citation("doi:10.1000/ice", other) for other in cited]
     assert found.rejected("papers") == {"no title and no abstract": 1}

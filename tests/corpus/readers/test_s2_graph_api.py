@@ -43,13 +43,9 @@ def test_a_paper_is_read_with_the_references_and_citations_inside(read_all):
     assert found.rejected("citations") == {"reference without a usable id": 2}
 
 
-PAGE = json.loads(
-    """{"offset": 0, "data": [{"contexts": ["One  sentence.", ""], "intents": ["methodology"],
-    "isInfluential": true, "citedPaper": {"paperId": "B", "title": "Cited"}}, {"contexts": ["Alone."],
-    "intents": ["background"], "citedPaper": {"paperId": "C", "title": null}}]}""".replace('"B"', f'"{B}"').replace(
-        '"C"', f'"{C}"'
-    )
-)
+CITED = {"contexts": ["One  sentence.", ""], "intents": ["methodology"], "citedPaper": {"paperId": B, "title": "Cited"}}
+ALONE = {"contexts": ["Alone."], "intents": ["background"], "citedPaper": {"paperId": C, "title": None}}
+PAGE = {"offset": 0, "data": [{**CITED, "isInfluential": True}, ALONE]}
 
 
 @pytest.mark.parametrize("name", ["response.json", f"{A}_{B}.json"])
@@ -64,14 +60,10 @@ def test_a_page_of_references_cannot_know_the_citing_paper(read_all, name):
 @pytest.mark.parametrize("page", [({"paperId": A, **PAGE}, "response.json"), (PAGE, f"{A.upper()}.references.json")])
 def test_the_citing_paper_comes_from_the_envelope_or_the_file_name(read_all, page):
     found = read_all("s2_graph_api", [page[0]], page[1])
-    assert found.citations == [
-        Citation(f"s2sha:{A}", f"s2sha:{B}", Intent.METHOD, 2.0, True),
-        Citation(f"s2sha:{A}", f"s2sha:{C}", Intent.BACKGROUND),
-    ]
-    assert found.contexts == [
-        Context(f"s2sha:{A}", "One sentence.", (f"s2sha:{B}",)),
-        Context(f"s2sha:{A}", "Alone.", (f"s2sha:{C}",), intents=Intent.BACKGROUND),
-    ]
+    a, b, c = (f"s2sha:{paper}" for paper in (A, B, C))
+    assert found.citations == [Citation(a, b, Intent.METHOD, 2.0, True), Citation(a, c, Intent.BACKGROUND)]
+    alone = Context(a, "Alone.", (c,), intents=Intent.BACKGROUND)
+    assert found.contexts == [Context(a, "One sentence.", (b,)), alone]
     assert found.rejected("contexts") == {"empty context": 1}
 
 

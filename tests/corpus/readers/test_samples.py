@@ -54,11 +54,8 @@ def count_records(format, path, digest, count):
     for record in reader_of(format).read(Source(path), tally):
         # where a sentence ends is sentencex's choice, which changes
         is_split = isinstance(record, Context) and format in FULL_TEXTS
-        digest.update(
-            json.dumps(
-                asdict(replace(record, text="") if is_split else record), sort_keys=True, default=as_json
-            ).encode()
-        )
+        fields = asdict(replace(record, text="") if is_split else record)
+        digest.update(json.dumps(fields, sort_keys=True, default=as_json).encode())
         match record:
             case Paper():
                 count["stubs" if record.stub else "papers"] += 1
@@ -95,23 +92,21 @@ def test_real_files_are_recognized_by_their_reader_alone_and_every_record_counte
         if formats == [format]:
             count_records(format, path, digest, count)
     reasons = (f"; {reason} {number}" for reason, number in sorted(count.items()) if ":" in reason)
-    assert (
-        "".join([f"{format} {digest.hexdigest()} ", " ".join(str(count[one]) for one in COLUMNS.split()), *reasons])
-        == line
-    )
+    counts = " ".join(str(count[one]) for one in COLUMNS.split())
+    assert f"{format} {digest.hexdigest()} {counts}{''.join(reasons)}" == line
 
 
-@pytest.mark.parametrize(
-    ("path", "words", "cited"),
-    [
-        ("s2ag_bulk/s2orc-sample.jsonl", "These axioms have been crucial", 5),
-        ("s2orc_20200705/pdf_parse_94551546.json", "immunogenicity and low capability for scaling up. 2", 1),
-        ("jats/elife-12916-v2.xml", "The midbrain and cerebral association cortex (Stein and Stanford, 2008)", 5),
-        ("jats/pmc_1472-6831-8-11.nxml", "[7-12]", 6),
-        ("grobid_tei/N18-3011.tei.xml", "(e.g., Wu et al., 2014), researchers remain unable", 1),
-        ("unarxive/arXiv_src_2212_086.sel6.jsonl", "Thirty years ago it was pointed out in our paper [CIT] that", 1),
-    ],
-)
+CITING = [
+    ("s2ag_bulk/s2orc-sample.jsonl", "These axioms have been crucial", 5),
+    ("s2orc_20200705/pdf_parse_94551546.json", "immunogenicity and low capability for scaling up. 2", 1),
+    ("jats/elife-12916-v2.xml", "The midbrain and cerebral association cortex (Stein and Stanford, 2008)", 5),
+    ("jats/pmc_1472-6831-8-11.nxml", "[7-12]", 6),
+    ("grobid_tei/N18-3011.tei.xml", "(e.g., Wu et al., 2014), researchers remain unable", 1),
+    ("unarxive/arXiv_src_2212_086.sel6.jsonl", "Thirty years ago it was pointed out in our paper [CIT] that", 1),
+]
+
+
+@pytest.mark.parametrize(("path", "words", "cited"), CITING)
 def test_real_citing_sentences_have_their_marks(shared, path, words, cited):
     source = Source(shared / "samples" / path)
     (format,) = (one for one in FORMATS if one != "plain" and reader_of(one).recognizes(source.head()))

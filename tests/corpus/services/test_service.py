@@ -12,9 +12,15 @@ from ..conftest import refused
 
 KEY = "s3cret-KEY-0123456789"
 ADDRESSES = [
-    *["http://api.openalex.org", "file:///etc", "https://", "https://user@host", "https://host/?a=1", "ftp://127.0.0.1"]
+    "http://api.openalex.org",
+    "file:///etc",
+    "https://",
+    "https://user@host",
+    "https://host/?a=1",
+    "ftp://127.0.0.1",
+    "x",
 ]
-ADDRESSES += [*["x", "https://@host", "https://host?", "https://host\\@other", "https://ho%73t", "https://a..b"]]
+ADDRESSES += ["https://@host", "https://host?", "https://host\\@other", "https://ho%73t", "https://a..b"]
 ADDRESSES += ["https://[::g]", "https://[::1", "https://\u2603.org", "https://host/\u2603", "https://host/a b"]
 ADDRESSES += ["https://host\r\nX-Evil: 1", "http://127.0.0.1:99999", "http://127.0.0.1:0", "https://host:x"]
 
@@ -53,17 +59,17 @@ def test_a_key_is_hidden_however_it_is_written(form):
     assert service.hide_bytes(f'{{"url": "?api_key={form}"}}'.encode()) == b'{"url": "?api_key=***"}'
 
 
-@pytest.mark.parametrize(
-    ("headers", "is_used_up", "wait"),
-    [
-        ({"Retry-After": "3"}, False, 3),
-        ({"X-RateLimit-Remaining": "900", "X-RateLimit-Credits-Required": "10"}, False, None),
-        ({"X-RateLimit-Remaining": "9", "X-RateLimit-Credits-Required": "10"}, True, 2 * 3600),  # no reset: midnight
-        ({"X-RateLimit-Remaining-USD": "0", "X-RateLimit-Reset": "50"}, True, 50),
-        ({"Retry-After": "61"}, True, None),
-        ({"X-RateLimit-Remaining": "soon", "Retry-After": "nan"}, False, None),
-    ],
-)
+REFUSALS = [
+    ({"Retry-After": "3"}, False, 3),
+    ({"X-RateLimit-Remaining": "900", "X-RateLimit-Credits-Required": "10"}, False, None),
+    ({"X-RateLimit-Remaining": "9", "X-RateLimit-Credits-Required": "10"}, True, 2 * 3600),  # no reset: midnight
+    ({"X-RateLimit-Remaining-USD": "0", "X-RateLimit-Reset": "50"}, True, 50),
+    ({"Retry-After": "61"}, True, None),
+    ({"X-RateLimit-Remaining": "soon", "Retry-After": "nan"}, False, None),
+]
+
+
+@pytest.mark.parametrize(("headers", "is_used_up", "wait"), REFUSALS)
 def test_a_refusal_is_a_burst_or_a_used_up_budget(headers, is_used_up, wait):
     refusal = read_refusal(headers, datetime(2026, 3, 1, 22, 0, tzinfo=UTC), 60)
     assert refusal.budget_used_up == is_used_up and wait in (None, refusal.wait)

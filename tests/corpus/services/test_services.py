@@ -154,9 +154,8 @@ def test_semantic_scholar_citations_name_the_cited_paper(server, tmp_path):
     entry["citingPaper"] = server.paper(8, "A citing paper of moths")
     server.answer = lambda request: server.reply({"offset": 0, "data": [entry, None, entry]})
     found = list(semantic_scholar(server).citing(["s2sha:" + cited["paperId"], "doi:10.1/x"], 1))
-    assert (
-        server.requests[0].path == f"/paper/{cited['paperId']}/citations" and server.requests[0].query["limit"] == "1"
-    )
+    first = server.requests[0]
+    assert first.path == f"/paper/{cited['paperId']}/citations" and first.query["limit"] == "1"
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [cited, *found]))
     corpus = import_papers(tmp_path / "all.jsonl", tmp_path / "corpus").corpus
     assert [corpus.citation(0).citing, corpus.citation(0).cited] == [f"s2sha:{8:040x}", f"s2sha:{7:040x}"]
@@ -171,11 +170,9 @@ def test_ids_of_citing_papers_are_never_more_than_ids(server, id):
 
 
 def test_a_cursor_that_is_no_text_stays_a_parameter(server):
-    pages = [{"next_cursor": "\ud800&x=1"}, {}]
-    server.script = [
-        server.reply(raw=json.dumps({"meta": meta, "results": [server.work(n, "T")]}).encode())
-        for n, meta in enumerate(pages)
-    ]
+    for n, meta in enumerate([{"next_cursor": "\ud800&x=1"}, {}]):
+        page = {"meta": meta, "results": [server.work(n, "T")]}
+        server.script.append(server.reply(raw=json.dumps(page).encode()))
     assert len(list(openalex(server).search("x", 5))) == 2
     assert server.requests[1].query["cursor"] == "?&x=1" and server.requests[1].path == "/works"
 

@@ -1,15 +1,14 @@
 """The suite of planted aspects: pools against the truth, vectors that know it and vectors that do not, bad corpora."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.cli import main
 from citeweave.core.errors import ArtifactError, EmptyResultError
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.corpus.synthetic.narration import Facet
@@ -21,7 +20,7 @@ from citeweave.evaluation.systems import Bm25System, VectorSystem
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
-from ..conftest import grades_of, import_records, refused
+from ..conftest import corpus_of, grades_of, refused
 
 OPTIONS = AspectSuiteOptions(papers=60, queries=20)
 
@@ -139,25 +138,21 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus, tmp_path):
 
 
 def test_what_cannot_be_asked_is_said(corpus, tmp_path):
-    real = import_records(tmp_path, [{"id": "a", "title": "A title", "abstract": "One. Two."}])
+    real = corpus_of(tmp_path, [{"id": "a", "title": "A title", "abstract": "One. Two."}])
     refused("is not a synthetic corpus: .* make one with `citeweave synthesize`", make_suite, real, error=ArtifactError)
     with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
         make_suite(corpus, replace(OPTIONS, papers=1))
     refused("papers is 0", AspectSuiteOptions, papers=0)
 
 
-def test_the_command(corpus, knowing, tmp_path, capsys, monkeypatch):
+def test_the_command(corpus, knowing, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
 
-    def run(system: str, *more: str) -> dict[str, float]:
-        asked = ["--suite", "aspects", "--data", str(corpus.folder), "--papers", "60", "--queries", "20", "--json"]
-        with pytest.raises(SystemExit) as stop:
-            main(["evaluate", system, *asked, *more, "-o", str(tmp_path / Path(system).name)])
-        assert stop.value.code in (0, None)
-        metrics: dict[str, float] = json.loads(capsys.readouterr().out)["metrics"]
-        return metrics
+    def run(system: str, options: str = "") -> Any:
+        asked = "--suite aspects --papers 60 --queries 20", options, "--data", corpus.folder
+        return cli.json("evaluate", system, *asked, "-o", tmp_path / Path(system).name)["metrics"]
 
-    assert run(str(knowing), "--distance", "single")["all.map"] == pytest.approx(100)
+    assert run(str(knowing), "--distance single")["all.map"] == pytest.approx(100)
     pools = [f"{task}.{metric}" for task in (*TASKS, "all") for metric in ("map", "ndcg%20")]
     assert list(run("bm25")) == [*pools, *(f"{task}_space.P_cap_10" for task in TASKS), "spaces.P_cap_10"]
-    assert list(run("baseline:tfidf", "--task", "method")) == ["method.map", "method.ndcg%20"]
+    assert list(run("baseline:tfidf", "--task method")) == ["method.map", "method.ndcg%20"]

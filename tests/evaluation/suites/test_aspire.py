@@ -86,10 +86,8 @@ SHARED = "t1d0"
 """A paper that is relevant to the second topic too: never a query, a positive of both."""
 
 NO_ABSTRACT = "t3d1"
-JUDGMENTS = [
-    *((topic, paper, 2) for topic, papers in RELEVANT.items() for paper in papers),
-    *(("2", SHARED, 2), ("1", "partly", 1), ("1", "not", 0), ("1", "t2d1", 0), ("4", "unknown", 2)),
-]
+JUDGMENTS = [(topic, paper, 2) for topic, papers in RELEVANT.items() for paper in papers]
+JUDGMENTS += [("2", SHARED, 2), ("1", "partly", 1), ("1", "not", 0), ("1", "t2d1", 0), ("4", "unknown", 2)]
 PAPERS = [
     (name, f"On {name}", "" if name == NO_ABSTRACT else f"We see {name}. It is so.")
     for name in [*(paper for topic in RELEVANT.values() for paper in topic), "partly", "not"]
@@ -152,10 +150,8 @@ def test_positives_are_of_the_topic_and_negatives_of_the_others(cord, tmp_path):
 def test_both_sources_give_the_same_files_and_draws_follow_the_seed(cord, tmp_path):
     corpus = lines({"_id": name, "title": title, "text": text, "metadata": {}} for name, title, text in PAPERS)
     qrels = "".join(f"{topic}\t{paper}\t{grade}\n" for topic, paper, grade in JUDGMENTS)
-    files = {
-        "qrels/test.tsv": f"query-id\tcorpus-id\tscore\n{qrels}",
-        "corpus.jsonl.gz": gzip.compress(corpus.encode()),
-    }
+    header = "query-id\tcorpus-id\tscore\n"
+    files = {"qrels/test.tsv": header + qrels, "corpus.jsonl.gz": gzip.compress(corpus.encode())}
     build_treccovid_rf(cord, tmp_path / "full")
     build_treccovid_rf(write_files(tmp_path / "trec-covid", files), tmp_path / "other")
     assert content(tmp_path / "full") == content(tmp_path / "other")

@@ -26,10 +26,8 @@ POOLS: dict[str, dict[str, list[Any]]] = {
 @pytest.fixture
 def release(tmp_path) -> Path:
     """The layout of the release."""
-    abstracts = [
-        {"paper_id": paper, "title": f"On {paper}", "abstract": own, "pred_labels": LABELS}
-        for paper, own in SENTENCES.items()
-    ]
+    usual, texts = {"pred_labels": LABELS}, SENTENCES.items()
+    abstracts = [{"paper_id": paper, "title": f"On {paper}", "abstract": own, **usual} for paper, own in texts]
     pools = {f"test-pid2anns-csfcube-{facet}.json": POOLS for facet in FACETS}
     return write_files(tmp_path / "release", {"abstracts-csfcube-preds.jsonl": abstracts, **SPLITS, **pools})
 

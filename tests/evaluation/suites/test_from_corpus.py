@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave import Corpus, synthesize
-from citeweave.cli import main
-from citeweave.core.artifact import new_artifact
+from citeweave import Corpus, Intent, synthesize
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.options import SyntheticOptions
-from citeweave.corpus.paper import Intent
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import split_by_share, split_by_year
 from citeweave.evaluation.options import CorpusSuiteOptions
@@ -29,9 +25,9 @@ from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_gra
 from citeweave.evaluation.suites.from_corpus import INTENTS, RANDOM, make_intent_suite, make_suite
 from citeweave.evaluation.systems import Bm25System, VectorSystem
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
-from citeweave.graph.intent_overlay import KIND, VERSION, OverlayWriter, confidence_from_mask
 
-from ..conftest import grades_of, import_records, refused, task_of
+from ...graph.conftest import write_overlay
+from ..conftest import corpus_of, grades_of, refused, task_of
 
 Graph = dict[int, set[int]]
 OPTIONS = CorpusSuiteOptions(held_out="share:0.2", queries=80, sample=300)
@@ -129,11 +125,10 @@ def test_hard_papers_are_cited_by_the_cited(corpus, suite):
         hard, random = hard + min(25, len(hop)), random + 25 - min(25, len(hop))
     counts = suite.data["tasks"]["hard_cite"]
     assert (counts["second-hop papers"], counts["random papers"]) == (hard, random)
-    asked = [
-        {query: relevant for query, relevant, _ in pools_of(suite, corpus, name)} for name in ("cite", "hard_cite")
-    ]
-    both = asked[0].keys() & asked[1].keys()  # of which both ask for the same papers
-    assert len(both) > 40 and all(asked[0][query] == asked[1][query] for query in both)
+    pools = (pools_of(suite, corpus, name) for name in ("cite", "hard_cite"))
+    cite, hard_cite = ({query: relevant for query, relevant, _ in each} for each in pools)
+    both = cite.keys() & hard_cite.keys()  # of which both ask for the same papers
+    assert len(both) > 40 and all(cite[query] == hard_cite[query] for query in both)
 
 
 def test_cocited_pairs_are_unknown_to_training_and_the_strongest(corpus, suite):
@@ -160,7 +155,7 @@ def test_references_outside_the_corpus_couple(tmp_path):
     made = papers(80)
     for i, paper in enumerate(made):
         paper["references"] = [f"outside:{i // 2}", *([f"x:{i - i % 4}"] if i % 4 else [])]
-    corpus = import_records(tmp_path, made)
+    corpus = corpus_of(tmp_path, made)
     assert len(corpus.references_outside("citing")) == 80
     half = CorpusSuiteOptions(held_out="share:0.5")
     expected = {0: [{1}], 1: [{0, 2, 3}], 2: [{3}, {1}], 3: [{2}, {1}]}
@@ -175,7 +170,7 @@ def test_references_outside_the_corpus_couple(tmp_path):
         assert not found
     assert sum(seen.values()) == held_out_rows(corpus, half).sum() and len(seen) == 4
     alone = [{**paper, "references": [f"outside:{i // 2}"]} for i, paper in enumerate(papers(40))]
-    corpus = import_records(tmp_path / "alone", alone)
+    corpus = corpus_of(tmp_path / "alone", alone)
     suite = make_suite(corpus, half)
     for query, relevant, _ in pools_of(suite, corpus, "couple"):
         assert [corpus.ids[row] for row in relevant] == [f"x:{int(corpus.ids[query][2:]) ^ 1}"]
@@ -204,7 +199,7 @@ def test_copies_of_a_paper_are_never_candidates(tmp_path):
     """Every paper has a copy of its own under another id, which nobody cites."""
     originals = papers(60)
     copies = [{**paper, "id": f"y:{i}", "references": [], "year": 1999} for i, paper in enumerate(originals)]
-    corpus = import_records(tmp_path, [*({**paper, "year": 2001} for paper in originals), *copies])
+    corpus = corpus_of(tmp_path, [*({**paper, "year": 2001} for paper in originals), *copies])
     assert len(corpus) == 120
     graph, suite = citations(corpus), make_suite(corpus, THIRD)
     for name in ("cite", "hard_cite", "mdcr"):
@@ -217,7 +212,7 @@ def test_pairs_that_training_knows_the_other_way_round_are_not_asked_for(tmp_pat
     made = papers(60)
     for i in range(0, 60, 2):  # x:i and x:i+1 cite each other
         made[i]["references"].append(f"x:{i + 1}")
-    corpus = import_records(tmp_path, made)
+    corpus = corpus_of(tmp_path, made)
     training, asked = training_graph(corpus, THIRD), 0
     for query, relevant, _ in pools_of(make_suite(corpus, THIRD), corpus, "cite"):
         assert not set(relevant) & set(training.citing.row(query).tolist())
@@ -245,7 +240,7 @@ def test_probes_ask_for_the_papers_own_fields_and_numbers(corpus, suite, tmp_pat
         expected = corpus.years[rows] if name == "year" else np.log1p([cited[row] for row in rows.tolist()])
         assert np.allclose(task.test_labels, expected)
     # citations are counted as the source counts them
-    counted = import_records(tmp_path, [{**paper, "citation_count": i} for i, paper in enumerate(papers(80))])
+    counted = corpus_of(tmp_path, [{**paper, "citation_count": i} for i, paper in enumerate(papers(80))])
     assert (counted.citation_counts >= 0).any(), "the reader of plain files gives no counts"
     task = task_of(make_suite(counted), "citations")
     numbers = [int(task.texts.ids[row][2:]) for row in task.test.tolist()]
@@ -264,7 +259,7 @@ def test_titles_ask_for_abstracts_that_do_not_hold_them(corpus, suite, tmp_path)
     made = papers(20)
     for paper in made[:8]:
         paper["abstract"] = f"{paper['title'].upper()}! is this paper, of which more."
-    told = make_suite(import_records(tmp_path, made), CorpusSuiteOptions(held_out="share:0.4"))
+    told = make_suite(corpus_of(tmp_path, made), CorpusSuiteOptions(held_out="share:0.4"))
     counts = told.data["tasks"]["title"]
     assert counts["titles left out: told in the abstract"] == 8 and counts["queries"] == 12
     assert counts["candidates"] == 20
@@ -275,7 +270,7 @@ def test_summaries_ask_for_their_papers(tmp_path):
     made[3]["tldr"], made[4]["tldr"] = ["Shows three.", "Three, shown."], "Shows four."
     made[5]["tldr"] = "Here thing 5 is looked at."  # word for word
     made[6]["note"] = 'says "tldr" only'
-    task = task_of(make_suite(import_records(tmp_path, made), CorpusSuiteOptions(held_out="share:0.4")), "summary")
+    task = task_of(make_suite(corpus_of(tmp_path, made), CorpusSuiteOptions(held_out="share:0.4")), "summary")
     asked = {task.texts.ids[row]: task.texts.titles[row] for row in task.queries.tolist()}
     assert asked == {"x:3#summary": "Shows three.", "x:4#summary": "Shows four."}
     found = [task.texts.ids[row] for row in task.judgments.candidates]
@@ -299,7 +294,7 @@ def test_the_suite_names_its_data_and_words_find_what_is_asked_for(corpus, suite
 
 
 def test_what_a_corpus_cannot_give_is_named(tmp_path):
-    suite = make_suite(import_records(tmp_path / "bare", [{**paper, "references": []} for paper in papers(30)]))
+    suite = make_suite(corpus_of(tmp_path / "bare", [{**paper, "references": []} for paper in papers(30)]))
     assert [task.name for task in suite.tasks] == ["title"]
     assert suite.not_evaluated == {
         **dict.fromkeys(RANKINGS, "the corpus has no citations"),
@@ -307,7 +302,7 @@ def test_what_a_corpus_cannot_give_is_named(tmp_path):
         "citations": "no citation counts and no citations to count",
     }
     refused("corpus cannot evaluate field: no field labels", suite.choose, ["field"])
-    small = import_records(tmp_path / "small", papers(30))
+    small = corpus_of(tmp_path / "small", papers(30))
     suite = make_suite(small, THIRD)
     task = task_of(suite, "mdcr")
     assert set(task.pools.groups) == {"all"}  # without fields all papers are one group
@@ -319,18 +314,18 @@ def test_what_a_corpus_cannot_give_is_named(tmp_path):
     mute = [{**paper, "year": 2000 + i // 20} for i, paper in enumerate(papers(40))]
     for paper in mute[20:]:  # held-out papers without references ask nothing
         paper["references"] = []
-    suite = make_suite(import_records(tmp_path / "mute", mute), CorpusSuiteOptions(held_out="year:2001"))
+    suite = make_suite(corpus_of(tmp_path / "mute", mute), CorpusSuiteOptions(held_out="year:2001"))
     reason = "no paper held out by year:2001 cites a paper of the corpus; hold out other papers"
     assert suite.not_evaluated["cite"] == suite.not_evaluated["mdcr"] == reason
     assert suite.not_evaluated["cocite"] == "no two papers are cited together by held-out papers alone"
     untitled = papers(60)
     for paper in untitled[::3]:
         paper["title"] = ""
-    suite = make_suite(import_records(tmp_path / "untitled", untitled), THIRD)
+    suite = make_suite(corpus_of(tmp_path / "untitled", untitled), THIRD)
     titles = [title for task in suite.tasks if isinstance(task, RankingTask) for title in task.texts.titles]
     assert titles and all(titles)
     assert "20 papers of the corpus have no title and are left out" in suite.notes
-    nothing = import_records(tmp_path / "nothing", [{**paper, "title": ""} for paper in papers(30)])
+    nothing = corpus_of(tmp_path / "nothing", [{**paper, "title": ""} for paper in papers(30)])
     refused("gives no task .*import papers with titles", make_suite, nothing, THIRD, error=EmptyResultError)
 
 
@@ -423,16 +418,7 @@ def test_chance_is_the_mean_over_all_orders(sizes):
     assert chance_of_average_precision(np.array([relevant]), np.array([size]))[0] == pytest.approx(np.mean(precisions))
 
 
-def write_overlay(corpus: Corpus, folder: Path, mask: np.ndarray) -> None:
-    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
-        writer, ones = OverlayWriter(artifact), np.ones(len(mask), np.int64)
-        writer.close()
-        writer.write_citations(mask, confidence_from_mask(mask), ones, np.zeros(len(mask), bool))
-        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": len(mask)}, "contexts": {"all": 0}}
-        artifact.finish()
-
-
-def test_intents_of_an_overlay_and_what_cannot_be_asked(literature, tmp_path, capsys):
+def test_intents_of_an_overlay_and_what_cannot_be_asked(literature, tmp_path, cli):
     corpus, intent_graph = literature, from_corpus.intent_graph
     mask = np.where(np.arange(len(corpus.citing)) % 2, Intent.METHOD, Intent.RESULT).astype(np.uint8)
     write_overlay(corpus, tmp_path / "intents", mask)
@@ -447,14 +433,10 @@ def test_intents_of_an_overlay_and_what_cannot_be_asked(literature, tmp_path, ca
         make_intent_suite(corpus, MANY, graph=intent_graph(corpus, tmp_path / "one"))
     with pytest.raises(EmptyResultError, match=r"none of its .* citations has the intent .*citeweave annotate"):
         make_intent_suite(corpus, MANY, graph=intent_graph(corpus).with_intents(np.full(len(mask), 16, np.uint8)))
-    real = import_records(tmp_path, [{"id": "a", "title": "A title", "abstract": "One."}])
+    real = corpus_of(tmp_path, [{"id": "a", "title": "A title", "abstract": "One."}])
     refused("none of its 0 citations", make_intent_suite, real, error=EmptyResultError)
     refused("fits only the corpus it was made from", intent_graph, real, tmp_path / "intents")
-    asked = ["evaluate", "bm25", "--data", str(corpus.folder), "--intents", str(tmp_path / "intents"), "--json"]
-    with pytest.raises(SystemExit):
-        main([*asked, "--suite", "intents", "--held-out", "share:0.3", "-o", str(tmp_path / "report")])
-    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    asked = "evaluate bm25 --data", corpus.folder, "--intents", tmp_path / "intents", "-o", tmp_path / "report"
+    metrics = cli.json(*asked, "--suite intents --held-out share:0.3")["metrics"]
     assert metrics["all.map"] == pytest.approx((metrics["method.map"] + metrics["result.map"]) / 2)
-    with pytest.raises(SystemExit):
-        main([*asked, "--suite", "corpus", "-o", str(tmp_path / "other")])
-    assert "is only for --suite intents, and --suite is corpus" in capsys.readouterr().err
+    cli.fails("is only for --suite intents, and --suite is corpus", *asked, "--suite corpus")

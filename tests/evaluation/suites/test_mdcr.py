@@ -14,9 +14,7 @@ FILES = {
         "Art": {"q1": {"bm25": ["a", "b"], "true": ["c", "a"], "random": ["c", "d", "b"]}},
         "Law": {"q2": {"bm25": [7], "true": ["a"]}, "q3": {"true": [], "random": ["q1"]}},
     },
-    "mdcr_test_data.jsonl": [
-        {"paper_id": name, "title": f"T {name}", "abstract": None} for name in ("q1", "q2", "a", "x", "7")
-    ],
+    "mdcr_test_data.jsonl": [{"paper_id": p, "title": f"T {p}", "abstract": None} for p in ("q1", "q2", "a", "x", "7")],
 }
 
 

@@ -13,10 +13,9 @@ from ..conftest import task_of, write_files
 HUB = {"name": "allenai/scirepeval_test", "config": "fos"}
 PAIRS = [{"query_id": "q", "cand_id": paper, "score": grade} for paper, grade in [("a", 2), ("b", 0), ("a", 0)]]
 FILES = {
-    "drsm/train.csv": "paper_id,label\n1,0\n2,1\n",
-    "drsm/test.csv": "paper_id,label\n3,1\n1,0\n",
-    "relish/test_qrel.jsonl": PAIRS,
+    f"drsm/{name}.csv": f"paper_id,label\n{rows}\n" for name, rows in (("train", "1,0\n2,1"), ("test", "3,1\n1,0"))
 }
+FILES |= {"relish/test_qrel.jsonl": PAIRS}
 
 
 def row(name, kind, metrics, test, **more):

@@ -8,6 +8,8 @@ from citeweave.core.errors import ArtifactError, UserError
 from citeweave.vectors.topk import codes as module
 from citeweave.vectors.topk.codes import Codes, QueryCodes, make_codes, write_codes
 
+from ...conftest import refused
+
 
 def some_vectors():
     vectors = np.random.default_rng(0).standard_normal((50, 20)).astype(np.float16)
@@ -52,15 +54,12 @@ def test_files_that_do_not_fit_are_refused(tmp_path, name):
     (tmp_path / "other").mkdir()
     write_codes(tmp_path / "other", some_vectors()[:49])
     (tmp_path / "other" / f"{name}.npy").rename(tmp_path / f"{name}.npy")
-    with pytest.raises(ArtifactError, match="do not fit"):
-        Codes.open(tmp_path)
+    refused("do not fit", Codes.open, tmp_path, error=ArtifactError)
     (tmp_path / f"{name}.npy").unlink()
-    with pytest.raises(ArtifactError, match="missing"):
-        Codes.open(tmp_path)
+    refused("missing", Codes.open, tmp_path, error=ArtifactError)
     if name == "scales":
         write_numbers(tmp_path / "scales.npy", np.ones(50))
-        with pytest.raises(ArtifactError, match="float32"):
-            Codes.open(tmp_path)
+        refused("float32", Codes.open, tmp_path, error=ArtifactError)
 
 
 def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatch):
@@ -69,8 +68,7 @@ def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatc
     vectors[40, 2] = 1e6  # too large for float16
     with np.errstate(over="ignore"), pytest.raises(UserError, match="row 40 "):
         make_codes(vectors.astype(np.float16))
-    with pytest.raises(UserError, match="row 40 "):
-        write_codes(tmp_path, np.where(np.arange(50)[:, None] == 40, np.nan, vectors))
+    refused("row 40 ", write_codes, tmp_path, np.where(np.arange(50)[:, None] == 40, np.nan, vectors))
 
 
 @pytest.mark.parametrize("dimension", [3, 384, 1100, 5000])

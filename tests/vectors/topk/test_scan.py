@@ -12,6 +12,8 @@ from citeweave.vectors.topk.codes import halves_are_faster
 from citeweave.vectors.topk.kernels import widen
 from citeweave.vectors.topk.scan import Queries, Rows
 
+from ...conftest import refused
+
 
 def hard_vectors(seed, rows, dimension, dtype):
     """Vectors in bundles that are all but equal, with copies, zeros, and lengths from the least to the greatest."""
@@ -38,15 +40,13 @@ def assert_same(one, other):
     np.testing.assert_array_equal(one.scores, other.scores)
 
 
+SEEDS, DTYPES = st.integers(0, 10**6), st.sampled_from(["float16", "float32"])
+POOLS = {"rows": st.integers(1, 90), "dimension": st.sampled_from([1, 3, 16, 40]), "dtype": DTYPES}
+KINDS = {"dimension": st.sampled_from([1, 5, 64, 100]), "dtype": DTYPES, "metric": st.sampled_from([None, *METRICS])}
+
+
 @settings(max_examples=80)
-@given(
-    seed=st.integers(0, 10**6),
-    rows=st.integers(1, 90),
-    dimension=st.sampled_from([1, 3, 16, 40]),
-    dtype=st.sampled_from(["float16", "float32"]),
-    metric=st.sampled_from(METRICS),
-    share=st.sampled_from([None, 0.0, 0.1, 0.7]),
-)
+@given(seed=SEEDS, **POOLS, metric=st.sampled_from(METRICS), share=st.sampled_from([None, 0.0, 0.1, 0.7]))
 def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share):
     matrix, rng = hard_vectors(seed, rows, dimension, dtype), np.random.default_rng(seed + 1)
     if metric != "cosine" and dtype == "float32":
@@ -64,13 +64,7 @@ def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share):
 
 
 @settings(max_examples=60)
-@given(
-    seed=st.integers(0, 10**6),
-    dimension=st.sampled_from([1, 5, 64, 100]),
-    dtype=st.sampled_from(["float16", "float32"]),
-    metric=st.sampled_from([None, *METRICS]),
-    count=st.sampled_from([1, 3]),
-)
+@given(seed=SEEDS, **KINDS, count=st.sampled_from([1, 3]))
 def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtype, metric, count):
     """None is the cosine by codes."""
     matrix, queries = hard_vectors(seed, 70, dimension, dtype), hard_vectors(seed + 1, count, dimension, dtype)
@@ -184,8 +178,7 @@ def test_an_error_in_a_thread_reaches_the_caller():
         if part == 5:
             raise ValueError("part 5")
 
-    with pytest.raises(ValueError, match="part 5"):
-        run_in_threads(9, job, workers=3)
+    refused("part 5", run_in_threads, 9, job, workers=3, error=ValueError)
     done: list[int] = []
     run_in_threads(40, done.append, workers=4)
     assert sorted(done) == list(range(40))

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import UserError
 from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences, rerank
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.topk import nearest
 from citeweave.vectors.topk import sentences as module
 from citeweave.vectors.topk.codes import halves_are_faster, make_codes
 from citeweave.vectors.topk.sentences import best_papers
+
+from ...conftest import refused
 
 
 def made_papers(seed, papers, dimension, dtype="float32"):
@@ -38,15 +39,12 @@ def brute_force(matrix, offsets, queries, allowed):
     return np.array(papers, int), best, np.cumsum(best.astype(float), axis=1)[:, -1].astype(np.float32)
 
 
+SIZES = {"papers": st.integers(1, 40), "sentences": st.integers(1, 5), "count": st.integers(1, 50)}
+KINDS = {"dtype": st.sampled_from(["float16", "float32"]), "share": st.sampled_from([None, 0.0, 0.5])}
+
+
 @settings(max_examples=40)
-@given(
-    seed=st.integers(0, 10**6),
-    papers=st.integers(1, 40),
-    sentences=st.integers(1, 5),
-    count=st.integers(1, 50),
-    dtype=st.sampled_from(["float16", "float32"]),
-    share=st.sampled_from([None, 0.0, 0.5]),
-)
+@given(seed=st.integers(0, 10**6), **SIZES, **KINDS)
 def test_equals_comparing_everything(seed, papers, sentences, count, dtype, share):
     matrix, offsets = made_papers(seed, papers, 24, dtype)
     rng = np.random.default_rng(seed + 1)
@@ -89,8 +87,7 @@ def test_wrong_arguments_are_refused():
         ({"offsets": np.array([0, 9, 3, len(matrix)])}, "offsets"),
         ({"allowed": np.ones(3, bool)}, "allowed"),
     ):
-        with pytest.raises(UserError, match=message):
-            best_papers(make_codes(matrix), matrix, **{**good, **change})
+        refused(message, best_papers, make_codes(matrix), matrix, **{**good, **change})
 
 
 @pytest.mark.parametrize("name", ["transport", "single", "mean_best"])
