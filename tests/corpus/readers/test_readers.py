@@ -6,6 +6,7 @@ counted twice, by the reader's own account and by the rows of the corpus.
 """
 
 import ast
+import functools
 import inspect
 import json
 import random
@@ -145,6 +146,7 @@ TEXTS = st.one_of(
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 30), st.integers(), st.floats(), TEXTS)
 
 
+@functools.cache
 def words_of(format: str) -> list[str]:
     """Keys, tags and other short words that stand as literals in a reader: what it looks for in a file."""
     tree = ast.parse(inspect.getsource(inspect.getmodule(reader_of(format).read)))
@@ -189,6 +191,7 @@ def tagged_texts(words: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
     return pieces.map(lambda parts: "".join(parts).encode("utf-8", "surrogatepass"))
 
 
+@functools.cache
 def own_words(format: str) -> st.SearchStrategy[bytes]:
     words = st.sampled_from(words_of(format))
     if format in XML:
