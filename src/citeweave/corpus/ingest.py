@@ -39,14 +39,7 @@ from citeweave.corpus.corpus import KIND, VERSION, Corpus, IdIndex
 from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.input_files import InputFile, InputFiles, find_inputs
 from citeweave.corpus.link import write_citations, write_contexts
-from citeweave.corpus.merge import (
-    RowAssignment,
-    StagedPapers,
-    build_index,
-    merge_papers,
-    write_merges,
-    write_papers,
-)
+from citeweave.corpus.merge import RowAssignment, StagedPapers, build_index, merge_papers, write_merges, write_papers
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, NumberedPapers, OutsideName, Paper
 from citeweave.corpus.readers import reader_of

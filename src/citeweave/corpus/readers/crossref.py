@@ -31,13 +31,7 @@ from citeweave.corpus.plain_text import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.readers.json_records import (
-    first_plain,
-    first_text,
-    read_json_objects,
-    starts_as_json,
-    value_at,
-)
+from citeweave.corpus.readers.json_records import first_plain, first_text, read_json_objects, starts_as_json, value_at
 from citeweave.corpus.readers.paper_records import accepted
 
 _HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")

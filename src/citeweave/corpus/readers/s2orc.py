@@ -26,12 +26,7 @@ from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.plain_text import day_of, dict_of, list_of, names_of, strip_markup
 from citeweave.corpus.readers.json_records import extra_of, read_json_objects, starts_as_json, value_at
-from citeweave.corpus.readers.paper_records import (
-    Reference,
-    accepted,
-    cite_references,
-    mark_contexts,
-)
+from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references, mark_contexts
 
 # a line is often longer than the head of a file, so only the beginning of the record can be checked
 _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')
