@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import doi_id, only_doi_in, title_key
 from citeweave.corpus.paper import Citation, Paper, Record
@@ -31,7 +32,7 @@ from citeweave.corpus.plain_text import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.readers.json_records import first_plain, first_text, read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.json_records import first_plain, first_text, value_at
 from citeweave.corpus.readers.paper_records import accepted
 
 _HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")

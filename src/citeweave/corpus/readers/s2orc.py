@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
 from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.plain_text import day_of, dict_of, list_of, names_of, strip_markup
-from citeweave.corpus.readers.json_records import extra_of, read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.json_records import extra_of, value_at
 from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references, mark_contexts
 
 # a line is often longer than the head of a file, so only the beginning of the record can be checked

@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
 from citeweave.corpus.identity import number_id
 from citeweave.corpus.paper import Context, Paper, Record
 from citeweave.corpus.plain_text import dict_of, list_of, names_of, strip_markup, year_of
-from citeweave.corpus.readers.json_records import first_text, read_json_objects, starts_as_json
+from citeweave.corpus.readers.json_records import first_text
 from citeweave.corpus.readers.paper_records import (
     Reference,
     accepted,

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct
 from citeweave.corpus.paper import Paper, Record
@@ -31,7 +32,7 @@ from citeweave.corpus.plain_text import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.json_records import value_at
 from citeweave.corpus.readers.paper_records import accepted, cite_pair, spell_ids
 
 _KNOWN = {
