@@ -24,6 +24,9 @@ Bytes = NDArray[np.uint8]
 
 QUOTE, OPEN, CLOSE, COMMA, COLON, BACKSLASH = 34, 91, 93, 44, 58, 92
 _ESCAPES = ((110, 10), (116, 9), (114, 13), (98, 8), (102, 12), (QUOTE, QUOTE), (BACKSLASH, BACKSLASH), (47, 47))
+_LITERALS = tuple(np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
+_HEX = np.array([int(chr(byte), 16) if chr(byte) in "0123456789abcdefABCDEF" else -1 for byte in range(256)], np.int8)
+"""Value of every byte as a hexadecimal digit, -1 for other bytes."""
 _EACH, _UPPER = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _PLAIN = np.zeros(256, np.bool_)
 """Bytes that are copied unchanged: printable ASCII without blank, quote and backslash."""
@@ -85,13 +88,21 @@ def skip_value(data: Bytes, at: int, end: int) -> int:
 @numba.njit(cache=True, nogil=True)
 def literal(data: Bytes, at: int, end: int) -> int:
     """Return the position after null, true or false, or -1."""
-    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
-        return at + 4
-    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
-        return at + 4
-    if at + 5 <= end and data[at] == 102 and data[at + 1] == 97 and data[at + 2] == 108:
-        return at + 5 if data[at + 3] == 115 and data[at + 4] == 101 else -1
+    for word in _LITERALS:
+        if at + len(word) <= end and is_word(data, at, at + len(word), word):
+            return at + len(word)
     return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def is_word(data: Bytes, start: int, end: int, word: Bytes) -> bool:
+    """Return whether a span of bytes is this word."""
+    if end - start != len(word):
+        return False
+    for i in range(len(word)):
+        if data[start + i] != word[i]:
+            return False
+    return True
 
 
 @numba.njit(cache=True, nogil=True)
@@ -108,15 +119,9 @@ def _hex4(data: Bytes, at: int, end: int) -> int:
         return -1
     value = 0
     for i in range(at, at + 4):
-        digit = int(data[i])
-        if 48 <= digit <= 57:
-            value = value * 16 + digit - 48
-        elif 97 <= digit <= 102:
-            value = value * 16 + digit - 87
-        elif 65 <= digit <= 70:
-            value = value * 16 + digit - 55
-        else:
+        if _HEX[data[i]] < 0:
             return -1
+        value = value * 16 + int(_HEX[data[i]])
     return value
 
 

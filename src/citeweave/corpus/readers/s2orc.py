@@ -34,9 +34,6 @@ _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotat
 _YEAR_IN_BRACKETS = re.compile(r"\((?:[^()\d]{0,20}\s)?(1[89]\d\d|20\d\d)[a-z]?\)")
 _YEAR_ALONE = re.compile(r"(?<![\d.:/\u2013-])(1[89]\d\d|20\d\d)(?![\d/\u2013-]|\.\d)")
 _FOOTNOTE_MARKS = " *\u2217\u2020\u2021\u00a7\u00b6"
-_EXTERNAL_IDS = {
-    name.lower(): name for name in ("DOI", "ArXiv", "CorpusId", "PubMed", "PubMedCentral", "ACL", "DBLP", "MAG")
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +151,7 @@ def _paper(own: str, record: dict[str, object], body: _Part) -> Paper:
 
 def _other_ids(own: str, record: dict[str, object]) -> tuple[str, ...]:
     external = dict_of(record.get("externalids")) or dict_of(value_at(record, "openaccessinfo.externalids"))
-    named = {_EXTERNAL_IDS[key.lower()]: value for key, value in external.items() if key.lower() in _EXTERNAL_IDS}
-    return tuple(id for id in semantic_scholar_ids(named) if id != own)
+    return tuple(id for id in semantic_scholar_ids(external) if id != own)
 
 
 def _people(part: _Part, name: str) -> list[_Span]:
