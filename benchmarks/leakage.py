@@ -22,17 +22,17 @@ from citeweave.corpus.leakage import (
     TEXT_WORDS,
     BenchmarkLeakage,
     LeakageEvidence,
-    ListedPapers,
+    PaperTable,
     audit_leakage,
 )
 from citeweave.corpus.near_duplicates import DuplicateThreshold, ShingleIndex, shingle_texts
 from citeweave.corpus.options import LeakageOptions
 
 
-def read_papers(folder: Path, repeat: int = 1) -> tuple[ListedPapers, list[bool]]:
+def read_papers(folder: Path, repeat: int = 1) -> tuple[PaperTable, list[bool]]:
     with gzip.open(folder / "papers.jsonl.gz", "rt", encoding="utf-8") as lines:
         papers = [json.loads(line) for line in lines] * repeat
-    columns = ListedPapers(
+    columns = PaperTable(
         ids=[paper["id"] for paper in papers],
         titles=[paper["title"] or "" for paper in papers],
         abstracts=[paper["abstract"] or "" for paper in papers],
@@ -42,7 +42,7 @@ def read_papers(folder: Path, repeat: int = 1) -> tuple[ListedPapers, list[bool]
     return columns, [bool(paper.get("in_csfcube")) for paper in papers]
 
 
-def show_added(corpus: ListedPapers, benchmark: ListedPapers, found: BenchmarkLeakage) -> None:
+def show_added(corpus: PaperTable, benchmark: PaperTable, found: BenchmarkLeakage) -> None:
     """The pairs that neither ids nor titles give, most similar first."""
     added = [match for match in found if match.strongest <= LeakageEvidence.TEXT]
     print(f"\nadded by near-duplicate text: {len(added)} pairs")
@@ -51,7 +51,7 @@ def show_added(corpus: ListedPapers, benchmark: ListedPapers, found: BenchmarkLe
         print(f"  {match.strongest.name:10} {match.similarity:.2f}  {names[0][:75]} | {names[1][:75]}")
 
 
-def compare_with_minhash(corpus: ListedPapers, benchmark: ListedPapers, papers: int) -> None:
+def compare_with_minhash(corpus: PaperTable, benchmark: PaperTable, papers: int) -> None:
     """The same rule by MinHash LSH: sets of the same word triples, 128 permutations, Jaccard 0.5."""
     from datasketch import MinHash, MinHashLSH  # type: ignore[import-untyped]
 
@@ -94,7 +94,7 @@ def main() -> None:
     options = parser.parse_args()
     corpus, flags = read_papers(options.data / "peerread_plus", options.repeat)
     benchmark, _ = read_papers(options.data / "csfcube")
-    audit_leakage(ListedPapers(["x"], ["warm up"]), {"warm": ListedPapers(["x"], ["warm up"])})
+    audit_leakage(PaperTable(["x"], ["warm up"]), {"warm": PaperTable(["x"], ["warm up"])})
     for near in (False, True):
         start = time.process_time()
         report = audit_leakage(corpus, {"csfcube": benchmark}, LeakageOptions(near_duplicates=near))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.corpus.leakage import CorpusPapers, ListedPapers
+from citeweave.corpus.leakage import PaperTable
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.signals import Signal, related
 from citeweave.mining import collisions
@@ -166,8 +166,8 @@ def test_the_audit_does_not_depend_on_memory_blocks_or_workers(corpus, graph, ve
 
 def test_aspects_may_disagree_and_benchmarks_are_found(corpus, tmp_path):
     samples = written(tmp_path / "s", corpus, [(10, [11], [12], 0), (13, [14], [15], 0), (16, [17], [11], 0)])
-    table = CorpusPapers(corpus)
-    benchmark = ListedPapers(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
+    table = PaperTable.of_corpus(corpus)
+    benchmark = PaperTable(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
     audit = audit_samples(samples, corpus, benchmarks={"toy": benchmark}, near_duplicates=False)
     assert (audit.leaked["toy"].papers, audit.leaked["toy"].samples) == (2, 3)
     assert "2 papers of benchmark 'toy' are in 3 samples" in audit.warnings[0]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citeweave.core import json_files
 from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.inputs import Source
-from citeweave.corpus.readers import json_records
-from citeweave.corpus.readers.json_records import read_members
+from citeweave.core.json_files import read_members
 from citeweave.mining import tables
 from citeweave.mining.tables import build_table, read_table
 
@@ -167,7 +167,7 @@ def test_members_may_be_compressed_with_a_byte_order_mark_but_not_endless(tmp_pa
     path = tmp_path / "data.json.gz"
     path.write_bytes(gzip.compress(b'\xef\xbb\xbf {"a": 1}\n'))
     assert list(read_members(Source(path))) == [("a", 1)]
-    monkeypatch.setattr(json_records, "MAX_MEMBER", 5000)
+    monkeypatch.setattr(json_files, "MAX_MEMBER", 5000)
     path = tmp_path / "data.json"
     path.write_text('{"a": "' + "x" * 3_000_000)
     refused("longer than", list, read_members(Source(path)), error=InputError)

@@ -219,10 +219,10 @@ def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
 
 def _audit_corpus(args: AuditArguments, corpus: Corpus) -> None:
     """Search a corpus for the papers of benchmarks, and write it without them if there is an output folder."""
-    from citeweave.corpus.leakage import CorpusPapers, audit_leakage, load_paper_table
+    from citeweave.corpus.leakage import PaperTable, audit_leakage, load_paper_table
 
     benchmarks = {name: load_paper_table(path) for name, path in args.against.items()}
-    report = audit_leakage(CorpusPapers(corpus), benchmarks, LeakageOptions(**args.options))
+    report = audit_leakage(PaperTable.of_corpus(corpus), benchmarks, LeakageOptions(**args.options))
     result: dict[str, Any] = report.as_json()
     lines = [str(report)]
     if args.show:

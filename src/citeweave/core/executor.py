@@ -11,6 +11,7 @@ have written them, so that an interrupted run resumes in the same way. Knows no 
 
     run_in_threads(7, job)                      job(0) ... job(6), this thread among the workers
     run_range_in_threads(1000, job, workers=2)  job(0, 500), job(500, 1000)
+    run_in_processes([job, other], workers=2)   yields 0 and 1, each once its job is done
 
 A free thread takes the next part, so that a busy core delays little. Jobs write to places of their own, so that it does
 not matter which thread runs them. Nothing here decides how the work is split into parts.
@@ -36,7 +37,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -287,6 +288,28 @@ def run_range_in_threads(size: int, job: Callable[[int, int], object], workers: 
     """Call `job(start, stop)` in threads for parts of range(size), one part per worker."""
     parts = min(workers or available_cores(), size)
     run_in_threads(parts, lambda part: job(size * part // parts, size * (part + 1) // parts), workers)
+
+
+def run_in_processes(jobs: Sequence[Callable[[], object]], workers: int) -> Iterator[int]:
+    """Call every job in a process, in this one where there is one worker; yield the number of each job that is done."""
+    if workers == 1:
+        for number, job in enumerate(jobs):
+            job()
+            yield number
+        return
+    from concurrent.futures import ProcessPoolExecutor  # only here: it loads multiprocessing
+    from multiprocessing import get_context
+
+    # spawned: forking a process that has started threads can hang
+    with ProcessPoolExecutor(process_count(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        pending = {pool.submit(job): number for number, job in enumerate(jobs)}
+        try:
+            for future in as_completed(pending):
+                future.result()
+                yield pending[future]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -25,8 +25,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @numba.njit(cache=True, nogil=True)
-def _finish(state: np.uint64) -> np.uint64:
-    """Spread the bits of a hash evenly: MurmurHash3's finalizer (Appleby)."""
+def spread_bits(state: np.uint64) -> np.uint64:
+    """Spread the bits of a hash evenly, for compiled code: MurmurHash3's finalizer (Appleby)."""
     state ^= state >> np.uint64(33)
     state *= np.uint64(0xFF51AFD7ED558CCD)
     state ^= state >> np.uint64(33)
@@ -53,7 +53,7 @@ def _hash_bytes(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
         state = (state ^ word) * _ODD
         state ^= state >> np.uint64(32)
         at += 8
-    return _finish(state)
+    return spread_bits(state)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -63,19 +63,24 @@ def _hash_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArra
 
 
 @numba.njit(cache=True, nogil=True)
+def write_digits(number: int, out: NDArray[np.uint8], start: int) -> int:
+    """Write a non-negative number as ASCII digits from `start` on and return where they end, for compiled code."""
+    end = start
+    while number > 0 or end == start:
+        out[end] = 48 + number % 10
+        number //= 10
+        end += 1
+    for i in range((end - start) // 2):
+        out[start + i], out[end - 1 - i] = out[end - 1 - i], out[start + i]
+    return end
+
+
+@numba.njit(cache=True, nogil=True)
 def _hash_numbers(prefix: NDArray[np.uint8], numbers: NDArray[np.int64], out: Keys) -> None:
     text = np.empty(len(prefix) + 20, np.uint8)
     text[: len(prefix)] = prefix
-    digits = np.empty(20, np.uint8)
     for i in range(len(numbers)):
-        rest, count = numbers[i], 0
-        while rest > 0 or count == 0:
-            digits[count] = 48 + rest % 10
-            rest //= 10
-            count += 1
-        for at in range(count):
-            text[len(prefix) + at] = digits[count - 1 - at]
-        out[i] = _hash_bytes(text, 0, len(prefix) + count)
+        out[i] = _hash_bytes(text, 0, write_digits(numbers[i], text, len(prefix)))
 
 
 def hash_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Keys:
@@ -107,7 +112,7 @@ def hash_numbers(prefix: str, numbers: NDArray[np.int64]) -> Keys:
 @numba.njit(cache=True, nogil=True)
 def mix_words(first: np.uint64, second: np.uint64) -> np.uint64:
     """Combine two hash keys into one, for compiled code."""
-    return _finish(first * _ODD + second)
+    return spread_bits(first * _ODD + second)
 
 
 @numba.njit(cache=True, nogil=True)

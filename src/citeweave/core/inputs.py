@@ -171,6 +171,15 @@ class Source:
             raise InputError(f"{self.path} is not one JSON document ({error}); is it another format?") from None
 
 
+def decode_line(line: bytes, tally: Tally) -> str:
+    """Decode a line of an input file: UTF-8, with or without its mark, else Latin-1, which is noted."""
+    try:
+        return line.removeprefix(_UTF_8_MARK).decode()
+    except UnicodeDecodeError:
+        tally.note("line is not UTF-8, read as Latin-1")
+        return line.removeprefix(_UTF_8_MARK).decode("cp1252", errors="replace")
+
+
 def parse_json(data: bytes) -> object:
     """Parse one JSON value of an input file, or raise `BadRecordError`. Accepts the NaN and Infinity that Python writes."""
     try:

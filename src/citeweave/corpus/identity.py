@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.plain_text import fold
+from citeweave.corpus.plain_text import dict_of, fold
 
 _DOI = re.compile(r"10\.\d{4,9}(?:\.\d+)*/\S+")
 _ARXIV_NEW = re.compile(r"\d{4}\.\d{4,5}")
@@ -151,15 +151,42 @@ def title_key(title: str, year: int | None) -> str | None:
     return f"title:{folded}|{year}"
 
 
+SPELLINGS: dict[str, Callable[[object], str | None]] = {
+    "doi": doi_id,
+    "arxiv": arxiv_id,
+    "pmcid": pmc_id,
+    "openalex": openalex_id,
+    "s2sha": sha_id,
+    **{kind: partial(number_id, kind) for kind in ("pmid", "mag", "s2")},
+    **{kind: partial(text_id, kind) for kind in ("acl", "dblp", "md5", "wos", "url", "isbn", "wikidata")},
+}
+"""Kind of an id -> how to spell it with its prefix; None for a value that is no such id."""
+
+
+def spell_ids(**values: object) -> tuple[str, ...]:
+    """Return the ids of a paper in their canonical spelling, from raw values by kind, in this order and without repeats.
+
+    >>> spell_ids(doi="https://doi.org/10.1000/X", pmid="12", arxiv=None)
+    ('doi:10.1000/x', 'pmid:12')
+    """
+    return distinct([SPELLINGS[kind](value) for kind, value in values.items()])
+
+
+SEMANTIC_SCHOLAR_KINDS = {
+    **{"DOI": "doi", "ArXiv": "arxiv", "CorpusId": "s2", "PubMed": "pmid", "PubMedCentral": "pmcid"},
+    **{"ACL": "acl", "DBLP": "dblp", "MAG": "mag"},
+}
+"""Name of an id in Semantic Scholar's `externalIds` -> its kind, best first."""
+
+
 def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     """Return ids in their canonical spelling from an `externalids` / `externalIds` object of Semantic Scholar.
 
     >>> semantic_scholar_ids({"DOI": "10.18653/V1/N18-3011", "CorpusId": 19170988, "ACL": "N18-3011", "MAG": None})
     ('doi:10.18653/v1/n18-3011', 's2:19170988', 'acl:N18-3011')
     """
-    if not isinstance(external, dict):
-        return ()
-    return distinct([spell(external[key]) for key, spell in _SEMANTIC_SCHOLAR.items() if external.get(key) is not None])
+    values = {name.lower(): value for name, value in dict_of(external).items()}  # the bulk datasets differ in case
+    return distinct([SPELLINGS[kind](values.get(name.lower())) for name, kind in SEMANTIC_SCHOLAR_KINDS.items()])
 
 
 def _generated_id(source: str, title: str, year: int | None) -> str:
@@ -183,18 +210,6 @@ def with_id(paper: Paper, source: str) -> Paper:
     if paper.ids:
         return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
     return replace(paper, id=_generated_id(source, paper.title, paper.year))
-
-
-_SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {
-    "DOI": doi_id,
-    "ArXiv": arxiv_id,
-    "CorpusId": partial(number_id, "s2"),
-    "PubMed": partial(number_id, "pmid"),
-    "PubMedCentral": pmc_id,
-    "ACL": partial(text_id, "acl"),
-    "DBLP": partial(text_id, "dblp"),
-    "MAG": partial(number_id, "mag"),
-}
 
 
 def distinct(ids: list[str | None]) -> tuple[str, ...]:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact
 from citeweave.core.columns import open_numbers, release
 from citeweave.core.errors import EmptyResultError, InputError, UserError
-from citeweave.core.executor import process_count
+from citeweave.core.executor import run_in_processes
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import Keys, hash_numbers
 from citeweave.core.inputs import Source
@@ -39,14 +39,7 @@ from citeweave.corpus.corpus import KIND, VERSION, Corpus, IdIndex
 from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.input_files import InputFile, InputFiles, find_inputs
 from citeweave.corpus.link import write_citations, write_contexts
-from citeweave.corpus.merge import (
-    RowAssignment,
-    StagedPapers,
-    build_index,
-    merge_papers,
-    write_merges,
-    write_papers,
-)
+from citeweave.corpus.merge import RowAssignment, StagedPapers, build_index, merge_papers, write_merges, write_papers
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, NumberedPapers, OutsideName, Paper
 from citeweave.corpus.readers import reader_of
@@ -170,32 +163,14 @@ def _stage_all(
     folders = [writer.shared_scratch_folder("parts") / name for name in names]
     jobs = {folder: file for folder, file in zip(folders, files, strict=True) if not is_complete(folder)}
     size = sum(file.bytes for file in jobs.values())
+    workers = 1 if len(jobs) <= 1 or size < _ONE_PROCESS_BELOW else options.workers or os.cpu_count() or 1
+    if workers > 1:
+        jobs = dict(sorted(jobs.items(), key=lambda job: -_expected_work(job[1])))  # longest first
+    stage = [partial(stage_file, file, folder, keep_ids=keep_ids) for folder, file in jobs.items()]
     with reporter.task("reading", total=size, unit="bytes") as advance:
-        for done in _stage_files(jobs, keep_ids, options.workers or os.cpu_count() or 1, size):
-            advance(done.bytes)
+        for number in run_in_processes(stage, workers):
+            advance(stage[number].args[0].bytes)
     return [StagedFile(folder) for folder in folders]
-
-
-def _stage_files(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -> Iterator[InputFile]:
-    """Stage the input files, in several processes where they are large, and yield each file once it is done."""
-    if workers == 1 or len(jobs) <= 1 or size < _ONE_PROCESS_BELOW:
-        for folder, file in jobs.items():
-            stage_file(file, folder, keep_ids=keep_ids)
-            yield file
-        return
-    # spawned: forking a process that has started threads can hang
-    with ProcessPoolExecutor(process_count(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-        longest_first = sorted(jobs.items(), key=lambda job: -_expected_work(job[1]))
-        pending: dict[Future[None], InputFile] = {
-            pool.submit(stage_file, file, folder, keep_ids=keep_ids): file for folder, file in longest_first
-        }
-        try:
-            for future in as_completed(pending):
-                future.result()
-                yield pending[future]
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
 
 
 def _expected_work(file: InputFile) -> float:

@@ -1,10 +1,10 @@
 """Leakage audit: which papers of a corpus are papers of a benchmark, by id, DOI, title or near-duplicate text.
 
-    >>> corpus = ListedPapers(
+    >>> corpus = PaperTable(
     ...     ids=["s2:1", "s2:2", "s2:3"],
     ...     titles=["Attention is all you need", "Deep parsing", "A new map of the old parsing literature"],
     ...     other_ids=[(), ("doi:10.1000/x",), ()])
-    >>> benchmark = ListedPapers(
+    >>> benchmark = PaperTable(
     ...     ids=["a", "b"],
     ...     titles=["Attention Is All You Need!", "Deeper parsing"],
     ...     other_ids=[(), ("doi:10.1000/X",)])
@@ -36,7 +36,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,29 +195,19 @@ Ids = str | tuple[str, ...]
 """Ids of a paper: a tuple, or a text with one per line, as a corpus stores them."""
 
 
-class PaperTable(Protocol):
-    """Columns of papers for the leakage audit, one entry per paper; may be lazy: only `len`, `[i]` and iteration are used."""
-
-    @property
-    def ids(self) -> Sequence[str]: ...
-    @property
-    def titles(self) -> Sequence[str]: ...
-    @property
-    def abstracts(self) -> Sequence[str]: ...
-    @property
-    def years(self) -> NDArray[np.int32]: ...  # 0 = unknown
-    @property
-    def other_ids(self) -> Sequence[Ids]: ...
-
-
 @dataclass(slots=True)
-class ListedPapers:
-    """A `PaperTable` of lists, such as the papers of a benchmark; omitted columns are empty."""
+class PaperTable:
+    """Columns of papers for the leakage audit, one entry per paper; omitted columns are empty.
+
+    Columns may be lazy, such as those of a corpus: only `len`, `[i]` and iteration are used.
+    """
 
     ids: Sequence[str]
     titles: Sequence[str] = ()
     abstracts: Sequence[str] = ()
     years: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """0 = unknown."""
+
     other_ids: Sequence[Ids] = ()
 
     def __post_init__(self) -> None:
@@ -226,6 +216,11 @@ class ListedPapers:
         self.abstracts = self.abstracts or [""] * number
         self.years = np.asarray(self.years, np.int32) if len(self.years) else np.zeros(number, np.int32)
         self.other_ids = self.other_ids or [()] * number
+
+    @classmethod
+    def of_corpus(cls, corpus: Corpus) -> PaperTable:
+        """Return the papers of a corpus, whose columns stay on disk."""
+        return cls(corpus.ids, corpus.titles, corpus.abstracts, corpus.years.astype(np.int32), corpus.other_ids)
 
 
 def audit_leakage(
@@ -344,7 +339,7 @@ def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_BenchmarkPairs], opt
 def _passes(benchmarks: Mapping[str, PaperTable], limit: int) -> Iterator[list[tuple[str, range]]]:
     """Yield groups of benchmark papers to hold in memory together.
 
-    >>> tables = {"a": ListedPapers(["x"] * 5), "b": ListedPapers(["x"])}
+    >>> tables = {"a": PaperTable(["x"] * 5), "b": PaperTable(["x"])}
     >>> list(_passes(tables, 3))
     [[('a', range(0, 3))], [('a', range(3, 5)), ('b', range(0, 1))]]
     """
@@ -401,28 +396,17 @@ def _look_up_texts(corpus: PaperTable, benchmarks: Sequence[_BenchmarkShingles],
 # --- the papers of a corpus or a benchmark -----------------------------------------------------------
 
 
-class CorpusPapers:
-    """The papers of a corpus as a `PaperTable` for the leakage audit."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self.ids: Sequence[str] = corpus.ids
-        self.titles: Sequence[str] = corpus.titles
-        self.abstracts: Sequence[str] = corpus.abstracts
-        self.years: NDArray[np.int32] = corpus.years.astype(np.int32)
-        self.other_ids: Sequence[Ids] = corpus.other_ids
-
-
 def load_paper_table(path: Path) -> PaperTable:
     """Load the papers of a benchmark from a corpus folder, a data folder or a file."""
     if (path / MANIFEST).is_file():
-        return CorpusPapers(Corpus.open(path))
+        return PaperTable.of_corpus(Corpus.open(path))
     papers: list[Paper] = []
     for file in find_inputs([path], None, keep_outside=False).files:
         records = reader_of(file.format).read(Source(file.path), Tally())
         papers += [record for record in records if isinstance(record, Paper) and not record.stub]
     if not papers:
         raise InputError(f"{path} holds no papers to audit against; give a corpus, or files of papers")
-    return ListedPapers(
+    return PaperTable(
         ids=[paper.id for paper in papers],
         titles=[paper.title for paper in papers],
         abstracts=[paper.abstract for paper in papers],
@@ -436,7 +420,7 @@ def audit_corpus(
 ) -> LeakageReport:
     """Audit a corpus for the papers of benchmarks, each a corpus, a folder or a file."""
     tables = {
-        name: CorpusPapers(source) if isinstance(source, Corpus) else load_paper_table(Path(source))
+        name: PaperTable.of_corpus(source) if isinstance(source, Corpus) else load_paper_table(Path(source))
         for name, source in benchmarks.items()
     }
-    return audit_leakage(CorpusPapers(corpus), tables, options)
+    return audit_leakage(PaperTable.of_corpus(corpus), tables, options)

@@ -29,13 +29,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from citeweave.core.ragged import run_offsets, to_offsets
+from citeweave.core.hash_keys import spread_bits
+from citeweave.core.ragged import count_owners, run_offsets, to_offsets
 
 BOILERPLATE = 100
 """A shingle that occurs in more texts of an index than this ("in this paper") is ignored."""
 
 _FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_MIX_1, _MIX_2, _HALF = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
+_HALF = np.uint64(33)
 _SEPARATOR, _LETTER, _SEPARATOR_2, _SEPARATOR_3, _CHARACTER_3 = 0, 1, 2, 3, 4
 
 
@@ -140,9 +141,8 @@ class ShingleIndex:
         keys, rows = keys[indexed], rows[indexed]
         sizes = np.bincount(rows[rows >= 0], minlength=len(shingles)).astype(np.int64)
         bits = len(keys).bit_length() + 1  # mostly empty, so that most misses end here
-        directory = np.zeros((1 << bits) + 1, np.int32)
-        _fill_directory(keys, np.uint64(64 - bits), directory)
-        return cls(keys, rows, directory, sizes)
+        leads = (keys >> np.uint64(64 - bits)).astype(np.int64)
+        return cls(keys, rows, count_owners(leads, 1 << bits).astype(np.int32), sizes)
 
     def find(self, shingles: Shingles, threshold: DuplicateThreshold) -> DuplicatePairs:
         """Find every pair of a query text and a text of the index that reaches the threshold."""
@@ -164,14 +164,6 @@ class ShingleIndex:
             queries.copy(), rows.copy(), shared.copy(),
             (shared / smaller).astype(np.float32), (shared / union).astype(np.float32),
         )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _mix(value):  # type: ignore[no-untyped-def]
-    """Spread the hash of a shingle over all 64 bits (the last step of MurmurHash3): the index sorts by the first bits."""
-    value = (value ^ (value >> _HALF)) * _MIX_1
-    value = (value ^ (value >> _HALF)) * _MIX_2
-    return value ^ (value >> _HALF)
 
 
 @njit(cache=True, nogil=True)
@@ -220,7 +212,7 @@ def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: 
                 for place in range(words):
                     shingle = (shingle ^ window[place]) * _FNV_PRIME
                     shingle ^= shingle >> _HALF
-                hashes[filled] = _mix(shingle)
+                hashes[filled] = spread_bits(shingle)  # the index sorts by the first bits
                 filled += 1
             value, at = _word_end(buffer, at, bounds[text + 1], kinds)
         filled = _keep_distinct(hashes, first, filled, slots, stamps, text + 1)
@@ -242,16 +234,6 @@ def _keep_distinct(hashes, first, last, slots, stamps, stamp):  # type: ignore[n
             hashes[end] = hashes[place]
             end += 1
     return end
-
-
-@njit(cache=True, nogil=True)
-def _fill_directory(keys, shift, directory):  # type: ignore[no-untyped-def]
-    """Write where the shingle keys with each leading bit pattern start."""
-    # keys (shingles,), sorted -> directory (2**bits + 1,), zeros at first
-    for key in keys:
-        directory[np.int64(key >> shift) + 1] += 1
-    for lead in range(1, len(directory)):
-        directory[lead] += directory[lead - 1]
 
 
 @njit(cache=True, nogil=True)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.columns import TableWriter, TextColumn, open_numbers, release
 from citeweave.core.files import read_input, write_json
-from citeweave.core.hash_keys import hash_numbers, hash_texts
+from citeweave.core.hash_keys import hash_numbers, hash_texts, write_digits
 from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT, IdIndex
 from citeweave.corpus.identity import title_key
@@ -474,16 +474,9 @@ def _write_numbers(
     """Write the ids of all numbers to `out` one after the other and return the number of bytes."""
     end = 0
     for i in range(len(numbers)):
-        digits, rest = 1, numbers[i] // 10
-        while rest:
-            rest //= 10
-            digits += 1
+        start = end
         for at in range(len(front)):
-            out[end + at] = front[at]
-        lengths[i] = len(front) + digits
-        end += lengths[i]
-        rest = numbers[i]
-        for back in range(digits):
-            out[end - 1 - back] = 48 + rest % 10
-            rest //= 10
+            out[start + at] = front[at]
+        end = write_digits(numbers[i], out, start + len(front))
+        lengths[i] = end - start
     return end

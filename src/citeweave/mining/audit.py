@@ -24,7 +24,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.options import Range, check
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.leakage import CorpusPapers, LeakageReport, PaperTable, audit_leakage
+from citeweave.corpus.leakage import LeakageReport, PaperTable, audit_leakage
 from citeweave.corpus.options import LeakageOptions
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.audit_report import (
@@ -204,7 +204,11 @@ def _find_leakage(
     """Find papers of benchmarks among the papers that occur in the samples."""
     if not benchmarks:
         return None
-    table = _PaperSubset(CorpusPapers(corpus), np.flatnonzero(occurring))
+    rows = np.flatnonzero(occurring)
+    ids, titles, abstracts, other_ids = (
+        _ColumnSubset(column, rows) for column in (corpus.ids, corpus.titles, corpus.abstracts, corpus.other_ids)
+    )
+    table = PaperTable(ids, titles, abstracts, corpus.years[rows].astype(np.int32), other_ids)
     return audit_leakage(table, benchmarks, LeakageOptions(near_duplicates=near_duplicates))
 
 
@@ -222,19 +226,8 @@ def _count_leaked(samples: Samples, occurring: NDArray[np.bool_], leakage: Leaka
     return leaked
 
 
-class _PaperSubset:
-    """Some rows of a table of papers, as a table of their own, read lazily for the leakage check."""
-
-    def __init__(self, table: PaperTable, rows: NDArray[np.int64]) -> None:
-        self.ids: Sequence[str] = _ColumnSubset(table.ids, rows)
-        self.titles: Sequence[str] = _ColumnSubset(table.titles, rows)
-        self.abstracts: Sequence[str] = _ColumnSubset(table.abstracts, rows)
-        self.years: NDArray[np.int32] = table.years[rows]
-        self.other_ids: Sequence[tuple[str, ...]] = _ColumnSubset(table.other_ids, rows)
-
-
 class _ColumnSubset(Sequence[Any]):
-    """Some rows of one column of a table of papers."""
+    """Some rows of one column of a table of papers, read lazily."""
 
     def __init__(self, column: Sequence[Any], rows: NDArray[np.int64]) -> None:
         self._column, self._rows = column, rows

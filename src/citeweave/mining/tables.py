@@ -35,12 +35,12 @@ from citeweave.core.columns import BLOCK, is_finite
 from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.inputs import Source
+from citeweave.core.json_files import read_members
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.core.ragged import Ragged, owners_of, to_offsets
 from citeweave.corpus.corpus import NOT_FOUND, Corpus, IdIndex, Rows
 from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import clean_text, dict_of, number_of
-from citeweave.corpus.readers.json_records import read_members
 from citeweave.corpus.text import paper_text
 
 LARGEST = float(np.finfo(np.float32).max)

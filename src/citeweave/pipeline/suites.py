@@ -44,7 +44,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import owners_of, to_offsets
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import CITATION_COLUMNS, KIND, REFERENCE_COLUMNS, VERSION, Corpus
-from citeweave.corpus.leakage import CorpusPapers, LeakageReport, ListedPapers, audit_leakage
+from citeweave.corpus.leakage import LeakageReport, PaperTable, audit_leakage
 from citeweave.evaluation.suites import SUITES, from_corpus, read_suite
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
@@ -245,17 +245,19 @@ def find_leaks(corpus: Corpus, suites: Mapping[str, Suite], reporter: Reporter =
     for name, table in tables.items():
         if not len(table.ids):
             reporter.say(f"{name} has no texts here, so its papers cannot be searched for in the corpus")
-    return audit_leakage(CorpusPapers(corpus), {name: table for name, table in tables.items() if len(table.ids)})
+    return audit_leakage(
+        PaperTable.of_corpus(corpus), {name: table for name, table in tables.items() if len(table.ids)}
+    )
 
 
-def _suite_papers(suite: Suite) -> ListedPapers:
+def _suite_papers(suite: Suite) -> PaperTable:
     """Collect the papers of all tasks of a suite, each id once."""
     papers: dict[str, tuple[str, str]] = {}
     for task in suite.tasks:
         if not task.texts.lacking:
             rows = zip(task.texts.ids, task.texts.titles, task.texts.abstracts, strict=True)
             papers |= {name: (title, abstract) for name, title, abstract in rows}
-    return ListedPapers(
+    return PaperTable(
         ids=list(papers),
         titles=[title for title, _ in papers.values()],
         abstracts=[abstract for _, abstract in papers.values()],

@@ -17,19 +17,11 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import text_id
+from citeweave.corpus.identity import spell_ids, text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, filled, names_of, year_of
-from citeweave.corpus.readers.paper_records import accepted, spell_ids
-from citeweave.corpus.readers.xml_records import (
-    element_text,
-    element_texts,
-    find_or_empty,
-    joined_texts,
-    root_name,
-    text_at,
-    xml_records,
-)
+from citeweave.corpus.readers import xml_records as xml
+from citeweave.corpus.readers.paper_records import accepted
 
 _OLD_COLLECTION = re.compile(r"[A-Z]\d{2}")
 _NUMBER = re.compile(r"\d{1,6}")
@@ -38,13 +30,13 @@ _TEX_STYLE = re.compile(r"\\(?:text|math)[a-z]*\{([^{}]*)\}")
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file is ACL Anthology XML: a collection with volumes."""
-    return root_name(head) == "collection" and b"<volume" in head.data
+    return xml.root_name(head) == "collection" and b"<volume" in head.data
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield the papers of an ACL Anthology collection."""
     # a collection is one record: ids of papers are made of all three levels, and no file is large
-    for collection in xml_records(
+    for collection in xml.xml_records(
         source, roots={"collection"}, records={"collection"}, what="an ACL Anthology collection"
     ):
         for tex in collection.iter("tex-math"):
@@ -75,15 +67,15 @@ def _anthology_id(collection: str, volume: str, paper: str) -> str | None:
 
 
 def _paper(paper_id: str, element: Element, volume: Element) -> Paper:
-    meta = find_or_empty(volume, "meta")
+    meta = xml.find_or_empty(volume, "meta")
     return Paper(
         id=paper_id,
-        title=text_at(element, "title"),
-        abstract=text_at(element, "abstract"),
-        year=year_of(text_at(element, "year")) or year_of(text_at(meta, "year")),
-        venue=text_at(meta, "journal-title") or text_at(meta, "booktitle"),
-        authors=names_of([joined_texts(author, "first", "last") for author in element.findall("author")]),
-        ids=spell_ids(doi=text_at(element, "doi")),
+        title=xml.text_at(element, "title"),
+        abstract=xml.text_at(element, "abstract"),
+        year=year_of(xml.text_at(element, "year")) or year_of(xml.text_at(meta, "year")),
+        venue=xml.text_at(meta, "journal-title") or xml.text_at(meta, "booktitle"),
+        authors=names_of([xml.joined_texts(author, "first", "last") for author in element.findall("author")]),
+        ids=spell_ids(doi=xml.text_at(element, "doi")),
         updated=_updated(element, volume),
         extra=_extra(element, meta),
     )
@@ -97,14 +89,14 @@ def _updated(element: Element, volume: Element) -> int:
 
 def _extra(element: Element, meta: Element) -> dict[str, object]:
     extra: dict[str, object] = {
-        "venues": list(element_texts(meta.findall("venue"))),
-        "bibkey": text_at(element, "bibkey"),
-        "language": text_at(element, "language"),
-        "awards": list(element_texts(element.findall("award"))),
+        "venues": list(xml.element_texts(meta.findall("venue"))),
+        "bibkey": xml.text_at(element, "bibkey"),
+        "language": xml.text_at(element, "language"),
+        "awards": list(xml.element_texts(element.findall("award"))),
     }
     for flag in ("retracted", "removed"):
         notice = element.find(flag)
         if notice is not None:
             extra[flag] = True
-            extra[f"{flag}_reason"] = element_text(notice)
+            extra[f"{flag}_reason"] = xml.element_text(notice)
     return filled(extra)

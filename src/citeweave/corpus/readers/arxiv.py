@@ -16,10 +16,10 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source, read_json_lines
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id
+from citeweave.corpus.identity import arxiv_id, spell_ids
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, dict_of, list_of, names_of, year_of
-from citeweave.corpus.readers.paper_records import accepted, spell_ids
+from citeweave.corpus.readers.paper_records import accepted
 from citeweave.corpus.readers.xml_records import element_texts, root_name, text_at, xml_records
 
 _WITHDRAWN = re.compile(

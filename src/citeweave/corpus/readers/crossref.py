@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import doi_id, only_doi_in, title_key
 from citeweave.corpus.paper import Citation, Paper, Record
@@ -31,16 +32,11 @@ from citeweave.corpus.plain_text import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.readers.json_records import (
-    first_plain,
-    first_text,
-    read_json_objects,
-    starts_as_json,
-    value_at,
-)
+from citeweave.corpus.readers.json_records import extra_of, first_plain, first_text, value_at
 from citeweave.corpus.readers.paper_records import accepted
 
 _HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")
+_EXTRA = {name: name for name in ("type", "subtype", "language", "publisher")}
 _DATES = ("issued", "published", "published-print", "published-online", "published-other", "posted")
 
 
@@ -73,6 +69,10 @@ def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
 
 
 def _paper(own: str, work: dict[str, object]) -> Paper:
+    known: dict[str, object] = {
+        "subtitle": first_plain(work.get("subtitle")),
+        "reference_count": count_of(work.get("references-count")),
+    }
     return Paper(
         own,
         first_plain(work.get("title")),
@@ -83,16 +83,7 @@ def _paper(own: str, work: dict[str, object]) -> Paper:
         names_of(work.get("subject")),
         citation_count=count_of(work.get("is-referenced-by-count")),
         updated=day_of(value_at(work, "deposited.date-time")) or day_of(value_at(work, "indexed.date-time")),
-        extra=filled(
-            {
-                "type": clean_text(work.get("type")),
-                "subtype": clean_text(work.get("subtype")),
-                "subtitle": first_plain(work.get("subtitle")),
-                "language": clean_text(work.get("language")),
-                "publisher": clean_text(work.get("publisher")),
-                "reference_count": count_of(work.get("references-count")),
-            }
-        ),
+        extra=extra_of(work, _EXTRA) | filled(known),
     )
 
 

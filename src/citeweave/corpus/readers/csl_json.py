@@ -14,26 +14,13 @@ import re
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct, doi_id, title_key
+from citeweave.corpus.identity import SPELLINGS, distinct, doi_id, spell_ids, title_key
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    dict_of,
-    list_of,
-    names_of,
-    person_name,
-    strip_markup,
-    year_of_date,
-)
-from citeweave.corpus.readers.json_records import (
-    extra_of,
-    first_plain,
-    first_text,
-    read_json_objects,
-    starts_as_json,
-)
-from citeweave.corpus.readers.paper_records import SPELLINGS, accepted, spell_ids
+from citeweave.corpus.plain_text import clean_text, dict_of, list_of, names_of, person_name, strip_markup, year_of_date
+from citeweave.corpus.readers.json_records import extra_of, first_plain, first_text
+from citeweave.corpus.readers.paper_records import accepted
 
 _CSL_TYPE = re.compile(
     rb'"type"\s*:\s*"(?:article(?:-journal|-magazine|-newspaper)?|bill|book|broadcast|chapter|dataset|document|'

@@ -35,7 +35,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.inputs import Source
+from citeweave.core.inputs import Source, decode_line
 from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, NumberedCitations, StagedRecord, parse_intents
 from citeweave.corpus.plain_text import clean_text
@@ -252,17 +252,8 @@ def _read_rows(lines: Iterable[bytes], columns: EdgeColumns, delimiter: bytes, t
 
 def decode_rows(lines: Iterable[bytes], delimiter: bytes, tally: Tally, kind: str) -> Iterator[list[str]]:
     """Yield the cells of CSV rows that are not empty, decoded from bytes."""
-    texts = (_decode(line, tally).replace("\0", "") for line in lines)
+    texts = (decode_line(line, tally).replace("\0", "") for line in lines)
     return read_csv_rows(texts, delimiter.decode(), tally, kind)
-
-
-def _decode(line: bytes, tally: Tally) -> str:
-    line = line.removeprefix(_UTF_8_MARK)
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        tally.note("line is not UTF-8, read as Latin-1")
-        return line.decode("cp1252", errors="replace")
 
 
 def _strength(cell: str, tally: Tally) -> float:

@@ -166,12 +166,16 @@ def _read_intents(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
         np.bitwise_or.at(out, rows, _read_intents(column.flatten(), name, path))
         return out
     if pa.types.is_dictionary(kind) or _is_text(kind):
-        encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-        words = [str(word or "") for word in encoded.dictionary.to_pylist()]
-        bits = np.array([int(parse_intents(BETWEEN_INTENTS.split(word))) for word in words] + [0], np.uint8)
-        intents: NDArray[np.uint8] = bits[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
-        return intents
+        return _map_distinct(column, lambda word: parse_intents(BETWEEN_INTENTS.split(str(word or ""))), np.uint8)
     raise _wrong_type(column, name, path, "intents are words or lists of words; convert it or rename it")
+
+
+def _map_distinct(column: pa.Array, parse: Callable[[Any], int | None], kind: type[np.generic]) -> NDArray[Any]:
+    """Return a number for every value, 0 where there is none; each distinct value is parsed once."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    known = np.array([parse(value) or 0 for value in encoded.dictionary.to_pylist()] + [0], kind)
+    numbers: NDArray[Any] = known[encoded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
+    return numbers
 
 
 def _read_flags(column: pa.Array, name: str, path: Path) -> Mask:
@@ -313,18 +317,10 @@ def _read_papers(
         tally.reject("papers", "no id", int((~ids.present).sum()))
         tally.reject("papers", "id is not a non-negative integer", int((ids.present & ~ids.valid).sum()))
         good = ids.present & ids.valid
-        years = _years(columns["year"])[good] if "year" in columns else None
+        years = _map_distinct(columns["year"], year_of, np.int16)[good] if "year" in columns else None
         chosen = ids.where(good)
         if isinstance(chosen, NumberIds):
             yield NumberedPapers(chosen.prefix, chosen.numbers.astype(np.int64), years)
         else:
             known_years = [0] * len(chosen) if years is None else years.tolist()
             yield from (Paper(text, year=year or None) for text, year in zip(chosen.texts(), known_years, strict=True))
-
-
-def _years(column: pa.Array) -> NDArray[np.int16]:
-    """Return years as integers, 0 where there is none; each distinct value is parsed once."""
-    encoded = column.dictionary_encode()
-    known = np.array([year_of(value) or 0 for value in encoded.dictionary.to_pylist()] + [0], np.int16)
-    years: NDArray[np.int16] = known[encoded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
-    return years

@@ -20,29 +20,11 @@ from xml.etree.ElementTree import Element
 
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct
+from citeweave.corpus.identity import distinct, spell_ids
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import day_of, filled, fold, names_of, year_of
-from citeweave.corpus.readers.paper_records import (
-    Marker,
-    PaperLayout,
-    Paragraph,
-    Reference,
-    file_id,
-    read_full_text,
-    spell_ids,
-)
-from citeweave.corpus.readers.xml_records import (
-    element_text,
-    element_texts,
-    find_or_empty,
-    joined_texts,
-    outermost_elements,
-    root_name,
-    text_at,
-    texts_by_kind,
-    xml_records,
-)
+from citeweave.corpus.readers import xml_records as xml
+from citeweave.corpus.readers.paper_records import Marker, PaperLayout, Paragraph, Reference, file_id, read_full_text
 
 _CITATION_TAGS = ("element-citation", "mixed-citation", "citation", "nlm-citation")
 _SECONDARY_ABSTRACTS = frozenset(
@@ -66,18 +48,18 @@ _MAX_RANGE = 100
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file is JATS XML."""
-    name = root_name(head)
+    name = xml.root_name(head)
     marks = (b"<article-meta", b"<journal-meta", b"//NLM//DTD", b"JATS")
     return name == "pmc-articleset" or (name == "article" and any(mark in head.data for mark in marks))
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield papers, citations and contexts of JATS XML."""
-    articles = xml_records(source, roots={"article", "pmc-articleset"}, records={"article"}, what="a JATS paper")
+    articles = xml.xml_records(source, roots={"article", "pmc-articleset"}, records={"article"}, what="a JATS paper")
     for number, article in enumerate(articles):
         _simplify_formulas(article)
         tally.note("sub-article left out", len([part for part in article if part.tag in ("sub-article", "response")]))
-        listed = outermost_elements(find_or_empty(article, "back"), "ref")
+        listed = xml.outermost_elements(xml.find_or_empty(article, "back"), "ref")
         references = [reference for ref in listed for reference in _references(ref)]
         paper = _paper(article, file_id("jats", source, number))
         parts = [part for part in article if part.tag in ("body", "back", "floats-group")]
@@ -85,12 +67,12 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _paper(article: Element, local_id: str) -> Paper:
-    meta = find_or_empty(article, "front/article-meta")
+    meta = xml.find_or_empty(article, "front/article-meta")
     ids = _ids(meta.findall("article-id"))
-    title = text_at(meta, "title-group/article-title", _IN_TITLES)
-    subtitle = text_at(meta, "title-group/subtitle", _IN_TITLES)
+    title = xml.text_at(meta, "title-group/article-title", _IN_TITLES)
+    subtitle = xml.text_at(meta, "title-group/subtitle", _IN_TITLES)
     extra: dict[str, object] = {
-        "keywords": list(element_texts(meta.findall("kwd-group/kwd"))),
+        "keywords": list(xml.element_texts(meta.findall("kwd-group/kwd"))),
         "article_type": article.get("article-type"),
         "language": article.get("lang"),
     }
@@ -99,7 +81,7 @@ def _paper(article: Element, local_id: str) -> Paper:
         title=f"{title}: {subtitle}" if title and subtitle else title,
         abstract=_abstract(meta),
         year=_year(meta),
-        venue=element_text(next(find_or_empty(article, "front").iter("journal-title"), None)),
+        venue=xml.element_text(next(xml.find_or_empty(article, "front").iter("journal-title"), None)),
         authors=_authors(meta),
         fields=_subjects(meta),
         ids=ids[1:],
@@ -115,8 +97,12 @@ def _abstract(meta: Element) -> str:
     for abstract in candidates + meta.findall("trans-abstract"):
         pieces = []
         for part in abstract:
-            label = text_at(part, "title").rstrip(":.")
-            text = element_text(part, {"title", "object-id"}) if part.tag not in ("title", "object-id", "label") else ""
+            label = xml.text_at(part, "title").rstrip(":.")
+            text = (
+                xml.element_text(part, {"title", "object-id"})
+                if part.tag not in ("title", "object-id", "label")
+                else ""
+            )
             pieces.append(f"{label}: {text}" if label and text else text)
         # eLife closes every abstract with a paragraph that only repeats the DOI
         if text := _DOI_LINE.sub("", " ".join(piece for piece in pieces if piece)):
@@ -134,33 +120,33 @@ def _authors(meta: Element) -> tuple[str, ...]:
 
 def _name(name: Element | None) -> str:
     if name is None or name.find("surname") is None:
-        return element_text(name, {"contrib-group"})
-    return joined_texts(name, "given-names", "surname", "suffix")
+        return xml.element_text(name, {"contrib-group"})
+    return xml.joined_texts(name, "given-names", "surname", "suffix")
 
 
 def _year(meta: Element) -> int | None:
     """Return the earliest year of publication; the arrival in an archive is not a publication."""
     dates = [d for d in meta.findall("pub-date") if not {d.get("pub-type"), d.get("date-type")} & _UNPUBLISHED_DATES]
-    return min(filter(None, (year_of(text_at(date, "year")) for date in dates)), default=None)
+    return min(filter(None, (year_of(xml.text_at(date, "year")) for date in dates)), default=None)
 
 
 def _updated(meta: Element) -> int:
     dates = [*meta.findall("pub-date"), *meta.findall("history/date")]
-    days = ("-".join(text_at(date, part) for part in ("year", "month", "day")) for date in dates)
+    days = ("-".join(xml.text_at(date, part) for part in ("year", "month", "day")) for date in dates)
     return max(map(day_of, days), default=0)
 
 
 def _subjects(meta: Element) -> tuple[str, ...]:
     groups = meta.findall("article-categories/subj-group")
     subjects = [
-        s for g in groups if g.get("subj-group-type") != "display-channel" for s in outermost_elements(g, "subject")
+        s for g in groups if g.get("subj-group-type") != "display-channel" for s in xml.outermost_elements(g, "subject")
     ]
-    return tuple(subject for subject in element_texts(subjects) if fold(subject) not in _PAPER_TYPES)
+    return tuple(subject for subject in xml.element_texts(subjects) if fold(subject) not in _PAPER_TYPES)
 
 
 def _ids(elements: list[Element]) -> tuple[str, ...]:
     """Return the ids of `article-id` or `pub-id` elements, strongest first."""
-    by_kind = texts_by_kind(elements, "pub-id-type")
+    by_kind = xml.texts_by_kind(elements, "pub-id-type")
     pmcid = by_kind.get("pmcid") or by_kind.get("pmc")
     return spell_ids(doi=by_kind.get("doi"), pmid=by_kind.get("pmid"), pmcid=pmcid, arxiv=by_kind.get("arxiv"))
 
@@ -179,14 +165,16 @@ def _references(ref: Element) -> list[Reference]:
 
 
 def _reference(key: str, citation: Element) -> Reference:
-    links = [link.get("href", "") + " " + element_text(link) for link in outermost_elements(citation, "ext-link")]
-    loose = " ".join([*links, *element_texts(citation.findall("comment"))])
+    links = [
+        link.get("href", "") + " " + xml.element_text(link) for link in xml.outermost_elements(citation, "ext-link")
+    ]
+    loose = " ".join([*links, *xml.element_texts(citation.findall("comment"))])
     if citation.tag == "mixed-citation":
-        loose += " " + element_text(citation)
+        loose += " " + xml.element_text(citation)
     arxiv = _ARXIV.search(loose)
     titles = ("article-title", "chapter-title", "data-title", "trans-title")
-    title = next((text for tag in titles if (text := text_at(citation, tag, _IN_TITLES))), "")
-    source = text_at(citation, "source")
+    title = next((text for tag in titles if (text := xml.text_at(citation, tag, _IN_TITLES))), "")
+    source = xml.text_at(citation, "source")
     kind = citation.get("publication-type") or citation.get("citation-type") or ""
     if not title and kind in ("book", "thesis", "report", "preprint", "confproc"):
         title, source = source, ""
@@ -198,7 +186,7 @@ def _reference(key: str, citation: Element) -> Reference:
             [*_ids(citation.findall("pub-id")), *spell_ids(doi=loose, arxiv=arxiv.group(1) if arxiv else None)]
         ),
         title=title.rstrip("."),
-        year=year_of(text_at(citation, "year")),
+        year=year_of(xml.text_at(citation, "year")),
         venue=source,
         authors=names_of(list(map(_name, names))),
     )

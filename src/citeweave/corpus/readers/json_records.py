@@ -1,12 +1,7 @@
-"""JSON records of a file of any outer shape (lines, a list, a document, one large object), and a compiled JSON scanner.
+"""Values inside JSON records, found by their paths, and a compiled JSON scanner. Files are read by `core/json_files.py`.
 
-    {"id": 1}                 [{"id": 1},            {
-    {"id": 2}                  {"id": 2}]              "id": 1
-                                                     }
-
-All three give objects one by one. Lines are streamed; a list or a document is read into memory, within the bound of
-`Source.read_document`; `read_members` streams an object that maps ids to records. Does not look inside the records:
-envelopes are up to the readers.
+    value_at(record, "journal.name")          "Mind"
+    names_at(record, "authors[].name")        ("A. Turing",)
 
 The scanner reads JSON byte by byte in compiled code: positions of values, and strings cleaned as `clean_text` does. Every
 function takes the bytes, a position and where to stop, and returns the position after what it read, or -1 for what it
@@ -15,27 +10,23 @@ cannot read. Callers pass valid UTF-8. It knows no format; `s2ag.py` uses it for
 
 from __future__ import annotations
 
-import io
-import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import chain
-from typing import BinaryIO, TextIO
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import InputError
-from citeweave.core.inputs import MAX_LINE, BadRecordError, FileHead, Source, parse_json
-from citeweave.core.progress import Tally
 from citeweave.corpus.plain_text import clean_text, filled, list_of, names_of, strip_markup
 
 Bytes = NDArray[np.uint8]
 
 QUOTE, OPEN, CLOSE, COMMA, COLON, BACKSLASH = 34, 91, 93, 44, 58, 92
 _ESCAPES = ((110, 10), (116, 9), (114, 13), (98, 8), (102, 12), (QUOTE, QUOTE), (BACKSLASH, BACKSLASH), (47, 47))
+_LITERALS = tuple(np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
+_HEX = np.array([int(chr(byte), 16) if chr(byte) in "0123456789abcdefABCDEF" else -1 for byte in range(256)], np.int8)
+"""Value of every byte as a hexadecimal digit, -1 for other bytes."""
 _EACH, _UPPER = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _PLAIN = np.zeros(256, np.bool_)
 """Bytes that are copied unchanged: printable ASCII without blank, quote and backslash."""
@@ -97,13 +88,21 @@ def skip_value(data: Bytes, at: int, end: int) -> int:
 @numba.njit(cache=True, nogil=True)
 def literal(data: Bytes, at: int, end: int) -> int:
     """Return the position after null, true or false, or -1."""
-    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
-        return at + 4
-    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
-        return at + 4
-    if at + 5 <= end and data[at] == 102 and data[at + 1] == 97 and data[at + 2] == 108:
-        return at + 5 if data[at + 3] == 115 and data[at + 4] == 101 else -1
+    for word in _LITERALS:
+        if at + len(word) <= end and is_word(data, at, at + len(word), word):
+            return at + len(word)
     return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def is_word(data: Bytes, start: int, end: int, word: Bytes) -> bool:
+    """Return whether a span of bytes is this word."""
+    if end - start != len(word):
+        return False
+    for i in range(len(word)):
+        if data[start + i] != word[i]:
+            return False
+    return True
 
 
 @numba.njit(cache=True, nogil=True)
@@ -120,15 +119,9 @@ def _hex4(data: Bytes, at: int, end: int) -> int:
         return -1
     value = 0
     for i in range(at, at + 4):
-        digit = int(data[i])
-        if 48 <= digit <= 57:
-            value = value * 16 + digit - 48
-        elif 97 <= digit <= 102:
-            value = value * 16 + digit - 87
-        elif 65 <= digit <= 70:
-            value = value * 16 + digit - 55
-        else:
+        if _HEX[data[i]] < 0:
             return -1
+        value = value * 16 + int(_HEX[data[i]])
     return value
 
 
@@ -259,44 +252,7 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
     return out, -1
 
 
-# Records of a JSON file.
-
-
-def starts_as_json(head: FileHead, *keys: str) -> bool:
-    """Return whether a file begins like a JSON object or list and has these keys; "a|b" is one of two keys.
-
-    >>> head = FileHead("x.json", b' [{"DOI": "10.1/x", "title": []}]')
-    >>> starts_as_json(head), starts_as_json(head, "DOI", "author|title"), starts_as_json(head, "author")
-    (True, True, False)
-    >>> starts_as_json(FileHead("x.bib", b"@article{a,"))
-    False
-    """
-    if head.data.lstrip()[:1] not in (b"{", b"["):
-        return False
-    return all(any(b'"%b"' % key.encode() in head.data for key in choice.split("|")) for choice in keys)
-
-
-def read_json_values(source: Source, tally: Tally, kind: str) -> Iterator[object]:
-    """Yield every JSON value of a file, of any type; a list yields its items. Broken lines are counted under `kind`."""
-    if not _has_one_value_per_line(source):
-        yield from _items(source.json())
-        return
-    for line in source.lines(tally, kind):
-        try:
-            value = parse_json(line)
-        except BadRecordError as error:
-            tally.reject(kind, str(error))
-            continue
-        yield from _items(value)
-
-
-def read_json_objects(source: Source, tally: Tally, kind: str) -> Iterator[dict[str, object]]:
-    """Yield every JSON object of a file; other values are counted under `kind`."""
-    for value in read_json_values(source, tally, kind):
-        if isinstance(value, dict):
-            yield value
-        else:
-            tally.reject(kind, "not a JSON object")
+# Values inside a record.
 
 
 def value_at(value: object, path: str) -> object:
@@ -349,131 +305,3 @@ def extra_of(record: object, paths: dict[str, str]) -> dict[str, object]:
             for name, path in paths.items()
         }
     )
-
-
-def _items(value: object) -> Iterator[object]:
-    if isinstance(value, list):
-        yield from value
-    else:
-        yield value
-
-
-def _has_one_value_per_line(source: Source) -> bool:
-    """Return whether a file holds JSON lines, by its first two: one damaged line on top must not make it a document."""
-    with source.open() as stream:
-        first, second = _next_line(stream), _next_line(stream)
-    if len(first) > MAX_LINE or first.startswith(b"["):
-        return False
-    return _is_json(first) or (second.startswith(b"{") and _is_json(second))
-
-
-def _next_line(stream: BinaryIO) -> bytes:
-    while line := stream.readline(MAX_LINE + 1):
-        if text := line.strip().removeprefix(b"\xef\xbb\xbf"):
-            return text
-    return b""
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        parse_json(line)
-    except BadRecordError:
-        return not line
-    return True
-
-
-# Members of one large JSON object.
-
-MAX_MEMBER = 64 * 2**20
-"""Longest member, in characters."""
-
-_SPACES = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
-
-
-def read_members(source: Source, chunk: int = 2**20) -> Iterator[tuple[str, object]]:
-    """Yield key and value of a file that is one JSON object, which may be larger than memory; a key may come twice.
-
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> path = Path(mkdtemp()) / "data.json"
-    >>> _ = path.write_text('{"q1": {"p": {"count": 5}}, "q2": {}}')
-    >>> list(read_members(Source(path)))
-    [('q1', {'p': {'count': 5}}), ('q2', {})]
-    """
-    with source.open() as stream:
-        window = _JsonWindow(io.TextIOWrapper(stream, "utf-8-sig", errors="replace"), chunk)
-        try:
-            window.expect("{")
-            separator = window.expect("}") if window.peek() == "}" else ","
-            while separator == ",":
-                key = window.value()
-                if not isinstance(key, str):
-                    raise BadRecordError("a key is not a text")
-                window.expect(":")
-                yield key, window.value()
-                separator = window.expect(",}")
-            if window.peek():
-                raise BadRecordError("something follows the object")
-        except BadRecordError as error:
-            raise InputError(
-                f"{source.path} cannot be read near character {window.place:,} ({error}): it is not one JSON object; get the "
-                "file again if it is truncated"
-            ) from None
-
-
-class _JsonWindow:
-    """The part of a JSON text that is in memory; it grows until it holds a complete value."""
-
-    def __init__(self, stream: TextIO, chunk: int) -> None:
-        self._stream, self._chunk = stream, chunk
-        self._text, self._at, self._before, self._is_over = "", 0, 0, False
-
-    @property
-    def place(self) -> int:
-        """Return the number of characters before the next one."""
-        return self._before + self._at
-
-    def peek(self) -> str:
-        """Return the next character that is not white space, "" at the end of the text."""
-        while True:
-            self._at = _SPACES.match(self._text, self._at).end()  # type: ignore[union-attr]  # matches nothing, too
-            if self._at < len(self._text) or self._is_over:
-                return self._text[self._at : self._at + 1]
-            self._grow()
-
-    def expect(self, characters: str) -> str:
-        """Step over the next character, which must be one of these."""
-        character = self.peek()
-        if not character or character not in characters:
-            raise BadRecordError(f"{' or '.join(map(repr, characters))} is missing")
-        self._at += 1
-        return character
-
-    def value(self) -> object:
-        """Step over the next complete JSON value."""
-        self.peek()
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
-            except RecursionError:
-                raise BadRecordError("nested too deeply") from None
-            except ValueError:
-                if self._is_over:
-                    raise BadRecordError("not valid JSON") from None
-            else:
-                # "1.5e-7" cut off reads as 1.5 with "e-" behind it: a value is complete if more than that follows
-                if len(self._text) - end > 2 or self._is_over:
-                    self._at = end
-                    return value
-            self._grow()
-
-    def _grow(self) -> None:
-        """Read more of the file, twice as much each time, so that a long value is not parsed too often."""
-        self._before += self._at
-        self._text, self._at = self._text[self._at :], 0
-        if len(self._text) > MAX_MEMBER:
-            raise BadRecordError(f"not valid JSON, or a member longer than {MAX_MEMBER >> 20} MiB")
-        more = self._stream.read(max(self._chunk, len(self._text)))
-        self._is_over = not more
-        self._text += more

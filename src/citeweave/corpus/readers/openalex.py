@@ -15,19 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, openalex_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, openalex_id, spell_ids
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import count_of, day_of, dict_of, list_of, names_of, number_of, strip_markup, year_of
-from citeweave.corpus.readers.json_records import (
-    extra_of,
-    first_text,
-    names_at,
-    read_json_objects,
-    starts_as_json,
-    value_at,
-)
-from citeweave.corpus.readers.paper_records import accepted, cite_ids, spell_ids
+from citeweave.corpus.readers.json_records import extra_of, first_text, names_at, value_at
+from citeweave.corpus.readers.paper_records import accepted, cite_ids
 
 MAX_POSITION = 100_000
 """Highest position of a word in an abstract; the longest real ones have some ten thousand words."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeGuard
 from xml.etree.ElementTree import Element
@@ -19,17 +18,7 @@ from xml.etree.ElementTree import Element
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark, citing_sentences
-from citeweave.corpus.identity import (
-    arxiv_id,
-    distinct,
-    doi_id,
-    number_id,
-    openalex_id,
-    pmc_id,
-    sha_id,
-    text_id,
-    title_key,
-)
+from citeweave.corpus.identity import text_id, title_key
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.readers.xml_records import RunningText, element_text, walk_elements
 
@@ -91,27 +80,6 @@ class Paragraph:
             marker.start, marker.end = min(marker.start, len(text)), min(marker.end, len(text))
         self.text = _move_punctuation_after_markers(text, self.markers)
         return self
-
-
-SPELLINGS: dict[str, Callable[[object], str | None]] = {
-    "doi": doi_id,
-    "arxiv": arxiv_id,
-    "pmcid": pmc_id,
-    "openalex": openalex_id,
-    "s2sha": sha_id,
-    **{kind: partial(number_id, kind) for kind in ("pmid", "mag", "s2")},
-    **{kind: partial(text_id, kind) for kind in ("acl", "md5", "wos", "url", "isbn", "wikidata")},
-}
-"""Kind of an id -> how to spell it with its prefix; None for a value that is no such id."""
-
-
-def spell_ids(**values: object) -> tuple[str, ...]:
-    """Return the ids of a paper in their canonical spelling, from raw values by kind, in this order and without repeats.
-
-    >>> spell_ids(doi="https://doi.org/10.1000/X", pmid="12", arxiv=None)
-    ('doi:10.1000/x', 'pmid:12')
-    """
-    return distinct([SPELLINGS[kind](value) for kind, value in values.items()])
 
 
 def accepted(paper: Paper | None, tally: Tally, citations: int = 0) -> TypeGuard[Paper]:

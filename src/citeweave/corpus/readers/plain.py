@@ -20,7 +20,7 @@ from dataclasses import replace
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source, read_json_lines
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct
+from citeweave.corpus.identity import arxiv_id, distinct, spell_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
 from citeweave.corpus.plain_text import clean_text, count_of, day_of, filled, list_of, names_of, year_of
 from citeweave.corpus.readers.edge_tables import (
@@ -31,7 +31,7 @@ from citeweave.corpus.readers.edge_tables import (
     read_edge_table,
     strip_comments,
 )
-from citeweave.corpus.readers.paper_records import accepted, spell_ids
+from citeweave.corpus.readers.paper_records import accepted
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
 _YEAR_KEYS = ("year", "date", "published", "publication_date")

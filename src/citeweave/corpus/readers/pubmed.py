@@ -18,23 +18,13 @@ from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import MAX_LINE, FileHead, Source
+from citeweave.core.inputs import MAX_LINE, FileHead, Source, decode_line
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
+from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id, spell_ids
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
-from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references, spell_ids
-from citeweave.corpus.readers.xml_records import (
-    element_text,
-    element_texts,
-    find_or_empty,
-    joined_texts,
-    outermost_elements,
-    root_name,
-    text_at,
-    texts_by_kind,
-    xml_records,
-)
+from citeweave.corpus.readers import xml_records as xml
+from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references
 
 _PAPERS = frozenset({"PubmedArticle", "PubmedBookArticle"})
 _RECORDS = _PAPERS | {"DeleteCitation"}
@@ -47,7 +37,7 @@ _RETRACTED = "Retracted Publication"
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file is PubMed XML or MEDLINE text."""
-    return root_name(head) in _ROOTS or bool(_MEDLINE.match(head.data))
+    return xml.root_name(head) in _ROOTS or bool(_MEDLINE.match(head.data))
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
@@ -63,7 +53,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _from_xml(source: Source, tally: Tally) -> Iterator[tuple[Paper | None, list[Reference]]]:
-    for element in xml_records(source, roots=_ROOTS, records=_RECORDS, what="PubMed XML"):
+    for element in xml.xml_records(source, roots=_ROOTS, records=_RECORDS, what="PubMed XML"):
         if element.tag == "DeleteCitation":
             tally.note("deletion notice left out", len(element.findall("PMID")))
         else:
@@ -72,31 +62,33 @@ def _from_xml(source: Source, tally: Tally) -> Iterator[tuple[Paper | None, list
 
 def _paper(element: Element) -> Paper | None:
     book = element.find("BookDocument")
-    citation = find_or_empty(element, "MedlineCitation") if book is None else book
-    paper_id = number_id("pmid", text_at(citation, "PMID"))
+    citation = xml.find_or_empty(element, "MedlineCitation") if book is None else book
+    paper_id = number_id("pmid", xml.text_at(citation, "PMID"))
     if paper_id is None:
         return None
-    article = find_or_empty(citation, "Article") if book is None else citation
-    book_title, collection = text_at(citation, "Book/BookTitle"), text_at(citation, "Book/CollectionTitle")
-    title = _title(text_at(article, "ArticleTitle")) or text_at(article, "VernacularTitle")
+    article = xml.find_or_empty(citation, "Article") if book is None else citation
+    book_title, collection = xml.text_at(citation, "Book/BookTitle"), xml.text_at(citation, "Book/CollectionTitle")
+    title = _title(xml.text_at(article, "ArticleTitle")) or xml.text_at(article, "VernacularTitle")
     ids = _article_ids([*citation.findall("ArticleIdList/ArticleId"), *element.findall("*/ArticleIdList/ArticleId")])
     authors = article.find("AuthorList")
-    authors = find_or_empty(citation, "Book/AuthorList") if authors is None else authors
+    authors = xml.find_or_empty(citation, "Book/AuthorList") if authors is None else authors
     revised = citation.find("DateRevised")
     return Paper(
         id=paper_id,
         title=title or book_title,
         abstract=_abstract(article),
         year=_year(article),
-        venue=text_at(article, "Journal/Title") or (book_title if title else collection),
+        venue=xml.text_at(article, "Journal/Title") or (book_title if title else collection),
         authors=names_of(list(map(_author, authors.findall("Author")))),
         fields=_mesh(citation),
         ids=tuple(i for i in distinct([*ids, *_electronic_dois(article)]) if i != paper_id),
-        updated=0 if revised is None else day_of("-".join(text_at(revised, part) for part in ("Year", "Month", "Day"))),
+        updated=0
+        if revised is None
+        else day_of("-".join(xml.text_at(revised, part) for part in ("Year", "Month", "Day"))),
         extra=_extra(
-            keywords=element_texts(citation.findall("KeywordList/Keyword")),
-            publication_types=element_texts(outermost_elements(article, "PublicationType")),
-            languages=element_texts(article.findall("Language")),
+            keywords=xml.element_texts(citation.findall("KeywordList/Keyword")),
+            publication_types=xml.element_texts(xml.outermost_elements(article, "PublicationType")),
+            languages=xml.element_texts(article.findall("Language")),
         ),
     )
 
@@ -109,50 +101,50 @@ def _abstract(article: Element) -> str:
     pieces = []
     for section in article.findall("Abstract/AbstractText"):
         label = clean_text(section.get("Label")).rstrip(":")
-        text = element_text(section)
+        text = xml.element_text(section)
         pieces.append(f"{label}: {text}" if label and text and label != "UNLABELED" else text)
     return " ".join(piece for piece in pieces if piece)
 
 
 def _year(article: Element) -> int | None:
     for path in ("Journal/JournalIssue/PubDate", "ContributionDate", "Book/PubDate", "ArticleDate"):
-        date = find_or_empty(article, path)
+        date = xml.find_or_empty(article, path)
         # "1998 Dec-1999 Jan" stands in MedlineDate, which then replaces Year
-        if year := year_of(text_at(date, "Year")) or year_of(text_at(date, "MedlineDate")):
+        if year := year_of(xml.text_at(date, "Year")) or year_of(xml.text_at(date, "MedlineDate")):
             return year
     return None
 
 
 def _author(author: Element) -> str:
-    return joined_texts(author, "ForeName", "LastName", "Suffix") or text_at(author, "CollectiveName")
+    return xml.joined_texts(author, "ForeName", "LastName", "Suffix") or xml.text_at(author, "CollectiveName")
 
 
 def _mesh(citation: Element) -> tuple[str, ...]:
     """Return the MeSH descriptors, the major topics of the paper first."""
     headings = citation.findall("MeshHeadingList/MeshHeading")
     headings.sort(key=lambda heading: all(part.get("MajorTopicYN") != "Y" for part in heading))
-    return element_texts([name for heading in headings for name in heading.findall("DescriptorName")])
+    return xml.element_texts([name for heading in headings for name in heading.findall("DescriptorName")])
 
 
 def _article_ids(elements: Iterable[Element]) -> tuple[str, ...]:
     """Return the ids of a paper, PubMed's own first: every paper there has one, and it is verified, unlike many DOIs."""
-    by_kind = texts_by_kind(elements, "IdType")
+    by_kind = xml.texts_by_kind(elements, "IdType")
     pmcid = by_kind.get("pmc") or by_kind.get("pmcid")
     return spell_ids(pmid=by_kind.get("pubmed"), doi=by_kind.get("doi"), pmcid=pmcid)
 
 
 def _electronic_dois(article: Element) -> list[str | None]:
     places = [e for e in article.findall("ELocationID") if e.get("EIdType") == "doi" and e.get("ValidYN") != "N"]
-    return [doi_id(element_text(place)) for place in places]
+    return [doi_id(xml.element_text(place)) for place in places]
 
 
 def _references(element: Element, tally: Tally) -> Iterator[Reference]:
     """Yield the references of `ReferenceList` (which may nest), then the older `Cites` links."""
-    for reference in outermost_elements(element, "Reference"):
+    for reference in xml.outermost_elements(element, "Reference"):
         yield Reference("", _article_ids(reference.findall("ArticleIdList/ArticleId")))
     for link in element.findall("MedlineCitation/CommentsCorrectionsList/CommentsCorrections"):
         if link.get("RefType") == "Cites":
-            yield Reference("", spell_ids(pmid=text_at(link, "PMID")))
+            yield Reference("", spell_ids(pmid=xml.text_at(link, "PMID")))
         else:
             tally.note("link that is not a citation (comment, erratum, retraction)")
 
@@ -200,11 +192,7 @@ def _medline_records(source: Source, tally: Tally) -> Iterator[dict[str, list[st
 def _text_lines(source: Source, tally: Tally) -> Iterator[str]:
     with source.open() as stream:
         while line := stream.readline(MAX_LINE):
-            try:
-                yield line.removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r\n")
-            except UnicodeDecodeError:
-                tally.note("line is not UTF-8, read as Latin-1")
-                yield line.decode("cp1252", errors="replace").rstrip("\r\n")
+            yield decode_line(line, tally).rstrip("\r\n")
 
 
 def _joined(tags: dict[str, list[list[str]]]) -> dict[str, list[str]]:

@@ -22,10 +22,10 @@ from itertools import chain
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, with_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, spell_ids, with_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import clean_text, count_of, filled, names_of, strip_markup, year_of
-from citeweave.corpus.readers.paper_records import accepted, cite_ids, spell_ids
+from citeweave.corpus.readers.paper_records import accepted, cite_ids
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _RIS_LINE = re.compile(r"\s{0,3}([A-Z][A-Z0-9])(?:\s{2}|(?<=TY)\s|(?<=ER)\s)-\s?(.*)")

@@ -22,11 +22,12 @@ import re
 from collections.abc import Generator, Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_values, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, semantic_scholar_ids, sha_id, title_key
 from citeweave.corpus.paper import Citation, Context, Intent, Paper, Record, parse_intents
 from citeweave.corpus.plain_text import clean_text, count_of, dict_of, filled, list_of, names_of, strip_markup, year_of
-from citeweave.corpus.readers.json_records import extra_of, first_text, names_at, read_json_values, starts_as_json
+from citeweave.corpus.readers.json_records import extra_of, first_text, names_at
 from citeweave.corpus.readers.paper_records import accepted
 
 _SHA_IN_NAME = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")

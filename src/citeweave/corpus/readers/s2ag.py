@@ -49,6 +49,7 @@ from citeweave.corpus.readers.json_records import (
     Bytes,
     clean_string,
     first_text,
+    is_word,
     line_end,
     literal,
     names_at,
@@ -131,19 +132,9 @@ def _intent_bit(data: Bytes, start: int, end: int) -> int:
     if end == start:
         return 0
     for code in range(3):
-        if _is_word(data, start, end, _INTENT_WORDS[code]):
+        if is_word(data, start, end, _INTENT_WORDS[code]):
             return 1 << code
     return -1
-
-
-@numba.njit(cache=True, nogil=True)
-def _is_word(data: Bytes, start: int, end: int, word: Bytes) -> bool:
-    if end - start != len(word):
-        return False
-    for i in range(len(word)):
-        if data[start + i] != word[i]:
-            return False
-    return True
 
 
 @numba.njit(cache=True, nogil=True)

@@ -20,27 +20,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
 from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.corpus.plain_text import day_of, dict_of, list_of, names_of, strip_markup
-from citeweave.corpus.readers.json_records import extra_of, read_json_objects, starts_as_json, value_at
-from citeweave.corpus.readers.paper_records import (
-    Reference,
-    accepted,
-    cite_references,
-    mark_contexts,
-)
+from citeweave.corpus.readers.json_records import extra_of, value_at
+from citeweave.corpus.readers.paper_records import Reference, accepted, cite_references, mark_contexts
 
 # a line is often longer than the head of a file, so only the beginning of the record can be checked
 _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')
 _YEAR_IN_BRACKETS = re.compile(r"\((?:[^()\d]{0,20}\s)?(1[89]\d\d|20\d\d)[a-z]?\)")
 _YEAR_ALONE = re.compile(r"(?<![\d.:/\u2013-])(1[89]\d\d|20\d\d)(?![\d/\u2013-]|\.\d)")
 _FOOTNOTE_MARKS = " *\u2217\u2020\u2021\u00a7\u00b6"
-_EXTERNAL_IDS = {
-    name.lower(): name for name in ("DOI", "ArXiv", "CorpusId", "PubMed", "PubMedCentral", "ACL", "DBLP", "MAG")
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +151,7 @@ def _paper(own: str, record: dict[str, object], body: _Part) -> Paper:
 
 def _other_ids(own: str, record: dict[str, object]) -> tuple[str, ...]:
     external = dict_of(record.get("externalids")) or dict_of(value_at(record, "openaccessinfo.externalids"))
-    named = {_EXTERNAL_IDS[key.lower()]: value for key, value in external.items() if key.lower() in _EXTERNAL_IDS}
-    return tuple(id for id in semantic_scholar_ids(named) if id != own)
+    return tuple(id for id in semantic_scholar_ids(external) if id != own)
 
 
 def _people(part: _Part, name: str) -> list[_Span]:

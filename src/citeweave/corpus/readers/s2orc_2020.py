@@ -17,20 +17,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
-from citeweave.corpus.identity import number_id
+from citeweave.corpus.identity import number_id, spell_ids
 from citeweave.corpus.paper import Context, Paper, Record
 from citeweave.corpus.plain_text import dict_of, list_of, names_of, strip_markup, year_of
-from citeweave.corpus.readers.json_records import first_text, read_json_objects, starts_as_json
-from citeweave.corpus.readers.paper_records import (
-    Reference,
-    accepted,
-    cite_ids,
-    cite_references,
-    mark_contexts,
-    spell_ids,
-)
+from citeweave.corpus.readers.json_records import first_text
+from citeweave.corpus.readers.paper_records import Reference, accepted, cite_ids, cite_references, mark_contexts
+
+_ID_KEYS = {"doi": "doi", "arxiv": "arxiv_id", "pmid": "pubmed_id", "pmcid": "pmc_id", "acl": "acl_id", "mag": "mag_id"}
+"""Kind of an id -> its key in the metadata."""
 
 
 def recognizes(head: FileHead) -> bool:
@@ -53,14 +50,6 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterator[Record]:
-    kinds = {
-        "doi": "doi",
-        "arxiv": "arxiv_id",
-        "pmid": "pubmed_id",
-        "pmcid": "pmc_id",
-        "acl": "acl_id",
-        "mag": "mag_id",
-    }
     inbound = list_of(record.get("inbound_citations"))
     paper = Paper(
         own,
@@ -70,7 +59,7 @@ def _read_metadata(own: str, record: dict[str, object], tally: Tally) -> Iterato
         first_text(record, "venue", "journal"),
         _authors(record),
         names_of(record.get("mag_field_of_study")),
-        spell_ids(**{kind: record.get(key) for kind, key in kinds.items()}),
+        spell_ids(**{kind: record.get(key) for kind, key in _ID_KEYS.items()}),
         extra={"inbound_citations": len(inbound)} if inbound else {},
     )
     if accepted(paper, tally):

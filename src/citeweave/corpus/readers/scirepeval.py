@@ -17,8 +17,9 @@ import re
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import distinct
+from citeweave.corpus.identity import distinct, spell_ids
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.plain_text import (
     clean_text,
@@ -31,8 +32,8 @@ from citeweave.corpus.plain_text import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json, value_at
-from citeweave.corpus.readers.paper_records import accepted, cite_pair, spell_ids
+from citeweave.corpus.readers.json_records import value_at
+from citeweave.corpus.readers.paper_records import accepted, cite_pair
 
 _KNOWN = {
     *("corpus_id", "doc_id", "paper_id", "sha", "mag_id", "title", "abstract", "venue", "year"),

@@ -16,18 +16,12 @@ from collections.abc import Iterator
 
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, sha_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.plain_text import (
-    clean_text,
-    count_of,
-    list_of,
-    names_of,
-    strip_markup,
-    year_of,
-)
-from citeweave.corpus.readers.json_records import starts_as_json, value_at
+from citeweave.corpus.plain_text import clean_text, count_of, list_of, names_of, strip_markup, year_of
+from citeweave.corpus.readers.json_records import value_at
 from citeweave.corpus.readers.paper_records import accepted, cite_pair
 
 _PAPER_KEYS = ("paper_id", "title", "abstract")

@@ -17,14 +17,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.citation_marks import CitationMark
-from citeweave.corpus.identity import arxiv_id, only_arxiv_in, only_doi_in
+from citeweave.corpus.identity import arxiv_id, only_arxiv_in, only_doi_in, spell_ids
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.corpus.plain_text import clean_text, count_of, day_of, dict_of, list_of, names_of, year_of
-from citeweave.corpus.readers.json_records import extra_of, first_text, read_json_objects, starts_as_json, value_at
+from citeweave.corpus.readers.json_records import extra_of, first_text, value_at
 from citeweave.corpus.readers.openalex import last_part
-from citeweave.corpus.readers.paper_records import accepted, mark_contexts, spell_ids
+from citeweave.corpus.readers.paper_records import accepted, mark_contexts
 
 _MARKER = re.compile(r"\{\{([a-z]{1,20}):([^{}\s]{1,200})\}\}")
 _OLD_ID_WITHOUT_SLASH = re.compile(r"([a-z-]+(?:\.[A-Za-z]{2})?)(\d{7})")

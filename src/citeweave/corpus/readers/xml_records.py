@@ -110,15 +110,11 @@ def walk_elements(element: Element, skip: Collection[str] = ()) -> Iterator[tupl
 
 def outermost_elements(element: Element, tag: str) -> Iterator[Element]:
     """Yield the elements of a name below `element` that are not inside another one of that name, in order."""
-    path = [iter(element)]
-    while path:
-        child = next(path[-1], None)
-        if child is None:
-            path.pop()
-        elif child.tag == tag:
-            yield child
-        else:
-            path.append(iter(child))
+    nested: set[Element] = set()
+    for found in element.iter(tag):
+        if found is not element and found not in nested:
+            nested.update(found.iter(tag))
+            yield found
 
 
 class RunningText:

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
+from citeweave.corpus.identity import SEMANTIC_SCHOLAR_KINDS, distinct, number_id, semantic_scholar_ids, sha_id
 from citeweave.corpus.plain_text import dict_of, list_of, strip_markup, year_of
 from citeweave.corpus.readers.json_records import value_at
 from citeweave.corpus.services.client import Client, drop_repeats, fetch_in_halves, split_batches
@@ -34,7 +34,7 @@ _PAPER = (
 )
 _REFERENCES = ",references.paperId,references.corpusId,references.externalIds,references.title,references.year"
 _CITING = "contexts,intents,isInfluential,paperId,corpusId,externalIds,title,abstract,year,venue,authors,citationCount"
-_KINDS = {"doi": "DOI", "arxiv": "ArXiv", "pmid": "PubMed", "pmcid": "PubMedCentral", "acl": "ACL", "mag": "MAG"}
+_KINDS = {kind: name for name, kind in SEMANTIC_SCHOLAR_KINDS.items() if kind not in ("s2", "dblp")}
 """Kind of an id -> its name in `externalIds`."""
 
 _PREFIXES = {kind: f"{kind.upper()}:" for kind in _KINDS} | {"s2": "CorpusId:", "s2sha": ""}

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact
-from citeweave.core.columns import NumberWriter, open_numbers
+from citeweave.core.columns import NumberWriter, TableWriter, open_numbers
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.executor import process_count
+from citeweave.core.executor import run_in_processes
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
@@ -33,14 +32,10 @@ from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
 from citeweave.corpus.synthetic.literature import LiteratureBlock, describe_literature, make_block, paper_id
 
 PAPERS_PER_PART = 20_000
-_TRUTH = {
-    "field": np.int32,
-    "problem": np.int32,
-    "method": np.int32,
-    "finding": np.int32,
-    "facet": np.uint8,
-    "facet_count": np.int64,
-    "noise": np.bool_,
+_CONCEPTS = ("field", "problem", "method", "finding")
+_TRUTH: dict[str, Any] = {
+    **dict.fromkeys(_CONCEPTS, np.int32),
+    **{"facet": np.uint8, "facet_count": np.int64, "noise": np.bool_},
 }
 
 
@@ -97,26 +92,11 @@ def _stage(options: SyntheticOptions, writer: ArtifactWriter, workers: int, repo
     folders = [writer.scratch_folder("parts") / f"{start:09d}" for start in starts]
     todo = [(start, folder) for start, folder in zip(starts, folders, strict=True) if not is_complete(folder)]
     total = min(len(todo) * PAPERS_PER_PART, options.papers)
+    jobs = [partial(_stage_part, options, start, folder) for start, folder in todo]
     with reporter.task("writing papers", total=total, unit="papers") as advance:
-        for _ in _run(options, todo, workers):
+        for _ in run_in_processes(jobs, 1 if len(todo) <= 2 else workers):
             advance(min(PAPERS_PER_PART, total))
     return [StagedFile(folder) for folder in folders]
-
-
-def _run(options: SyntheticOptions, todo: list[tuple[int, Path]], workers: int) -> Iterator[None]:
-    if workers == 1 or len(todo) <= 2:
-        for start, folder in todo:
-            _stage_part(options, start, folder)
-            yield
-        return
-    with ProcessPoolExecutor(process_count(workers, len(todo)), mp_context=get_context("spawn")) as pool:
-        pending = [pool.submit(_stage_part, options, start, folder) for start, folder in todo]
-        try:
-            for future in as_completed(pending):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
 
 
 def _stage_part(options: SyntheticOptions, start: int, folder: Path) -> None:
@@ -156,14 +136,13 @@ def _contexts(part: LiteratureBlock, options: SyntheticOptions) -> Iterator[Cont
 
 def _stage_truth(folder: Path, part: LiteratureBlock) -> None:
     truth = part.truth
-    columns: dict[str, Any] = {name: getattr(truth, name) for name in ("field", "problem", "method", "finding")}
+    columns: dict[str, Any] = {name: getattr(truth, name) for name in _CONCEPTS}
     columns["facet"] = [facet for facets in truth.facets for facet in facets]
     columns["facet_count"] = [len(facets) for facets in truth.facets]
     columns["noise"] = part.citations.noise
-    for name, kind in _TRUTH.items():
-        writer = NumberWriter(folder / f"{name}.npy", kind)
-        writer.append(columns[name])
-        writer.close()
+    table = TableWriter(folder, _TRUTH)
+    table.append(**columns)
+    table.close()
 
 
 def _write_truth(folder: Path, parts: list[StagedFile]) -> None:

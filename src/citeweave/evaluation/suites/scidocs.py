@@ -23,7 +23,7 @@ import numpy as np
 
 from citeweave.core.errors import InputError, choose
 from citeweave.core.inputs import Source
-from citeweave.corpus.readers.json_records import read_members
+from citeweave.core.json_files import read_members
 from citeweave.evaluation.click_ranker import Doubles, Metadata
 from citeweave.evaluation.clicks import ClickData, ClickLog, normalize_propensities
 from citeweave.evaluation.suites.benchmark_files import (

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from citeweave.core.errors import choose
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_members
 from citeweave.core.progress import Count, Tally
 from citeweave.core.ragged import to_offsets
 from citeweave.corpus.corpus import lines
 from citeweave.corpus.readers import specter as reader
-from citeweave.corpus.readers.json_records import read_members
 from citeweave.mining.formats.triplets import NEGATIVE, NO_POSITIVE, OUTSIDE, POSITIVE, ExportedSamples, blocks
 from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import Picks, SampleBlock, new_block

@@ -45,11 +45,11 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import ArtifactError, InputError
 from citeweave.core.inputs import FileHead, Source
+from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Advance, Count, Tally
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import strip_markup
-from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.text import paper_text
 from citeweave.mining.options import ExportOptions
 from citeweave.mining.samples import SampleBlock, SampleNames, Samples, block_from_lists

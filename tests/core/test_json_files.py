@@ -2,15 +2,15 @@
 
 import pytest
 
+from citeweave.core import json_files
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import Source
 from citeweave.core.progress import Tally
-from citeweave.corpus.readers import json_records
 
 from ..conftest import refused
 
 
-def values(tmp_path, text, read=json_records.read_json_values):
+def values(tmp_path, text, read=json_files.read_json_values):
     (tmp_path / "file.json").write_text(text, encoding="utf-8")
     tally = Tally()
     return list(read(Source(tmp_path / "file.json"), tally, "papers")), tally.counts["papers"].rejected
@@ -43,11 +43,11 @@ def test_a_broken_document_is_an_input_error(tmp_path):
 
 
 def test_a_document_on_one_line_may_be_longer_than_any_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_records, "MAX_LINE", 16)
+    monkeypatch.setattr(json_files, "MAX_LINE", 16)
     text = '{"id": "longer than sixteen bytes"}'
     assert values(tmp_path, text) == ([{"id": "longer than sixteen bytes"}], {})
 
 
 def test_only_objects_are_yielded(tmp_path):
-    found = values(tmp_path, '[{"id": 1}, null, 3]', json_records.read_json_objects)
+    found = values(tmp_path, '[{"id": 1}, null, 3]', json_files.read_json_objects)
     assert found == (TWO[:1], {"not a JSON object": 2})
