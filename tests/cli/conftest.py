@@ -1,7 +1,5 @@
 """Commands run in this process, with what they print."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Iterable
@@ -37,6 +35,11 @@ def prepare(*lines: str) -> None:
 def write_jsonl(path: Path, records: Iterable[object]) -> Path:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
+
+
+def mistakes(*rows: tuple[str, str]) -> pytest.MarkDecorator:
+    """A test for each of these: the words that are typed, and a part of the one line that answers them."""
+    return pytest.mark.parametrize(("words", "message"), rows)
 
 
 class Cli:

@@ -1,7 +1,5 @@
 """synthesize, import, info, derive, audit and doctor as a user types them, and how every command ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -15,7 +13,7 @@ from citeweave import Corpus, synthesize
 from citeweave.core.publish import work_folder
 from citeweave.corpus.options import SyntheticOptions
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -117,26 +115,23 @@ def test_derive(corpus, tmp_path, cli):
     cli.text(f"mine {tmp_path}/cloze --recipe ict -o {tmp_path}/samples --quiet")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("info nowhere", "nowhere does not exist"),
-        ("import nowhere.bib -o out", "nowhere.bib does not exist"),
-        ("audit CORPUS --against csfcube", "NAME=PATH"),
-        ("audit CORPUS --against a=CORPUS --against a=CORPUS", "'a' twice"),
-        ("info .", "is not an artifact of citeweave"),
-        ("synthesize -o .", "is not an artifact of citeweave"),
-        ("import x.bib -o out --model specter", "add --vectors"),
-        ("synthesize -o out --papers 0", "--papers is 0"),
-        ("synthesize -o out --memory lots", "--memory is 'lots'"),
-        (
-            "derive CORPUS -o out --texts context",
-            "--texts is 'context'; it must be one of cloze, contexts, titles. Did you mean 'contexts'?",
-        ),
-        ("derive CORPUS -o out --texts cloze --set perpaper=1", "Did you mean 'per_paper'?"),
-        ("derive CORPUS -o out --texts cloze --set per_paper", "it must be KEY=VALUE, such as per_paper=1"),
-        ("derive bare -o out --texts contexts", "has no citing sentences; import a source that has them"),
-    ],
+@mistakes(
+    ("info nowhere", "nowhere does not exist"),
+    ("import nowhere.bib -o out", "nowhere.bib does not exist"),
+    ("audit CORPUS --against csfcube", "NAME=PATH"),
+    ("audit CORPUS --against a=CORPUS --against a=CORPUS", "'a' twice"),
+    ("info .", "is not an artifact of citeweave"),
+    ("synthesize -o .", "is not an artifact of citeweave"),
+    ("import x.bib -o out --model specter", "add --vectors"),
+    ("synthesize -o out --papers 0", "--papers is 0"),
+    ("synthesize -o out --memory lots", "--memory is 'lots'"),
+    (
+        "derive CORPUS -o out --texts context",
+        "--texts is 'context'; it must be one of cloze, contexts, titles. Did you mean 'contexts'?",
+    ),
+    ("derive CORPUS -o out --texts cloze --set perpaper=1", "Did you mean 'per_paper'?"),
+    ("derive CORPUS -o out --texts cloze --set per_paper", "it must be KEY=VALUE, such as per_paper=1"),
+    ("derive bare -o out --texts contexts", "has no citing sentences; import a source that has them"),
 )
 def test_mistakes_are_one_line(corpus, tmp_path, cli, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)

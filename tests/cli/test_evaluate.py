@@ -1,7 +1,5 @@
 """evaluate, compare and benchmark as a user types them: one JSON object, exit codes, errors of one line."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 
 from citeweave.core.publish import work_folder
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 PAPERS = [f"p{number:02d}" for number in range(24)]
 
@@ -137,27 +135,24 @@ def test_a_suite_made_from_a_corpus_and_its_baselines(cli, literature):
     assert cli.json("compare bm25 baseline_random --resamples 200")["systems"] == ["bm25", "random"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("good.jsonl --suite scidoc --data scidocs", "Did you mean 'scidocs'"),
-        ("good.jsonl --suite corpsu --data scidocs", "Did you mean 'corpus'"),
-        ("good.jsonl --suite mdcr --data scidocs", "belongs to scidocs; use --suite scidocs"),
-        ("good.jsonl --suite scidocs --data gone", "gone is not a folder; --data is"),
-        ("good.jsonl --suite corpus --data gone", "gone does not exist"),
-        ("gone.jsonl @", "'gone.jsonl' is no file, no folder"),
-        ("good.jsonl @ --task cit", "has no task 'cit'; it has"),
-        ("good.jsonl @ --task co-view", "cannot evaluate co-view"),
-        ("good.jsonl @ --split dev", "--split is 'dev'"),
-        ("good.jsonl @ --missing peer", "Did you mean 'peers'"),
-        ("good.jsonl @ --distance l3", "--distance is 'l3'"),
-        ("good.jsonl @ --distance single", "takes cosine, l2, dot"),
-        ("good.jsonl @ --precision half", "--precision is 'half'"),
-        ("bm25 @ --distance l2", "bm25 has scores of its own"),
-        ("bm25 @ --map", "no map can be drawn"),
-        ("baseline:tfidf @", "name one with --corpus"),
-        ("scidocs @", "holds neither vectors nor scores nor a model"),
-    ],
+@mistakes(
+    ("good.jsonl --suite scidoc --data scidocs", "Did you mean 'scidocs'"),
+    ("good.jsonl --suite corpsu --data scidocs", "Did you mean 'corpus'"),
+    ("good.jsonl --suite mdcr --data scidocs", "belongs to scidocs; use --suite scidocs"),
+    ("good.jsonl --suite scidocs --data gone", "gone is not a folder; --data is"),
+    ("good.jsonl --suite corpus --data gone", "gone does not exist"),
+    ("gone.jsonl @", "'gone.jsonl' is no file, no folder"),
+    ("good.jsonl @ --task cit", "has no task 'cit'; it has"),
+    ("good.jsonl @ --task co-view", "cannot evaluate co-view"),
+    ("good.jsonl @ --split dev", "--split is 'dev'"),
+    ("good.jsonl @ --missing peer", "Did you mean 'peers'"),
+    ("good.jsonl @ --distance l3", "--distance is 'l3'"),
+    ("good.jsonl @ --distance single", "takes cosine, l2, dot"),
+    ("good.jsonl @ --precision half", "--precision is 'half'"),
+    ("bm25 @ --distance l2", "bm25 has scores of its own"),
+    ("bm25 @ --map", "no map can be drawn"),
+    ("baseline:tfidf @", "name one with --corpus"),
+    ("scidocs @", "holds neither vectors nor scores nor a model"),
 )
 def test_mistakes_of_evaluate_are_one_line(cli, good, words, message):
     cli.fails(message, "evaluate", words.replace("@", "--suite scidocs --data scidocs"), "-o out")
@@ -263,14 +258,11 @@ def test_benchmark_of_trec_covid(cli):
     assert found["metrics"]["treccovid_rf.map"] == 100
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("scitdlr scidocs", "Did you mean 'scitldr'"),
-        ("scitldr gone", "gone is not a folder"),
-        ("scitldr scidocs", "papers.jsonl is missing"),
-        ("treccovid_rf scidocs", "qrels"),
-    ],
+@mistakes(
+    ("scitdlr scidocs", "Did you mean 'scitldr'"),
+    ("scitldr gone", "gone is not a folder"),
+    ("scitldr scidocs", "papers.jsonl is missing"),
+    ("treccovid_rf scidocs", "qrels"),
 )
 def test_mistakes_of_benchmark_are_one_line(cli, words, message):
     cli.fails(message, "benchmark", words, "-o out")

@@ -1,7 +1,5 @@
 """`citeweave explore` as people use it: once for scripts, and as a server that Ctrl-C ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

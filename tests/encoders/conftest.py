@@ -1,7 +1,7 @@
 """A small corpus with full texts, networks that can be watched and interrupted, and what several tests compare with."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
@@ -29,6 +28,8 @@ from citeweave.encoders.network import Network
 from citeweave.encoders.paper_texts import FullText
 from citeweave.encoders.save import save_encoder
 from citeweave.encoders.tokens import Tokens
+
+from ..core.conftest import refused as refused
 
 NEVER = 10**9
 CARD = ModelCard("tiny", base="minilm")
@@ -193,11 +194,3 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def change(path: Path, **values: Any) -> None:
     """Change values of a JSON object in a file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-
-def refused(
-    message: str, call: Callable[..., Any], *arguments: Any, error: type[Exception] = UserError, **options: Any
-) -> None:
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)

@@ -83,20 +83,20 @@ def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
         open_heads(model).project(np.ones((1, 7), np.float32), "method")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"version": 2}, "version 1"),
-        ({"names": ["all"]}, "distinct aspects"),
-        ({"names": ["method", "method"]}, "distinct aspects"),
-        ({"names": "method"}, "distinct aspects"),
-        ({"sizes": [32]}, "whole numbers"),
-        ({"sizes": [32, 10**9]}, "whole numbers"),
-        ({"sizes": [32, 4]}, "shape"),
-        ({"names": ["method", "other"]}, "not an expected tensor"),
-        (None, "not finite"),
-    ],
-)
+FOREIGN = [
+    ({"version": 2}, "version 1"),
+    ({"names": ["all"]}, "distinct aspects"),
+    ({"names": ["method", "method"]}, "distinct aspects"),
+    ({"names": "method"}, "distinct aspects"),
+    ({"sizes": [32]}, "whole numbers"),
+    ({"sizes": [32, 10**9]}, "whole numbers"),
+    ({"sizes": [32, 4]}, "shape"),
+    ({"names": ["method", "other"]}, "not an expected tensor"),
+    (None, "not finite"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FOREIGN)
 def test_foreign_heads_are_refused(model, changes, message):
     if changes is None:
         path = model / "aspects/model.safetensors"

@@ -121,20 +121,20 @@ def test_a_revision_names_all_that_decides_the_vectors(save_bert, bert, tmp_path
     assert len(revision) == 12
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pooling": "meen"}, "Did you mean 'mean'"),
-        ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
-        ({"device": "cuda:99"}, "torch sees"),
-        ({"dtype": "int8"}, "--dtype is 'int8'"),
-        ({"dtype": "float16", "device": "cpu"}, "use float32"),
-        ({"batch_tokens": 0}, "--batch-tokens is 0"),
-        ({"max_tokens": 65}, "reads 1 to 64 tokens"),
-        ({"max_tokens": 0}, "reads 1 to 64"),
-        ({"max_tokens": 2}, "sets 2 tokens around every text"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"pooling": "meen"}, "Did you mean 'mean'"),
+    ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
+    ({"device": "cuda:99"}, "torch sees"),
+    ({"dtype": "int8"}, "--dtype is 'int8'"),
+    ({"dtype": "float16", "device": "cpu"}, "use float32"),
+    ({"batch_tokens": 0}, "--batch-tokens is 0"),
+    ({"max_tokens": 65}, "reads 1 to 64 tokens"),
+    ({"max_tokens": 0}, "reads 1 to 64"),
+    ({"max_tokens": 2}, "sets 2 tokens around every text"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_options_are_checked(bert, options, message):
     refused(message, load_encoder, bert, **options)
 

@@ -1,7 +1,5 @@
 """Estimates obey the laws of sizes and machines, and every shipped recipe has one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -33,6 +31,8 @@ from citeweave.pipeline.cost_constants import (
 )
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 from citeweave.pipeline.stage_costs import StageWork
+
+from ..core.conftest import refused
 
 
 def estimated(recipe="scincl", papers=10**6, citations=None, *changes, machine="cpu:8", texts=None, init=""):
@@ -152,8 +152,7 @@ def test_start_models():
     assert network_shape("minilm") == network_shape("weave") == MINILM
     assert network_shape("bert-base") == network_shape("allenai/scibert_scivocab_uncased") == BERT_BASE
     assert estimated(init="minilm").seconds < estimated(init="bert-base").seconds / 3
-    with pytest.raises(UserError, match="--init is 'bertbase'.*minilm, weave, bert-base"):
-        network_shape("bertbase")
+    refused("--init is 'bertbase'.*minilm, weave, bert-base", network_shape, "bertbase")
 
 
 def test_estimates_as_text():
@@ -195,10 +194,8 @@ def test_unknown_machines_are_refused():
         with pytest.raises(UserError) as caught:
             parse_machine(name)
         assert all(known in str(caught.value) for known in MACHINES)
-    with pytest.raises(UserError, match="at least 1 core"):
-        parse_machine("laptop", cores=0)
-    with pytest.raises(UserError, match="--gpu is 'h300'.*h200"):
-        parse_machine("laptop", gpu="h300")
+    refused("at least 1 core", parse_machine, "laptop", cores=0)
+    refused("--gpu is 'h300'.*h200", parse_machine, "laptop", gpu="h300")
 
 
 def test_seconds_of_work_on_a_machine():
@@ -251,8 +248,7 @@ def test_impossible_sizes():
         (91, {}, "at most 90"),
         (5, {"tokens": 1}, "--tokens is 1"),
     ]:
-        with pytest.raises(UserError, match=message):
-            sizes_from_counts(10, citations, **more)
+        refused(message, sizes_from_counts, 10, citations, **more)
 
 
 def test_a_corpus_is_counted(tmp_path):

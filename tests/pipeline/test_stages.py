@@ -4,8 +4,6 @@ Intents of an overlay reach the very citations they are of, whichever papers lef
 corpus, unless the user or a large pool says otherwise.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What is trained on and evaluated: nothing held out, no paper of a suite, every aspect space of a model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

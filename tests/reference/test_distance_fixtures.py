@@ -1,7 +1,5 @@
 """Distances between papers equal those recorded with ASPIRE's code and geomloss 0.2.4 (shared/fixtures)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Losses equal, in value and gradient, those recorded (shared/fixtures/losses) and sentence-transformers' own classes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple

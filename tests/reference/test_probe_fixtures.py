@@ -1,7 +1,5 @@
 """Probes give the numbers that the reference code of SciDocs and SciRepEval gave, with scikit-learn and with lightning."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -4,8 +4,6 @@ The data's own description counts abstracts of at least 50 signs; we count every
 each of the two large sets. eLife's contexts hold 22 lines that repeat citing paper and text of another.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """One command per suite on the peers' own files: the numbers of the peers' own scorers, to the tolerance they name."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An S3 server of this machine, with a bucket for each test; and a Ray cluster of two nodes on this machine."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator

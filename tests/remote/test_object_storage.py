@@ -1,7 +1,5 @@
 """What can be wrong with a storage: one line that says so, within seconds, and never with a key in it."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -60,16 +58,16 @@ def test_what_does_not_exist(address, folder):
     assert "there is no bucket 'nobody-has-it'" in error_of("s3://nobody-has-it/x", folder)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "message"),
-    [
-        ("http://127.0.0.1:1", "cannot be reached at http://127.0.0.1:1"),
-        ("http://no-such-host.invalid", "cannot be reached at http://no-such-host.invalid"),
-        ("ftp://host", "AWS_ENDPOINT_URL must be"),
-        ("host:9000", "AWS_ENDPOINT_URL must be"),
-        (f"http://{KEY}:{SECRET}@host", "AWS_ENDPOINT_URL must be"),
-    ],
-)
+ENDPOINTS = [
+    ("http://127.0.0.1:1", "cannot be reached at http://127.0.0.1:1"),
+    ("http://no-such-host.invalid", "cannot be reached at http://no-such-host.invalid"),
+    ("ftp://host", "AWS_ENDPOINT_URL must be"),
+    ("host:9000", "AWS_ENDPOINT_URL must be"),
+    (f"http://{KEY}:{SECRET}@host", "AWS_ENDPOINT_URL must be"),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "message"), ENDPOINTS)
 def test_an_endpoint_that_does_not_exist(address, monkeypatch, endpoint, message):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     begin = time.monotonic()
@@ -77,15 +75,15 @@ def test_an_endpoint_that_does_not_exist(address, monkeypatch, endpoint, message
     assert time.monotonic() - begin < 300, "it tries again and again"
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("AccessDenied", "access is denied"),
-        ("InvalidAccessKeyId", "does not know the access key|access is denied"),
-        ("SignatureDoesNotMatch", "does not match the access key|access is denied"),
-        ("SomethingNew", "access is denied|refused"),
-    ],
-)
+REFUSALS = [
+    ("AccessDenied", "access is denied"),
+    ("InvalidAccessKeyId", "does not know the access key|access is denied"),
+    ("SignatureDoesNotMatch", "does not match the access key|access is denied"),
+    ("SomethingNew", "access is denied|refused"),
+]
+
+
+@pytest.mark.parametrize(("code", "message"), REFUSALS)
 def test_credentials_that_do_not_open(refusing, folder, code, message):
     refusing.code = code
     assert re.search(message, error_of("s3://somebodys/x"))

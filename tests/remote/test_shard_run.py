@@ -1,7 +1,5 @@
 """Which worker gets which shard, and which nodes get no more, by a Ray of lists: its actors answer what a test says."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections import Counter

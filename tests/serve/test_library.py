@@ -157,15 +157,15 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"model": "weav"}, "the encoder 'weav' is not a folder and not a known name"),
-        ({"runtime": "trch"}, "--runtime is 'trch'"),
-        ({"model": "@empty", "runtime": "torch"}, "empty"),
-        ({"model": "@broken", "runtime": "torch"}, "broken"),
-    ],
-)
+WRONG_MODELS = [
+    ({"model": "weav"}, "the encoder 'weav' is not a folder and not a known name"),
+    ({"runtime": "trch"}, "--runtime is 'trch'"),
+    ({"model": "@empty", "runtime": "torch"}, "empty"),
+    ({"model": "@broken", "runtime": "torch"}, "broken"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "reason"), WRONG_MODELS)
 def test_a_model_that_is_not_there_changes_nothing(opened, refused, source, bert, tmp_path, wrong, reason):
     (tmp_path / "empty").mkdir()
     (shutil.copytree(bert, tmp_path / "broken") / "model.safetensors").write_bytes(b"no weights")

@@ -245,21 +245,21 @@ def test_a_worker_without_settings_says_so(monkeypatch):
         app_from_environment()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--port", "0"], "--port is 0"),
-        (["--workers", "0"], "--workers is 0"),
-        (["--log", "xml"], "--log is 'xml'"),
-        (["--compare", "x"], "--compare is 'x'"),
-        (["--time-limit", "0"], "--time-limit is 0"),
-        (["--samples", "nowhere"], "--corpus"),
-        (["--host", "127.0.0.1", "--port", "TAKEN"], "in use"),
-        (["--host", "no.such.host.example", "--port", "TAKEN"], "no.such.host"),
-        (["--host", "0.0.0.0", "--port", "TAKEN", "--device", "cpu"], "can be reached from other machines"),
-        ([], "INDEX"),
-    ],
-)
+MISTAKES = [
+    (["--port", "0"], "--port is 0"),
+    (["--workers", "0"], "--workers is 0"),
+    (["--log", "xml"], "--log is 'xml'"),
+    (["--compare", "x"], "--compare is 'x'"),
+    (["--time-limit", "0"], "--time-limit is 0"),
+    (["--samples", "nowhere"], "--corpus"),
+    (["--host", "127.0.0.1", "--port", "TAKEN"], "in use"),
+    (["--host", "no.such.host.example", "--port", "TAKEN"], "no.such.host"),
+    (["--host", "0.0.0.0", "--port", "TAKEN", "--device", "cpu"], "can be reached from other machines"),
+    ([], "INDEX"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
 def test_what_cannot_be_served_ends_in_one_line(place, tmp_path, capsys, arguments, words):
     index = str(place.index if arguments else tmp_path)  # the other is none
     with socket.socket() as taken, pytest.raises(SystemExit) as caught:

@@ -302,22 +302,22 @@ def test_a_full_disk_leaves_the_last_checkpoint(literature, tmp_path, monkeypatc
     assert weights_of(resumed.folder) == weights_of(whole.folder)
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        pytest.param("literature", {"device": "cuda"}, "torch sees 0 GPUs", marks=NO_GPU),
-        ("literature", {"start_share": 0.5, "parts": "lora"}, "start_share"),
-        ("literature", {"encoder": {"init": "recipe:specter"}}, "citeweave run"),
-        ("literature", {"encoder": {"heads": "linear"}, "losses": HYBRID, **GROUPS}, "mining.aspects"),
-        ("aspects", {"unit": "triplets"}, "training.unit is 'triplets'"),
-        ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "lokal"}}}, "local"),
-        ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "positives"}}}, r"negatives_by.*'positives'.*local"),
-        ("aspects", {"losses": {"supcon": {}}}, "encoder.heads is 'linear'"),
-        ("paired", {"losses": SENTENCES["single"], "encoder": {"pooling": "mix"}}, "pooling is 'mix', and losses on sentences"),
-        ("paired", {"losses": SENTENCES["single"], "encoder": {"text": ("title",)}}, "encoder.text is"),
-        ("paired", {**WORDS, "losses": SENTENCES["matches"]}, "encoder.pooling is 'aspect_words', and losses on sentences"),
-    ],
-)  # fmt: skip
+NOT_TRAINED = [
+    pytest.param("literature", {"device": "cuda"}, "torch sees 0 GPUs", marks=NO_GPU),
+    ("literature", {"start_share": 0.5, "parts": "lora"}, "start_share"),
+    ("literature", {"encoder": {"init": "recipe:specter"}}, "citeweave run"),
+    ("literature", {"encoder": {"heads": "linear"}, "losses": HYBRID, **GROUPS}, "mining.aspects"),
+    ("aspects", {"unit": "triplets"}, "training.unit is 'triplets'"),
+    ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "lokal"}}}, "local"),
+    ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "positives"}}}, r"negatives_by.*'positives'.*local"),
+    ("aspects", {"losses": {"supcon": {}}}, "encoder.heads is 'linear'"),
+    ("paired", {"losses": SENTENCES["single"], "encoder": {"pooling": "mix"}}, "pooling is 'mix', and losses on sentences"),
+    ("paired", {"losses": SENTENCES["single"], "encoder": {"text": ("title",)}}, "encoder.text is"),
+    ("paired", {**WORDS, "losses": SENTENCES["matches"]}, "encoder.pooling is 'aspect_words', and losses on sentences"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "options", "message"), NOT_TRAINED)
 def test_what_cannot_be_trained_is_refused(request, tmp_path, source, options, message):
     with pytest.raises(UserError, match=message):
         request.getfixturevalue(source).train(tmp_path / "model", **options)

@@ -7,8 +7,6 @@ As from the shell, without the seconds that importing takes. The server is this 
 a line of JSON out. `steps` counts what reached the file system, as `troubles.py` sees it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io
