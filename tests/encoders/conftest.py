@@ -14,13 +14,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import ImportOptions
-from citeweave.encoders.embed import (
-    embed_compressed,
-    embed_full_text,
-    embed_papers,
-    embed_papers_and_sentences,
-    embed_sentences,
-)
+from citeweave.encoders import embed as embedding
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.int8_tiles import has_instruction
 from citeweave.encoders.model_card import ModelCard
@@ -157,16 +151,16 @@ def full_texts(corpus) -> Path:
 def embed(kind: str, corpus: Corpus, encoder: Any, folder: Path, options: Any, **more: Any) -> list[Any]:
     """The artifacts of a kind that are made of a corpus."""
     if kind == "papers":
-        return [embed_papers(corpus, encoder, folder, options, **more)]
+        return [embedding.embed_papers(corpus, encoder, folder, options, **more)]
     if kind == "sentences":
-        return [embed_sentences(corpus, encoder, folder, options, **more)]
+        return [embedding.embed_sentences(corpus, encoder, folder, options, **more)]
     if kind == "both":
-        both = embed_papers_and_sentences(corpus, encoder, folder, options, **more)
+        both = embedding.embed_papers_and_sentences(corpus, encoder, folder, options, **more)
         return [both.vectors, both.sentences]
     if kind in ("full", "chunks"):
         full = FullText.index(corpus.folder.parent / "full.jsonl", corpus)
-        return [embed_full_text(corpus, encoder, folder, full, options, several=kind == "chunks", **more)]
-    return [embed_compressed(corpus, encoder, folder, kind, options, **more)]
+        return [embedding.embed_full_text(corpus, encoder, folder, full, options, several=kind == "chunks", **more)]
+    return [embedding.embed_compressed(corpus, encoder, folder, kind, options, **more)]
 
 
 @pytest.fixture
