@@ -14,14 +14,8 @@ from citeweave.search.options import IndexOptions
 from .conftest import mistakes, write_jsonl
 
 PAPERS = [
-    {
-        "id": f"p:{at}",
-        "title": f"=we find {word}\u202e",
-        "abstract": f"The {word} grows \u001b[31m. We learn from {word}.",
-        "year": 2010 + at,
-        "venue": "Cell" if at % 2 else "Maps",
-        "fields": ["graphs"],
-    }
+    {"id": f"p:{at}", "title": f"=we find {word}\u202e", "year": 2010 + at, "venue": "Cell" if at % 2 else "Maps"}
+    | {"abstract": f"The {word} grows \u001b[31m. We learn from {word}.", "fields": ["graphs"]}
     for at, word in enumerate(["cell", "data", "graphs", "citations", "models"])
 ]
 

@@ -64,9 +64,7 @@ class Watched(Network):
         return super().padded(batch, every=every)
 
 
-def watched(
-    encoder: TorchEncoder, dies_after: int = NEVER, texts: list[list[int]] | None = None, **more: Any
-) -> TorchEncoder:
+def watched(encoder: TorchEncoder, dies_after: int = NEVER, texts: Any = None, **more: Any) -> TorchEncoder:
     """The same encoder on a network that is watched; several may write into one list."""
     inner, seen = encoder.network, [] if texts is None else texts
     network = Watched(inner.model, inner.device, inner.pad, texts=seen, dies_after=dies_after, **more)
@@ -118,15 +116,13 @@ def corpus(tmp_path_factory) -> Corpus:
     def text(words: int) -> str:
         return " ".join(draw.choice(WORDS, words))
 
-    papers = [
-        {
-            "id": f"p{n}",
-            "title": text(3),
-            "abstract": f"We {text(60 if n == 7 else 1 + n % 12)}. They {text(4)}." if n % 3 else "",
-            "references": [f"outside{n}"] if n % 10 == 3 else [],
-        }
-        for n in range(54)
-    ]
+    papers = []
+    for n in range(54):
+        title = text(3)
+        abstract = f"We {text(60 if n == 7 else 1 + n % 12)}. They {text(4)}." if n % 3 else ""
+        papers.append(
+            {"id": f"p{n}", "title": title, "abstract": abstract, "references": [f"outside{n}"] * (n % 10 == 3)}
+        )
     write_lines(place / "papers.jsonl", papers)
     import_papers([place / "papers.jsonl"], place / "corpus", ImportOptions(outside="keep"))
     return Corpus.open(place / "corpus")
@@ -136,13 +132,9 @@ def corpus(tmp_path_factory) -> Corpus:
 def full_texts(corpus) -> Path:
     """Those of two papers, beside records that cannot be used."""
     sections = [{"heading": "data", "text": " ".join(WORDS * 8)}, {"heading": "", "text": ""}, {"text": "we find"}, 3]
-    records: list[dict[str, Any]] = [
-        {"id": "p5", "sections": sections},
-        {"id": "outside3", "sections": [{"heading": "how", "text": "models learn"}]},
-        {"id": "p5", "sections": []},
-        {"id": "nobody", "sections": []},
-        {"id": "p6"},
-    ]
+    outside = {"id": "outside3", "sections": [{"heading": "how", "text": "models learn"}]}
+    records = [{"id": "p5", "sections": sections}, outside, {"id": "p5", "sections": []}]
+    records += [{"id": "nobody", "sections": []}, {"id": "p6"}]
     path = write_lines(corpus.folder.parent / "full.jsonl", records)
     path.write_text(path.read_text().replace("\n", "\n\n", 1) + "{broken")
     return path

@@ -20,9 +20,7 @@ from citeweave.vectors.vectors import Vectors
 from .conftest import change, refused, write_lines
 
 
-def heads_of(
-    dimension: int, *, size: int = 3, depth: int = 1, names: tuple[str, ...] = ("method", "result")
-) -> AspectHeads:
+def heads_of(dimension: int, size: int = 3, depth: int = 1, names=("method", "result")) -> AspectHeads:
     draw, sizes = np.random.default_rng(0), itertools.pairwise([dimension, *[size] * depth])
     shapes = [((out, into), out) for into, out in sizes]
     drawn = {

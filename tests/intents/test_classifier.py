@@ -21,13 +21,10 @@ SOUND = {
 DAMAGE = [
     *({"pooling": value} for value in ("max", 5, None)),
     *({"temperature": value} for value in (0, 1e-320, float("nan"))),
-    {"thresholds": [0.5]},
+    *({"thresholds": [0.5]}, {"labels": 3}, {"task": "other"}, {"more": 1}),
     {"labels": {"scicite": []}, "thresholds": []},
     {"labels": {"scicite": ["method", "method", "result"]}},
     {"labels": {"a.b": ["x", "y", "z"]}, "task": "a.b"},
-    {"labels": 3},
-    {"task": "other"},
-    {"more": 1},
 ]
 
 

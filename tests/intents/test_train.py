@@ -123,12 +123,6 @@ def test_teachers_unlabeled_and_auxiliary_sentences(options, planted, tmp_path):
     refused("the task is 'section'", classifier.predict, citances, task="section")
 
 
-def test_a_head_alone_survives_its_folder(options, planted, tmp_path):
-    short = replace(options, epochs=1, parts="head", pooling="cls")
-    made = train_classifier(TrainingSets(planted(48, 1), planted(40, 2)), tmp_path / "made", short)
-    assert evaluate_classifier(made.open(), planted(40, 2))["macro_f1"] == made.report["dev"]["macro_f1"]
-
-
 def test_a_tenth_of_each_label_is_held_back(planted):
     sets = hold_out_dev(TrainingSets(planted(200, 1)), seed=3)
     assert sets.dev is not None

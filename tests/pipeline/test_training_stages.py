@@ -26,18 +26,8 @@ from citeweave.pipeline.training_stages import (
 
 from .conftest import tiny
 
-TRAINING = """
-[encoder]
-max_tokens = 24
-
-[training]
-steps = 2
-batch = 4
-validation = 0.02
-
-[training.losses.triplet]
-margin = 1.0
-"""
+TRAINING = "[encoder]\nmax_tokens = 24\n[training]\nsteps = 2\nbatch = 4\nvalidation = 0.02\n"
+TRAINING += "[training.losses.triplet]\nmargin = 1.0\n"
 FIRST = '[recipe]\nbase = "specter"\nremove = ["training"]\n[mining]\nanchors = 40\n' + TRAINING
 ALIGNED = '[recipe]\nbase = "aspire"\n[alignment]\nby = "contexts"\nencoder = "recipe:first.toml"\n' + TRAINING
 STARTS_FROM = '[recipe]\nbase = "specter"\n[encoder]\ninit = "recipe:{}.toml"\n'

@@ -311,14 +311,9 @@ class FakeOpenAlex:
         return [self.work(70, "a paper that the library lacks", [])]
 
     def work(self, number: int, title: str, cites: list[int]) -> Any:
-        return {
-            "id": f"https://openalex.org/W{number}",
-            "doi": f"https://doi.org/10.1000/{number}",
-            "title": title,
-            "publication_year": 2019,
-            "abstract_inverted_index": {"Graphs": [0], "grow": [1]},
-            "referenced_works": [f"https://openalex.org/W{cited}" for cited in cites],
-        }
+        work = {"id": f"https://openalex.org/W{number}", "doi": f"https://doi.org/10.1000/{number}", "title": title}
+        work |= {"publication_year": 2019, "abstract_inverted_index": {"Graphs": [0], "grow": [1]}}
+        return work | {"referenced_works": [f"https://openalex.org/W{cited}" for cited in cites]}
 
 
 @pytest.fixture

@@ -339,16 +339,6 @@ def test_samples_of_another_corpus_or_without_text_are_refused(literature, tmp_p
         )
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "mix"])
-def test_sentence_transformers_reads_the_trained_encoder(literature, tmp_path, pooling):
-    from sentence_transformers import SentenceTransformer
-
-    run = literature.train(tmp_path / "model", encoder={"pooling": pooling}, sources=DataSources())
-    texts = ["a paper[SEP]shows that the cell grows", "models learn"]
-    theirs = SentenceTransformer(str(run.folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(load_encoder(run.folder, device="cpu").encode(texts), theirs, atol=1e-5)
-
-
 def test_a_tracker_gets_the_log(literature, tmp_path):
     if importlib.util.find_spec("tensorboard"):
         literature.train(tmp_path / "model", track="tensorboard", steps=1)
