@@ -54,8 +54,8 @@ class Cli:
 
     def text(self, *words: object) -> str:
         """Standard output of a command that works."""
-        code, out, err = self(*words)
-        assert code == 0 and "Traceback" not in err, err
+        code, out, self.err = self(*words)
+        assert code == 0 and "Traceback" not in self.err, self.err
         return out
 
     def json(self, *words: object) -> dict[str, Any]:
@@ -66,6 +66,12 @@ class Cli:
 
         found = json.loads(self.text(*words, "--json"), parse_constant=refuse)
         assert isinstance(found, dict)
+        return found
+
+    def silent_json(self, *words: object) -> dict[str, Any]:
+        """The same of a command that says nothing beside it."""
+        found = self.json(*words)
+        assert self.err == ""
         return found
 
     def fails(self, message: str, *words: object) -> None:

@@ -28,9 +28,8 @@ def test_a_synthetic_corpus_and_its_info(corpus, tmp_path, cli):
     assert Corpus.open(tmp_path / "c").hash == Corpus.open(corpus).hash
     facts = json.loads((corpus / "manifest.json").read_text())["facts"]
     assert facts["made_up"] is True and "no paper" in facts["note"]
-    code, out, err = cli("info", corpus, "--samples 2 --json")
-    found = json.loads(out)
-    assert (code, err) == (0, "") and found["made_up"] is True and found["papers"] == 300
+    found = cli.silent_json("info", corpus, "--samples 2")
+    assert found["made_up"] is True and found["papers"] == 300
     for key in ("papers", "abstracts", "citations", "contexts"):
         assert isinstance(found[key], int) and found[key] > 0, key
     assert isinstance(found["rejected"], dict) and sum(found["years"].values()) == 300
@@ -68,9 +67,7 @@ def test_import_guesses_the_format_and_says_so(tmp_path, cli):
 def test_import_as_json_prints_one_object(tmp_path, cli):
     path = tmp_path / "papers.csv"
     path.write_text("id,title,abstract,year,doi\n1,First,Abstract,2001,10.1000/a\n2,Second,,nan,\n,No id,,,\n")
-    code, out, err = cli("import", path, "-o", tmp_path / "c", "--json")
-    found = json.loads(out)
-    assert (code, err) == (0, "")
+    found = cli.silent_json("import", path, "-o", tmp_path / "c")
     assert (found["papers"], found["abstracts"], found["rejected"]) == (2, 1, {"no id": 1})
 
 

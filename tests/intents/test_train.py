@@ -125,7 +125,6 @@ def test_teachers_unlabeled_and_auxiliary_sentences(options, planted, tmp_path):
 
 def test_a_tenth_of_each_label_is_held_back(planted):
     sets = hold_out_dev(TrainingSets(planted(200, 1)), seed=3)
-    assert sets.dev is not None
     whole, kept, held = (found.counts()["labels"] for found in (planted(200, 1), sets.train, sets.dev))
     assert all(whole[name] == kept[name] + held[name] and held[name] == round(whole[name] / 10) for name in whole)
     assert not {id(row) for row in sets.train.examples} & {id(row) for row in sets.dev.examples}

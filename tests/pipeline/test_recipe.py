@@ -32,13 +32,11 @@ def test_every_shipped_recipe_is_read(name):
 def test_published_numbers():
     """A few that are easily lost by a wrong base."""
     specter, study = (read_recipe(load_recipe(name)) for name in ("specter", "loss_study_cosent_gte"))
-    assert specter.training is not None and study.training is not None
     assert (specter.training.batch, specter.training.epochs, specter.training.warmup) == (32, 2, 0.1)
     assert (study.training.batch, study.training.epochs, study.training.seeds) == (128, 1, 3)
     assert set(study.training.losses) == {"cosent"}
     assert (study.encoder.init, study.encoder.pooling) == ("thenlper/gte-base", "mean")
     bitfit = read_recipe(load_recipe("scincl_bitfit")).training
-    assert bitfit is not None
     assert (bitfit.parts, bitfit.learning_rate, bitfit.losses["triplet"]["margin"]) == ("bias", 1e-4, 1.0)
     cocite = [read_recipe(load_recipe(name)).rules.rules for name in shipped_recipes() if name.startswith("cocite")]
     bands = {(25, 1000), (25, 3000), (25, 5000), (200, 3000), (500, 3000)}
@@ -57,7 +55,6 @@ def test_numbers_of_aspire():
     ]:
         read = read_recipe(load_recipe(name))
         training = read.training
-        assert training is not None
         assert (set(training.losses), training.learning_rate) == (set(losses), rate), name
         assert (read.alignment.by if read.alignment else None) == by
         assert (training.batch, training.optimizer, training.warmup, training.unit) == (30, "adam", 2000, "groups")
@@ -120,7 +117,6 @@ def test_unknown_keys_are_refused_with_the_nearest(override, message):
 def test_overrides():
     recipe = load_recipe("specter_cl", ["training.losses.supcon.temperature=0.1", "encoder.init=my/model"])
     read = read_recipe(recipe)
-    assert read.training is not None
     assert read.training.losses["supcon"]["temperature"] == 0.1
     assert read.encoder.init == "my/model"
     assert recipe.is_set("training.losses.supcon.temperature") and recipe.is_set("training.losses")

@@ -7,11 +7,11 @@ import shlex
 import numpy as np
 import pytest
 
-from citeweave.cli import main
 from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
 from citeweave.remote.fetch import fetch
 
+from ..cli.conftest import run as typed
 from ..core.conftest import refused
 from .conftest import KEY, SECRET, content
 
@@ -21,14 +21,9 @@ def run(capsys, bucket):
     """Exit code, standard output and standard error of a command, in which s3: stands for the bucket."""
 
     def command(line):
-        code = 0
-        try:
-            main(shlex.split(re.sub("s3:/(?=[^/]| |$)", f"s3://{bucket.name}/", line)))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        assert SECRET not in captured.out + captured.err and KEY not in captured.out + captured.err
-        return code, captured.out, captured.err
+        code, out, err = typed(capsys, *shlex.split(re.sub("s3:/(?=[^/]| |$)", f"s3://{bucket.name}/", line)))
+        assert SECRET not in out + err and KEY not in out + err
+        return code, out, err
 
     return command
 

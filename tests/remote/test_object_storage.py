@@ -1,9 +1,8 @@
 """What can be wrong with a storage: one line that says so, within seconds, and never with a key in it."""
 
 import re
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from citeweave.remote.fetch import fetch
 from citeweave.remote.object_storage import Address, check_object_name, is_address
 from citeweave.remote.push import push
 
+from ..faults.counted.services import LocalServer
 from .conftest import KEY, SECRET
 
 
@@ -20,8 +20,7 @@ class _Refusing(BaseHTTPRequestHandler):
     """Answers everything with the error code of its server, and the key in it."""
 
     def do_GET(self) -> None:
-        code = self.server.code
-        body = f"<Error><Code>{code}</Code><Message>{KEY} {SECRET}</Message></Error>".encode()
+        body = f"<Error><Code>{self.service.code}</Code><Message>{KEY} {SECRET}</Message></Error>".encode()
         self.send_response(403)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(body)))
@@ -31,17 +30,13 @@ class _Refusing(BaseHTTPRequestHandler):
 
     do_HEAD = do_PUT = do_POST = do_GET
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def refusing(bucket, monkeypatch):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    server = LocalServer(_Refusing)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.base)
     yield server
-    server.shutdown()
+    server.close()
 
 
 def error_of(address: str, folder: Path | None = None) -> str:
