@@ -1,7 +1,5 @@
 """The suite of benchmarks: every script is on its list, and what it keeps becomes a table."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The constraints that CI installs with are those that pyproject.toml tells."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

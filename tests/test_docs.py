@@ -4,8 +4,6 @@ Blocks of a page run in order in one folder: ```text NAME is written to a file, 
 behind a dollar sign and compares what it prints, ```python runs as a doctest where it has prompts, else as a script.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import doctest

@@ -1,7 +1,5 @@
 """Extras: the table agrees with pyproject.toml, and a missing package is one clear line."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

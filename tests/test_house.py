@@ -1,7 +1,5 @@
 """The house rules that a machine can check: imports flow down, and the front door is light."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

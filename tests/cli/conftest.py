@@ -1,7 +1,5 @@
 """Commands run in this process, with what they print."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Iterable
@@ -39,6 +37,11 @@ def write_jsonl(path: Path, records: Iterable[object]) -> Path:
     return path
 
 
+def mistakes(*rows: tuple[str, str]) -> pytest.MarkDecorator:
+    """A test for each of these: the words that are typed, and a part of the one line that answers them."""
+    return pytest.mark.parametrize(("words", "message"), rows)
+
+
 class Cli:
     """Types commands: strings are split as in a shell, paths and numbers are one word each."""
 
@@ -51,8 +54,8 @@ class Cli:
 
     def text(self, *words: object) -> str:
         """Standard output of a command that works."""
-        code, out, err = self(*words)
-        assert code == 0 and "Traceback" not in err, err
+        code, out, self.err = self(*words)
+        assert code == 0 and "Traceback" not in self.err, self.err
         return out
 
     def json(self, *words: object) -> dict[str, Any]:
@@ -63,6 +66,12 @@ class Cli:
 
         found = json.loads(self.text(*words, "--json"), parse_constant=refuse)
         assert isinstance(found, dict)
+        return found
+
+    def silent_json(self, *words: object) -> dict[str, Any]:
+        """The same of a command that says nothing beside it."""
+        found = self.json(*words)
+        assert self.err == ""
         return found
 
     def fails(self, message: str, *words: object) -> None:

@@ -1,7 +1,5 @@
 """synthesize, import, info, derive, audit and doctor as a user types them, and how every command ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -15,7 +13,7 @@ from citeweave import Corpus, synthesize
 from citeweave.core.publish import work_folder
 from citeweave.corpus.options import SyntheticOptions
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -30,9 +28,8 @@ def test_a_synthetic_corpus_and_its_info(corpus, tmp_path, cli):
     assert Corpus.open(tmp_path / "c").hash == Corpus.open(corpus).hash
     facts = json.loads((corpus / "manifest.json").read_text())["facts"]
     assert facts["made_up"] is True and "no paper" in facts["note"]
-    code, out, err = cli("info", corpus, "--samples 2 --json")
-    found = json.loads(out)
-    assert (code, err) == (0, "") and found["made_up"] is True and found["papers"] == 300
+    found = cli.silent_json("info", corpus, "--samples 2")
+    assert found["made_up"] is True and found["papers"] == 300
     for key in ("papers", "abstracts", "citations", "contexts"):
         assert isinstance(found[key], int) and found[key] > 0, key
     assert isinstance(found["rejected"], dict) and sum(found["years"].values()) == 300
@@ -70,9 +67,7 @@ def test_import_guesses_the_format_and_says_so(tmp_path, cli):
 def test_import_as_json_prints_one_object(tmp_path, cli):
     path = tmp_path / "papers.csv"
     path.write_text("id,title,abstract,year,doi\n1,First,Abstract,2001,10.1000/a\n2,Second,,nan,\n,No id,,,\n")
-    code, out, err = cli("import", path, "-o", tmp_path / "c", "--json")
-    found = json.loads(out)
-    assert (code, err) == (0, "")
+    found = cli.silent_json("import", path, "-o", tmp_path / "c")
     assert (found["papers"], found["abstracts"], found["rejected"]) == (2, 1, {"no id": 1})
 
 
@@ -117,26 +112,23 @@ def test_derive(corpus, tmp_path, cli):
     cli.text(f"mine {tmp_path}/cloze --recipe ict -o {tmp_path}/samples --quiet")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("info nowhere", "nowhere does not exist"),
-        ("import nowhere.bib -o out", "nowhere.bib does not exist"),
-        ("audit CORPUS --against csfcube", "NAME=PATH"),
-        ("audit CORPUS --against a=CORPUS --against a=CORPUS", "'a' twice"),
-        ("info .", "is not an artifact of citeweave"),
-        ("synthesize -o .", "is not an artifact of citeweave"),
-        ("import x.bib -o out --model specter", "add --vectors"),
-        ("synthesize -o out --papers 0", "--papers is 0"),
-        ("synthesize -o out --memory lots", "--memory is 'lots'"),
-        (
-            "derive CORPUS -o out --texts context",
-            "--texts is 'context'; it must be one of cloze, contexts, titles. Did you mean 'contexts'?",
-        ),
-        ("derive CORPUS -o out --texts cloze --set perpaper=1", "Did you mean 'per_paper'?"),
-        ("derive CORPUS -o out --texts cloze --set per_paper", "it must be KEY=VALUE, such as per_paper=1"),
-        ("derive bare -o out --texts contexts", "has no citing sentences; import a source that has them"),
-    ],
+@mistakes(
+    ("info nowhere", "nowhere does not exist"),
+    ("import nowhere.bib -o out", "nowhere.bib does not exist"),
+    ("audit CORPUS --against csfcube", "NAME=PATH"),
+    ("audit CORPUS --against a=CORPUS --against a=CORPUS", "'a' twice"),
+    ("info .", "is not an artifact of citeweave"),
+    ("synthesize -o .", "is not an artifact of citeweave"),
+    ("import x.bib -o out --model specter", "add --vectors"),
+    ("synthesize -o out --papers 0", "--papers is 0"),
+    ("synthesize -o out --memory lots", "--memory is 'lots'"),
+    (
+        "derive CORPUS -o out --texts context",
+        "--texts is 'context'; it must be one of cloze, contexts, titles. Did you mean 'contexts'?",
+    ),
+    ("derive CORPUS -o out --texts cloze --set perpaper=1", "Did you mean 'per_paper'?"),
+    ("derive CORPUS -o out --texts cloze --set per_paper", "it must be KEY=VALUE, such as per_paper=1"),
+    ("derive bare -o out --texts contexts", "has no citing sentences; import a source that has them"),
 )
 def test_mistakes_are_one_line(corpus, tmp_path, cli, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)

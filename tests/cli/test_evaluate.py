@@ -1,7 +1,5 @@
 """evaluate, compare and benchmark as a user types them: one JSON object, exit codes, errors of one line."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 
 from citeweave.core.publish import work_folder
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 PAPERS = [f"p{number:02d}" for number in range(24)]
 
@@ -63,9 +61,7 @@ def evaluated(cli):
     """Evaluate on scidocs: what is printed with --json, and nothing on standard error."""
 
     def evaluate(system, output, options=""):
-        code, out, err = cli(f"evaluate {system} --suite scidocs --data scidocs -o {output} {options} --json")
-        assert (code, err) == (0, "")
-        return json.loads(out, parse_constant=pytest.fail)
+        return cli.silent_json(f"evaluate {system} --suite scidocs --data scidocs -o {output} {options}")
 
     return evaluate
 
@@ -127,37 +123,33 @@ def test_bm25_and_a_run_of_it_have_the_same_metrics(evaluated):
 
 
 def test_a_suite_made_from_a_corpus_and_its_baselines(cli, literature):
-    suite = f"--suite corpus --data {literature(200)} --queries 10 --task cite --json"
+    suite = f"--suite corpus --data {literature(200)} --queries 10 --task cite"
     metrics = {}
     for name in ("bm25", "baseline:random"):
-        code, out, err = cli(f"evaluate {name} {suite} -o {name.replace(':', '_')}")
-        assert (code, err) == (0, "")
-        metrics[name] = json.loads(out)["metrics"]["cite.map"]
+        found = cli.silent_json(f"evaluate {name} {suite} -o {name.replace(':', '_')}")
+        metrics[name] = found["metrics"]["cite.map"]
     assert metrics["bm25"] > metrics["baseline:random"]
     assert cli.json("compare bm25 baseline_random --resamples 200")["systems"] == ["bm25", "random"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("good.jsonl --suite scidoc --data scidocs", "Did you mean 'scidocs'"),
-        ("good.jsonl --suite corpsu --data scidocs", "Did you mean 'corpus'"),
-        ("good.jsonl --suite mdcr --data scidocs", "belongs to scidocs; use --suite scidocs"),
-        ("good.jsonl --suite scidocs --data gone", "gone is not a folder; --data is"),
-        ("good.jsonl --suite corpus --data gone", "gone does not exist"),
-        ("gone.jsonl @", "'gone.jsonl' is no file, no folder"),
-        ("good.jsonl @ --task cit", "has no task 'cit'; it has"),
-        ("good.jsonl @ --task co-view", "cannot evaluate co-view"),
-        ("good.jsonl @ --split dev", "--split is 'dev'"),
-        ("good.jsonl @ --missing peer", "Did you mean 'peers'"),
-        ("good.jsonl @ --distance l3", "--distance is 'l3'"),
-        ("good.jsonl @ --distance single", "takes cosine, l2, dot"),
-        ("good.jsonl @ --precision half", "--precision is 'half'"),
-        ("bm25 @ --distance l2", "bm25 has scores of its own"),
-        ("bm25 @ --map", "no map can be drawn"),
-        ("baseline:tfidf @", "name one with --corpus"),
-        ("scidocs @", "holds neither vectors nor scores nor a model"),
-    ],
+@mistakes(
+    ("good.jsonl --suite scidoc --data scidocs", "Did you mean 'scidocs'"),
+    ("good.jsonl --suite corpsu --data scidocs", "Did you mean 'corpus'"),
+    ("good.jsonl --suite mdcr --data scidocs", "belongs to scidocs; use --suite scidocs"),
+    ("good.jsonl --suite scidocs --data gone", "gone is not a folder; --data is"),
+    ("good.jsonl --suite corpus --data gone", "gone does not exist"),
+    ("gone.jsonl @", "'gone.jsonl' is no file, no folder"),
+    ("good.jsonl @ --task cit", "has no task 'cit'; it has"),
+    ("good.jsonl @ --task co-view", "cannot evaluate co-view"),
+    ("good.jsonl @ --split dev", "--split is 'dev'"),
+    ("good.jsonl @ --missing peer", "Did you mean 'peers'"),
+    ("good.jsonl @ --distance l3", "--distance is 'l3'"),
+    ("good.jsonl @ --distance single", "takes cosine, l2, dot"),
+    ("good.jsonl @ --precision half", "--precision is 'half'"),
+    ("bm25 @ --distance l2", "bm25 has scores of its own"),
+    ("bm25 @ --map", "no map can be drawn"),
+    ("baseline:tfidf @", "name one with --corpus"),
+    ("scidocs @", "holds neither vectors nor scores nor a model"),
 )
 def test_mistakes_of_evaluate_are_one_line(cli, good, words, message):
     cli.fails(message, "evaluate", words.replace("@", "--suite scidocs --data scidocs"), "-o out")
@@ -186,9 +178,7 @@ def reports(evaluated, good):
 
 
 def test_compare_as_json(cli, reports):
-    code, out, err = cli("compare good bad=bad1 bad=bad2 --json --resamples 500")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
+    found = cli.silent_json("compare good bad=bad1 bad=bad2 --resamples 500")
     assert found["systems"] == ["good", "bad"] and found["metrics"][0] == "overall"
     (overall,) = found["differences"]  # no task alone has ten queries
     assert overall["metric"] == "overall" and overall["points"] > 0 and overall["significant"]
@@ -238,11 +228,10 @@ def test_benchmark_of_summaries(cli):
         for paper in PAPERS[:6]
     ]
     write_jsonl(Path("scitldr/papers.jsonl"), records)
-    code, out, err = cli("benchmark scitldr scitldr -o beir --json")
-    found = json.loads(out)
-    assert (code, err) == (0, "") and (found["suite"], found["papers"], found["questions"]) == ("beir", 6, {"test": 6})
-    code, out, err = cli("evaluate bm25 --suite beir --data beir -o r --json")
-    assert (code, err) == (0, "") and json.loads(out)["metrics"]["search.recip_rank"] == 100
+    found = cli.silent_json("benchmark scitldr scitldr -o beir")
+    assert (found["suite"], found["papers"], found["questions"]) == ("beir", 6, {"test": 6})
+    found = cli.silent_json("evaluate bm25 --suite beir --data beir -o r")
+    assert found["metrics"]["search.recip_rank"] == 100
     assert "citeweave evaluate MODEL --suite beir --data again" in cli.text("benchmark scitldr scitldr -o again")
 
 
@@ -256,21 +245,17 @@ def test_benchmark_of_trec_covid(cli):
         rows.writerow(["cord_uid", "title", "abstract"])
         for name, papers in topics.items():
             rows.writerows([paper, f"On {paper}", f"Words of topic{name}. More of topic{name}."] for paper in papers)
-    code, out, err = cli("benchmark treccovid_rf cord -o rf --json")
-    found = json.loads(out)
-    assert (code, err) == (0, "") and (found["suite"], found["topics"], found["papers"]) == ("treccovid_rf", 4, 24)
+    found = cli.silent_json("benchmark treccovid_rf cord -o rf")
+    assert (found["suite"], found["topics"], found["papers"]) == ("treccovid_rf", 4, 24)
     found = cli.json("evaluate bm25 --suite treccovid_rf --data rf -o r")
     assert found["metrics"]["treccovid_rf.map"] == 100
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("scitdlr scidocs", "Did you mean 'scitldr'"),
-        ("scitldr gone", "gone is not a folder"),
-        ("scitldr scidocs", "papers.jsonl is missing"),
-        ("treccovid_rf scidocs", "qrels"),
-    ],
+@mistakes(
+    ("scitdlr scidocs", "Did you mean 'scitldr'"),
+    ("scitldr gone", "gone is not a folder"),
+    ("scitldr scidocs", "papers.jsonl is missing"),
+    ("treccovid_rf scidocs", "qrels"),
 )
 def test_mistakes_of_benchmark_are_one_line(cli, words, message):
     cli.fails(message, "benchmark", words, "-o out")

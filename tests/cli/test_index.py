@@ -1,7 +1,5 @@
 """index and change as they are typed, and an index that somebody else made."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +15,7 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.search.state import STATE
 
-from .conftest import prepare, write_jsonl
+from .conftest import mistakes, prepare, write_jsonl
 
 PAPERS = [
     {"id": "a", "title": "we find how models learn", "year": 2001},
@@ -88,25 +86,22 @@ def test_what_to_cite(index, cli):
     assert found["aspect"] == "method" and found["sentences"] == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("search @index", "say what to search for"),
-        ("search @index words --paper a", "say what to search for"),
-        ("search @index --paper aa", "paper 'aa' is not in"),
-        ("search @index --paper a --aspect methods", "Did you mean 'method'?"),
-        ("search @index --paper a --intent method", "go with --cite; did you mean --aspect?"),
-        ("search @index --cite words --aspect method", "the space is that of --intent"),
-        ("search @index --paper a --count 0", "--count is 0"),
-        ("search @corpus words", "holds corpus, not index"),
-        ("index @corpus --model @tiny -o @index --device cpu", "other inputs or options"),
-        ("index @corpus --model @tiny -o @i --intents @", "is not an artifact of citeweave"),
-        ("index @corpus --model @tiny -o @i --contexts --max-contexts 0", "--max-contexts is 0"),
-        ("change @index", "say what to change"),
-        ("change @index --words-only --fill", "go with --add"),
-        ("change @index --delete nowhere", "nowhere cannot be read"),
-        ("change @index --add nowhere", "nowhere does not exist"),
-    ],
+@mistakes(
+    ("search @index", "say what to search for"),
+    ("search @index words --paper a", "say what to search for"),
+    ("search @index --paper aa", "paper 'aa' is not in"),
+    ("search @index --paper a --aspect methods", "Did you mean 'method'?"),
+    ("search @index --paper a --intent method", "go with --cite; did you mean --aspect?"),
+    ("search @index --cite words --aspect method", "the space is that of --intent"),
+    ("search @index --paper a --count 0", "--count is 0"),
+    ("search @corpus words", "holds corpus, not index"),
+    ("index @corpus --model @tiny -o @index --device cpu", "other inputs or options"),
+    ("index @corpus --model @tiny -o @i --intents @", "is not an artifact of citeweave"),
+    ("index @corpus --model @tiny -o @i --contexts --max-contexts 0", "--max-contexts is 0"),
+    ("change @index", "say what to change"),
+    ("change @index --words-only --fill", "go with --add"),
+    ("change @index --delete nowhere", "nowhere cannot be read"),
+    ("change @index --add nowhere", "nowhere does not exist"),
 )
 def test_mistakes_are_one_line(index, cli, words, message):
     cli.fails(message, words.replace("@", f"{index.parent}/"))

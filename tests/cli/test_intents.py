@@ -1,13 +1,11 @@
 """annotate, and intents train and evaluate, as they are typed; and info of what annotate makes."""
 
-from __future__ import annotations
-
 import pytest
 
 from citeweave import Corpus
 from citeweave.graph.intent_overlay import IntentOverlay
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 WORDS = {"background": "shows", "method": "learn", "result": "find"}
 
@@ -35,13 +33,6 @@ def test_annotate_and_info(literature, tmp_path, cli):
         assert not (tmp_path / "x").exists()
 
 
-def test_a_corpus_without_contexts(tmp_path, cli):
-    papers = [{"id": "a", "title": "One", "references": ["b"]}, {"id": "b", "title": "Two"}]
-    cli.text("import", write_jsonl(tmp_path / "papers.jsonl", papers), "-o", tmp_path / "corpus", "--quiet")
-    code, _, err = cli("annotate", tmp_path / "corpus", "-o", tmp_path / "intents")
-    assert code == 2 and all(words in err for words in ("no citing sentences", "import contexts", "specter_cl"))
-
-
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory):
     pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -63,16 +54,12 @@ def test_train_and_evaluate(sentences, bert, tmp_path, cli):
     assert "macro-F1" in cli.text(command)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--task scycite", "--task is 'scycite'; it must be one of"),
-        ("--set smoothing", "--set is 'smoothing'; it must be KEY=VALUE"),
-        ("--set rank=x", "--set: rank is 'x'; it must be a whole number"),
-        ("--unlabeled x", "add --teachers 5"),
-        ("--auxiliary section", "--auxiliary is 'section'; it must be NAME=PATH"),
-        ("--dev test", "no labeled sentence of split 'test' (it has dev, train)"),
-    ],
+@mistakes(
+    ("--task scycite", "--task is 'scycite'; it must be one of"),
+    ("--set smoothing", "--set is 'smoothing'; it must be KEY=VALUE"),
+    ("--set rank=x", "--set: rank is 'x'; it must be a whole number"),
+    ("--unlabeled x", "add --teachers 5"),
+    ("--auxiliary section", "--auxiliary is 'section'; it must be NAME=PATH"),
 )
 def test_mistakes_of_train_are_one_line(words, message, sentences, tmp_path, cli):
     cli.fails(message, f"intents train {sentences} -o {tmp_path}/c {words}")

@@ -1,7 +1,5 @@
 """match as it is typed: a corpus for both, vectors for both, conflicts, and mistakes in one line."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np
@@ -12,7 +10,7 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.corpus.ingest import import_papers
 from citeweave.vectors.vectors import new_vectors
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 WORDS = ["the cell grows", "models learn", "graphs of citations", "we find data", ""]
 
@@ -67,15 +65,12 @@ def test_vectors(cli, tmp_path):
     assert [",".join(row) for row in rows(tmp_path / "s.csv")[1:]] == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--papers @papers --rule best", "--rule is 'best'"),
-        ("--papers @papers --min-papers 9 --model @tiny", "none of 3 people has 9 papers"),
-        ("--papers @papers --top -1", "--top is -1"),
-        ("--papers @papers --model nowhere-and-no-name", "is not a folder and not a known name"),
-        ("--papers @people.jsonl", "holds neither a corpus nor vectors"),
-    ],
+@mistakes(
+    ("--papers @papers --rule best", "--rule is 'best'"),
+    ("--papers @papers --min-papers 9 --model @tiny", "none of 3 people has 9 papers"),
+    ("--papers @papers --top -1", "--top is -1"),
+    ("--papers @papers --model nowhere-and-no-name", "is not a folder and not a known name"),
+    ("--papers @people.jsonl", "holds neither a corpus nor vectors"),
 )
 def test_mistakes_are_one_line(place, cli, tmp_path, words, message):
     given = f"match @submissions --reviewers @people.jsonl -o {tmp_path}/s.csv --device cpu --quiet {words}"

@@ -1,7 +1,5 @@
 """graph, mine, audit, align and convert as they are typed, on a synthetic literature; mistakes are one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -12,7 +10,7 @@ from citeweave import Corpus, Samples
 from citeweave.corpus.ingest import import_papers
 from citeweave.intents.annotate import annotate_intents
 
-from .conftest import prepare, write_jsonl
+from .conftest import mistakes, prepare, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -94,44 +92,36 @@ def test_graphs_of_intents_and_what_is_mined_by_them(folder, cli):
 GRAPH, MINE = "graph @corpus -o @g1", "mine @corpus -o @s1 --recipe"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (f"{GRAPH} --intents @nowhere", "nowhere: there is no such folder; give corpus"),
-        (f"{GRAPH} --intents @corpus", "holds corpus, not intents"),
-        (f"{GRAPH} --method none --per-intent", "--method none makes no node vectors"),
-        (f"{GRAPH} --method none --held-out 0.1", "--held-out evaluates node vectors"),
-        (f"{GRAPH} --method fastrpp", "--method is 'fastrpp'"),
-        (f"{GRAPH} --held-out 1.5", "--held-out is 1.5"),
-        (f"{GRAPH} --dim 0", "--dim is 0"),
-        (f"{GRAPH} --signal cocite", "signal is 'cocite'"),
-        (f"{GRAPH} --memory much", "--memory is 'much'"),
-        ("graph @nothing -o @g1", "does not exist"),
-        ("graph @corpus -o @corpus --overwrite", "which graph must not replace"),
-        (f"{MINE} sciaspect --intents sectoins", "no such folder; give corpus"),
-        (f"{MINE} sciaspect_bands --graph @graph", "--per-intent"),
-        (f"{MINE} scinlc", "the recipe is 'scinlc'"),
-        (f"{MINE} specter --graph @corpus", "holds corpus, not graph"),
-        (f"{MINE} specter --set mining.positives.cuont=3", "Did you mean 'count'"),
-        (f"{MINE} specter --anchors @none.txt", "does not exist"),
-        (f"{MINE} specter --pool @none.txt", "does not exist"),
-        (f"{MINE} specter --table t=@none.tsv", "cannot be opened"),
-        (f"{MINE} specter --vectors t=@none", "does not exist"),
-        (f"{MINE} signal_table", "table 'coviews', which is not given"),
-        (f"{MINE} specter --vectors text", "--vectors is 'text'"),
-        (f"{MINE} scincl --graph @graph", "band ends at rank 4,000"),
-        (f"{MINE} specter --bands best", "--bands is 'best'"),
-        (f"{MINE} specter --pictures @p", "--bands auto"),
-        (f"{MINE} cocite --graph @graph", "the recipe asks for 'cocited'"),
-        (f"{MINE} specter --graph @nowhere", "nowhere does not exist"),
-        (f"{MINE} specter --workers -2", "--workers is -2"),
-        (f"{MINE} mine.tml", "mine.tml does not exist"),
-        ("mine @corpus -o @corpus --recipe specter --overwrite", "which samples must not replace"),
-        ("audit @nothing", "nothing does not exist"),
-        ("audit @graph", "holds graph, not corpus"),
-        ("audit @corpus", "needs --against"),
-        ("audit @corpus --pictures @p --against a=@corpus", "--pictures is for auditing samples"),
-    ],
+@mistakes(
+    (f"{GRAPH} --intents @nowhere", "nowhere: there is no such folder; give corpus"),
+    (f"{GRAPH} --intents @corpus", "holds corpus, not intents"),
+    (f"{GRAPH} --method none --per-intent", "--method none makes no node vectors"),
+    (f"{GRAPH} --method none --held-out 0.1", "--held-out evaluates node vectors"),
+    (f"{GRAPH} --method fastrpp", "--method is 'fastrpp'"),
+    (f"{GRAPH} --held-out 1.5", "--held-out is 1.5"),
+    (f"{GRAPH} --dim 0", "--dim is 0"),
+    (f"{GRAPH} --signal cocite", "signal is 'cocite'"),
+    (f"{GRAPH} --memory much", "--memory is 'much'"),
+    ("graph @nothing -o @g1", "does not exist"),
+    ("graph @corpus -o @corpus --overwrite", "which graph must not replace"),
+    (f"{MINE} sciaspect --intents sectoins", "no such folder; give corpus"),
+    (f"{MINE} sciaspect_bands --graph @graph", "--per-intent"),
+    (f"{MINE} specter --graph @corpus", "holds corpus, not graph"),
+    (f"{MINE} specter --anchors @none.txt", "does not exist"),
+    (f"{MINE} specter --pool @none.txt", "does not exist"),
+    (f"{MINE} specter --table t=@none.tsv", "cannot be opened"),
+    (f"{MINE} specter --vectors t=@none", "does not exist"),
+    (f"{MINE} specter --vectors text", "--vectors is 'text'"),
+    (f"{MINE} specter --bands best", "--bands is 'best'"),
+    (f"{MINE} specter --pictures @p", "--bands auto"),
+    (f"{MINE} cocite --graph @graph", "the recipe asks for 'cocited'"),
+    (f"{MINE} specter --graph @nowhere", "nowhere does not exist"),
+    (f"{MINE} mine.tml", "mine.tml does not exist"),
+    ("mine @corpus -o @corpus --recipe specter --overwrite", "which samples must not replace"),
+    ("audit @nothing", "nothing does not exist"),
+    ("audit @graph", "holds graph, not corpus"),
+    ("audit @corpus", "needs --against"),
+    ("audit @corpus --pictures @p --against a=@corpus", "--pictures is for auditing samples"),
 )
 def test_mistakes_are_one_line(words, message, folder, cli):
     code, out, err = cli(words.replace("@", f"{folder}/"))
@@ -158,12 +148,10 @@ def test_a_corpus_without_intents_or_citations(tmp_path, cli):
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory, literature):
-    """A corpus, samples of citing sentences and samples without any."""
+    """A corpus and samples of citing sentences."""
     place = tmp_path_factory.mktemp("align")
-    for name, papers in (("corpus", 200), ("other", 100)):
-        shutil.copytree(literature(papers), place / name)
-    for recipe in ("aspire", "specter"):
-        prepare(f"mine {place}/corpus --recipe {recipe} --set mining.anchors=20 -o {place}/{recipe}")
+    shutil.copytree(literature(200), place / "corpus")
+    prepare(f"mine {place}/corpus --recipe aspire --set mining.anchors=20 -o {place}/aspire")
     return place
 
 
@@ -181,20 +169,12 @@ def test_align(by, mined, bert, tmp_path, cli):
     assert value["pairs"] == {"read": 20, "kept": 20, "rejected": {}}
 
 
-@pytest.mark.parametrize(
-    ("corpus", "samples", "words", "message"),
-    [
-        ("corpus", "aspire", "--by context", "--by is 'context'; it must be one of abstracts, contexts. Did you"),
-        ("other", "aspire", "", "was mined from another corpus than"),
-        ("corpus", "corpus", "", "holds corpus, not samples"),
-        ("corpus", "nowhere", "", "does not exist; give a folder that holds samples"),
-        ("corpus", "specter", "", "pairs: no citing sentence); mine with a recipe whose samples come from citing"),
-        ("corpus", "aspire", "--model nowhere", "the encoder 'nowhere' is not a folder and not a known name"),
-    ],
+@mistakes(
+    ("corpus", "holds corpus, not samples"),
+    ("nowhere", "does not exist; give a folder that holds samples"),
 )
-def test_mistakes_of_align_are_one_line(corpus, samples, words, message, mined, bert, tmp_path, cli):
-    given = f"{mined}/{corpus} --samples {mined}/{samples} --model {bert} -o {tmp_path}/a {words} --quiet"
-    cli.fails(message, "align", given)
+def test_mistakes_of_align_are_one_line(words, message, mined, bert, tmp_path, cli):
+    cli.fails(message, f"align {mined}/corpus --samples {mined}/{words} --model {bert} -o {tmp_path}/a --quiet")
     assert not list(tmp_path.iterdir())
 
 
@@ -238,19 +218,12 @@ def test_every_option_reaches_its_format(convert, tmp_path):
     assert json.loads((tmp_path / "sp/data.json").read_text()) == {"a": {"b": {"count": 5}, "c": {"count": 5}}}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("@samples", "say with --to in which format"),
-        ("@samples --to scincl --from specter", "leave it out"),
-        ("@triples.csv --to specter", "is not one; leave it out"),
-        ("@triples.csv --gzip", "there are export options"),
-        ("@corpus --to scincl", "holds corpus, not samples"),
-        ("@samples --to scincl --columns group", "--columns is an option of"),
-        ("@samples --to specter --val 2", "--val is 2.0"),
-        ("@nowhere", "does not exist"),
-        ("@triples.csv --from cincl", "Did you mean 'scincl'"),
-    ],
+@mistakes(
+    ("@samples", "say with --to in which format"),
+    ("@samples --to scincl --from specter", "leave it out"),
+    ("@triples.csv --to specter", "is not one; leave it out"),
+    ("@triples.csv --gzip", "there are export options"),
+    ("@corpus --to scincl", "holds corpus, not samples"),
 )
 def test_mistakes_of_convert_are_one_line(convert, tmp_path, words, message):
     code, out, err = convert(f"{words} -o @out")

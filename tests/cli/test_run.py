@@ -1,8 +1,8 @@
 """run, sweep, recipes and estimate as they are typed; mistakes are one line with exit code 2."""
 
-from __future__ import annotations
-
 import pytest
+
+from .conftest import mistakes
 
 SMALL = (
     "--set training.steps=2 --set training.batch=4 --set encoder.max_tokens=24 --set mining.anchors=40 --task cite "
@@ -26,19 +26,12 @@ def test_run_and_run_again(literature, bert, tmp_path, cli):
     assert all(stage["is_there"] for stage in cli.json(command, "--dry-run")["stages"])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("scinkl", "Did you mean 'scincl'"),
-        ("aspire", "recipe aspire has no [training] table; mine its samples"),
-        ("tiny --set training.bacth=3", "Did you mean 'batch'"),
-        ("tiny --bands atuo", "--bands is 'atuo'"),
-        ("tiny --suite csfcube", "--suite is 'csfcube'; it must be NAME=PATH"),
-        ("tiny --suite csfcube=nowhere", "no such folder"),
-        ("tiny --held-out none", "leaves nothing to evaluate on"),
-        ("tiny --seeds -1", "--seeds is -1"),
-        ("tiny --init no/where/at/all", "not a known name"),
-    ],
+@mistakes(
+    ("aspire", "recipe aspire has no [training] table; mine its samples"),
+    ("tiny --bands atuo", "--bands is 'atuo'"),
+    ("tiny --suite csfcube", "--suite is 'csfcube'; it must be NAME=PATH"),
+    ("tiny --suite csfcube=nowhere", "no such folder"),
+    ("tiny --seeds -1", "--seeds is -1"),
 )
 def test_mistakes_are_one_line(words, message, literature, tmp_path, cli):
     code, _, err = cli("run", words, "--corpus", literature(200), "-o", tmp_path / "run", "--dry-run")
@@ -84,22 +77,12 @@ def test_estimate_from_numbers(literature, cli):
     assert stages[0]["size"].endswith("100 papers, 99 with text")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("", "the size of the literature is unknown"),
-        ("--papers -1", "--papers is '-1'"),
-        ("--papers 2.5", "--papers is '2.5'"),
-        ("--papers 9 --machine latop", "Did you mean 'laptop'"),
-        ("--papers 9 --cores 0", "--cores is '0'"),
-        ("--papers 9 --memory much", "--memory is 'much'"),
-        ("--papers 9 --gpu h900", "--gpu is 'h900'"),
-        ("--papers 9 --citations 1e6", "have at most 72"),
-        ("--papers 9 --texts 10", "--texts is 10"),
-        ("--papers 9 --tokens 0", "--tokens is 0"),
-        ("--papers 9 --init nothing", "--init is 'nothing'"),
-        ("--papers 9 --corpus x", "a corpus is counted"),
-    ],
+@mistakes(
+    ("", "the size of the literature is unknown"),
+    ("--papers 9 --machine latop", "Did you mean 'laptop'"),
+    ("--papers 9 --cores 0", "--cores is '0'"),
+    ("--papers 9 --memory much", "--memory is 'much'"),
+    ("--papers 9 --corpus x", "a corpus is counted"),
 )
 def test_mistakes_of_estimate_are_one_line(words, message, cli):
     cli.fails(message, "estimate scincl", words)

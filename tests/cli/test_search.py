@@ -1,7 +1,5 @@
 """search as it is typed for everything beyond a text and a paper: sentences, likes, filters, reasons, exports."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,17 +11,11 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import build_index
 from citeweave.search.options import IndexOptions
 
-from .conftest import write_jsonl
+from .conftest import mistakes, write_jsonl
 
 PAPERS = [
-    {
-        "id": f"p:{at}",
-        "title": f"=we find {word}\u202e",
-        "abstract": f"The {word} grows \u001b[31m. We learn from {word}.",
-        "year": 2010 + at,
-        "venue": "Cell" if at % 2 else "Maps",
-        "fields": ["graphs"],
-    }
+    {"id": f"p:{at}", "title": f"=we find {word}\u202e", "year": 2010 + at, "venue": "Cell" if at % 2 else "Maps"}
+    | {"abstract": f"The {word} grows \u001b[31m. We learn from {word}.", "fields": ["graphs"]}
     for at, word in enumerate(["cell", "data", "graphs", "citations", "models"])
 ]
 
@@ -121,23 +113,20 @@ def test_exports(place, cli, text, tmp_path):
     assert (tmp_path / "out.bib").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--unlike p:0", "at least one that is liked"),
-        ("words --like p:0", "say what to search for"),
-        ("--sentences p:0", ""),
-        ("--sentences p", "--sentences is 'p'; it must be a paper's id and numbers"),
-        ("--sentences p:0:9", "sentence 9 of paper 'p:0' has no vector"),
-        ("words --year 20-15-3", "--year is '20-15-3'"),
-        ("words --year 2020-2015", "the first must not be later"),
-        ("words --by word", "Did you mean 'words'?"),
-        ("--like p:0 --by words", "liked needs vectors"),
-        ("words --diversity 2", "--diversity is 2"),
-        ("words --each-sentence", "go with --cite"),
-        ("words --export x.xlsx", "must end in .bib, .csv, .json"),
-        ("--paper p:0 --count 1001", "--count is 1001"),
-    ],
+@mistakes(
+    ("--unlike p:0", "at least one that is liked"),
+    ("words --like p:0", "say what to search for"),
+    ("--sentences p:0", ""),
+    ("--sentences p", "--sentences is 'p'; it must be a paper's id and numbers"),
+    ("--sentences p:0:9", "sentence 9 of paper 'p:0' has no vector"),
+    ("words --year 20-15-3", "--year is '20-15-3'"),
+    ("words --year 2020-2015", "the first must not be later"),
+    ("words --by word", "Did you mean 'words'?"),
+    ("--like p:0 --by words", "liked needs vectors"),
+    ("words --diversity 2", "--diversity is 2"),
+    ("words --each-sentence", "go with --cite"),
+    ("words --export x.xlsx", "must end in .bib, .csv, .json"),
+    ("--paper p:0 --count 1001", "--count is 1001"),
 )
 def test_mistakes_are_one_line(place, cli, words, message):
     cli.fails(message, "search", place / "index", words)

@@ -1,15 +1,7 @@
 """`citeweave explore` as people use it: once for scripts, and as a server that Ctrl-C ends."""
 
-from __future__ import annotations
-
-import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
-import urllib.request
 
 import pytest
 
@@ -60,28 +52,3 @@ def test_mistakes_are_one_line(tmp_path, source, cli):
         ):
             code, out, err = cli("explore", *arguments, "--folder", tmp_path / f"library-{reason[:5]}")
             assert code == 2 and out == "" and re.search(f"error: .*({reason})", err), err
-
-
-def test_a_server_that_ctrl_c_ends(source, bert, tmp_path):
-    pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
-    command = [sys.executable, "-m", "citeweave", "explore", str(source), *f"--no-browser --model {bert}".split()]
-    environment = {**os.environ, "CITEWEAVE_DATA": str(tmp_path / "data")}
-    process = subprocess.Popen(
-        [*command, "--runtime", "torch"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    told = []
-    for line in process.stderr:
-        told.append(line)
-        if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
-            break
-    else:
-        pytest.fail("".join(told))
-    with urllib.request.urlopen(f"{found[0]}search?q=cell&by=words", timeout=300) as answer:
-        assert {hit["id"] for hit in json.load(answer)["hits"]} == {"k1", "k2"}
-    with urllib.request.urlopen(f"{found[0]}health", timeout=300) as answer:
-        health = json.load(answer)
-    assert health["papers"] == 3 and "3 of 3 papers have no abstract" in health["lacks"]
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=600)[1]
-    assert process.returncode == 0 and "stopped; the same command resumes" in rest and "Traceback" not in rest

@@ -1,7 +1,5 @@
 """similar and explain as they are typed: titles, sentences, the page, and mistakes in one line with exit code 2."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

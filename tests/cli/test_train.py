@@ -1,10 +1,8 @@
 """train and bundle as they are typed."""
 
-from __future__ import annotations
-
 import pytest
 
-from .conftest import prepare
+from .conftest import mistakes, prepare
 
 SMALL = "--set training.steps=2 --set training.batch=4 --set training.validation=0.2"
 
@@ -36,20 +34,15 @@ def test_a_bundle_travels(made, bert, tmp_path, cli):
     assert "cite.map" in found["runs"][0]["after"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("", "train needs a corpus and --samples"),
-        ("@corpus", "train needs a corpus and --samples"),
-        ("--bundle @corpus --recipe specter", "--bundle holds corpus, samples and start model"),
-        ("@corpus --samples @samples --recipe spectre", "Did you mean 'specter'"),
-        ("@corpus --samples @samples --set training.bach=4", "Did you mean 'batch'"),
-        ("@corpus --samples @samples --set trainin.batch=4", "Did you mean 'training'"),
-        ("@corpus --samples @graph", "holds graph"),
-        ("@corpus --samples @samples --init no/such/model/here", "is not a folder"),
-        ("@corpus --samples @samples --set training.losses.in_batch.weight=1", "give --graph"),
-        ("@corpus --samples @samples --set training.losses.student_teacher.weight=1", "--teacher"),
-    ],
+@mistakes(
+    ("", "train needs a corpus and --samples"),
+    ("@corpus", "train needs a corpus and --samples"),
+    ("--bundle @corpus --recipe specter", "--bundle holds corpus, samples and start model"),
+    ("@corpus --samples @samples --recipe spectre", "Did you mean 'specter'"),
+    ("@corpus --samples @samples --set trainin.batch=4", "Did you mean 'training'"),
+    ("@corpus --samples @graph", "holds graph"),
+    ("@corpus --samples @samples --init no/such/model/here", "is not a folder"),
+    ("@corpus --samples @samples --set training.losses.in_batch.weight=1", "give --graph"),
 )
 def test_mistakes_are_one_line(made, bert, tmp_path, cli, words, message):
     init = "" if "--init" in words or "--bundle" in words else f"--init {bert}"

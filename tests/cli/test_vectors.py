@@ -1,7 +1,5 @@
 """embed as it is typed; mistakes are one line with exit code 2."""
 
-from __future__ import annotations
-
 import pytest
 
 from citeweave.corpus.ingest import import_papers
@@ -58,22 +56,17 @@ def test_every_kind_of_vectors(corpus, bert, tmp_path, cli):
     assert list(cut.ids) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--dtype int8", "--dtype is 'int8'"),
-        ("--as int4", "--as is 'int4'"),
-        ("--as int8 --sentences", "exclude each other"),
-        ("--keep-chunks", "--full-text"),
-        ("--text title,body", "text recipe part is 'body'"),
-        ("--shard 0", "--shard is 0"),
-        ("--device cpu,", "--device is 'cpu,'"),
-        ("--device cpu,tpu", "--device is 'tpu'"),
-        ("--max-tokens 1000", "--max-tokens is 1000"),
-        ("--full-text missing.jsonl", "missing.jsonl cannot be opened"),
-        ("--sentences --text title", "leave out --text"),
-    ],
-)
+MISTAKES = [
+    ("--as int4", "--as is 'int4'"),
+    ("--as int8 --sentences", "exclude each other"),
+    ("--keep-chunks", "--full-text"),
+    ("--text title,body", "text recipe part is 'body'"),
+    ("--shard 0", "--shard is 0"),
+    ("--max-tokens 1000", "--max-tokens is 1000"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), MISTAKES)
 def test_mistakes_are_one_line(corpus, bert, tmp_path, cli, options, message):
     cli.fails(message, f"embed {corpus} --model {bert} -o {tmp_path}/v {options}")
     assert not (tmp_path / "v").exists()

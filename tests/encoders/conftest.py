@@ -1,7 +1,7 @@
 """A small corpus with full texts, networks that can be watched and interrupted, and what several tests compare with."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,18 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import ImportOptions
-from citeweave.encoders.embed import (
-    embed_compressed,
-    embed_full_text,
-    embed_papers,
-    embed_papers_and_sentences,
-    embed_sentences,
-)
+from citeweave.encoders import embed as embedding
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.int8_tiles import has_instruction
 from citeweave.encoders.model_card import ModelCard
@@ -29,6 +22,8 @@ from citeweave.encoders.network import Network
 from citeweave.encoders.paper_texts import FullText
 from citeweave.encoders.save import save_encoder
 from citeweave.encoders.tokens import Tokens
+
+from ..core.conftest import refused as refused
 
 NEVER = 10**9
 CARD = ModelCard("tiny", base="minilm")
@@ -69,9 +64,7 @@ class Watched(Network):
         return super().padded(batch, every=every)
 
 
-def watched(
-    encoder: TorchEncoder, dies_after: int = NEVER, texts: list[list[int]] | None = None, **more: Any
-) -> TorchEncoder:
+def watched(encoder: TorchEncoder, dies_after: int = NEVER, texts: Any = None, **more: Any) -> TorchEncoder:
     """The same encoder on a network that is watched; several may write into one list."""
     inner, seen = encoder.network, [] if texts is None else texts
     network = Watched(inner.model, inner.device, inner.pad, texts=seen, dies_after=dies_after, **more)
@@ -123,15 +116,13 @@ def corpus(tmp_path_factory) -> Corpus:
     def text(words: int) -> str:
         return " ".join(draw.choice(WORDS, words))
 
-    papers = [
-        {
-            "id": f"p{n}",
-            "title": text(3),
-            "abstract": f"We {text(60 if n == 7 else 1 + n % 12)}. They {text(4)}." if n % 3 else "",
-            "references": [f"outside{n}"] if n % 10 == 3 else [],
-        }
-        for n in range(54)
-    ]
+    papers = []
+    for n in range(54):
+        title = text(3)
+        abstract = f"We {text(60 if n == 7 else 1 + n % 12)}. They {text(4)}." if n % 3 else ""
+        papers.append(
+            {"id": f"p{n}", "title": title, "abstract": abstract, "references": [f"outside{n}"] * (n % 10 == 3)}
+        )
     write_lines(place / "papers.jsonl", papers)
     import_papers([place / "papers.jsonl"], place / "corpus", ImportOptions(outside="keep"))
     return Corpus.open(place / "corpus")
@@ -141,13 +132,9 @@ def corpus(tmp_path_factory) -> Corpus:
 def full_texts(corpus) -> Path:
     """Those of two papers, beside records that cannot be used."""
     sections = [{"heading": "data", "text": " ".join(WORDS * 8)}, {"heading": "", "text": ""}, {"text": "we find"}, 3]
-    records: list[dict[str, Any]] = [
-        {"id": "p5", "sections": sections},
-        {"id": "outside3", "sections": [{"heading": "how", "text": "models learn"}]},
-        {"id": "p5", "sections": []},
-        {"id": "nobody", "sections": []},
-        {"id": "p6"},
-    ]
+    outside = {"id": "outside3", "sections": [{"heading": "how", "text": "models learn"}]}
+    records = [{"id": "p5", "sections": sections}, outside, {"id": "p5", "sections": []}]
+    records += [{"id": "nobody", "sections": []}, {"id": "p6"}]
     path = write_lines(corpus.folder.parent / "full.jsonl", records)
     path.write_text(path.read_text().replace("\n", "\n\n", 1) + "{broken")
     return path
@@ -156,16 +143,16 @@ def full_texts(corpus) -> Path:
 def embed(kind: str, corpus: Corpus, encoder: Any, folder: Path, options: Any, **more: Any) -> list[Any]:
     """The artifacts of a kind that are made of a corpus."""
     if kind == "papers":
-        return [embed_papers(corpus, encoder, folder, options, **more)]
+        return [embedding.embed_papers(corpus, encoder, folder, options, **more)]
     if kind == "sentences":
-        return [embed_sentences(corpus, encoder, folder, options, **more)]
+        return [embedding.embed_sentences(corpus, encoder, folder, options, **more)]
     if kind == "both":
-        both = embed_papers_and_sentences(corpus, encoder, folder, options, **more)
+        both = embedding.embed_papers_and_sentences(corpus, encoder, folder, options, **more)
         return [both.vectors, both.sentences]
     if kind in ("full", "chunks"):
         full = FullText.index(corpus.folder.parent / "full.jsonl", corpus)
-        return [embed_full_text(corpus, encoder, folder, full, options, several=kind == "chunks", **more)]
-    return [embed_compressed(corpus, encoder, folder, kind, options, **more)]
+        return [embedding.embed_full_text(corpus, encoder, folder, full, options, several=kind == "chunks", **more)]
+    return [embedding.embed_compressed(corpus, encoder, folder, kind, options, **more)]
 
 
 @pytest.fixture
@@ -193,11 +180,3 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def change(path: Path, **values: Any) -> None:
     """Change values of a JSON object in a file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-
-def refused(
-    message: str, call: Callable[..., Any], *arguments: Any, error: type[Exception] = UserError, **options: Any
-) -> None:
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)

@@ -10,19 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from citeweave.cli import main
 from citeweave.core.errors import InputError, UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, find_heads, load_aspect_encoder, open_heads, save_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.vectors.vectors import Vectors
 
+from ..cli.conftest import prepare, run
 from .conftest import change, refused, write_lines
 
 
-def heads_of(
-    dimension: int, *, size: int = 3, depth: int = 1, names: tuple[str, ...] = ("method", "result")
-) -> AspectHeads:
+def heads_of(dimension: int, size: int = 3, depth: int = 1, names=("method", "result")) -> AspectHeads:
     draw, sizes = np.random.default_rng(0), itertools.pairwise([dimension, *[size] * depth])
     shapes = [((out, into), out) for into, out in sizes]
     drawn = {
@@ -83,20 +81,20 @@ def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
         open_heads(model).project(np.ones((1, 7), np.float32), "method")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"version": 2}, "version 1"),
-        ({"names": ["all"]}, "distinct aspects"),
-        ({"names": ["method", "method"]}, "distinct aspects"),
-        ({"names": "method"}, "distinct aspects"),
-        ({"sizes": [32]}, "whole numbers"),
-        ({"sizes": [32, 10**9]}, "whole numbers"),
-        ({"sizes": [32, 4]}, "shape"),
-        ({"names": ["method", "other"]}, "not an expected tensor"),
-        (None, "not finite"),
-    ],
-)
+FOREIGN = [
+    ({"version": 2}, "version 1"),
+    ({"names": ["all"]}, "distinct aspects"),
+    ({"names": ["method", "method"]}, "distinct aspects"),
+    ({"names": "method"}, "distinct aspects"),
+    ({"sizes": [32]}, "whole numbers"),
+    ({"sizes": [32, 10**9]}, "whole numbers"),
+    ({"sizes": [32, 4]}, "shape"),
+    ({"names": ["method", "other"]}, "not an expected tensor"),
+    (None, "not finite"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FOREIGN)
 def test_foreign_heads_are_refused(model, changes, message):
     if changes is None:
         path = model / "aspects/model.safetensors"
@@ -109,12 +107,9 @@ def test_foreign_heads_are_refused(model, changes, message):
 def test_embed_in_a_space(model, tmp_path, capsys):
     papers = [{"id": "a", "title": "the cell"}, {"id": "b", "title": "how models learn"}]
     import_papers([write_lines(tmp_path / "papers.jsonl", papers)], tmp_path / "corpus")
-    command = ["embed", str(tmp_path / "corpus"), "--model", str(model), "--device", "cpu", "-o"]
-    for name, options in (("plain", []), ("method", ["--aspect", "method"])):
-        with pytest.raises(SystemExit) as end:
-            main([*command, str(tmp_path / name), *options, "--quiet"])
-        assert not end.value.code
+    command = f"embed {tmp_path}/corpus --model {model} --device cpu -o {tmp_path}"
+    prepare(f"{command}/plain", f"{command}/method --aspect method")
     plain, method = (np.asarray(Vectors.open(tmp_path / name).matrix) for name in ("plain", "method"))
     np.testing.assert_allclose(method, open_heads(model).project(plain, "method"), atol=1e-5)
-    refused("2", main, [*command, str(tmp_path / "x"), "--aspect", "method", "--sentences"], error=SystemExit)
-    assert "--aspect is 'method'" in capsys.readouterr().err
+    code, _, err = run(capsys, *f"{command}/x --aspect method --sentences".split())
+    assert code == 2 and "--aspect is 'method'" in err

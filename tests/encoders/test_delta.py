@@ -48,14 +48,14 @@ def make_delta(base: Path | str, folder: Path, parts: str, pooling: str = "mean"
     return encoder
 
 
-@pytest.mark.parametrize(
-    ("parts", "pooling", "options"),
-    [
-        *(("bias", pooling, {}) for pooling in ("mean", "mix")),
-        ("all", "cls", {"frozen_layers": 1}),
-        *(("lora", "mean", {"lora_rank": 3}), ("lora", "mix", {"lora_rank": 2, "lora_alpha": 3.0})),
-    ],
-)
+TRAINED = [
+    *(("bias", pooling, {}) for pooling in ("mean", "mix")),
+    ("all", "cls", {"frozen_layers": 1}),
+    *(("lora", "mean", {"lora_rank": 3}), ("lora", "mix", {"lora_rank": 2, "lora_alpha": 3.0})),
+]
+
+
+@pytest.mark.parametrize(("parts", "pooling", "options"), TRAINED)
 def test_a_delta_gives_the_vectors_of_the_trained_model(bert, tmp_path, parts, pooling, options):
     trained = make_delta(bert, tmp_path / "delta", parts, pooling, **options)
     loaded, expected = load_encoder(tmp_path / "delta", device="cpu"), trained.encode(TEXTS)
@@ -206,37 +206,37 @@ def coded(name: str = "encoder.layer.0.attention.self.query.weight", **changes: 
     return {"matrices": {name: {"kind": "rows", "count": 32, "bits": 4} | changes}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("full", {"format": "other"}, "is of format 'other'"),
-        ("full", {"extra": 1}, "extra does not belong here"),
-        ("full", {"base": "../../etc"}, "without '[.][.]'"),
-        ("full", {"base": "models/../../x"}, "without '[.][.]'"),
-        ("full", {"base": ""}, "the base is ''"),
-        ("full", {"base": ["minilm"]}, "the base is"),
-        ("full", {"base": "a\nb"}, "the base is"),
-        ("full", {"base_revision": "zz"}, "twelve hex digits"),
-        ("full", {"settings": {}}, "does not belong here or is missing"),
-        ("full", {"settings": SETTINGS | {"evil": 1}}, "evil does not belong"),
-        ("full", {"settings": SETTINGS | {"max_tokens": True}}, "max_tokens is 'True'"),
-        ("full", {"settings": SETTINGS | {"max_tokens": -1}}, "max_tokens is '-1'"),
-        ("full", {"settings": [1]}, "list does not belong"),
-        ("full", {"version": 1}, "of format version 1; .* Train it again, or use the release .* citeweave 0.1.0"),
-        ("small", {"format": "citeweave-compact-delta", "version": 1}, "version 1; .* release .* citeweave 0.1.0"),
-        ("full", {"version": 3}, "of format version 3; .* Update citeweave"),
-        ("small", {"matrices": [1]}, "matrices is not a table"),
-        ("small", {"matrices": {"encoder.layer.0.attention.self.query.weight": [1]}}, "list does not belong here"),
-        ("small", coded(kind="code"), "kind must be factors or rows"),
-        ("small", coded(bits=5), "bits one of 1, 2, 3, 4, 8, 16, 32"),
-        ("small", coded(bits=True), "bits one of"),
-        ("small", coded(count=0), "count a whole number"),
-        ("small", coded(count=10**12), "has a count of 1000000000000; at most 32"),
-        ("small", coded("evil"), "'evil' is not a matrix of the base"),
-        ("small", coded("embeddings.LayerNorm.bias"), "is not a matrix of the base"),
-        ("small", {"matrices": {}}, "is not an expected tensor"),
-    ],
-)
+HOSTILE_SETTINGS = [
+    ("full", {"format": "other"}, "is of format 'other'"),
+    ("full", {"extra": 1}, "extra does not belong here"),
+    ("full", {"base": "../../etc"}, "without '[.][.]'"),
+    ("full", {"base": "models/../../x"}, "without '[.][.]'"),
+    ("full", {"base": ""}, "the base is ''"),
+    ("full", {"base": ["minilm"]}, "the base is"),
+    ("full", {"base": "a\nb"}, "the base is"),
+    ("full", {"base_revision": "zz"}, "twelve hex digits"),
+    ("full", {"settings": {}}, "does not belong here or is missing"),
+    ("full", {"settings": SETTINGS | {"evil": 1}}, "evil does not belong"),
+    ("full", {"settings": SETTINGS | {"max_tokens": True}}, "max_tokens is 'True'"),
+    ("full", {"settings": SETTINGS | {"max_tokens": -1}}, "max_tokens is '-1'"),
+    ("full", {"settings": [1]}, "list does not belong"),
+    ("full", {"version": 1}, "of format version 1; .* Train it again, or use the release .* citeweave 0.1.0"),
+    ("small", {"format": "citeweave-compact-delta", "version": 1}, "version 1; .* release .* citeweave 0.1.0"),
+    ("full", {"version": 3}, "of format version 3; .* Update citeweave"),
+    ("small", {"matrices": [1]}, "matrices is not a table"),
+    ("small", {"matrices": {"encoder.layer.0.attention.self.query.weight": [1]}}, "list does not belong here"),
+    ("small", coded(kind="code"), "kind must be factors or rows"),
+    ("small", coded(bits=5), "bits one of 1, 2, 3, 4, 8, 16, 32"),
+    ("small", coded(bits=True), "bits one of"),
+    ("small", coded(count=0), "count a whole number"),
+    ("small", coded(count=10**12), "has a count of 1000000000000; at most 32"),
+    ("small", coded("evil"), "'evil' is not a matrix of the base"),
+    ("small", coded("embeddings.LayerNorm.bias"), "is not a matrix of the base"),
+    ("small", {"matrices": {}}, "is not an expected tensor"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "message"), HOSTILE_SETTINGS)
 def test_settings_of_untrusted_input_are_checked(request, tmp_path, kind, changes, message):
     path = shutil.copytree(request.getfixturevalue(kind), tmp_path / "delta") / "delta.json"
     settings = json.loads(path.read_text()) | changes
@@ -251,22 +251,22 @@ def tensors(**found: Any) -> bytes:
     return bytes(save({name.replace("__", "."): tensor for name, tensor in found.items()}))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "delta.safetensors cannot be read"),
-        (b"", "is not a complete safetensors file"),
-        (b"\xff" * 40, "a header of 18,446,744,073,709,551,615 bytes in 40"),
-        ((50 << 20).to_bytes(8, "little") + b"{}", "a header of 52,428,800 bytes"),
-        ((2).to_bytes(8, "little") + b"[]", "is not a complete safetensors file"),
-        (b"\x80\x04\x95cposix\nsystem\n(S'true'\ntR.", "is not a complete safetensors file"),
-        (tensors(evil=torch.ones(2)), "'evil' is not an expected tensor"),
-        (tensors(layer_mix=torch.ones(9)), "layer_mix is F32 of shape [(]9,[)]; it must be"),
-        (tensors(embeddings__LayerNorm__bias=torch.ones(32, dtype=torch.int64)), "is I64 of shape"),
-        (tensors(embeddings__LayerNorm__bias=torch.ones(31)), "of shape [(]31,[)]"),
-        (tensors(embeddings__LayerNorm__bias=torch.full((32,), torch.nan)), "not finite"),
-    ],
-)
+HOSTILE_TENSORS = [
+    (None, "delta.safetensors cannot be read"),
+    (b"", "is not a complete safetensors file"),
+    (b"\xff" * 40, "a header of 18,446,744,073,709,551,615 bytes in 40"),
+    ((50 << 20).to_bytes(8, "little") + b"{}", "a header of 52,428,800 bytes"),
+    ((2).to_bytes(8, "little") + b"[]", "is not a complete safetensors file"),
+    (b"\x80\x04\x95cposix\nsystem\n(S'true'\ntR.", "is not a complete safetensors file"),
+    (tensors(evil=torch.ones(2)), "'evil' is not an expected tensor"),
+    (tensors(layer_mix=torch.ones(9)), "layer_mix is F32 of shape [(]9,[)]; it must be"),
+    (tensors(embeddings__LayerNorm__bias=torch.ones(32, dtype=torch.int64)), "is I64 of shape"),
+    (tensors(embeddings__LayerNorm__bias=torch.ones(31)), "of shape [(]31,[)]"),
+    (tensors(embeddings__LayerNorm__bias=torch.full((32,), torch.nan)), "not finite"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), HOSTILE_TENSORS)
 def test_tensors_of_untrusted_input_are_checked(full, tmp_path, content, message):
     path = shutil.copytree(full, tmp_path / "delta") / "delta.safetensors"
     path.unlink() if content is None else path.write_bytes(content)

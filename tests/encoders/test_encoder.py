@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.cli import main
 from citeweave.core.artifact import check_files, read_manifest
 from citeweave.core.errors import MissingExtraError
 from citeweave.corpus.ingest import import_papers
@@ -19,6 +18,7 @@ from citeweave.encoders.model_names import DEFAULT_MODEL, WEAVE, locate
 from citeweave.search.build import index_corpus
 from citeweave.search.options import IndexOptions
 
+from ..cli.conftest import run
 from .conftest import refused, theirs
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -121,20 +121,20 @@ def test_a_revision_names_all_that_decides_the_vectors(save_bert, bert, tmp_path
     assert len(revision) == 12
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pooling": "meen"}, "Did you mean 'mean'"),
-        ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
-        ({"device": "cuda:99"}, "torch sees"),
-        ({"dtype": "int8"}, "--dtype is 'int8'"),
-        ({"dtype": "float16", "device": "cpu"}, "use float32"),
-        ({"batch_tokens": 0}, "--batch-tokens is 0"),
-        ({"max_tokens": 65}, "reads 1 to 64 tokens"),
-        ({"max_tokens": 0}, "reads 1 to 64"),
-        ({"max_tokens": 2}, "sets 2 tokens around every text"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"pooling": "meen"}, "Did you mean 'mean'"),
+    ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
+    ({"device": "cuda:99"}, "torch sees"),
+    ({"dtype": "int8"}, "--dtype is 'int8'"),
+    ({"dtype": "float16", "device": "cpu"}, "use float32"),
+    ({"batch_tokens": 0}, "--batch-tokens is 0"),
+    ({"max_tokens": 65}, "reads 1 to 64 tokens"),
+    ({"max_tokens": 0}, "reads 1 to 64"),
+    ({"max_tokens": 2}, "sets 2 tokens around every text"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_options_are_checked(bert, options, message):
     refused(message, load_encoder, bert, **options)
 
@@ -175,9 +175,8 @@ def test_the_vectors_of_weave_are_the_golden_ones_in_sentence_transformers_too(t
     assert expected.shape == (5, 384)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
     assert np.abs(load_encoder("minilm", device="cpu").encode(papers) - expected).max() > 1e-3
-    with pytest.raises(SystemExit) as ended:
-        main(["model", WEAVE, "-o", str(tmp_path / "complete"), "--json"])
-    assert not ended.value.code and json.loads(capsys.readouterr().out)["revision"] == weave.revision
+    code, out, _ = run(capsys, "model", WEAVE, "-o", tmp_path / "complete", "--json")
+    assert code == 0 and json.loads(out)["revision"] == weave.revision
     np.testing.assert_allclose(theirs(tmp_path / "complete", papers), vectors, atol=1e-5)
     card = (tmp_path / "complete/README.md").read_text()
     assert card.startswith("---\n") and "# weave" in card and "SentenceTransformer(" in card

@@ -86,17 +86,17 @@ MIX = [MODULES[0], "sentence_transformers.models.WeightedLayerPooling", MODULES[
 POOLINGS = "it must be one of aspect_words, cls, layers, mean, mix"
 
 
-@pytest.mark.parametrize(
-    ("kinds", "pooling", "transformer", "message"),
-    [
-        ([*MODULES, "sentence_transformers.models.Dense", "evil.Normalize"], MEAN, {},
-         "does not support: sentence_transformers.models.Dense, evil.Normalize; it supports"),
-        (MODULES[:1], MEAN, {}, "lists Transformer; it must be Transformer, .*Pooling"),
-        (MODULES, CLS_AND_MAX, {}, f"the pooling of model is 'cls[+]max'; {POOLINGS}"),
-        (MIX, {"pooling_mode": "cls"}, {}, "the pooling of model is 'mix[+]cls'"),
-        (MODULES, MEAN, {"transformer_task": "any-to-any"}, "made for the task 'any-to-any'"),
-    ],
-)  # fmt: skip
+UNKNOWN = [
+    ([*MODULES, "sentence_transformers.models.Dense", "evil.Normalize"], MEAN, {},
+     "does not support: sentence_transformers.models.Dense, evil.Normalize; it supports"),
+    (MODULES[:1], MEAN, {}, "lists Transformer; it must be Transformer, .*Pooling"),
+    (MODULES, CLS_AND_MAX, {}, f"the pooling of model is 'cls[+]max'; {POOLINGS}"),
+    (MIX, {"pooling_mode": "cls"}, {}, "the pooling of model is 'mix[+]cls'"),
+    (MODULES, MEAN, {"transformer_task": "any-to-any"}, "made for the task 'any-to-any'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kinds", "pooling", "transformer", "message"), UNKNOWN)
 def test_unknown_modules_poolings_and_tasks_are_refused_by_name(model, kinds, pooling, transformer, message):
     write_modules(model, kinds, pooling, **transformer)
     if kinds == MIX:
@@ -106,38 +106,38 @@ def test_unknown_modules_poolings_and_tasks_are_refused_by_name(model, kinds, po
         assert load_encoder(model, pooling="mean").settings.pooling == "mean"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("modules.json", "{", "is not JSON"),
-        ("modules.json", "[" * 100_000, "is not JSON"),
-        ("modules.json", "{}", "not a list of modules"),
-        ("modules.json", " " * (4 << 20) + "[]", "larger than a settings file"),
-        ("modules.json", json.dumps([{"type": MODULES[0], "path": "../../else"}]), "outside the model's own"),
-        ("modules.json", json.dumps([{"type": MODULES[0], "path": "/etc"}]), "outside the model's own"),
-        ("1_Pooling/config.json", "[]", "not a JSON object"),
-        ("sentence_bert_config.json", '{"max_seq_length": "long"}', "max_seq_length is 'long'"),
-        ("config.json", None, "config.json is missing"),
-        ("config.json", "{", "is not JSON"),
-        ("config.json", '{"model_type": "no_such_model"}', "cannot be loaded as an encoder"),
-        ("config.json", {"type_vocab_size": 0}, "cannot be (used|loaded) as an encoder"),
-        ("config.json", {"num_hidden_layers": 3}, "lacks 16 of the model's weights, such as encoder.layer.2"),
-        ("model.safetensors", None, "has no weights"),
-        ("model.safetensors", "damaged", "cannot be loaded as an encoder"),
-        ("tokenizer_config.json", {"model_max_length": "many"}, "cannot be (used|loaded) as an encoder"),
-        ("tokenizer_config.json", {"sep_token": "[END]"}, r"tokenizer gives ids up to \d+, and its network reads \d+; .*copy the whole"),
-        ("tokenizer.json", "damaged", "tokenizer.json is not JSON"),
-        ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}}, "cannot be (used|loaded)"),
-        # tokenizers that never end
-        ("tokenizer.json",
-         {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
-         r"the pattern '\(a\+\)\+\$' repeats a group that can match in several ways"),
-        ("tokenizer.json", {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}},
-         "1 replacements that make texts longer"),
-        ("tokenizer.json", {"normalizer": {"type": "Prepend", "prepend": "a" * 1000}},
-         "sets more than 64 characters before every text"),
-    ],
-)  # fmt: skip
+DAMAGED = [
+    ("modules.json", "{", "is not JSON"),
+    ("modules.json", "[" * 100_000, "is not JSON"),
+    ("modules.json", "{}", "not a list of modules"),
+    ("modules.json", " " * (4 << 20) + "[]", "larger than a settings file"),
+    ("modules.json", json.dumps([{"type": MODULES[0], "path": "../../else"}]), "outside the model's own"),
+    ("modules.json", json.dumps([{"type": MODULES[0], "path": "/etc"}]), "outside the model's own"),
+    ("1_Pooling/config.json", "[]", "not a JSON object"),
+    ("sentence_bert_config.json", '{"max_seq_length": "long"}', "max_seq_length is 'long'"),
+    ("config.json", None, "config.json is missing"),
+    ("config.json", "{", "is not JSON"),
+    ("config.json", '{"model_type": "no_such_model"}', "cannot be loaded as an encoder"),
+    ("config.json", {"type_vocab_size": 0}, "cannot be (used|loaded) as an encoder"),
+    ("config.json", {"num_hidden_layers": 3}, "lacks 16 of the model's weights, such as encoder.layer.2"),
+    ("model.safetensors", None, "has no weights"),
+    ("model.safetensors", "damaged", "cannot be loaded as an encoder"),
+    ("tokenizer_config.json", {"model_max_length": "many"}, "cannot be (used|loaded) as an encoder"),
+    ("tokenizer_config.json", {"sep_token": "[END]"}, r"tokenizer gives ids up to \d+, and its network reads \d+; .*copy the whole"),
+    ("tokenizer.json", "damaged", "tokenizer.json is not JSON"),
+    ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}}, "cannot be (used|loaded)"),
+    # tokenizers that never end
+    ("tokenizer.json",
+     {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+     r"the pattern '\(a\+\)\+\$' repeats a group that can match in several ways"),
+    ("tokenizer.json", {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}},
+     "1 replacements that make texts longer"),
+    ("tokenizer.json", {"normalizer": {"type": "Prepend", "prepend": "a" * 1000}},
+     "sets more than 64 characters before every text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), DAMAGED)
 def test_damaged_folders_are_an_error_that_names_the_file(model, name, content, message):
     write_modules(model, MODULES, MEAN)
     if content is None:

@@ -14,18 +14,7 @@ from citeweave.encoders.network import Network
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.encoders.packed import (  # noqa: E402
-    HAS_VARLEN,
-    STEP,
-    Spans,
-    _compiled,
-    _FastGelu,
-    _tiles,
-    attend,
-    can_pack,
-    is_plain,
-    pack,
-)
+from citeweave.encoders import packed as packing  # noqa: E402
 
 LENGTHS = (5, 40, 17, 1, 30)
 SHAPE: dict[str, Any] = {
@@ -88,15 +77,15 @@ close = functools.partial(torch.testing.assert_close, atol=1e-5, rtol=1e-5)
 
 
 def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_is_padded():
-    assert is_plain(make("Bert")) and is_plain(make("Roberta"))
-    assert not is_plain(make("Bert", hidden_act="relu")) and not is_plain(make("Electra"))
+    assert packing.is_plain(make("Bert")) and packing.is_plain(make("Roberta"))
+    assert not packing.is_plain(make("Bert", hidden_act="relu")) and not packing.is_plain(make("Electra"))
     adapted = make("Bert")
     attention = adapted.encoder.layer[1].attention.self
     attention.query = torch.nn.Sequential(attention.query, torch.nn.Identity())
-    assert not is_plain(adapted)
+    assert not packing.is_plain(adapted)
     close(packed(adapted).states(texts()).cls(), packed(adapted, False).states(texts()).cls())
     mpnet = transformers.MPNetModel(transformers.MPNetConfig(**SHAPE)).eval()
-    assert not can_pack(mpnet, "cpu", slowly=True) and not Network(mpnet, "cpu", 1, packed=True).packs
+    assert not packing.can_pack(mpnet, "cpu", slowly=True) and not Network(mpnet, "cpu", 1, packed=True).packs
     assert not Network(make("Bert"), "cpu", 0).packs  # it never pays on a CPU
     model = make("ModernBert")
     before = model.config._attn_implementation
@@ -126,25 +115,25 @@ def test_autocast_decides_the_precision_and_gradients_stay_float32():
     assert {grad.dtype for grad in gradients(model, rough).values()} == {torch.float32}
 
 
-@pytest.mark.skipif(not HAS_VARLEN, reason="compiled layers serve graphics cards, and those need torch 2.10")
+@pytest.mark.skipif(not packing.HAS_VARLEN, reason="compiled layers serve graphics cards, and those need torch 2.10")
 def test_compiled_code_is_made_once_for_all_batches(monkeypatch):
     made, model = [], make("Bert")
     compile_eagerly = functools.partial(torch.compile, backend=lambda graph, _: made.append(graph) or graph.forward)
     monkeypatch.setattr(torch, "compile", compile_eagerly)
-    _compiled.cache_clear()
+    packing._compiled.cache_clear()
     try:
         for lengths in (LENGTHS, (3, 50), (60,) * 9):
             found, wanted = (packed(model, compiled=way).states(texts(lengths)).mean() for way in (True, False))
             close(found, wanted)
     finally:
-        _compiled.cache_clear()
+        packing._compiled.cache_clear()
     assert len(made) == 1
 
 
 def test_the_fast_gelu_is_gelu():
     numbers = torch.linspace(-9, 9, 20_001, requires_grad=True)
     exact = numbers.detach().double().requires_grad_()
-    wanted, found = torch.nn.functional.gelu(exact), _FastGelu.apply(numbers)
+    wanted, found = torch.nn.functional.gelu(exact), packing._FastGelu.apply(numbers)
     wanted.sum().backward()
     found.sum().backward()
     torch.testing.assert_close(found.double(), wanted, atol=1e-6, rtol=0)
@@ -155,22 +144,24 @@ def test_the_fast_gelu_is_gelu():
 @settings(max_examples=30)
 def test_every_token_is_in_the_stream_and_in_one_tile(lengths):
     batch = texts(tuple(lengths))
-    packed = pack(batch, 0, "cpu")
+    packed = packing.pack(batch, 0, "cpu")
     bounds = packed.bounds.tolist()
-    assert len(packed.ids) % STEP == 0 and bounds[-1] == len(packed.ids) > bounds[-2] and packed.longest % 512 == 0
+    assert (
+        len(packed.ids) % packing.STEP == 0 and bounds[-1] == len(packed.ids) > bounds[-2] and packed.longest % 512 == 0
+    )
     for row, ids in enumerate(batch):
         span = slice(bounds[row], bounds[row + 1])
         assert packed.ids[span].tolist() == ids.tolist() and packed.positions[span].tolist() == list(range(len(ids)))
     seen = [token for begin, end, first in packed.tiles.tolist() for token in range(first, min(first + 64, end))]
     assert sorted(seen) == list(range(len(packed.ids)))
     assert all(begin in bounds and end in bounds for begin, end, _ in packed.tiles.tolist())
-    assert len(_tiles(np.array(bounds), 1)) == len(packed.ids)
+    assert len(packing._tiles(np.array(bounds), 1)) == len(packed.ids)
 
 
 def test_a_window_hides_far_neighbors():
     bounds = torch.tensor([0, 6, 10], dtype=torch.int32)
     states = torch.randn(3, 10, 1, 4)
-    found = attend(*states, Spans(bounds, bounds, 6, 6), window=1)
+    found = packing.attend(*states, packing.Spans(bounds, bounds, 6, 6), window=1)
     near = torch.nn.functional.softmax(states[0, 2, 0] @ states[1, 1:4, 0].T / 2, dim=-1) @ states[2, 1:4, 0]
     torch.testing.assert_close(found[2, 0], near)
 

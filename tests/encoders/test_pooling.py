@@ -73,25 +73,25 @@ def words_of(encoder: TorchEncoder, text: str) -> str:
     return " ".join(encoder.reader.tokenizer.convert_ids_to_tokens(encoder.reader.read([text])[0]))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The cell[SEP]We learn. The data grows.", "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] the data grows . [SEP]"),
-        ("The cell", "[CLS] the cell [SEP]"),
-        ("", ""),
-        ("[SEP]We learn.", "[CLS] we learn . [SEP]"),
-        # 20 tokens: the third sentence is cut to the room that is left, and closed
-        ("The cell[SEP]We learn. The data grows. We find that the cell grows.",
-         "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] the data grows . [SEP] [CLS] we find that [SEP]"),
-        # three tokens of room are one word; two would be none, and the sentence is left out
-        ("The cell[SEP]We learn. We find that the cell. The data.",
-         "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] we find that the cell . [SEP] [CLS] the [SEP]"),
-        ("The cell[SEP]We learn. We find that the cell grows. The data.",
-         "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] we find that the cell grows . [SEP]"),
-        # what a paper writes itself begins no sentence
-        ("The [CLS] cell[SEP]We [CLS] learn.", "[CLS] the cell [SEP] [CLS] we learn . [SEP]"),
-    ],
-)  # fmt: skip
+READ_AS = [
+    ("The cell[SEP]We learn. The data grows.", "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] the data grows . [SEP]"),
+    ("The cell", "[CLS] the cell [SEP]"),
+    ("", ""),
+    ("[SEP]We learn.", "[CLS] we learn . [SEP]"),
+    # 20 tokens: the third sentence is cut to the room that is left, and closed
+    ("The cell[SEP]We learn. The data grows. We find that the cell grows.",
+     "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] the data grows . [SEP] [CLS] we find that [SEP]"),
+    # three tokens of room are one word; two would be none, and the sentence is left out
+    ("The cell[SEP]We learn. We find that the cell. The data.",
+     "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] we find that the cell . [SEP] [CLS] the [SEP]"),
+    ("The cell[SEP]We learn. We find that the cell grows. The data.",
+     "[CLS] the cell [SEP] [CLS] we learn . [SEP] [CLS] we find that the cell grows . [SEP]"),
+    # what a paper writes itself begins no sentence
+    ("The [CLS] cell[SEP]We [CLS] learn.", "[CLS] the cell [SEP] [CLS] we learn . [SEP]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), READ_AS)
 def test_every_sentence_is_between_special_tokens(bert, text, expected):
     assert words_of(load(bert, max_tokens=20), text) == expected
 

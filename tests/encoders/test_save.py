@@ -82,17 +82,17 @@ def test_a_mix_that_sentence_transformers_saved_is_read(bert, tmp_path):
     np.testing.assert_allclose(ours.encode(TEXTS), model.encode(TEXTS, show_progress_bar=False), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("config", "weights", "message"),
-    [
-        ({"num_hidden_layers": 12}, [1.0, 1.0, 1.0], "is for 12 layers of 32 numbers; the model has 2 of 32"),
-        ({"word_embedding_dimension": 8}, [1.0, 1.0, 1.0], "is for 2 layers of 8 numbers"),
-        ({"layer_start": -1}, [1.0, 1.0, 1.0], "layer_start is -1"),
-        ({"layer_start": 1}, [1.0, 1.0, 1.0], "must be F32 or F16 or BF16 of shape [(]2,[)]"),
-        ({}, [1.0, -1.0, 0.0], "add up to 0"),
-        ({}, [1.0, float("nan"), 0.0], "not finite"),
-    ],
-)
+MISFITS = [
+    ({"num_hidden_layers": 12}, [1.0, 1.0, 1.0], "is for 12 layers of 32 numbers; the model has 2 of 32"),
+    ({"word_embedding_dimension": 8}, [1.0, 1.0, 1.0], "is for 2 layers of 8 numbers"),
+    ({"layer_start": -1}, [1.0, 1.0, 1.0], "layer_start is -1"),
+    ({"layer_start": 1}, [1.0, 1.0, 1.0], "must be F32 or F16 or BF16 of shape [(]2,[)]"),
+    ({}, [1.0, -1.0, 0.0], "add up to 0"),
+    ({}, [1.0, float("nan"), 0.0], "not finite"),
+]
+
+
+@pytest.mark.parametrize(("config", "weights", "message"), MISFITS)
 def test_a_mix_that_does_not_fit_is_refused(bert, tmp_path, config, weights, message):
     from safetensors.torch import save_file
 

@@ -179,14 +179,14 @@ def test_a_name_of_odd_bytes_is_read(imported):
     assert ran.report["papers"] == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "start", "end", "rejected"),
-    [
-        ("papers.jsonl.gz", "papers", GOOD + b'{"id": "b", "title": "', b'"}\n' + GOOD, "same paper as another record (merged)"),
-        ("citations.jsonl.gz", "citations", EDGE + b'{"citingcorpusid": 3, "citedcorpusid": 4, "contexts": ["', b'"]}\n' + EDGE, "same citation given again (merged)"),
-        ("papers.csv.gz", "papers", b"id,title\na,Good\nb,", b"\nc,Good too\n", ""),
-    ],
-)  # fmt: skip
+LONG_LINES = [
+    ("papers.jsonl.gz", "papers", GOOD + b'{"id": "b", "title": "', b'"}\n' + GOOD, "same paper as another record (merged)"),
+    ("citations.jsonl.gz", "citations", EDGE + b'{"citingcorpusid": 3, "citedcorpusid": 4, "contexts": ["', b'"]}\n' + EDGE, "same citation given again (merged)"),
+    ("papers.csv.gz", "papers", b"id,title\na,Good\nb,", b"\nc,Good too\n", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "start", "end", "rejected"), LONG_LINES)
 def test_a_line_of_200_megabytes_costs_that_line_only(imported, name, kind, start, end, rejected):
     options = ("--outside", "keep") if kind == "citations" else ()
     ran = imported(name, gzip_of(start, b"x", 200, end), *options)

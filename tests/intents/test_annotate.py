@@ -26,6 +26,7 @@ from citeweave.intents.examples import SCICITE, Example, LabeledSet, TrainingSet
 from citeweave.intents.options import AnnotateOptions, ClassifierOptions
 
 from ..conftest import Told, content
+from ..core.conftest import refused
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -213,8 +214,7 @@ def test_nothing_to_annotate(tmp_path):
         )
     ):
         corpus = make_corpus(tmp_path / str(number), links, contexts)
-        with pytest.raises(EmptyResultError, match=message):
-            annotate_intents(corpus, tmp_path / "x", reader)
+        refused(message, annotate_intents, corpus, tmp_path / "x", reader, error=EmptyResultError)
     assert not (tmp_path / "x").exists() and not work_folder(tmp_path / "x").exists()
 
 
@@ -241,15 +241,12 @@ def test_given_intents_without_a_sentence_and_odd_sentences(tmp_path):
 def test_a_classifier_must_know_the_labels_and_give_its_numbers(corpus, tmp_path):
     reader = WordClassifier()
     reader.labels = ("background", "method")
-    with pytest.raises(UserError, match="classifier words knows background, method.*result too"):
-        annotate_intents(corpus, tmp_path / "x", reader)
+    refused("classifier words knows background, method.*result too", annotate_intents, corpus, tmp_path / "x", reader)
     reader = WordClassifier()
     reader.one = lambda citance: [float("nan")] * 3
-    with pytest.raises(UserError, match="not finite"):
-        annotate_intents(corpus, tmp_path / "x", reader)
+    refused("not finite", annotate_intents, corpus, tmp_path / "x", reader)
     for wrong in ({"min_confidence": 0.0}, {"min_confidence": 1.5}, {"block": 0}, {"max_contexts": -1}):
-        with pytest.raises(UserError, match=f"--{next(iter(wrong)).replace('_', '-')} is"):
-            AnnotateOptions(**wrong)
+        refused(f"--{next(iter(wrong)).replace('_', '-')} is", AnnotateOptions, **wrong)
 
 
 def test_where_the_mark_stands(tmp_path):

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.corpus.paper import Intent
 from citeweave.intents import classifier
 from citeweave.intents.classifier import ClassifierConfig, decide, intent_bits, negative_log_likelihood, softmax
+
+from ..core.conftest import refused
 
 SOUND = {
     **{"task": "scicite", "labels": {"scicite": ["result", "background", "method"]}, "pooling": "mean"},
@@ -19,13 +21,10 @@ SOUND = {
 DAMAGE = [
     *({"pooling": value} for value in ("max", 5, None)),
     *({"temperature": value} for value in (0, 1e-320, float("nan"))),
-    {"thresholds": [0.5]},
+    *({"thresholds": [0.5]}, {"labels": 3}, {"task": "other"}, {"more": 1}),
     {"labels": {"scicite": []}, "thresholds": []},
     {"labels": {"scicite": ["method", "method", "result"]}},
     {"labels": {"a.b": ["x", "y", "z"]}, "task": "a.b"},
-    {"labels": 3},
-    {"task": "other"},
-    {"more": 1},
 ]
 
 
@@ -35,8 +34,7 @@ def test_a_config_that_cannot_be_right_is_refused(change, tmp_path):
     path.write_text(json.dumps(SOUND))
     assert ClassifierConfig.read(path).labels == {"scicite": ("result", "background", "method")}
     path.write_text(json.dumps({**SOUND, **change}))
-    with pytest.raises(ArtifactError, match="does not describe a classifier"):
-        ClassifierConfig.read(path)
+    refused("does not describe a classifier", ClassifierConfig.read, path, error=ArtifactError)
 
 
 def drawn(count, seed):
@@ -85,10 +83,8 @@ def test_decisions():
     assert decide(rows, threshold=(0.4, 0.4, 0.3)).tolist() == [1, 3, 5]
     assert decide(rows[:0]).tolist() == []
     assert intent_bits(("uses", "compareorcontrast")).tolist() == [Intent.USES, Intent.COMPARES]
-    with pytest.raises(UserError, match="the threshold of an intent is 0; it must be greater than 0"):
-        decide(rows, threshold=0)
-    with pytest.raises(UserError, match="the label 'none' is not an intent"):
-        intent_bits(("background", "none"))
+    refused("the threshold of an intent is 0; it must be greater than 0", decide, rows, threshold=0)
+    refused("the label 'none' is not an intent", intent_bits, ("background", "none"))
 
 
 def test_thresholds_are_the_best_of_all():

@@ -10,6 +10,8 @@ from citeweave.intents import examples
 from citeweave.intents.citances import Citance
 from citeweave.intents.examples import SCICITE, Example, LabeledSet, read_labeled, read_sets
 
+from ..core.conftest import refused
+
 
 def write(path, *records):
     text = "".join((record if isinstance(record, str) else json.dumps(record)) + "\n" for record in records)
@@ -42,27 +44,25 @@ def test_three_spellings(tmp_path):
     assert [row.citance.span for row in read_labeled([write(tmp_path / "far.jsonl", far)]).examples] == [None]
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ([{"text": "a", "intent": "method"}, {"text": "b", "intent": "praise"}], "line 2: the label is 'praise'"),
-        ([{"text": "a"}], "line 1: the label is None; it must be one of background, method, result"),
-        ([{"text": "a", "intent": "method"}, "{"], "line 2 is not a JSON object"),
-        (["[1]"], "line 1 is not a JSON object"),
-    ],
-)
+WRONG_LINES = [
+    ([{"text": "a", "intent": "method"}, {"text": "b", "intent": "praise"}], "line 2: the label is 'praise'"),
+    ([{"text": "a"}], "line 1: the label is None; it must be one of background, method, result"),
+    ([{"text": "a", "intent": "method"}, "{"], "line 2 is not a JSON object"),
+    (["[1]"], "line 1 is not a JSON object"),
+]
+
+
+@pytest.mark.parametrize(("lines", "words"), WRONG_LINES)
 def test_wrong_lines_are_refused(tmp_path, lines, words):
     with pytest.raises(InputError, match=words):
         read_labeled([write(tmp_path / "c.jsonl", *lines)])
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(UserError, match="is not a file; give JSON lines"):
-        read_labeled([tmp_path / "none.jsonl"])
+    refused("is not a file; give JSON lines", read_labeled, [tmp_path / "none.jsonl"])
     cut = write(tmp_path / "c.jsonl.gz", {"text": "a " * 999, "intent": "method"})
     cut.write_bytes(cut.read_bytes()[:-9])
-    with pytest.raises(InputError, match="is not a complete gzip file"):
-        read_labeled([cut])
+    refused("is not a complete gzip file", read_labeled, [cut], error=InputError)
     other = write(tmp_path / "o.jsonl", {"text": "a", "intent": "method", "split": "test"})
     with pytest.raises(EmptyResultError, match=r"no labeled sentence of split 'train' \(it has test\)"):
         read_labeled([other], split="train")
@@ -73,11 +73,9 @@ def test_dev_sentences_are_never_trained_on(tmp_path):
     path = write(tmp_path / "c.jsonl", *records)
     sets = read_sets([path])
     assert not {*sets.train.citances} & {*sets.dev.citances} and len(sets.dev.citances) == 3
-    with pytest.raises(UserError, match="--dev and --split are both 'dev'"):
-        read_sets([path], split="dev")
+    refused("--dev and --split are both 'dev'", read_sets, [path], split="dev")
     bare = write(tmp_path / "b.jsonl", {"text": "a", "intent": "method"})
-    with pytest.raises(UserError, match="the records name no splits"):
-        read_sets([bare])
+    refused("the records name no splits", read_sets, [bare])
     assert read_sets([bare], dev="").dev is None
 
 

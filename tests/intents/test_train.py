@@ -12,6 +12,8 @@ from citeweave.intents.classifier import Citance, IntentClassifier, evaluate_cla
 from citeweave.intents.examples import SCICITE, LabeledSet, TrainingSets, section_examples
 from citeweave.intents.options import ClassifierOptions
 
+from ..core.conftest import refused
+
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
@@ -118,19 +120,11 @@ def test_teachers_unlabeled_and_auxiliary_sentences(options, planted, tmp_path):
     classifier = made.open()
     assert classifier.tasks == ("scicite", "acl_arc")  # scaffolds are not kept
     assert classifier.predict(citances, task="acl_arc").shape == (40, 2)
-    with pytest.raises(UserError, match="the task is 'section'"):
-        classifier.predict(citances, task="section")
-
-
-def test_a_head_alone_survives_its_folder(options, planted, tmp_path):
-    short = replace(options, epochs=1, parts="head", pooling="cls")
-    made = train_classifier(TrainingSets(planted(48, 1), planted(40, 2)), tmp_path / "made", short)
-    assert evaluate_classifier(made.open(), planted(40, 2))["macro_f1"] == made.report["dev"]["macro_f1"]
+    refused("the task is 'section'", classifier.predict, citances, task="section")
 
 
 def test_a_tenth_of_each_label_is_held_back(planted):
     sets = hold_out_dev(TrainingSets(planted(200, 1)), seed=3)
-    assert sets.dev is not None
     whole, kept, held = (found.counts()["labels"] for found in (planted(200, 1), sets.train, sets.dev))
     assert all(whole[name] == kept[name] + held[name] and held[name] == round(whole[name] / 10) for name in whole)
     assert not {id(row) for row in sets.train.examples} & {id(row) for row in sets.dev.examples}
@@ -151,18 +145,15 @@ def test_another_encoder_and_bad_input_are_refused(trained, save_bert, options, 
         ({"pooling": "men"}, "--pooling is 'men'"),
         ({"section_dropout": 2}, "--section-dropout is 2; it must be from 0 to 1"),
     ):
-        with pytest.raises(UserError, match=message):
-            replace(options, **wrong)
+        refused(message, replace, options, **wrong)
     for name in ("delta.safetensors", "heads.safetensors"):
         saved = (copied / name).read_bytes()
         (copied / name).write_bytes(saved[:-1] + b"x")
-        with pytest.raises(ArtifactError, match=f"{name} is missing or not what was trained"):
-            IntentClassifier.open(copied)
+        refused(f"{name} is missing or not what was trained", IntentClassifier.open, copied, error=ArtifactError)
         (copied / name).write_bytes(saved)
     manifest = json.loads((copied / "manifest.json").read_text()) | {"version": 1}
     (copied / "manifest.json").write_text(json.dumps(manifest))
     message = (
         "of format version 1; .* Make it again with `citeweave intents train`, or use the release .* citeweave 0.1.0"
     )
-    with pytest.raises(ArtifactError, match=message):
-        IntentClassifier.open(copied)
+    refused(message, IntentClassifier.open, copied, error=ArtifactError)

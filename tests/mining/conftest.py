@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from citeweave import synthesize
-from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.citations import build_graph
@@ -21,6 +20,8 @@ from citeweave.mining.samples import block_from_lists, new_samples
 from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.vectors.vectors import new_vectors
+
+from ..core.conftest import refused as refused
 
 
 @pytest.fixture(scope="session")
@@ -161,9 +162,3 @@ def write_samples(folder, names, corpus, *blocks, facts=None):
         for block in blocks:
             writer.append(block_from_lists(*block) if isinstance(block, tuple) else block)
         return writer.finish()
-
-
-def refused(message, call, *arguments, error=UserError, **options):
-    """The call is an error with this message."""
-    with pytest.raises(error, match=message):
-        call(*arguments, **options)

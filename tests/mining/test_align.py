@@ -186,7 +186,6 @@ def test_odd_abstracts_are_counted(odd, tmp_path):
     ]
     aligned = align_samples(odd, samples_of(odd, tmp_path / "s", pairs), Drawn(), tmp_path / "a", CONTEXTS)
     found, counts = aligned.alignment, aligned.manifest.facts["alignment"]["pairs"]
-    assert found is not None
     assert found.aligned.tolist() == [True, False, False, False, True, False, False, False]
     assert 0 <= found.sentences[0] < 60 and found.anchor_sentences[0] == 0
     # the first of equals, and never one without tokens

@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
 from citeweave.graph.citations import graph_from_edges
+from citeweave.mining import band_curves as curves
 from citeweave.mining import bands as module
 from citeweave.mining.audit import audit_samples
-from citeweave.mining.band_curves import (
-    STEP,
-    collision_shares,
-    draw_anchors,
-    rank_grid,
-    rank_pairs,
-    related_curve,
-    reverse_ranks,
-)
 from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules, draw_bands
 from citeweave.mining.false_negatives import relate_pairs, relation_bit
 from citeweave.mining.inputs import MiningInputs, PoolVectors
@@ -71,7 +63,7 @@ def test_reverse_ranks_are_those_of_a_full_search(metric, ties):
     random = np.random.default_rng(1)
     rows, targets = random.choice(vectors.pool, (2, 1500))
     rows, targets = rows[rows != targets], targets[rows != targets]
-    found = rank_pairs(matrix, rows, targets, metric=metric, pool_rows=vectors.pool, workers=2)
+    found = curves.rank_pairs(matrix, rows, targets, metric=metric, pool_rows=vectors.pool, workers=2)
     assert np.array_equal(found, expected[rows, targets])
 
 
@@ -82,11 +74,11 @@ def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part):
     usable = set(anchors.tolist()) & set(vectors.pool.tolist())
     ranks, band = all_ranks(vectors, "cosine"), Band(3, 8)
     grid = [12, 20, 60, 200]
-    rows = draw_anchors(vectors, anchors, 10_000, 0)
-    reverse = reverse_ranks(vectors, rows, anchors, band)
-    shares = collision_shares(reverse, len(rows), grid, len(vectors.pool))
+    rows = curves.draw_anchors(vectors, anchors, 10_000, 0)
+    reverse = curves.reverse_ranks(vectors, rows, anchors, band)
+    shares = curves.collision_shares(reverse, len(rows), grid, len(vectors.pool))
     for rank, share in zip(grid, shares, strict=True):
-        low, high = int(rank / STEP), min(int(np.ceil(rank * STEP)), len(vectors.pool) - 1)
+        low, high = int(rank / curves.STEP), min(int(np.ceil(rank * curves.STEP)), len(vectors.pool) - 1)
         pairs = [(a, b) for a in usable for b in usable if a != b]
         collisions = sum(low < ranks[a, b] <= high and band.low < ranks[b, a] <= band.high for a, b in pairs)
         assert share == pytest.approx(collisions / len(usable) / (high - low))
@@ -96,7 +88,7 @@ def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part):
 def test_the_related_curve_asks_the_graph_about_each_rank():
     vectors, graph = clusters(300)
     rows = vectors.pool[::7]
-    curve = related_curve(vectors, graph, rows, near=6, ranks=np.array([3, 20, 40]))
+    curve = curves.related_curve(vectors, graph, rows, near=6, ranks=np.array([3, 20, 40]))
     assert curve.ranks.tolist() == [1, 2, 3, 4, 5, 6, 20, 40]
     ranks = all_ranks(vectors, "cosine")
     for at, (low, high) in enumerate([*((k - 1, k) for k in range(1, 7)), (10, 20), (30, 40)]):
@@ -209,7 +201,7 @@ def test_pools_that_are_too_small_are_refused(corpus):
 
 def test_the_grid_reaches_both_ends():
     for first, last in ((1, 1), (1, 2), (7, 12), (1, 50_000)):
-        grid = rank_grid(first, last)
+        grid = curves.rank_grid(first, last)
         assert grid[0] == first and grid[-1] == last and (np.diff(grid) > 0).all() and len(grid) < 50
 
 

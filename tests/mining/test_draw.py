@@ -8,19 +8,11 @@ from hypothesis import strategies as st
 from citeweave.corpus.corpus import lines
 from citeweave.mining import draw, inputs
 from citeweave.mining import mine as mining
-from citeweave.mining.draw import (
-    CandidateLists,
-    choose_candidates,
-    derive_salt,
-    draw_from_pool,
-    draw_sharing_papers,
-    empty_lists,
-)
 from citeweave.mining.inputs import MiningInputs, index_shared_values, normalize_name
 
 from .conftest import negatives_of, papers_corpus, refused, table_of, with_text
 
-SALT = derive_salt(0, "t")
+SALT = draw.derive_salt(0, "t")
 RAGGED = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12), min_size=1, max_size=6)
 
 
@@ -28,7 +20,7 @@ def lists_of(entries):
     rows = [row for one in entries for row, _ in one]
     scores = [score for one in entries for _, score in one]
     offsets = np.cumsum([0, *map(len, entries)])
-    return CandidateLists(offsets, np.array(rows, np.int32), np.array(scores, np.float32))
+    return draw.CandidateLists(offsets, np.array(rows, np.int32), np.array(scores, np.float32))
 
 
 def as_lists(lists):
@@ -45,7 +37,7 @@ def test_strongest_and_weakest_are_by_score(entries, count):
     entries = [list({row: (row, score) for row, score in one}.values()) for one in entries]
     lists = lists_of(entries)
     for order, sign in (("strongest", -1), ("weakest", 1)):
-        taken = choose_candidates(lists, keys(len(entries)), count, order, SALT)
+        taken = draw.choose_candidates(lists, keys(len(entries)), count, order, SALT)
         for one, rows in zip(entries, as_lists(taken), strict=True):
             score = dict(one)
             assert len(set(rows)) == len(rows) == min(count, len(one))
@@ -55,16 +47,16 @@ def test_strongest_and_weakest_are_by_score(entries, count):
 @given(RAGGED, st.integers(1, 8))
 @settings(max_examples=80)
 def test_a_draw_repeats_no_paper_and_depends_on_no_neighbor(entries, count):
-    together = as_lists(choose_candidates(lists_of(entries), keys(len(entries)), count, "random", SALT))
+    together = as_lists(draw.choose_candidates(lists_of(entries), keys(len(entries)), count, "random", SALT))
     for number, (one, rows) in enumerate(zip(entries, together, strict=True)):
         own = {row for row, _ in one}
         assert set(rows) <= own and len(set(rows)) == len(rows) == min(count, len(own))
-        alone = choose_candidates(lists_of([one]), keys(len(entries))[number : number + 1], count, "random", SALT)
+        alone = draw.choose_candidates(lists_of([one]), keys(len(entries))[number : number + 1], count, "random", SALT)
         assert as_lists(alone)[0] == rows
 
 
 def same_lists(anchors, rows):
-    return CandidateLists(
+    return draw.CandidateLists(
         np.arange(anchors + 1) * len(rows),
         np.tile(np.array(rows, np.int32), anchors),
         np.zeros(anchors * len(rows), "f4"),
@@ -74,17 +66,17 @@ def same_lists(anchors, rows):
 def test_a_draw_is_uniform():
     anchors = 20_000
     lists = same_lists(anchors, range(5))
-    taken = choose_candidates(lists, keys(anchors), 2, "random", derive_salt(1, "t"))
+    taken = draw.choose_candidates(lists, keys(anchors), 2, "random", draw.derive_salt(1, "t"))
     shares = np.bincount(taken.rows, minlength=5) / anchors
     assert np.all(np.abs(shares - 0.4) < 0.02)
-    other = choose_candidates(lists, keys(anchors), 2, "random", derive_salt(2, "t"))
+    other = draw.choose_candidates(lists, keys(anchors), 2, "random", draw.derive_salt(2, "t"))
     assert not np.array_equal(taken.rows, other.rows)
 
 
 def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden():
     anchors = np.arange(4000)
     pool = np.arange(0, 4000, 2, dtype=np.int32)
-    drawn = draw_from_pool(anchors, keys(4000), pool, 5, same_lists(4000, [0, 2, 4]), SALT)
+    drawn = draw.draw_from_pool(anchors, keys(4000), pool, 5, same_lists(4000, [0, 2, 4]), SALT)
     assert np.array_equal(drawn.counts(), np.full(4000, 5))
     assert not np.isin(drawn.rows, [0, 2, 4]).any() and (drawn.rows % 2 == 0).all()
     assert (drawn.rows != np.repeat(anchors, 5)).all()
@@ -97,7 +89,7 @@ def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden():
 def drawn_lists(anchors, pool, count, **options):
     number = len(anchors)
     pool = np.array(pool, np.int32)
-    return draw_from_pool(np.array(anchors), keys(number), pool, count, empty_lists(number), SALT, **options)
+    return draw.draw_from_pool(np.array(anchors), keys(number), pool, count, draw.empty_lists(number), SALT, **options)
 
 
 def test_a_smaller_draw_is_the_beginning_of_a_larger_one():
@@ -179,10 +171,10 @@ def test_draws_are_those_of_sets(data):
     )
     anchors = np.arange(papers)
     banned = ((anchors + 1) % papers).astype(np.int32)
-    forbidden = CandidateLists(np.arange(papers + 1), banned, np.zeros(papers, np.float32))
+    forbidden = draw.CandidateLists(np.arange(papers + 1), banned, np.zeros(papers, np.float32))
     first, second = (index_shared_values(each[:, 0], each[:, 1], in_pool) for each in (wanted, unwanted))
     keys, salt = anchors.astype(np.uint64), np.uint64(7)
-    found = draw_sharing_papers(anchors, keys, first, second, count, forbidden, salt, pool_size=int(in_pool.sum()))
+    found = draw.draw_sharing_papers(anchors, keys, first, second, count, forbidden, salt, pool_size=int(in_pool.sum()))
     for row in range(papers):
         chosen = found.rows[found.offsets[row] : found.offsets[row + 1]].tolist()
         sharing = [other for other in range(papers) if in_pool[other] and values[row] & values[other]]
@@ -203,7 +195,9 @@ def test_papers_that_share_more_are_not_drawn_more(papers):
     found = index_shared_values(*np.array(pairs).T, in_pool)
     unwanted = index_shared_values(np.array([0, *range(11, papers)]), np.zeros(papers - 10, np.int64), in_pool)
     anchors, keys = np.zeros(number, np.int64), np.arange(number).astype(np.uint64)
-    drawn = draw_sharing_papers(anchors, keys, found, unwanted, 1, empty_lists(number), np.uint64(3), pool_size=papers)
+    drawn = draw.draw_sharing_papers(
+        anchors, keys, found, unwanted, 1, draw.empty_lists(number), np.uint64(3), pool_size=papers
+    )
     counts = np.bincount(drawn.rows, minlength=11)[1:11]
     assert counts.sum() == number
     assert counts.min() > 320 and counts.max() < 480
@@ -214,8 +208,8 @@ def test_a_large_venue_is_not_listed():
     size = 100_000
     venue = index_shared_values(np.arange(size), np.zeros(size, np.int64), np.ones(size, bool))
     anchors = np.arange(0, size, 10)
-    keys, none = anchors.astype(np.uint64), empty_lists(len(anchors))
-    found = draw_sharing_papers(anchors, keys, venue, None, 5, none, np.uint64(1), pool_size=size)
+    keys, none = anchors.astype(np.uint64), draw.empty_lists(len(anchors))
+    found = draw.draw_sharing_papers(anchors, keys, venue, None, 5, none, np.uint64(1), pool_size=size)
     assert len(found.rows) == 5 * len(anchors)
     assert len(np.unique(found.rows)) > 35_000
 

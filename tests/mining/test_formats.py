@@ -346,16 +346,16 @@ CSV_REJECTED = {"fewer columns than the header": 1, "no id": 1, TWICE: 1, "not a
 WIDE_REJECTED = {TWICE: 1, OUTSIDE[2]: 1, "no id": 1, "not a JSON object": 1, "not valid JSON": 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "unit", "rows", "rejected"),
-    [
-        ("t.csv", CSV, "triplets", [[4, 3, 7], [0, 2, 6]], CSV_REJECTED),
-        # a row is rejected when one paper is
-        ("x.jsonl", WIDE + "\n[1]\n{broken\n", "rows", [[0, 1, 7], [0, 1, 9]], WIDE_REJECTED),
-        ("n.jsonl", "\n".join(map(json.dumps, NAMED)), "triplets", [[0, 2, 7], [6, 7, 2], [4, 5, 9]], NAMED_REJECTED),
-        ("n.json", json.dumps(NAMED, indent=1), "triplets", [[0, 2, 7], [6, 7, 2], [4, 5, 9]], NAMED_REJECTED),
-    ],
-)
+RECORDS = [
+    ("t.csv", CSV, "triplets", [[4, 3, 7], [0, 2, 6]], CSV_REJECTED),
+    # a row is rejected when one paper is
+    ("x.jsonl", WIDE + "\n[1]\n{broken\n", "rows", [[0, 1, 7], [0, 1, 9]], WIDE_REJECTED),
+    ("n.jsonl", "\n".join(map(json.dumps, NAMED)), "triplets", [[0, 2, 7], [6, 7, 2], [4, 5, 9]], NAMED_REJECTED),
+    ("n.json", json.dumps(NAMED, indent=1), "triplets", [[0, 2, 7], [6, 7, 2], [4, 5, 9]], NAMED_REJECTED),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "unit", "rows", "rejected"), RECORDS)
 def test_every_record_is_read_or_has_a_reason(tmp_path, corpus, name, text, unit, rows, rejected):
     (tmp_path / name).write_bytes(text.encode())
     samples = import_samples([tmp_path / name], corpus, tmp_path / "s")

@@ -61,16 +61,16 @@ def test_intents_of_an_overlay_are_matched_by_ids(corpus, graph, tmp_path):
     refused("--intents nowhere: there is no such folder.*citeweave annotate", IntentSource, "nowhere")
 
 
-@pytest.mark.parametrize(
-    ("recipe", "intents", "contexts", "message"),
-    [
-        ("sciaspect", [], False, "have none; it has no citing sentences .* still run: specter_cl, scincl, sciaspect_r"),
-        ("sciaspect", [], True, "have none; find them with `citeweave annotate .*--intents sections"),
-        ("sciaspect", ["method"], True, "background 0, method 15, result 0, none has background; .*needs two"),
-        ("sciaspect", ["method", "result"], True, r"none has background; leave it out with --set .*\[\"method\", \"r"),
-        ("sciaspect_bands", ["method"], True, "none has background; a recipe that sets one intent against another"),
-    ],
-)
+MISSING_INTENTS = [
+    ("sciaspect", [], False, "have none; it has no citing sentences .* still run: specter_cl, scincl, sciaspect_r"),
+    ("sciaspect", [], True, "have none; find them with `citeweave annotate .*--intents sections"),
+    ("sciaspect", ["method"], True, "background 0, method 15, result 0, none has background; .*needs two"),
+    ("sciaspect", ["method", "result"], True, r"none has background; leave it out with --set .*\[\"method\", \"r"),
+    ("sciaspect_bands", ["method"], True, "none has background; a recipe that sets one intent against another"),
+]
+
+
+@pytest.mark.parametrize(("recipe", "intents", "contexts", "message"), MISSING_INTENTS)
 def test_missing_intents_are_named(recipe, intents, contexts, message, tmp_path):
     """Six papers that cite each other with these intents in turn."""
     folder, pairs = tmp_path / "in", [(a, b) for b, a in combinations(range(6), 2)]

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from citeweave.core.errors import ArtifactError, EmptyResultError
-from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples, take_samples
+from citeweave.core.errors import ArtifactError
+from citeweave.mining.samples import SampleNames, Samples, block_from_lists, take_samples
 
 from .conftest import refused, write_samples
 
@@ -38,15 +37,6 @@ def test_some_samples_of_a_block():
     kept = take_samples(block_from_lists(*LISTS), np.array([False, True, True]))
     assert kept.anchors.tolist() == [8, 9] and kept.positives.of(0).tolist() == [3]
     assert [kept.negatives.of(i).tolist() for i in range(2)] == [[5, 6], []]
-
-
-def test_no_samples_are_an_error_and_leave_no_folder(tmp_path):
-    with (
-        pytest.raises(EmptyResultError, match="no sample could be made"),
-        new_samples(tmp_path / "s", NAMES, corpus="x") as writer,
-    ):
-        writer.finish()
-    assert not (tmp_path / "s").exists()
 
 
 def test_damage_is_noticed(as_large, tmp_path):

@@ -139,22 +139,22 @@ def test_members_are_those_of_the_parsed_document(tmp_path_factory, document, pi
     assert list(read_members(Source(path), piece)) == list(json.loads(path.read_bytes()).items())
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "'{' is missing"),
-        ("[1]", "'{' is missing"),
-        ('{"a": {"b": 1}', "'}' is missing"),
-        ('{"a": {"b": ', "not valid JSON"),
-        ('{"a": 1} {"b": 2}', "something follows"),
-        ('{"a": 1}\n{"b": 2}\n', "something follows"),
-        ("{1: 2}", "a key is not a text"),
-        ('{"a" 1}', "':' is missing"),
-        ('{"a": 1,}', "not valid JSON"),
-        ('{"a": ' + "[" * 200_000, "nested too deeply"),
-        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
-    ],
-)
+NOT_AN_OBJECT = [
+    ("", "'{' is missing"),
+    ("[1]", "'{' is missing"),
+    ('{"a": {"b": 1}', "'}' is missing"),
+    ('{"a": {"b": ', "not valid JSON"),
+    ('{"a": 1} {"b": 2}', "something follows"),
+    ('{"a": 1}\n{"b": 2}\n', "something follows"),
+    ("{1: 2}", "a key is not a text"),
+    ('{"a" 1}', "':' is missing"),
+    ('{"a": 1,}', "not valid JSON"),
+    ('{"a": ' + "[" * 200_000, "nested too deeply"),
+    ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), NOT_AN_OBJECT)
 def test_anything_else_is_one_clear_error(tmp_path, text, reason):
     path = tmp_path / "data.json"
     path.write_text(text)

@@ -1,7 +1,5 @@
 """What whole runs share: a small synthetic literature, a tiny start model, recipes made small."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

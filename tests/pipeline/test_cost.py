@@ -1,7 +1,5 @@
 """Estimates obey the laws of sizes and machines, and every shipped recipe has one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -17,27 +15,17 @@ from citeweave.core.progress import format_duration
 from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.fastrp import Panels
 from citeweave.graph.options import graph_options
+from citeweave.pipeline import cost_constants as constants
 from citeweave.pipeline.cost import as_bytes, estimate_recipe, missing_memory, network_shape
-from citeweave.pipeline.cost_constants import (
-    BERT_BASE,
-    CONSTANTS,
-    GIB,
-    MACHINES,
-    MINILM,
-    Machine,
-    describe_this_machine,
-    parse_machine,
-    plan_panel,
-    sizes_from_corpus,
-    sizes_from_counts,
-)
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 from citeweave.pipeline.stage_costs import StageWork
 
+from ..core.conftest import refused
+
 
 def estimated(recipe="scincl", papers=10**6, citations=None, *changes, machine="cpu:8", texts=None, init=""):
-    sizes = sizes_from_counts(papers, 10 * papers if citations is None else citations, texts=texts)
-    return estimate_recipe(load_recipe(recipe, changes), sizes, parse_machine(machine), init=init)
+    sizes = constants.sizes_from_counts(papers, 10 * papers if citations is None else citations, texts=texts)
+    return estimate_recipe(load_recipe(recipe, changes), sizes, constants.parse_machine(machine), init=init)
 
 
 def by_name(estimate):
@@ -52,7 +40,7 @@ def test_every_shipped_recipe(recipe):
         assert names[0] == "import" and len(set(names)) == len(names)
         assert all(stage.seconds(found.machine) >= 0 and stage.memory > 0 for stage in found.stages)
         assert found.seconds > 0
-        assert set(CONSTANTS) >= {name for stage in found.stages for name in stage.constants}
+        assert set(constants.CONSTANTS) >= {name for stage in found.stages for name in stage.constants}
         assert json.loads(json.dumps(found.as_json()))["total"]["disk"] == found.disk
 
 
@@ -82,8 +70,8 @@ WHOLE = {
 
 def test_what_was_measured_of_52_million_papers_is_estimated_within_two_times():
     changes = ["graph.dimension=128", "graph.dtype=float16", f"graph.memory={11 << 30}"]
-    sizes = dataclasses.replace(sizes_from_counts(52_000_000, 470_424_860, texts=0), only_edges=True)
-    found = estimate_recipe(load_recipe("scincl", changes), sizes, parse_machine("cpu:2"))
+    sizes = dataclasses.replace(constants.sizes_from_counts(52_000_000, 470_424_860, texts=0), only_edges=True)
+    found = estimate_recipe(load_recipe("scincl", changes), sizes, constants.parse_machine("cpu:2"))
     stages = by_name(found)
     for name, (seconds, gibibytes) in WHOLE.items():
         assert all(0.5 < stages[name].cpu / measured < 2 for measured in seconds), name
@@ -107,7 +95,7 @@ def test_memory_that_walks_need_is_named():
 )
 def test_panels_are_those_that_are_walked_with(papers, dimension, dtype, memory):
     options = graph_options({"dimension": dimension, "dtype": dtype, "memory": memory})
-    estimate, kept = plan_panel(papers, options), 16 * papers
+    estimate, kept = constants.plan_panel(papers, options), 16 * papers
     walked = Panels(papers, dimension, memory, np.uint16, reserved=kept, extra=np.dtype(dtype).itemsize)
     assert 0.5 < estimate.columns / walked.width < 2
     assert kept < estimate.held <= memory
@@ -149,11 +137,10 @@ def test_fewer_anchors_need_less_mining():
 
 
 def test_start_models():
-    assert network_shape("minilm") == network_shape("weave") == MINILM
-    assert network_shape("bert-base") == network_shape("allenai/scibert_scivocab_uncased") == BERT_BASE
+    assert network_shape("minilm") == network_shape("weave") == constants.MINILM
+    assert network_shape("bert-base") == network_shape("allenai/scibert_scivocab_uncased") == constants.BERT_BASE
     assert estimated(init="minilm").seconds < estimated(init="bert-base").seconds / 3
-    with pytest.raises(UserError, match="--init is 'bertbase'.*minilm, weave, bert-base"):
-        network_shape("bertbase")
+    refused("--init is 'bertbase'.*minilm, weave, bert-base", network_shape, "bertbase")
 
 
 def test_estimates_as_text():
@@ -163,7 +150,7 @@ def test_estimates_as_text():
     assert "network.gpu" not in str(estimated(machine="laptop"))
     assert "network.gpu.training" in str(estimated(machine="h200"))
     assert "from:" not in estimated().text(constants=False)
-    for constant in CONSTANTS.values():
+    for constant in constants.CONSTANTS.values():
         assert constant.source and constant.unit and dataclasses.astuple(constant)[0] >= 0
     assert [as_bytes(number) for number in (0, 1, 2**20, 1.5 * 2**30, 2**40)] == ["0", "1 MB", "1 MB", "1.5 GB", "1 TB"]
     times = [format_duration(seconds) for seconds in (0, 89, 91, 86_400 * 400)]
@@ -178,39 +165,40 @@ def test_machines_by_name_and_by_parts():
         *(("laptop", 8, 0), ("cpu:1", 1, 0), ("cpu:48", 48, 0)),
         *(("h200", 16, 1), ("8xh200", 128, 8), ("2xa100", 32, 2)),
     ]:
-        assert (parse_machine(name).cores, parse_machine(name).gpus) == (cores, gpus)
-    found = parse_machine("cpu:2", memory=24 * GIB, gpu="l4", gpus=3)
-    assert (found.cores, found.memory, found.gpus, found.gpu) == (2, 24 * GIB, 3, "l4")
-    assert describe_this_machine().cores >= 1 and describe_this_machine().memory > 2**28
+        assert (constants.parse_machine(name).cores, constants.parse_machine(name).gpus) == (cores, gpus)
+    found = constants.parse_machine("cpu:2", memory=24 * constants.GIB, gpu="l4", gpus=3)
+    assert (found.cores, found.memory, found.gpus, found.gpu) == (2, 24 * constants.GIB, 3, "l4")
+    assert constants.describe_this_machine().cores >= 1 and constants.describe_this_machine().memory > 2**28
     # a GPU counts by its peak
-    assert [parse_machine(name).gpu_speed for name in ("h200", "8xh200")] == [1, 8]
-    assert 0.3 < parse_machine("a100").gpu_speed < 0.33
-    assert parse_machine("8xh200", gpus=0).gpu_speed == 0
+    assert [constants.parse_machine(name).gpu_speed for name in ("h200", "8xh200")] == [1, 8]
+    assert 0.3 < constants.parse_machine("a100").gpu_speed < 0.33
+    assert constants.parse_machine("8xh200", gpus=0).gpu_speed == 0
     # bandwidth ends
-    assert Machine("a", 2, 1.0).bandwidth < Machine("b", 8, 1.0).bandwidth < Machine("c", 1000, 1.0).bandwidth <= 1e12
+    two, eight, many = (constants.Machine("m", cores, 1.0).bandwidth for cores in (2, 8, 1000))
+    assert two < eight < many <= 1e12
 
 
 def test_unknown_machines_are_refused():
     for name in ("", "latop", "cpu:0", "cpu:-1", "cpu:x", "0xh200", "8xb200", "cpu", "8x"):
         with pytest.raises(UserError) as caught:
-            parse_machine(name)
-        assert all(known in str(caught.value) for known in MACHINES)
-    with pytest.raises(UserError, match="at least 1 core"):
-        parse_machine("laptop", cores=0)
-    with pytest.raises(UserError, match="--gpu is 'h300'.*h200"):
-        parse_machine("laptop", gpu="h300")
+            constants.parse_machine(name)
+        assert all(known in str(caught.value) for known in constants.MACHINES)
+    refused("at least 1 core", constants.parse_machine, "laptop", cores=0)
+    refused("--gpu is 'h300'.*h200", constants.parse_machine, "laptop", gpu="h300")
 
 
 def test_seconds_of_work_on_a_machine():
     def seconds(machine, **work):
-        return StageWork("a", "", **work).seconds(parse_machine(machine))
+        return StageWork("a", "", **work).seconds(constants.parse_machine(machine))
 
     # cores help only the parallel part
     assert seconds("cpu:1", cpu=100.0, parallel=0.75) == pytest.approx(100)
     assert seconds("cpu:4", cpu=100.0, parallel=0.75) == pytest.approx(25 + 75 / 4)
     assert seconds("cpu:9999", cpu=100.0, parallel=0.75) > 25
     # gathers are bound by memory
-    assert seconds("cpu:1000", cpu=1.0, moved=1e12) == pytest.approx(1e12 / parse_machine("cpu:1000").bandwidth)
+    assert seconds("cpu:1000", cpu=1.0, moved=1e12) == pytest.approx(
+        1e12 / constants.parse_machine("cpu:1000").bandwidth
+    )
     # a GPU takes the place of cores where it can
     assert seconds("h200", cpu=100.0, on_gpu=4.0) == pytest.approx(4)
     assert seconds("8xh200", cpu=100.0, on_gpu=4.0) == pytest.approx(0.5)
@@ -220,12 +208,12 @@ def test_seconds_of_work_on_a_machine():
 
 
 def test_memory_that_a_machine_does_not_have():
-    work = StageWork("a", "", memory=20 * GIB, on_gpu=1.0, gpu_memory=100e9)
-    assert not missing_memory(StageWork("a", "", memory=16 * GIB), parse_machine("laptop"))
-    assert missing_memory(work, parse_machine("laptop")) == "20 GB of memory, and the machine has 16 GB"
-    card = Machine("m", 8, 64 * GIB, 1, "l4")
+    work = StageWork("a", "", memory=20 * constants.GIB, on_gpu=1.0, gpu_memory=100e9)
+    assert not missing_memory(StageWork("a", "", memory=16 * constants.GIB), constants.parse_machine("laptop"))
+    assert missing_memory(work, constants.parse_machine("laptop")) == "20 GB of memory, and the machine has 16 GB"
+    card = constants.Machine("m", 8, 64 * constants.GIB, 1, "l4")
     assert missing_memory(work, card).startswith("93 GB of GPU memory, and a l4")
-    assert not missing_memory(work, parse_machine("h200"))
+    assert not missing_memory(work, constants.parse_machine("h200"))
 
 
 # --- sizes -------------------------------------------------------------------------------------------
@@ -251,13 +239,12 @@ def test_impossible_sizes():
         (91, {}, "at most 90"),
         (5, {"tokens": 1}, "--tokens is 1"),
     ]:
-        with pytest.raises(UserError, match=message):
-            sizes_from_counts(10, citations, **more)
+        refused(message, constants.sizes_from_counts, 10, citations, **more)
 
 
 def test_a_corpus_is_counted(tmp_path):
     corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=300))
-    sizes = sizes_from_corpus(corpus)
+    sizes = constants.sizes_from_corpus(corpus)
     assert (sizes.papers, sizes.citations, sizes.contexts) == (300, len(corpus.citing), len(corpus.contexts))
     assert sizes.texts == sum(bool(corpus.titles[row] and corpus.abstracts[row]) for row in range(300))
     citing, cited = np.asarray(corpus.citing), np.asarray(corpus.cited)

@@ -1,7 +1,5 @@
 """Whole runs: plans, what is done already, folders that moved, every shipped recipe, sweeps."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -20,6 +18,7 @@ from citeweave.pipeline.run_folder import RunOptions, check_identity
 from citeweave.pipeline.stage_costs import count_picks, count_triplets
 
 from ..conftest import Told
+from ..core.conftest import refused
 from .conftest import TINY, options_for, tiny
 
 TRAINING = [name for name in shipped_recipes() if load_recipe(name).table("training")]
@@ -36,7 +35,6 @@ def own(place):
 def test_every_recipe_runs(name, place, bert, long_bert, tmp_path):
     recipe = tiny(name)
     read = read_recipe(recipe)
-    assert read.training is not None
     if read.training.reads_sentences:
         bert, recipe = long_bert, tiny(name, f"encoder.init={long_bert}", "encoder.max_tokens=200")
     elif read.encoder.init.startswith("recipe:"):
@@ -123,8 +121,7 @@ def test_a_run_that_made_no_model_gives_its_folder_free(tmp_path):
     write("graph")
     check_identity(tmp_path, {"init": "b"}, overwrite=False)
     write("model")
-    with pytest.raises(UserError, match="holds another run"):
-        check_identity(tmp_path, {"init": "b"}, overwrite=False)
+    refused("holds another run", check_identity, tmp_path, {"init": "b"}, overwrite=False)
 
 
 def test_bad_options_are_refused_before_anything_is_made(place, tmp_path, monkeypatch):
@@ -143,10 +140,8 @@ def test_bad_options_are_refused_before_anything_is_made(place, tmp_path, monkey
         with pytest.raises(UserError, match=message):
             run_recipe(recipe, place.corpus.folder, tmp_path / message[:9], replace(place.options, **changes))
         assert not (tmp_path / message[:9] / "samples").exists()
-    with pytest.raises(UserError, match="leaves nothing to evaluate on"):
-        RunOptions(held_out="none")
-    with pytest.raises(UserError, match="--suite corpus="):
-        RunOptions(suites={"corpus": tmp_path})
+    refused("leaves nothing to evaluate on", RunOptions, held_out="none")
+    refused("--suite corpus=", RunOptions, suites={"corpus": tmp_path})
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="a run is one process"):
         run_recipe(tiny("specter"), place.corpus.folder, tmp_path / "run", place.options)
@@ -174,7 +169,6 @@ def test_a_sweep_shares_stages_and_draws(place, own, tmp_path):
 
 def test_what_is_swept_must_be_clear():
     for text in ("a.b", "ab=1,2", "a.b=1,,2", "a.b=1,1", "a.b="):
-        with pytest.raises(UserError, match="--over is"):
-            parse_swept_key(text)
+        refused("--over is", parse_swept_key, text)
     assert SweptKey("a.b", ("1%", "5%")).numbers == [1.0, 5.0]
     assert SweptKey("a.b", ("cls", "mean")).numbers is None

@@ -1,7 +1,5 @@
 """What is trained on and evaluated: nothing held out, no paper of a suite, every aspect space of a model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -17,7 +15,6 @@ from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
 from citeweave.evaluation.run_tasks import run_ranking
 from citeweave.evaluation.suites.corpus_pools import held_out_rows, training_graph
 from citeweave.evaluation.suites.from_corpus import make_intent_suite
-from citeweave.evaluation.tasks import RankingTask
 from citeweave.graph.citations import build_graph
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import COMPARISON, run_recipe
@@ -61,7 +58,6 @@ def test_every_space_has_a_report_and_stands_in_the_comparison(bert, corpus, tmp
     # the same as `evaluate --aspect method` on what the run held out
     suite = make_intent_suite(corpus, options.suite_options)
     task = next(task for task in suite.tasks if task.name == "method")
-    assert isinstance(task, RankingTask)
     alone = open_system(str(first.models[0]), OpeningOptions(device="cpu", aspect="method"))
     assert run_ranking(task, alone, "", "wrong").metrics["map"] == pytest.approx(own["method.map"])
     assert run_recipe(recipe, corpus.folder, tmp_path / "run", options).executed == ()

@@ -1,7 +1,5 @@
 """Start models and aligners: other recipes run first, circles are refused, a model's own pooling holds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -28,18 +26,8 @@ from citeweave.pipeline.training_stages import (
 
 from .conftest import tiny
 
-TRAINING = """
-[encoder]
-max_tokens = 24
-
-[training]
-steps = 2
-batch = 4
-validation = 0.02
-
-[training.losses.triplet]
-margin = 1.0
-"""
+TRAINING = "[encoder]\nmax_tokens = 24\n[training]\nsteps = 2\nbatch = 4\nvalidation = 0.02\n"
+TRAINING += "[training.losses.triplet]\nmargin = 1.0\n"
 FIRST = '[recipe]\nbase = "specter"\nremove = ["training"]\n[mining]\nanchors = 40\n' + TRAINING
 ALIGNED = '[recipe]\nbase = "aspire"\n[alignment]\nby = "contexts"\nencoder = "recipe:first.toml"\n' + TRAINING
 STARTS_FROM = '[recipe]\nbase = "specter"\n[encoder]\ninit = "recipe:{}.toml"\n'
@@ -146,15 +134,15 @@ def test_an_aligner_is_passed_to_recipes_that_align(here, options):
         prepare_recipe(load_recipe("first.toml"), given)
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("alignment.encodr=minilm", "Did you mean 'encoder'"),
-        ("alignment.by=context", "alignment.by is 'context'.*Did you mean 'contexts'"),
-        ("alignment.encoder=3", "alignment.encoder is 3; it must be a text"),
-        ("mining.anchors_per=papers", "alignment.by is contexts, and no sample has any"),
-    ],
-)
+WRONG_ALIGNMENTS = [
+    ("alignment.encodr=minilm", "Did you mean 'encoder'"),
+    ("alignment.by=context", "alignment.by is 'context'.*Did you mean 'contexts'"),
+    ("alignment.encoder=3", "alignment.encoder is 3; it must be a text"),
+    ("mining.anchors_per=papers", "alignment.by is contexts, and no sample has any"),
+]
+
+
+@pytest.mark.parametrize(("entry", "message"), WRONG_ALIGNMENTS)
 def test_the_table_of_the_alignment_is_checked(entry, message, here):
     positives = ["mining.positives.source=cited", "mining.positives.count=1"]
     with pytest.raises(UserError, match=message):

@@ -1,7 +1,5 @@
 """Distances between papers equal those recorded with ASPIRE's code and geomloss 0.2.4 (shared/fixtures)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 
@@ -16,13 +14,8 @@ from citeweave.vectors.sentence_vectors import SentenceVectors
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 TEMPERATURES = ("0.5", "1", "5000")
-PLAIN = {
-    "l2max": DocumentDistance("single"),
-    "l2top2": DocumentDistance("top2"),
-    "l2attention_t1": DocumentDistance("attention", temperature=1),
-    "l2attention_t0.5": DocumentDistance("attention", temperature=0.5),
-    "l2attention_t5": DocumentDistance("attention", temperature=5),
-}
+PLAIN = {"l2max": DocumentDistance("single"), "l2top2": DocumentDistance("top2")}
+PLAIN |= {f"l2attention_t{t}": DocumentDistance("attention", temperature=t) for t in (1, 0.5, 5)}
 
 
 class Recorded(NamedTuple):

@@ -1,7 +1,5 @@
 """The made-up literature is neither trivial nor hopeless for a real encoder: plain MiniLM vectors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Losses equal, in value and gradient, those recorded (shared/fixtures/losses) and sentence-transformers' own classes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,12 +14,6 @@ from citeweave.training import pairwise_losses as pairwise  # noqa: E402
 
 Tensors = dict[str, Any]
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
-
-
-def own(temperature: float) -> Callable[..., Any]:
-    return lambda anchor, positive, negatives: contrastive.info_nce(
-        anchor, positive, negatives, temperature=temperature
-    )
 
 
 def whole_batch(temperature: float) -> Callable[..., Any]:
@@ -55,10 +47,8 @@ OURS: dict[str, Callable[..., Any]] = {
     "triplet_margin_st": pairwise.triplet,
     "triplet_margin_grouped_1_1_5": lambda a, p, n: pairwise.triplet(a[:, None], p[:, None], n),
     "infonce_own_triplet_tau0.1": lambda a, p, n: contrastive.info_nce(a, p, n[:, None], temperature=0.1),
-    "infonce_inbatch_triplet_tau0.1": whole_batch(0.1),
-    "infonce_inbatch_pairs_tau0.1": whole_batch(0.1),
-    "infonce_own_grouped_1_1_5_tau0.1": own(0.1),
-    "infonce_inbatch_grouped_1_1_5_tau0.1": whole_batch(0.1),
+    "infonce_own_grouped_1_1_5_tau0.1": lambda a, p, n: contrastive.info_nce(a, p, n, temperature=0.1),
+    **{f"infonce_inbatch_{kind}_tau0.1": whole_batch(0.1) for kind in ("triplet", "pairs", "grouped_1_1_5")},
     "supcon_own_grouped_m_n_tau0.05": contrastive.supcon,
     "supcon_inbatch_grouped_m_n_tau0.05": supcon_of_the_batch,
     "supcon_own_grouped_1_1_5_tau0.05": lambda a, p, n: contrastive.supcon(a, p[:, None], n),
@@ -68,9 +58,7 @@ OURS: dict[str, Callable[..., Any]] = {
     "cosent_pairs_odd_dim_scale20": pairwise.cosent,
     "angle_triplets_scale20": labels_of(pairwise.angle),
     "cosent_triplets_as_pairs_scale20": labels_of(pairwise.cosent),
-    "mnrl_pairs_scale20": whole_batch(1 / 20),
-    "mnrl_triplets_scale20": whole_batch(1 / 20),
-    "mnrl_grouped_1_1_5_scale20": whole_batch(1 / 20),
+    **{f"mnrl_{kind}_scale20": whole_batch(1 / 20) for kind in ("pairs", "triplets", "grouped_1_1_5")},
     "mnrl_symmetric_pairs_scale20": both_directions,
 }
 OTHER_FORM = "supcon_L_in_own_grouped_m_n_tau0.05"

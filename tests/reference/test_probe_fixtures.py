@@ -1,7 +1,5 @@
 """Probes give the numbers that the reference code of SciDocs and SciRepEval gave, with scikit-learn and with lightning."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace
@@ -13,27 +11,12 @@ import pytest
 from scipy.stats import kendalltau, pearsonr
 from sklearn.metrics import f1_score
 
-from citeweave.evaluation.probes import (
-    as_lightning,
-    draw_rows,
-    few_shot_classes,
-    few_shot_labels,
-    fit_classes,
-    fit_labels,
-    fit_numbers,
-)
-from citeweave.evaluation.tasks import (
-    SCIDOCS_CLASSES,
-    SCIREPEVAL_CLASSES,
-    SCIREPEVAL_LABELS,
-    SCIREPEVAL_NUMBERS,
-    ProbeRule,
-)
+from citeweave.evaluation import probes, tasks
 
 LIBRARIES = {
     "newton": ("sklearn", lambda rule: rule),
     "sklearn": ("sklearn", lambda rule: replace(rule, solver="sklearn")),
-    "lightning": ("sklearn_contrib_lightning", as_lightning),
+    "lightning": ("sklearn_contrib_lightning", probes.as_lightning),
 }
 TYPES = {"float16_path": np.float16, "float32_dict": np.float32}
 
@@ -41,7 +24,7 @@ each_library = pytest.mark.parametrize("library", LIBRARIES)
 each_type = pytest.mark.parametrize("kind", TYPES)
 
 
-def setting(library: str, rule: ProbeRule) -> tuple[str, ProbeRule]:
+def setting(library: str, rule: tasks.ProbeRule) -> tuple[str, tasks.ProbeRule]:
     recorded_with, change = LIBRARIES[library]
     return recorded_with, change(rule)
 
@@ -83,10 +66,10 @@ def scirepeval(folder: Path, task: str, split: str, kind: str) -> tuple[np.ndarr
 @pytest.mark.parametrize("split", ["test", "val"])
 def test_scidocs_classes(shared, library, task, split):
     folder = shared / "fixtures/scidocs_cls"
-    recorded_with, rule = setting(library, SCIDOCS_CLASSES)
+    recorded_with, rule = setting(library, tasks.SCIDOCS_CLASSES)
     truth = expected(folder)[recorded_with]
     test, known = scidocs(folder, task, split)
-    found = fit_classes(*scidocs(folder, task, "train"), test, rule)
+    found = probes.fit_classes(*scidocs(folder, task, "train"), test, rule)
     f1 = 100 * f1_score(known, found.values, average="macro")
     assert f1 == pytest.approx(truth[f"{split}_unrounded"][f"{task}.f1"], abs=1e-6)
     assert found.best_c == pytest.approx(truth["detail"][task]["best_C"])
@@ -106,10 +89,10 @@ def test_scidocs_classes(shared, library, task, split):
 )
 def test_scirepeval_classes(shared, library, kind, task, average, metric):
     folder = shared / "fixtures/scirepeval"
-    recorded_with, rule = setting(library, SCIREPEVAL_CLASSES)
+    recorded_with, rule = setting(library, tasks.SCIREPEVAL_CLASSES)
     truth = expected(folder)[task][recorded_with][kind]
     test, known = scirepeval(folder, task, "test", kind)
-    found = fit_classes(*scirepeval(folder, task, "train", kind), test, rule)
+    found = probes.fit_classes(*scirepeval(folder, task, "train", kind), test, rule)
     assert 100 * f1_score(known, found.values, average=average) == pytest.approx(truth["unrounded"][metric], abs=1e-6)
     assert found.best_c == pytest.approx(truth["best_C"][0])
 
@@ -122,12 +105,12 @@ def test_scirepeval_classes(shared, library, kind, task, average, metric):
 )
 def test_scirepeval_few_shot(shared, library, kind, task, size, iterations):
     folder = shared / "fixtures/scirepeval"
-    recorded_with, rule = setting(library, SCIREPEVAL_CLASSES)
+    recorded_with, rule = setting(library, tasks.SCIREPEVAL_CLASSES)
     truth = expected(folder)[f"{task}_fewshot_{size}x{iterations}"][recorded_with][kind]["unrounded"]
     test, known = scirepeval(folder, task, "test", kind)
     train = scirepeval(folder, task, "train", kind)
     average = "binary" if task == "clf_binary" else "macro"
-    folds = few_shot_classes(*train, test, size, iterations, rule)
+    folds = probes.few_shot_classes(*train, test, size, iterations, rule)
     scores = [100 * f1_score(known, fold.values, average=average) for fold in folds]
     assert np.mean(scores) == pytest.approx(next(iter(truth.values())), abs=1e-6)
 
@@ -136,10 +119,10 @@ def test_scirepeval_few_shot(shared, library, kind, task, size, iterations):
 @pytest.mark.parametrize("library", ["sklearn", "lightning"])
 def test_scirepeval_numbers(shared, library, kind):
     folder = shared / "fixtures/scirepeval"
-    recorded_with, rule = setting(library, SCIREPEVAL_NUMBERS)
+    recorded_with, rule = setting(library, tasks.SCIREPEVAL_NUMBERS)
     truth = expected(folder)["regression"][recorded_with][kind]
     test, known = scirepeval(folder, "regression", "test", kind)
-    found = fit_numbers(*scirepeval(folder, "regression", "train", kind), test, rule)
+    found = probes.fit_numbers(*scirepeval(folder, "regression", "train", kind), test, rule)
     assert 100 * kendalltau(known, found.values).statistic == pytest.approx(truth["unrounded"]["kendalltau"], abs=1e-3)
     assert 100 * pearsonr(known, found.values).statistic == pytest.approx(truth["unrounded"]["pearsonr"], abs=1e-3)
     assert found.best_c == pytest.approx(truth["best_C"][0])
@@ -149,16 +132,16 @@ def test_scirepeval_numbers(shared, library, kind):
 @pytest.mark.parametrize("library", ["sklearn", "lightning"])
 def test_scirepeval_labels(shared, library, kind):
     folder = shared / "fixtures/scirepeval"
-    recorded_with, rule = setting(library, SCIREPEVAL_LABELS)
+    recorded_with, rule = setting(library, tasks.SCIREPEVAL_LABELS)
     truth = expected(folder)["clf_multilabel"][recorded_with][kind]["unrounded"]
     few_truth = expected(folder)["clf_multilabel_fewshot_10x5"][recorded_with][kind]["unrounded"]
     train = scirepeval(folder, "clf_multilabel", "train", kind)
     test, known = scirepeval(folder, "clf_multilabel", "test", kind)
-    found = fit_labels(*train, test, rule)
+    found = probes.fit_labels(*train, test, rule)
     # scikit-learn's seed is numpy's global one in the reference, lightning's is none at all
     close = 1e-6 if library == "sklearn" else 1.0
     assert 100 * f1_score(known, found.values, average="macro") == pytest.approx(truth["f1_macro"], abs=close)
-    few = few_shot_labels(*train, test, 10, 5, rule)
+    few = probes.few_shot_labels(*train, test, 10, 5, rule)
     scores = [100 * f1_score(known, one.values, average="macro") for one in few]
     assert np.mean(scores) == pytest.approx(few_truth["f1_macro"], abs=close)
 
@@ -166,16 +149,16 @@ def test_scirepeval_labels(shared, library, kind):
 def test_scirepeval_few_shot_rows(shared):
     folder = shared / "fixtures/scirepeval"
     _, marks = scirepeval(folder, "clf_multilabel", "train", "float16_path")
-    rows = [draw_rows(marks, 10, np.random.RandomState(42 + number)) for number in range(5)]
+    rows = [probes.draw_rows(marks, 10, np.random.RandomState(42 + number)) for number in range(5)]
     assert rows == expected(folder)["clf_multilabel_fewshot_10x5"]["training_rows_in_order"]
 
 
 def test_the_optimum_without_intercept_is_where_lightning_is_heading(shared):
     """Equal on whole training sets; one few-shot fold of eight has a paper on the edge in float16."""
     folder = shared / "fixtures/scirepeval"
-    rule = replace(SCIREPEVAL_CLASSES, intercept=False)
+    rule = replace(tasks.SCIREPEVAL_CLASSES, intercept=False)
     for kind, close in (("float16_path", 0.4), ("float32_dict", 1e-6)):
         truth = expected(folder)["clf_binary_fewshot_16x100"]["sklearn_contrib_lightning"][kind]["unrounded"]["f1"]
         test, known = scirepeval(folder, "clf_binary", "test", kind)
-        folds = few_shot_classes(*scirepeval(folder, "clf_binary", "train", kind), test, 16, 100, rule)
+        folds = probes.few_shot_classes(*scirepeval(folder, "clf_binary", "train", kind), test, 16, 100, rule)
         assert np.mean([100 * f1_score(known, fold.values) for fold in folds]) == pytest.approx(truth, abs=close)

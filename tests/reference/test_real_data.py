@@ -4,8 +4,6 @@ The data's own description counts abstracts of at least 50 signs; we count every
 each of the two large sets. eLife's contexts hold 22 lines that repeat citing paper and text of another.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -26,23 +24,11 @@ COUNTS = {
 
 SAMPLES = {
     # papers read by the readers, stubs of references included; papers kept
-    "acl_anthology": (137, 131),
-    "arxiv": (213, 212),
-    "bibtex": (1_069, 1_062),
-    "crossref": (202, 76),
-    "csl_json": (196, 158),
-    "grobid_tei": (58, 3),
-    "jats": (55, 2),
-    "openalex": (24, 11),
-    "pubmed": (15, 15),
-    "ris": (111, 111),
-    "s2_graph_api": (228, 122),
-    "s2ag_bulk": (248, 202),
-    "s2orc_20200705": (217, 88),
-    "scirepeval": (231, 231),
-    "specter": (72, 72),
-    "unarxive": (6, 6),
-}
+    "acl_anthology": (137, 131), "arxiv": (213, 212), "bibtex": (1_069, 1_062), "crossref": (202, 76),
+    "csl_json": (196, 158), "grobid_tei": (58, 3), "jats": (55, 2), "openalex": (24, 11), "pubmed": (15, 15),
+    "ris": (111, 111), "s2_graph_api": (228, 122), "s2ag_bulk": (248, 202), "s2orc_20200705": (217, 88),
+    "scirepeval": (231, 231), "specter": (72, 72), "unarxive": (6, 6),
+}  # fmt: skip
 
 
 def data_folder(shared: Path, name: str) -> Path:

@@ -1,7 +1,5 @@
 """One command per suite on the peers' own files: the numbers of the peers' own scorers, to the tolerance they name."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -20,15 +18,9 @@ from citeweave.evaluation.suites import read_suite
 from citeweave.evaluation.suites.scidocs import read_clicks, read_propensities
 
 KINDS = {"float16": "float16_path", "float32": "float32_dict"}
-CSFCUBE = {
-    "mean_av_precision": "map",
-    "av_precision": "map",
-    "mean_reciprocal_rank": "reciprocal_rank",
-    "precision": "precision@20",
-    "recall": "recall@20",
-    "f1": "f1@20",
-    "r_precision": "precision_at_last_relevant",
-}
+CSFCUBE = {name: f"{name}@20" for name in ("precision", "recall", "f1")}
+CSFCUBE |= {"mean_av_precision": "map", "av_precision": "map", "mean_reciprocal_rank": "reciprocal_rank"}
+CSFCUBE |= {"r_precision": "precision_at_last_relevant"}
 
 
 @cache
@@ -36,16 +28,7 @@ def expected(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "expected.json").read_text()))
 
 
-def report_of(
-    suite: str,
-    data: Path,
-    given: Path,
-    output: Path,
-    *,
-    split: str = "test",
-    precision: str = "",
-    intercept: bool = True,
-) -> Report:
+def report_of(suite, data, given, output, *, split="test", precision="", intercept=True) -> Report:
     system = open_system(str(given), OpeningOptions(precision=precision))
     options = EvaluationOptions(missing="peers", intercept=intercept)
     return evaluate(system, read_suite(suite, data, split=split), output, options=options)

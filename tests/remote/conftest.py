@@ -1,7 +1,5 @@
 """An S3 server of this machine, with a bucket for each test; and a Ray cluster of two nodes on this machine."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -39,10 +37,9 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     boto3 = pytest.importorskip("boto3")
     for name in ("PROFILE", "ENDPOINT_URL_S3", "DEFAULT_REGION", "NO_SIGN_REQUEST", "SESSION_TOKEN"):
         monkeypatch.delenv(f"AWS_{name}", raising=False)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    aws = {"ENDPOINT_URL": server, "ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "REGION": "us-east-1"}
+    for name, value in aws.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
     resource = boto3.resource("s3", endpoint_url=server, region_name="us-east-1")
     return resource.create_bucket(Bucket=f"lab-{next(_NUMBERS)}")

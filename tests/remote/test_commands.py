@@ -1,7 +1,5 @@
 """Commands with addresses in place of folders: the same results as with folders, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -9,11 +7,12 @@ import shlex
 import numpy as np
 import pytest
 
-from citeweave.cli import main
-from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
 from citeweave.remote.fetch import fetch
 
+from ..cli.conftest import run as typed
+from ..core.conftest import refused
 from .conftest import KEY, SECRET, content
 
 
@@ -22,14 +21,9 @@ def run(capsys, bucket):
     """Exit code, standard output and standard error of a command, in which s3: stands for the bucket."""
 
     def command(line):
-        code = 0
-        try:
-            main(shlex.split(re.sub("s3:/(?=[^/]| |$)", f"s3://{bucket.name}/", line)))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        assert SECRET not in captured.out + captured.err and KEY not in captured.out + captured.err
-        return code, captured.out, captured.err
+        code, out, err = typed(capsys, *shlex.split(re.sub("s3:/(?=[^/]| |$)", f"s3://{bucket.name}/", line)))
+        assert SECRET not in out + err and KEY not in out + err
+        return code, out, err
 
     return command
 
@@ -117,23 +111,22 @@ def test_copy_and_cache(address, folder, tmp_path, run, works):
     assert run("cache")[1].endswith("cloud: 0 bytes\n")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("info s3:/nothing", "no object and no folder"),
-        ("info s3:/dump", "/dump is not an artifact"),
-        ("info s3:/dump/*.jsonl", "is not|is no"),
-        ("info s3://nobody-has-it/x", "there is no bucket"),
-        (f"info s3://{KEY}:{SECRET}@b/x", "must not hold keys"),
-        ("import @/dump/a.jsonl -o s3:/*", "is a pattern"),
-        ("import @/dump/a.jsonl -o s3://nobody-has-it/x", "there is no bucket"),
-        ("search s3:/ x", "names only a bucket"),
-        ("search @ x --export s3:/x.bib", "--export is s3:"),
-        ("explore @/a.bib --folder s3:/work", "--folder is s3:"),
-        ("store @ --milvus s3:/papers.db", "--milvus is s3:"),
-        ("search @ s3://some/where", "is not an index"),  # a text that looks like an address is a text
-    ],
-)
+MISTAKES = [
+    ("info s3:/nothing", "no object and no folder"),
+    ("info s3:/dump", "/dump is not an artifact"),
+    ("info s3:/dump/*.jsonl", "is not|is no"),
+    (f"info s3://{KEY}:{SECRET}@b/x", "must not hold keys"),
+    ("import @/dump/a.jsonl -o s3:/*", "is a pattern"),
+    ("import @/dump/a.jsonl -o s3://nobody-has-it/x", "there is no bucket"),
+    ("search s3:/ x", "names only a bucket"),
+    ("search @ x --export s3:/x.bib", "--export is s3:"),
+    ("explore @/a.bib --folder s3:/work", "--folder is s3:"),
+    ("store @ --milvus s3:/papers.db", "--milvus is s3:"),
+    ("search @ s3://some/where", "is not an index"),  # a text that looks like an address is a text
+]
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES)
 def test_mistakes_are_one_line(papers, run, tmp_path, line, message):
     papers("dump/a.jsonl", 0, 5)
     code, _, err = run(line.replace("@", str(tmp_path)) if KEY not in line else line)
@@ -154,8 +147,7 @@ def test_a_store_of_lance_on_object_storage(bucket):
 
     model = Provenance("demo", "r1", "", dimension=2, dtype="float32", source="synthetic")
     name = f"lance:s3://{bucket.name}/papers.lance"
-    with pytest.raises(UserError, match="holds no store"):
-        open_store(name)
+    refused("holds no store", open_store, name)
     store = open_store(name, model)
     store.add(["old", "new"], np.array([[1, 0], [3, 4]]))
     store.add(["old", "newer"], np.array([[0, 1], [1, 1]]))
@@ -163,7 +155,5 @@ def test_a_store_of_lance_on_object_storage(bucket):
     store.compact()
     assert open_store(name).search(np.array([[0.0, 2.0]]), 2).ids == [["old", "newer"]]
     bucket.put_object(Key="mine/x", Body=b"x")
-    with pytest.raises(ArtifactError, match="is not a store of citeweave"):
-        open_store(f"lance:s3://{bucket.name}/mine", model)
-    with pytest.raises(UserError, match="there is no bucket"):
-        open_store("lance:s3://nobody-has-it/x", model)
+    refused("is not a store of citeweave", open_store, f"lance:s3://{bucket.name}/mine", model, error=ArtifactError)
+    refused("there is no bucket", open_store, "lance:s3://nobody-has-it/x", model)

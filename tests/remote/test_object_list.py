@@ -1,16 +1,15 @@
 """Names in object storage that are those of our own files, too long, hostile or somebody else's."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from citeweave.core.errors import ArtifactError, InputError, UserError
+from citeweave.core.errors import ArtifactError, InputError
 from citeweave.remote.fetch import LISTING_NAME, fetch
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import PendingUpload, copy, push
 
+from ..core.conftest import refused
 from .conftest import content, make_artifact
 
 
@@ -54,20 +53,20 @@ def manifest(name):
 HOSTILE = ["../x", "/x", "a\\b", "a\nb", "\x1b[2J", "", "x/" * 3 + ".."]
 
 
-@pytest.mark.parametrize(
-    ("objects", "message"),
-    [
-        *((listing(name), "cannot be a file") for name in HOSTILE),
-        *((listing("a", at=name), "cannot be a file") for name in HOSTILE),
-        *((manifest(name), "cannot be a file") for name in ("../x", "\x1b[2J", "a\nb")),
-        *(({name: b"x"}, "cannot be a file") for name in ("../x", "a/../../x", "a\\b", "./x", "a//x")),
-        *(
-            (listing("a", name), "names the hidden file")
-            for name in (".a.part", ".x.citeweave-00000000/owner.json", "sub/.lock")
-        ),
-        ({"a": b"x", "a/b": b"x"}, "as an object and as a folder"),
-    ],
-)
+LEAD_ELSEWHERE = [
+    *((listing(name), "cannot be a file") for name in HOSTILE),
+    *((listing("a", at=name), "cannot be a file") for name in HOSTILE),
+    *((manifest(name), "cannot be a file") for name in ("../x", "\x1b[2J", "a\nb")),
+    *(({name: b"x"}, "cannot be a file") for name in ("../x", "a/../../x", "a\\b", "./x", "a//x")),
+    *(
+        (listing("a", name), "names the hidden file")
+        for name in (".a.part", ".x.citeweave-00000000/owner.json", "sub/.lock")
+    ),
+    ({"a": b"x", "a/b": b"x"}, "as an object and as a folder"),
+]
+
+
+@pytest.mark.parametrize(("objects", "message"), LEAD_ELSEWHERE)
 def test_names_that_lead_elsewhere_are_refused(address, put, tmp_path, objects, message):
     put(objects)
     with pytest.raises(InputError, match=message) as caught:
@@ -82,17 +81,16 @@ def test_names_that_lead_elsewhere_are_refused(address, put, tmp_path, objects, 
 )
 def test_a_damaged_list_of_objects_is_refused(address, put, data):
     put({LISTING_NAME: data})
-    with pytest.raises(ArtifactError, match=rf"thing/{LISTING_NAME} is damaged"):
-        fetch(address)
+    refused(rf"thing/{LISTING_NAME} is damaged", fetch, address, error=ArtifactError)
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        {"manifest.json": b'{"name": "a web page"}', "index.html": b"a page", "big.bin": b"theirs"},
-        {"state.json": b'{"version": 4}', "deleted/x": b"x"},
-    ],
-)
+OTHER_PROGRAMS = [
+    {"manifest.json": b'{"name": "a web page"}', "index.html": b"a page", "big.bin": b"theirs"},
+    {"state.json": b'{"version": 4}', "deleted/x": b"x"},
+]
+
+
+@pytest.mark.parametrize("others", OTHER_PROGRAMS)
 def test_another_programs_folder_stays(bucket, address, put, folder, others):
     put(others)
     push(folder, address, overwrite=True)
@@ -123,11 +121,8 @@ def test_a_list_that_names_itself_does_not_remove_its_successor(address, put, fo
 
 def test_an_object_and_a_folder_of_one_name(bucket, put, folder, keys):
     put({"one": b"mine", "two/x": b"mine"}, under="")
-    with pytest.raises(UserError, match="is an object, not a folder"):
-        push(folder, f"s3://{bucket.name}/one", overwrite=True)
-    with pytest.raises(UserError, match="is a folder, not an object"):
-        push(folder / "manifest.json", f"s3://{bucket.name}/two", overwrite=True)
+    refused("is an object, not a folder", push, folder, f"s3://{bucket.name}/one", overwrite=True)
+    refused("is a folder, not an object", push, folder / "manifest.json", f"s3://{bucket.name}/two", overwrite=True)
     assert keys() == {"one", "two/x"}
     put({"two": b"mine"}, under="")
-    with pytest.raises(InputError, match="is an object and a folder"):
-        fetch(f"s3://{bucket.name}/two")
+    refused("is an object and a folder", fetch, f"s3://{bucket.name}/two", error=InputError)

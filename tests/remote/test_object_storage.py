@@ -1,11 +1,8 @@
 """What can be wrong with a storage: one line that says so, within seconds, and never with a key in it."""
 
-from __future__ import annotations
-
 import re
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from citeweave.remote.fetch import fetch
 from citeweave.remote.object_storage import Address, check_object_name, is_address
 from citeweave.remote.push import push
 
+from ..faults.counted.services import LocalServer
 from .conftest import KEY, SECRET
 
 
@@ -22,8 +20,7 @@ class _Refusing(BaseHTTPRequestHandler):
     """Answers everything with the error code of its server, and the key in it."""
 
     def do_GET(self) -> None:
-        code = self.server.code
-        body = f"<Error><Code>{code}</Code><Message>{KEY} {SECRET}</Message></Error>".encode()
+        body = f"<Error><Code>{self.service.code}</Code><Message>{KEY} {SECRET}</Message></Error>".encode()
         self.send_response(403)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(body)))
@@ -33,17 +30,13 @@ class _Refusing(BaseHTTPRequestHandler):
 
     do_HEAD = do_PUT = do_POST = do_GET
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def refusing(bucket, monkeypatch):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    server = LocalServer(_Refusing)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.base)
     yield server
-    server.shutdown()
+    server.close()
 
 
 def error_of(address: str, folder: Path | None = None) -> str:
@@ -60,16 +53,16 @@ def test_what_does_not_exist(address, folder):
     assert "there is no bucket 'nobody-has-it'" in error_of("s3://nobody-has-it/x", folder)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "message"),
-    [
-        ("http://127.0.0.1:1", "cannot be reached at http://127.0.0.1:1"),
-        ("http://no-such-host.invalid", "cannot be reached at http://no-such-host.invalid"),
-        ("ftp://host", "AWS_ENDPOINT_URL must be"),
-        ("host:9000", "AWS_ENDPOINT_URL must be"),
-        (f"http://{KEY}:{SECRET}@host", "AWS_ENDPOINT_URL must be"),
-    ],
-)
+ENDPOINTS = [
+    ("http://127.0.0.1:1", "cannot be reached at http://127.0.0.1:1"),
+    ("http://no-such-host.invalid", "cannot be reached at http://no-such-host.invalid"),
+    ("ftp://host", "AWS_ENDPOINT_URL must be"),
+    ("host:9000", "AWS_ENDPOINT_URL must be"),
+    (f"http://{KEY}:{SECRET}@host", "AWS_ENDPOINT_URL must be"),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "message"), ENDPOINTS)
 def test_an_endpoint_that_does_not_exist(address, monkeypatch, endpoint, message):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     begin = time.monotonic()
@@ -77,15 +70,15 @@ def test_an_endpoint_that_does_not_exist(address, monkeypatch, endpoint, message
     assert time.monotonic() - begin < 300, "it tries again and again"
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("AccessDenied", "access is denied"),
-        ("InvalidAccessKeyId", "does not know the access key|access is denied"),
-        ("SignatureDoesNotMatch", "does not match the access key|access is denied"),
-        ("SomethingNew", "access is denied|refused"),
-    ],
-)
+REFUSALS = [
+    ("AccessDenied", "access is denied"),
+    ("InvalidAccessKeyId", "does not know the access key|access is denied"),
+    ("SignatureDoesNotMatch", "does not match the access key|access is denied"),
+    ("SomethingNew", "access is denied|refused"),
+]
+
+
+@pytest.mark.parametrize(("code", "message"), REFUSALS)
 def test_credentials_that_do_not_open(refusing, folder, code, message):
     refusing.code = code
     assert re.search(message, error_of("s3://somebodys/x"))

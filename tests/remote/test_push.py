@@ -1,7 +1,5 @@
 """Folders there and back over HTTP: same bytes, only what is missing travels, never half an artifact."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -18,6 +16,7 @@ from citeweave.remote.fetch import LISTING_NAME, CacheSlot, clear_cache_entry, f
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import copy, push
 
+from ..core.conftest import refused
 from .conftest import content, make_artifact
 
 PARTS = {f"{number}.bin": bytes([number]) * 1000 for number in range(40)}
@@ -137,19 +136,16 @@ def test_damaged_objects_are_named(bucket, address, put, folder):
     push(folder, address)
     for data, message in ((b"19", "has 2 bytes, 4 were expected"), (b"2001", "its hash differs")):
         put({"papers/year.npy": data})
-        with pytest.raises(InputError, match=rf"papers/year\.npy .*{message}"):
-            fetch(address)
+        refused(rf"papers/year\.npy .*{message}", fetch, address, error=InputError)
     push(folder, f"{address}2")
     bucket.Object("thing2/big.bin").delete()
-    with pytest.raises(InputError, match=r"thing2/big\.bin does not exist"):
-        fetch(f"{address}2")
+    refused(r"thing2/big\.bin does not exist", fetch, f"{address}2", error=InputError)
 
 
 def test_a_folder_that_another_program_uploaded(address, put, folder):
     put(content(folder))
     assert content(fetch(address)) == content(folder)
-    with pytest.raises(UserError, match="holds another artifact"):
-        push(folder, address)
+    refused("holds another artifact", push, folder, address)
     push(folder, address, overwrite=True)
     assert content(fetch(address)) == content(folder)
     put({"manifest.json": (folder / "manifest.json").read_bytes(), "papers/year.npy": b"19"}, "thing2/")
@@ -159,8 +155,7 @@ def test_a_folder_that_another_program_uploaded(address, put, folder):
 
 def test_objects_of_others_are_not_written_over(bucket, address, put, folder):
     put({"big.bin": b"mine"})
-    with pytest.raises(UserError, match="holds objects that are no artifact"):
-        push(folder, address)
+    refused("holds objects that are no artifact", push, folder, address)
     push(folder, address, overwrite=True)
     assert bucket.Object("thing/big.bin").get()["Body"].read() == b"mine"
     assert content(fetch(address)) == content(folder)
@@ -170,18 +165,15 @@ def test_copy_both_ways_and_from_bucket_to_bucket(address, folder, tmp_path):
     back = tmp_path / "back"
     assert copy(folder, address).sent == 3 and copy(address, back).files == 3
     assert content(back) == content(folder) and not work_folder(back).exists()
-    with pytest.raises(UserError, match="exists; choose another place"):
-        copy(address, back)
+    refused("exists; choose another place", copy, address, back)
     copy(address, back, overwrite=True)
     assert not left_behind(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
-    with pytest.raises(UserError, match="is not an artifact"):
-        copy(address, tmp_path / "mine", overwrite=True)
+    refused("is not an artifact", copy, address, tmp_path / "mine", overwrite=True)
     copy(address, f"{address}/two")
     assert content(fetch(f"{address}/two")) == content(folder)
-    with pytest.raises(UserError, match="both local"):
-        copy(folder, tmp_path / "c")
+    refused("both local", copy, folder, tmp_path / "c")
     # a copy does not share files with the cache
     kept = fetch(address)
     assert copy(address, tmp_path / "again").sent == 0
@@ -250,8 +242,7 @@ def test_single_files(bucket, tmp_path):
     path.write_text("one\n")
     copy(path, address)
     assert fetch(address).read_text() == "one\n"
-    with pytest.raises(UserError, match="already exists"):
-        copy(path, address)
+    refused("already exists", copy, path, address)
     copy(address, tmp_path / "cache")
     assert (tmp_path / "cache" / "ids.txt").read_text() == "one\n"
     time.sleep(1.1)  # the server knows whole seconds
@@ -264,21 +255,17 @@ def test_patterns(bucket, put):
     put({name: name.encode() for name in ("d/a.gz", "d/b.gz", "d/c.txt", "d/e/f.gz", "d/.hidden.gz")}, under="")
     assert content(fetch(f"s3://{bucket.name}/d/*.gz")) == {"a.gz": b"d/a.gz", "b.gz": b"d/b.gz"}
     assert content(fetch(f"s3://{bucket.name}/*/*/[f]*")) == {"d/e/f.gz": b"d/e/f.gz"}
-    with pytest.raises(InputError, match="matches no object"):
-        fetch(f"s3://{bucket.name}/d/*.zip")
+    refused("matches no object", fetch, f"s3://{bucket.name}/d/*.zip", error=InputError)
 
 
 def test_damaged_and_linked_files_are_not_sent(address, folder, tmp_path):
     for data, message in ((b"2001", r"year\.npy has changed since"), (b"1", "another size than its manifest says")):
         (folder / "papers" / "year.npy").write_bytes(data)
-        with pytest.raises(UserError, match=message):
-            push(folder, address)
-        with pytest.raises(InputError, match="does not exist"):
-            fetch(f"{address}/nothing")
+        refused(message, push, folder, address)
+        refused("does not exist", fetch, f"{address}/nothing", error=InputError)
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "passwd").symlink_to("/etc/passwd")
-    with pytest.raises(UserError, match="is a link"):
-        push(tmp_path / "links", f"{address}/links")
+    refused("is a link", push, tmp_path / "links", f"{address}/links")
 
 
 def test_old_versions_go_by_age_and_all_by_command(address, folder):

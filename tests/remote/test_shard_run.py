@@ -1,7 +1,5 @@
 """Which worker gets which shard, and which nodes get no more, by a Ray of lists: its actors answer what a test says."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections import Counter
@@ -168,10 +166,8 @@ def test_a_node_keeps_the_workers_that_could_open_the_work(answer):
 
 
 def test_a_node_none_of_whose_workers_can_open_the_work_is_excluded():
-    ray = FakeRay(
-        {"attic": {"CPU": 2}},
-        lambda node, what: WorkerFailure(True, "corpus does not exist") if what == "prepare" else b"",
-    )
+    failure = WorkerFailure(True, "corpus does not exist")
+    ray = FakeRay({"attic": {"CPU": 2}}, lambda node, what: failure if what == "prepare" else b"")
     run, messages = start(ray, range(9))
     with pytest.raises(ClusterError, match=r"no node of .* can do the work: attic \(attic\): corpus does not exist"):
         finish(run)

@@ -16,7 +16,6 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import paper_text
@@ -25,6 +24,7 @@ from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.search.index import Index
 from citeweave.serve.app import add_pages, read_files
 
+from ..core.conftest import refused
 from .conftest import STRANGE
 
 HIT = {"id", "title", "abstract", "year", "venue", "authors", "fields", "score", "row", "matches"}
@@ -244,12 +244,10 @@ def test_samples_are_shown_with_their_rules(serve, samples, place):
 
 
 def test_samples_need_their_corpus(serve, samples, tmp_path):
-    with pytest.raises(UserError, match="--corpus"):
-        serve(samples=samples)
+    refused("--corpus", serve, samples=samples)
     (tmp_path / "papers.jsonl").write_text('{"id": "a", "title": "T"}\n')
     import_papers([tmp_path / "papers.jsonl"], tmp_path / "other")
-    with pytest.raises(UserError, match="another corpus"):
-        serve(samples=samples, corpus=str(tmp_path / "other"))
+    refused("another corpus", serve, samples=samples, corpus=str(tmp_path / "other"))
 
 
 def test_files_of_the_page_are_read_once_and_looked_up(tmp_path):

@@ -7,9 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -27,6 +26,7 @@ from citeweave.serve.options import LibraryOptions
 from citeweave.serve.prepare_library import data_folder, find_source, library_folder
 
 from ..cli.conftest import run
+from ..faults.counted.services import LocalServer
 
 TITLES = ["how models learn from data", "the cell grows in graphs"]
 TITLES += ["citations of a paper that we find", "data of the cell"]
@@ -157,15 +157,15 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"model": "weav"}, "the encoder 'weav' is not a folder and not a known name"),
-        ({"runtime": "trch"}, "--runtime is 'trch'"),
-        ({"model": "@empty", "runtime": "torch"}, "empty"),
-        ({"model": "@broken", "runtime": "torch"}, "broken"),
-    ],
-)
+WRONG_MODELS = [
+    ({"model": "weav"}, "the encoder 'weav' is not a folder and not a known name"),
+    ({"runtime": "trch"}, "--runtime is 'trch'"),
+    ({"model": "@empty", "runtime": "torch"}, "empty"),
+    ({"model": "@broken", "runtime": "torch"}, "broken"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "reason"), WRONG_MODELS)
 def test_a_model_that_is_not_there_changes_nothing(opened, refused, source, bert, tmp_path, wrong, reason):
     (tmp_path / "empty").mkdir()
     (shutil.copytree(bert, tmp_path / "broken") / "model.safetensors").write_bytes(b"no weights")
@@ -276,31 +276,26 @@ def test_options_are_checked():
 # --- papers and citations from a service ---------------------------------------------------------------------
 
 
-class FakeOpenAlex:
+class FakeOpenAlex(LocalServer):
     """Answers as OpenAlex does, from this machine."""
 
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query, is_dry = dict(parse_qsl(urlsplit(self.path).query)), self.service.is_dry
+            self.service.queries.append(query)
+            data = json.dumps({"meta": {"next_cursor": None}, "results": self.service.works(query)}).encode()
+            self.send_response(429 if is_dry else 200)
+            for name, value in {
+                "Content-Length": len(data),
+                **({"X-RateLimit-Remaining": 0} if is_dry else {}),
+            }.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(data)
+
     def __init__(self) -> None:
-        self.queries: list[dict[str, str]] = []
-        self.is_dry = False
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                query = dict(parse_qsl(urlsplit(self.path).query))
-                outer.queries.append(query)
-                data = json.dumps({"meta": {"next_cursor": None}, "results": outer.works(query)}).encode()
-                self.send_response(429 if outer.is_dry else 200)
-                if outer.is_dry:
-                    self.send_header("X-RateLimit-Remaining", "0")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                """Silent."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.queries, self.is_dry = list[dict[str, str]](), False
+        super().__init__(self.Handler)
 
     def works(self, query: dict[str, str]) -> list[Any]:
         wanted = query.get("filter", "")
@@ -311,14 +306,9 @@ class FakeOpenAlex:
         return [self.work(70, "a paper that the library lacks", [])]
 
     def work(self, number: int, title: str, cites: list[int]) -> Any:
-        return {
-            "id": f"https://openalex.org/W{number}",
-            "doi": f"https://doi.org/10.1000/{number}",
-            "title": title,
-            "publication_year": 2019,
-            "abstract_inverted_index": {"Graphs": [0], "grow": [1]},
-            "referenced_works": [f"https://openalex.org/W{cited}" for cited in cites],
-        }
+        work = {"id": f"https://openalex.org/W{number}", "doi": f"https://doi.org/10.1000/{number}", "title": title}
+        work |= {"publication_year": 2019, "abstract_inverted_index": {"Graphs": [0], "grow": [1]}}
+        return work | {"referenced_works": [f"https://openalex.org/W{cited}" for cited in cites]}
 
 
 @pytest.fixture
@@ -326,10 +316,9 @@ def openalex(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOpenAlex]:
     for name in ("OPENALEX_API_KEY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     fake = FakeOpenAlex()
-    monkeypatch.setenv("CITEWEAVE_OPENALEX_URL", f"http://127.0.0.1:{fake.server.server_port}")
+    monkeypatch.setenv("CITEWEAVE_OPENALEX_URL", fake.base)
     yield fake
-    fake.server.shutdown()
-    fake.server.server_close()
+    fake.close()
 
 
 def test_a_library_is_enriched_once(source, opened, options, openalex, capsys):

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -20,12 +19,13 @@ import pytest
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 
 from citeweave.cli import main
-from citeweave.core.randomness import stream
 from citeweave.serve.app import app_from_environment, create_app
 from citeweave.serve.middleware import PromptProtocol
 from citeweave.serve.options import ServeOptions
 
 from ..browser.conftest import Site
+from ..faults.counted.serving import talk
+from ..faults.counted.test_server_load import spoiled
 
 PATIENCE = 300.0
 """Seconds after which a server is taken for hung."""
@@ -42,19 +42,6 @@ def port(place: Any) -> Iterator[int]:
     site.stop()
 
 
-def talk(port: int, data: bytes, *, end: bool = False, timeout: float = 2.0) -> bytes:
-    """What the server says until it hangs up, or is silent for so many seconds."""
-    with socket.create_connection(("127.0.0.1", port), timeout=timeout) as one:
-        found = b""
-        with contextlib.suppress(TimeoutError, OSError):  # it may hang up before it has heard all
-            one.sendall(data)
-            if end:
-                one.shutdown(socket.SHUT_WR)
-            while part := one.recv(65_536):
-                found += part
-        return found
-
-
 def get(port: int, path: str) -> Any:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
         return json.load(answer)
@@ -63,8 +50,7 @@ def get(port: int, path: str) -> Any:
 def test_an_id_with_a_percent_sign_is_decoded_once_and_no_answer_names_the_server(port):
     assert get(port, "/papers/a%252Fb")["id"] == "a%2Fb"
     assert get(port, "/papers/..%2F..%2Fetc%2Fpasswd")["id"] == "../../etc/passwd"
-    found = talk(port, b"GET /health HTTP/1.1\r\n" + LAST + b"\r\n", timeout=PATIENCE)
-    head = found.partition(b"\r\n\r\n")[0].lower()
+    head = talk(port, b"GET /health HTTP/1.1\r\n" + LAST + b"\r\n", timeout=PATIENCE).head.lower()
     assert head.startswith(b"http/1.1 200") and b"\r\nserver:" not in head and b"uvicorn" not in head
     assert b"content-security-policy" in head
 
@@ -94,48 +80,19 @@ HOSTILE = [
 
 def test_what_is_not_quite_http_is_refused(port):
     with ThreadPoolExecutor(8) as pool:  # some wait for more that never comes
-        answers = list(pool.map(lambda data: talk(port, data), HOSTILE))
+        answers = list(pool.map(lambda data: talk(port, data, timeout=2.0), HOSTILE))
     for data, found in zip(HOSTILE, answers, strict=True):
-        status = re.match(rb"HTTP/1\.1 (\d{3})", found)
-        assert status is None or 200 <= int(status[1]) < 500, data[:80]
-        head = found.partition(b"\r\n\r\n")[0].lower()
-        assert b"set-cookie" not in head and b"root:x:" not in found, data[:80]
+        assert found.status == 0 or 200 <= found.status < 500, data[:80]
+        assert b"set-cookie" not in found.head.lower() and b"root:x:" not in found.data, data[:80]
     assert get(port, "/health")["status"] == "ok"
-
-
-SEEDS = [
-    b"GET /search?q=models&by=words HTTP/1.1\r\n" + LAST + b"Accept: */*\r\n\r\n",
-    b"POST /search HTTP/1.1\r\n" + LAST + JSON + b'Content-Length: 34\r\n\r\n{"text": "models", "by": "words"} ',
-    b"POST /export HTTP/1.1\r\n" + LAST + JSON + b"Transfer-Encoding: chunked\r\n"
-    b'\r\n20\r\n{"format": "csv", "ids": ["p:1"]}\r\n0\r\n\r\n',
-]
-
-
-def spoiled(number: int) -> bytes:
-    """An ordinary request with a few bytes changed, left out, put in or doubled, or the end cut off."""
-    rng = stream(0, "malformed", number)
-    data = bytearray(SEEDS[number % len(SEEDS)])
-    for _ in range(int(rng.integers(1, 6))):
-        at, kind = int(rng.integers(len(data))), int(rng.integers(5))
-        if kind == 0:
-            data[at] = int(rng.integers(256))
-        elif kind == 1:
-            del data[at : at + int(rng.integers(1, 4))]
-        elif kind == 2:
-            data[at:at] = bytes(rng.integers(0, 256, int(rng.integers(1, 4)), dtype="u1"))
-        elif kind == 3:
-            data[at:at] = data[at : at + 12]
-        else:
-            del data[max(20, at) :]
-    return bytes(data)
 
 
 def test_a_thousand_malformed_requests_leave_it_serving(port):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda number: talk(port, spoiled(number), end=True), range(1000)))
-    statuses = [int(found[9:12]) if found.startswith(b"HTTP/1.1 ") else 0 for found in answers]
+    statuses = [found.status for found in answers]
     assert max(statuses) < 500 and statuses.count(200) < 500 < len(statuses) - statuses.count(200)
-    assert not any(b"Traceback" in found or b"set-cookie" in found.lower() for found in answers)
+    assert not any(b"Traceback" in found.data or b"set-cookie" in found.data.lower() for found in answers)
     assert get(port, "/search?q=models&by=words")["hits"]
 
 
@@ -201,7 +158,6 @@ def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
                     return process, port
             assert time.monotonic() < end, "it neither answers nor ends"
             time.sleep(0.1)
-        assert process.stderr is not None
         said = process.stderr.read()
         assert "in use" in said, said
 
@@ -245,21 +201,21 @@ def test_a_worker_without_settings_says_so(monkeypatch):
         app_from_environment()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--port", "0"], "--port is 0"),
-        (["--workers", "0"], "--workers is 0"),
-        (["--log", "xml"], "--log is 'xml'"),
-        (["--compare", "x"], "--compare is 'x'"),
-        (["--time-limit", "0"], "--time-limit is 0"),
-        (["--samples", "nowhere"], "--corpus"),
-        (["--host", "127.0.0.1", "--port", "TAKEN"], "in use"),
-        (["--host", "no.such.host.example", "--port", "TAKEN"], "no.such.host"),
-        (["--host", "0.0.0.0", "--port", "TAKEN", "--device", "cpu"], "can be reached from other machines"),
-        ([], "INDEX"),
-    ],
-)
+MISTAKES = [
+    (["--port", "0"], "--port is 0"),
+    (["--workers", "0"], "--workers is 0"),
+    (["--log", "xml"], "--log is 'xml'"),
+    (["--compare", "x"], "--compare is 'x'"),
+    (["--time-limit", "0"], "--time-limit is 0"),
+    (["--samples", "nowhere"], "--corpus"),
+    (["--host", "127.0.0.1", "--port", "TAKEN"], "in use"),
+    (["--host", "no.such.host.example", "--port", "TAKEN"], "no.such.host"),
+    (["--host", "0.0.0.0", "--port", "TAKEN", "--device", "cpu"], "can be reached from other machines"),
+    ([], "INDEX"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
 def test_what_cannot_be_served_ends_in_one_line(place, tmp_path, capsys, arguments, words):
     index = str(place.index if arguments else tmp_path)  # the other is none
     with socket.socket() as taken, pytest.raises(SystemExit) as caught:

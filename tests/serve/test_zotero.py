@@ -11,6 +11,8 @@ from citeweave.core.errors import InputError
 from citeweave.corpus.ingest import import_papers
 from citeweave.serve.zotero import write_csl, write_csl_from_rdf
 
+from ..core.conftest import refused
+
 SCHEMA = """
 CREATE TABLE itemTypes (itemTypeID INTEGER PRIMARY KEY, typeName TEXT);
 CREATE TABLE items (itemID INTEGER PRIMARY KEY, itemTypeID INT, libraryID INT, key TEXT);
@@ -71,8 +73,7 @@ def test_zotero_may_be_running(database, tmp_path):
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "zotero.sqlite"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"zotero.sqlite is not a database of Zotero"):
-        write_csl(path, tmp_path / "out.json")
+    refused(r"zotero.sqlite is not a database of Zotero", write_csl, path, tmp_path / "out.json", error=InputError)
     assert not (tmp_path / "out.json").exists()
 
 
@@ -100,5 +101,4 @@ def test_an_export_as_rdf(tmp_path):
     paper = corpus.paper(corpus.row("doi:10.1000/moth"))
     assert (paper.abstract, paper.year, paper.authors) == ("Moths fly.", 2019, ("Ada Lovelace",))
     export.write_text(RDF.replace("journalArticle", "note"))
-    with pytest.raises(InputError, match="no item with a title"):
-        write_csl_from_rdf(export, tmp_path / "rdf.json")
+    refused("no item with a title", write_csl_from_rdf, export, tmp_path / "rdf.json", error=InputError)

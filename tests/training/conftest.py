@@ -29,7 +29,7 @@ from citeweave.training.options import EncoderOptions, TrainingOptions, Training
 from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
 
 from ..conftest import VOCABULARY
-from ..encoders.conftest import refused as refused
+from ..core.conftest import refused as refused
 
 SMALL = {"batch": 8, "steps": 6, "learning_rate": 1e-3, "validation": 0.2, "check_every": 3, "checkpoint_every": 2}
 GROUPS = {"unit": "groups"}
@@ -65,11 +65,9 @@ class Literature:
 
     def load(self, folder: Path, plan: TrainingPlan) -> tuple[Any, TrainingData]:
         """The start model and what the plan trains on; tokens are kept in the folder."""
-        start, sources = load_start_model(plan.encoder, "cpu"), DataSources(graph=self.graph)
-        training = plan.training
-        return start, load_training_data(
-            self.corpus, self.samples, start.reader, plan.encoder, training, folder, sources
-        )
+        start, options = load_start_model(plan.encoder, "cpu"), (plan.encoder, plan.training)
+        sources = DataSources(graph=self.graph)
+        return start, load_training_data(self.corpus, self.samples, start.reader, *options, folder, sources)
 
     def first_step(self, folder: Path, plan: TrainingPlan) -> tuple[float, dict[str, np.ndarray]]:
         """Loss and gradients of the first batch."""
@@ -158,8 +156,7 @@ def paired(bert, tmp_path_factory) -> Literature:
 
 
 SENTENCES: dict[str, dict[str, Any]] = {
-    "single": {"sentence_triplet": {"distance": "single"}},
-    "attention": {"sentence_triplet": {"distance": "attention"}},
+    **{name: {"sentence_triplet": {"distance": name}} for name in ("single", "attention")},
     "transport": {"sentence_triplet": {}},
     "peer": {"sentence_triplet": {"mode": "geomloss"}},
     "aligned": {"aligned_triplet": {}},
@@ -167,13 +164,8 @@ SENTENCES: dict[str, dict[str, Any]] = {
     "matches": {"sentence_in_batch": {"facets": 0.5, "whole": 0.3}},
     "papers": {"in_batch": {}},
 }
-WORDS = {
-    "encoder": {"pooling": "aspect_words"},
-    "losses": {"in_batch": {}},
-    "batch": 8,
-    "steps": 4,
-    "checkpoint_every": 2,
-}
+WORDS = {"encoder": {"pooling": "aspect_words"}, "losses": {"in_batch": {}}}
+WORDS |= {"batch": 8, "steps": 4, "checkpoint_every": 2}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "triplets": ("literature", {"patience": 5}),
     "aspects": ("aspects", {"head_rate": 10.0}),

@@ -85,31 +85,27 @@ def test_training_from_a_bundle_loads_little(bundle, paired, tmp_path):
     assert [set(each) for each in told] == [{"before", "after", "output"}] * 2 and loaded == []
 
 
-@pytest.mark.parametrize("harm", ["cut", "objects", "far", "json", "bomb", "aspects"])
+BOMB = {"ids": np.zeros(20_000_000, np.uint16), "offsets": np.array([0, 20_000_000])}
+HARMS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "cut": ("groups/anchors.npy", lambda path: path.write_bytes(path.read_bytes()[:-8])),
+    "objects": (
+        "groups/anchors.npy",
+        lambda path: np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True),
+    ),
+    "far": ("groups/anchors.npy", lambda path: np.save(path, np.load(path) + 10**6)),
+    "json": ("bundle.json", lambda path: path.write_text("{}" + " " * (path.stat().st_size - 2))),
+    "bomb": ("tokens.npz", lambda path: np.savez_compressed(path, **BOMB)),
+    "aspects": ("groups/aspects.npy", lambda path: np.save(path, np.full(3, 9, np.uint8))),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_damaged_bundles_are_refused(literature, aspects, tmp_path, harm):
-    folder = bundle_of(
-        aspects if harm == "aspects" else literature, tmp_path / "b", **({} if harm == "aspects" else SHORT)
-    )
-    path = folder / "groups/anchors.npy"
-    if harm == "cut":
-        path.write_bytes(path.read_bytes()[:-8])
-    elif harm == "objects":
-        np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    elif harm == "far":
-        np.save(path, np.load(path) + 10**6)
-    elif harm == "bomb":
-        np.savez_compressed(
-            folder / "tokens.npz", ids=np.zeros(20_000_000, np.uint16), offsets=np.array([0, 20_000_000])
-        )
-    elif harm == "aspects":
-        np.save(folder / "groups/aspects.npy", np.full(3, 9, np.uint8))
-    else:
-        (folder / "bundle.json").write_text("{}" + " " * ((folder / "bundle.json").stat().st_size - 2))
+    source, options = (aspects, {}) if harm == "aspects" else (literature, SHORT)
+    folder, (name, change) = bundle_of(source, tmp_path / "b", **options), HARMS[harm]
+    change(folder / name)
     with pytest.raises(ArtifactError):
-        if harm in ("far", "bomb"):
-            read_data(folder)
-        else:
-            train_bundle(folder, tmp_path / "model", device="cpu")
+        read_data(folder) if harm in ("far", "bomb") else train_bundle(folder, tmp_path / "model", device="cpu")
     assert not (tmp_path / "model").exists()
 
 

@@ -182,7 +182,6 @@ def test_rows_are_the_encoders_vectors_padded_or_packed(small, pooling):
 def test_aligned_sentences_are_those_of_the_samples(paired, tmp_path):
     _, data = paired.load(tmp_path / "tokens", paired.plan(losses=SENTENCES["aligned"]))
     known, spans = paired.samples.alignment, data.sentences
-    assert known is not None and spans is not None and data.alignment is not None
     anchors = np.searchsorted(data.rows, paired.samples.anchors[paired.samples.positives.owners()])
     positives = np.searchsorted(data.rows, paired.samples.positives.rows)
     found, pairs = data.alignment.find(anchors, positives), list(zip(anchors.tolist(), positives.tolist(), strict=True))
@@ -215,7 +214,6 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects, tmp_path):
         found = dataclasses.replace(data, validation=validation)
         run = prepare_run(start, found, plan, ProcessGroup(), QUIET)
         heads = run.task.stepper.objective.inputs.heads
-        assert heads is not None and validation.aspects is not None
         lists = (validation.anchors, validation.positives.papers, validation.negatives.papers)
         papers = np.unique(np.concatenate(lists))
         vectors = Validation(run.task.stepper)._encode(papers)
@@ -228,7 +226,6 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects, tmp_path):
             owners = validation.positives.owners()
             ups = validation.positives.papers
             others = np.roll(ups, -1 - len(ups) // 2)
-            assert found.related is not None
             asked = [
                 (n, validation.anchors[n], up, other)
                 for n, up, other in zip(owners, ups, others, strict=True)
@@ -367,7 +364,6 @@ def test_parts_hold_whole_groups_within_the_budget(budget):
 
 def _facts(groups: AnchorGroups) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Anchor, aspect and positive; anchor, aspect, negative and its rule: one after the other."""
-    assert groups.aspects is not None and groups.rules is not None
     pairs: list[tuple[int, ...]] = []
     rules: list[tuple[int, ...]] = []
     for n, (anchor, aspect) in enumerate(zip(groups.anchors.tolist(), groups.aspects.tolist(), strict=True)):
@@ -394,7 +390,6 @@ def test_aspects_and_rules_stay_with_their_papers(block, share):
     else:
         assert set(pairs) <= set(wanted[0]) and 0 < len(pairs) < len(wanted[0]) and set(rules) < set(wanted[1])
     batch = batches.at(0)
-    assert batch.rules is not None
     chosen = zip(batch.papers[batch.anchors].tolist(), batch.with_negatives_by([1]).negatives, strict=True)
     by_rule = {(anchor, paper) for anchor, line in chosen for paper in batch.papers[line[line >= 0]].tolist()}
     assert by_rule == {(anchor, paper) for anchor, _, paper, rule in _facts(batch.groups)[1] if rule == 1}

@@ -276,17 +276,17 @@ def test_a_weighted_sum_leaves_out_what_has_no_weight():
     assert pairwise.weighted_sum(terms).item() == 3.0
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (lambda x: contrastive.in_batch(x, x, torch.arange(2), temperature=0), "temperature is 0"),
-        (lambda x: pairwise.cosent(x, x, torch.ones(2), scale=-1), "scale is -1"),
-        (lambda x: pairwise.triplet(x, x, x, distance="cosin"), "Did you mean 'cosine'"),
-        (lambda x: pairwise.match_scores(x[None], x[None], x[None, 0] > 0, x[None, 0] > 0, match="singel"), "Did you mean 'single'"),
-        (lambda x: pairwise.angle_sum(x, x, torch.ones(2), weights=(0.0, 0.0, 0.0)), "angle term"),
-        (lambda x: pairwise.weighted_sum({"triplet": (0.0, torch.tensor(1.0))}), "triplet"),
-        (lambda x: pairwise.weighted_sum({}), "no weight"),
-    ],
-)  # fmt: skip
+OUT_OF_RANGE = [
+    (lambda x: contrastive.in_batch(x, x, torch.arange(2), temperature=0), "temperature is 0"),
+    (lambda x: pairwise.cosent(x, x, torch.ones(2), scale=-1), "scale is -1"),
+    (lambda x: pairwise.triplet(x, x, x, distance="cosin"), "Did you mean 'cosine'"),
+    (lambda x: pairwise.match_scores(x[None], x[None], x[None, 0] > 0, x[None, 0] > 0, match="singel"), "Did you mean 'single'"),
+    (lambda x: pairwise.angle_sum(x, x, torch.ones(2), weights=(0.0, 0.0, 0.0)), "angle term"),
+    (lambda x: pairwise.weighted_sum({"triplet": (0.0, torch.tensor(1.0))}), "triplet"),
+    (lambda x: pairwise.weighted_sum({}), "no weight"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "message"), OUT_OF_RANGE)
 def test_settings_out_of_range_are_named(loss, message):
     refused(message, loss, torch.eye(2))

@@ -124,7 +124,6 @@ def test_what_the_recipe_intent_spaces_pushes_away(literature, tmp_path):
     """Of its own batches, by the graph: nothing connected in the encoder's space, nothing of the aspect in an aspect's."""
     recipe = load_recipe("intent_spaces", ["training.batch=24", f"encoder.init={literature.model}"])
     read, graph = read_recipe(recipe), literature.graph
-    assert read.training is not None
     rules = parse_rules(recipe.table("mining"))
     samples = mine_samples(literature.corpus, rules, tmp_path / "s", MiningInputs(graph=graph))
     mined = dataclasses.replace(literature, samples=samples)

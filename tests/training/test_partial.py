@@ -97,19 +97,19 @@ def test_a_mix_of_layers_is_always_trained():
     assert "layer_mix" in dict(choose_parts(model, "bias", frozen_layers=2))
 
 
-@pytest.mark.parametrize(
-    ("parts", "options", "message"),
-    [
-        ("biases", {}, "training.parts is 'biases'; it must be one of all, bias, heads, layers, lora. Did you mean 'bias'"),
-        ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so it must be from 0 to 3"),
-        ("all", {"frozen_layers": -1}, "frozen_layers is -1"),
-        ("all", {"frozen_layers": 3}, "leaves nothing of this bert model to train"),
-        ("lora", {"lora_rank": 0}, "lora_rank is 0; for layers of 16 numbers it must be from 1 to 16"),
-        ("lora", {"lora_rank": 17}, "lora_rank is 17"),
-        ("lora", {"frozen_layers": 3}, "leaves nothing"),
-        ("Albert", {"frozen_layers": 1}, "albert model has no list of 3 layers"),
-    ],
-)  # fmt: skip
+WRONG_OPTIONS = [
+    ("biases", {}, "training.parts is 'biases'; it must be one of all, bias, heads, layers, lora. Did you mean 'bias'"),
+    ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so it must be from 0 to 3"),
+    ("all", {"frozen_layers": -1}, "frozen_layers is -1"),
+    ("all", {"frozen_layers": 3}, "leaves nothing of this bert model to train"),
+    ("lora", {"lora_rank": 0}, "lora_rank is 0; for layers of 16 numbers it must be from 1 to 16"),
+    ("lora", {"lora_rank": 17}, "lora_rank is 17"),
+    ("lora", {"frozen_layers": 3}, "leaves nothing"),
+    ("Albert", {"frozen_layers": 1}, "albert model has no list of 3 layers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "options", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_refused(parts, options, message):
     if parts == "lora":
         pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")

@@ -98,7 +98,6 @@ def test_training_resumes_with_the_heads_of_the_start_model(aspects, uninterrupt
     plan = dataclasses.replace(aspects, model=first).plan()
     start, data = aspects.load(tmp_path / "tokens", plan)
     run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
-    assert run.task.stepper.objective.inputs.heads is not None
     assert heads_to_arrays(run.task.stepper.objective.inputs.heads).hash == open_heads(first).hash
     smaller = dataclasses.replace(plan, encoder=dataclasses.replace(plan.encoder, head_size=5))
     with pytest.raises(UserError, match="start from a model without heads"):
@@ -302,22 +301,22 @@ def test_a_full_disk_leaves_the_last_checkpoint(literature, tmp_path, monkeypatc
     assert weights_of(resumed.folder) == weights_of(whole.folder)
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        pytest.param("literature", {"device": "cuda"}, "torch sees 0 GPUs", marks=NO_GPU),
-        ("literature", {"start_share": 0.5, "parts": "lora"}, "start_share"),
-        ("literature", {"encoder": {"init": "recipe:specter"}}, "citeweave run"),
-        ("literature", {"encoder": {"heads": "linear"}, "losses": HYBRID, **GROUPS}, "mining.aspects"),
-        ("aspects", {"unit": "triplets"}, "training.unit is 'triplets'"),
-        ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "lokal"}}}, "local"),
-        ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "positives"}}}, r"negatives_by.*'positives'.*local"),
-        ("aspects", {"losses": {"supcon": {}}}, "encoder.heads is 'linear'"),
-        ("paired", {"losses": SENTENCES["single"], "encoder": {"pooling": "mix"}}, "pooling is 'mix', and losses on sentences"),
-        ("paired", {"losses": SENTENCES["single"], "encoder": {"text": ("title",)}}, "encoder.text is"),
-        ("paired", {**WORDS, "losses": SENTENCES["matches"]}, "encoder.pooling is 'aspect_words', and losses on sentences"),
-    ],
-)  # fmt: skip
+NOT_TRAINED = [
+    pytest.param("literature", {"device": "cuda"}, "torch sees 0 GPUs", marks=NO_GPU),
+    ("literature", {"start_share": 0.5, "parts": "lora"}, "start_share"),
+    ("literature", {"encoder": {"init": "recipe:specter"}}, "citeweave run"),
+    ("literature", {"encoder": {"heads": "linear"}, "losses": HYBRID, **GROUPS}, "mining.aspects"),
+    ("aspects", {"unit": "triplets"}, "training.unit is 'triplets'"),
+    ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "lokal"}}}, "local"),
+    ("aspects", {"losses": {"aspect_supcon": {"negatives_by": "positives"}}}, r"negatives_by.*'positives'.*local"),
+    ("aspects", {"losses": {"supcon": {}}}, "encoder.heads is 'linear'"),
+    ("paired", {"losses": SENTENCES["single"], "encoder": {"pooling": "mix"}}, "pooling is 'mix', and losses on sentences"),
+    ("paired", {"losses": SENTENCES["single"], "encoder": {"text": ("title",)}}, "encoder.text is"),
+    ("paired", {**WORDS, "losses": SENTENCES["matches"]}, "encoder.pooling is 'aspect_words', and losses on sentences"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "options", "message"), NOT_TRAINED)
 def test_what_cannot_be_trained_is_refused(request, tmp_path, source, options, message):
     with pytest.raises(UserError, match=message):
         request.getfixturevalue(source).train(tmp_path / "model", **options)
@@ -337,16 +336,6 @@ def test_samples_of_another_corpus_or_without_text_are_refused(literature, tmp_p
         dataclasses.replace(literature, corpus=bare, samples=samples).train(
             tmp_path / "model", encoder={"text": ("venue",)}, sources=DataSources()
         )
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean", "mix"])
-def test_sentence_transformers_reads_the_trained_encoder(literature, tmp_path, pooling):
-    from sentence_transformers import SentenceTransformer
-
-    run = literature.train(tmp_path / "model", encoder={"pooling": pooling}, sources=DataSources())
-    texts = ["a paper[SEP]shows that the cell grows", "models learn"]
-    theirs = SentenceTransformer(str(run.folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(load_encoder(run.folder, device="cpu").encode(texts), theirs, atol=1e-5)
 
 
 def test_a_tracker_gets_the_log(literature, tmp_path):

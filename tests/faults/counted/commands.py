@@ -7,8 +7,6 @@ As from the shell, without the seconds that importing takes. The server is this 
 a line of JSON out. `steps` counts what reached the file system, as `troubles.py` sees it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io
@@ -85,7 +83,6 @@ class CommandServer:
         self._ask(words=words, here=True).expect_success()
 
     def _ask(self, **request: Any) -> Run:
-        assert self._process.stdin is not None
         for path in self._files:
             path.write_text("")
         self._process.stdin.write(json.dumps({**request, "files": self._files}, default=str) + "\n")
@@ -94,7 +91,6 @@ class CommandServer:
         return Run(**answer, **{path.stem: path.read_text("utf-8", "replace") for path in self._files})
 
     def _listen(self) -> str:
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the server of commands has ended"
         return line

@@ -1,7 +1,5 @@
 """Fuzz one target by atheris: `python -m counted.fuzz_by_atheris GROUP TARGET [options of libFuzzer]`."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -39,14 +39,10 @@ def train_job(job: dict[str, Any], place: Path, cut: tuple[int, str] | None = No
     steps = _count_steps(place / f"steps.{RANK}")
     if cut is not None:
         _arm(*cut, steps)
-    train.train_encoder(
-        cw.Corpus.open(job["corpus"]),
-        cw.Samples.open(job["samples"]),
-        place / "model",
-        TrainingPlan(encoder_options(job["encoder"]), training_options(job["training"])),
-        sources=DataSources(cw.CitationGraph.open(job["graph"])),
-        device="cpu",
-    )
+    corpus, samples = cw.Corpus.open(job["corpus"]), cw.Samples.open(job["samples"])
+    plan = TrainingPlan(encoder_options(job["encoder"]), training_options(job["training"]))
+    sources = DataSources(cw.CitationGraph.open(job["graph"]))
+    train.train_encoder(corpus, samples, place / "model", plan, sources=sources, device="cpu")
 
 
 def cuts_of(job: dict[str, Any], whole: Path) -> list[tuple[int, str]]:

@@ -9,8 +9,6 @@ Seconds are made up: they pass where the client waits and where the service is s
 and the pace of arrivals is measured exactly. Only connections that hang cost real time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -310,7 +308,7 @@ class Received:
 
 
 class _RecordingHandler(BaseHTTPRequestHandler):
-    service: RedirectingService
+    service: "RedirectingService"
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", "0")))

@@ -47,7 +47,6 @@ def test_library_signals(trial, bert, tmp_path):
 def serve_and_send(command: list[str], name: str, after: int) -> tuple[set[int], str, int]:
     """Start, wait for so many vectors, send the signal: the processes behind, the last words, the exit status."""
     with subprocess.Popen([*command, "--no-browser"], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
         found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in process.stderr)
         address = next(match[0] for match in found if match)
         behind: set[int] = set()

@@ -28,6 +28,8 @@ SEEDS = [
     post("/search", {"text": "models", "by": "words"}),
     post("/export", {"format": "csv", "ids": ["p:1"]}, "Expect: 100-continue"),
     get("/papers/p:1", "If-None-Match: a", "Range: bytes=0-1"),
+    get("/export", "Content-Type: application/json", "Transfer-Encoding: chunked", method="POST")
+    + b'20\r\n{"format": "csv", "ids": ["p:1"]}\r\n0\r\n\r\n',
 ]
 QUERY = {"text": "cell data", "by": "words", "count": 5}
 REAL = [get("/search?q=models&by=words"), get("/health"), post("/search", QUERY)]
