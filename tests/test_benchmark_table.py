@@ -38,7 +38,7 @@ from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import BASELINES, RAW_START, START, SYSTEMS, WEAVE
 from benchmarks.table.worker import budgeted
 
-from .core.conftest import refused
+from .conftest import refused
 
 QUERIES = 40
 

@@ -12,7 +12,7 @@ from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 
-from .core.conftest import refused
+from .conftest import refused
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -23,7 +23,7 @@ from citeweave.encoders.paper_texts import FullText
 from citeweave.encoders.save import save_encoder
 from citeweave.encoders.tokens import Tokens
 
-from ..core.conftest import refused as refused
+from ..conftest import refused as refused
 
 NEVER = 10**9
 CARD = ModelCard("tiny", base="minilm")

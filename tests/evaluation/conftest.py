@@ -15,7 +15,7 @@ from citeweave.encoders.aspects import AspectHeads, save_heads
 from ..cli.conftest import cli as cli
 from ..conftest import VOCABULARY
 from ..conftest import corpus_of as corpus_of
-from ..encoders.conftest import refused as refused
+from ..conftest import refused as refused
 
 PAPERS = [f"p{number:02d}" for number in range(20)]
 FACETS = ("background", "method", "result")

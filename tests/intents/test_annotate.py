@@ -25,8 +25,7 @@ from citeweave.intents.classifier import IntentClassifier
 from citeweave.intents.examples import SCICITE, Example, LabeledSet, TrainingSets
 from citeweave.intents.options import AnnotateOptions, ClassifierOptions
 
-from ..conftest import Told, content
-from ..core.conftest import refused
+from ..conftest import Told, content, refused
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

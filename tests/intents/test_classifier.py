@@ -12,7 +12,7 @@ from citeweave.corpus.paper import Intent
 from citeweave.intents import classifier
 from citeweave.intents.classifier import ClassifierConfig, decide, intent_bits, negative_log_likelihood, softmax
 
-from ..core.conftest import refused
+from ..conftest import refused
 
 SOUND = {
     **{"task": "scicite", "labels": {"scicite": ["result", "background", "method"]}, "pooling": "mean"},

@@ -10,7 +10,7 @@ from citeweave.intents import examples
 from citeweave.intents.citances import Citance
 from citeweave.intents.examples import SCICITE, Example, LabeledSet, read_labeled, read_sets
 
-from ..core.conftest import refused
+from ..conftest import refused
 
 
 def write(path, *records):

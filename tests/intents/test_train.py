@@ -12,7 +12,7 @@ from citeweave.intents.classifier import Citance, IntentClassifier, evaluate_cla
 from citeweave.intents.examples import SCICITE, LabeledSet, TrainingSets, section_examples
 from citeweave.intents.options import ClassifierOptions
 
-from ..core.conftest import refused
+from ..conftest import refused
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

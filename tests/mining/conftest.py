@@ -21,7 +21,7 @@ from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.vectors.vectors import new_vectors
 
-from ..core.conftest import refused as refused
+from ..conftest import refused as refused
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from citeweave.pipeline.cost import as_bytes, estimate_recipe, missing_memory, n
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 from citeweave.pipeline.stage_costs import StageWork
 
-from ..core.conftest import refused
+from ..conftest import refused
 
 
 def estimated(recipe="scincl", papers=10**6, citations=None, *changes, machine="cpu:8", texts=None, init=""):

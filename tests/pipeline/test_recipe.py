@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.pipeline.recipe import Recipe, as_toml, load_recipe, read_recipe, shipped_recipes
 
-from ..core.conftest import refused
+from ..conftest import refused
 
 MINING_ONLY = {"aspire"}
 

@@ -17,8 +17,7 @@ from citeweave.pipeline.run import SweptKey, parse_swept_key, run_recipe, sweep_
 from citeweave.pipeline.run_folder import RunOptions, check_identity
 from citeweave.pipeline.stage_costs import count_picks, count_triplets
 
-from ..conftest import Told
-from ..core.conftest import refused
+from ..conftest import Told, refused
 from .conftest import TINY, options_for, tiny
 
 TRAINING = [name for name in shipped_recipes() if load_recipe(name).table("training")]

@@ -12,7 +12,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.remote.fetch import fetch
 
 from ..cli.conftest import run as typed
-from ..core.conftest import refused
+from ..conftest import refused
 from .conftest import KEY, SECRET, content
 
 

@@ -9,7 +9,7 @@ from citeweave.remote.fetch import LISTING_NAME, fetch
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import PendingUpload, copy, push
 
-from ..core.conftest import refused
+from ..conftest import refused
 from .conftest import content, make_artifact
 
 

@@ -16,7 +16,7 @@ from citeweave.remote.fetch import LISTING_NAME, CacheSlot, clear_cache_entry, f
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import copy, push
 
-from ..core.conftest import refused
+from ..conftest import refused
 from .conftest import content, make_artifact
 
 PARTS = {f"{number}.bin": bytes([number]) * 1000 for number in range(40)}

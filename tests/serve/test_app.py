@@ -24,7 +24,7 @@ from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.search.index import Index
 from citeweave.serve.app import add_pages, read_files
 
-from ..core.conftest import refused
+from ..conftest import refused
 from .conftest import STRANGE
 
 HIT = {"id", "title", "abstract", "year", "venue", "authors", "fields", "score", "row", "matches"}

@@ -11,7 +11,7 @@ from citeweave.core.errors import InputError
 from citeweave.corpus.ingest import import_papers
 from citeweave.serve.zotero import write_csl, write_csl_from_rdf
 
-from ..core.conftest import refused
+from ..conftest import refused
 
 SCHEMA = """
 CREATE TABLE itemTypes (itemTypeID INTEGER PRIMARY KEY, typeName TEXT);

@@ -29,7 +29,7 @@ from citeweave.training.options import EncoderOptions, TrainingOptions, Training
 from citeweave.training.train import EncoderRun, load_start_model, prepare_run, train_encoder
 
 from ..conftest import VOCABULARY
-from ..core.conftest import refused as refused
+from ..conftest import refused as refused
 
 SMALL = {"batch": 8, "steps": 6, "learning_rate": 1e-3, "validation": 0.2, "check_every": 3, "checkpoint_every": 2}
 GROUPS = {"unit": "groups"}
