@@ -193,8 +193,11 @@ def _evaluate(options: Options) -> Iterator[Need]:
     system, baselines = str(options["system"]), {"elmo": TORCH_BASELINE, "citeomatic": TORCH_BASELINE}
     yield from _on(options)
     if system.startswith("baseline:"):
-        name = system.removeprefix("baseline:")
-        baselines |= dict.fromkeys(("doc2vec", "fasttext", "sif", "sgc"), GENSIM) | {"sentence_sum": MINILM}
+        name = system.removeprefix("baseline:").partition("=")[0]
+        baselines |= dict.fromkeys(("doc2vec", "fasttext", "sif", "sgc"), GENSIM) | {
+            "sentence_sum": MINILM,
+            "use_lite": NETWORK,
+        }
         yield from [baselines[name]] if name in baselines else []
     elif kind_of(Path(system)) == "sentence_vectors":
         yield TORCH
