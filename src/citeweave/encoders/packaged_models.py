@@ -27,7 +27,7 @@ from typing import Any
 
 from citeweave.core.artifact import Manifest, new_artifact
 from citeweave.core.errors import InputError, UserError, choose, require
-from citeweave.core.files import hash_file
+from citeweave.core.files import hash_file, open_input
 from citeweave.encoders.encoder import DEFAULT_MAX_TOKENS, TorchEncoder, load_encoder
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.model_folder import KIND, VERSION, WEIGHTS, Settings, read_model_folder
@@ -158,7 +158,7 @@ def read_zip_pieces(weights: str) -> Callable[[list[Path], Path], TorchEncoder]:
         joined, folder = scratch / "joined.zip", scratch / "folder"
         with joined.open("wb") as out:
             for piece in members:
-                with piece.open("rb") as inside:
+                with open_input(piece) as inside:
                     shutil.copyfileobj(inside, out, 1 << 20)
         with zipfile.ZipFile(joined) as packed:
             for entry in packed.infolist():
