@@ -25,6 +25,7 @@ from citeweave.evaluation.options import CorpusSuiteOptions, OpeningOptions
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.graph.build import make_graph
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
+from citeweave.pipeline.recipe import load_recipe
 from citeweave.training import checkpoints
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.encoder_task import Stepper
@@ -186,6 +187,35 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(request, uninterrupted,
     assert weights_of(again.folder) == weights_of(whole.folder) and again.after == whole.after
     logs = {(run.folder / "training/log.jsonl").read_bytes() for run in (again, whole)}
     assert len(logs) == 1
+
+
+def test_masked_language_modeling_alone_learns_from_random_weights(literature, tmp_path):
+    table = load_recipe("mlm_start").table("training")
+    changes = {"batch": 8, "epochs": 100.0, "steps": 60, "learning_rate": 1e-2}
+    options = {**table, **changes, "checkpoint_every": 0, "check_every": 0}
+    run = literature.train(tmp_path / "model", encoder={"init": f"random:{literature.model}"}, **options)
+    losses = log_of(run.folder, "loss")
+    assert losses[-1] < losses[0] - 0.5  # nats per masked token; a line is the mean of ten steps
+    assert run.before == run.after == {}
+    assert load_encoder(run.folder, device="cpu").revision != load_encoder(literature.model, device="cpu").revision
+
+
+def test_masked_language_modeling_alone_in_parts_is_the_step_at_once(literature, tmp_path):
+    options = {**GROUPS, "losses": {"mlm": {}}, "dropout": 0.0}
+    (at_once, gradients), (in_parts, others) = (
+        literature.first_step(tmp_path / "tokens", literature.plan(**options, micro_tokens=tokens))
+        for tokens in (100_000, 300)
+    )
+    assert at_once == pytest.approx(in_parts, rel=1e-5)
+    assert gradients.keys() == others.keys() and all(np.abs(gradients[name]).max() > 0 for name in gradients)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(others[name], gradient, atol=1e-5)
+
+
+def test_random_weights_are_trained_completely(literature):
+    for part in ({"parts": "bias"}, {"frozen_layers": 1}):
+        with pytest.raises(UserError, match="random weights, and training.parts is"):
+            literature.plan(encoder={"init": "random:minilm"}, **part)
 
 
 LOSSES = ("triplet", "n_pairs", "supcon", "info_nce", "in_batch", "cosent", "angle", "angle_sum", "gte", "mlm")

@@ -36,7 +36,7 @@ _GAPS = ("without", "zeros", "tie", "left out")
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments(OutputArguments):
     system: Annotated[str, Positional("MODEL_OR_VECTORS")]
-    """System to evaluate: a model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), scores (.run, .json), bm25, or baseline:NAME."""
+    """System to evaluate: a model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), scores (.run, .json), bm25, baseline:NAME, or baseline:use_lite=PACKAGE."""
 
     suite: str
     """Benchmark suite: scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, intents, or aspects."""
@@ -132,8 +132,13 @@ def _open(args: EvaluateArguments, opening: OpeningOptions, made_from: CorpusSui
     if not args.system.startswith(BASELINE):
         return cw.open_system(args.system, opening, args.reporter)
     from citeweave.baselines.fit import baseline_system
+    from citeweave.baselines.use_lite import USE_LITE, UseLite
+    from citeweave.evaluation.encoder_systems import EncoderSystem
     from citeweave.evaluation.suites.corpus_pools import training_graph
 
+    name, _, package = args.system.removeprefix(BASELINE).partition("=")
+    if name == USE_LITE:  # the only one that is not trained on a corpus
+        return EncoderSystem(UseLite.open(Path(package)), cache=opening.cache, reporter=args.reporter)
     suite_corpus = args.data if args.suite in ("corpus", "intents") else None
     folder = args.corpus or (args.data if args.suite == "aspects" else suite_corpus)
     if folder is None:
@@ -141,8 +146,10 @@ def _open(args: EvaluateArguments, opening: OpeningOptions, made_from: CorpusSui
     opened = cw.Corpus.open(folder)
     # held-out references of a suite made from this corpus must not be learned from, wherever a copy of it is
     is_same = suite_corpus is not None and cw.Corpus.open(suite_corpus).hash == opened.hash
-    graph, name = training_graph(opened, made_from if is_same else None), args.system.removeprefix(BASELINE)
-    return baseline_system(name, opened, graph, opening, seed=args.options.seed, reporter=args.reporter)
+    graph = training_graph(opened, made_from if is_same else None)
+    return baseline_system(
+        args.system.removeprefix(BASELINE), opened, graph, opening, seed=args.options.seed, reporter=args.reporter
+    )
 
 
 def _text(folder: Path, report: Report) -> str:

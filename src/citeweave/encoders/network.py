@@ -17,6 +17,7 @@ Loads safetensors only, never code from the folder. Does not tokenize and does n
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -144,6 +145,24 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
     _check_complete(folder, model, report)
     pad = _check_vocabulary(folder, model, tokenizer)
     return Network(model.eval().to(place), place, pad), tokenizer
+
+
+def draw_weights(model: Any, seed: int) -> str:
+    """Replace all weights of a network by random ones, as transformers initializes its class; return their SHA-256.
+
+    Pooling weights that citeweave added, such as a mix of layers, stay as they begin.
+    """
+    torch = require("torch", extra="minilm")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(model)(model.config).state_dict()
+    digest = hashlib.sha256()
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if name in fresh:
+                tensor.copy_(fresh[name])
+                digest.update(fresh[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 @contextmanager

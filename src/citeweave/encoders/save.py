@@ -35,7 +35,7 @@ from citeweave.encoders.delta import merged_weights
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard, card_from_metadata, card_text
 from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, Settings
-from citeweave.encoders.model_names import locate
+from citeweave.encoders.model_names import locate, parse_random
 from citeweave.encoders.network import Network, silence_transformers
 from citeweave.encoders.pooling import PARAMETER, TENSOR, count_states, save_aspect_words
 from citeweave.encoders.untrusted_model import check_finite
@@ -181,6 +181,8 @@ def write_merged_model(
 
 
 def _metadata_of(model: str | Path) -> dict[str, Any]:
+    if parse_random(model)[1] is not None:
+        return {}  # what is recorded is about the weights of its shape's model
     try:
         return dict(read_manifest(locate(model).folder, KIND, VERSION).facts)
     except ArtifactError:

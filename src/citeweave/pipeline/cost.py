@@ -27,7 +27,7 @@ from citeweave.core.progress import format_duration
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import estimate_texts
 from citeweave.encoders.delta import open_model
-from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate
+from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate, parse_random
 from citeweave.pipeline import cost_constants, stage_costs
 from citeweave.pipeline.cost_constants import (
     CONSTANTS,
@@ -177,6 +177,7 @@ def estimate_recipe(recipe: Recipe, sizes: Sizes, machine: Machine, *, init: str
 
 def network_shape(name: str) -> cost_constants.NetworkShape:
     """Return the network shape of a start model; a hub model counts as BERT-base, since nothing is downloaded."""
+    name = parse_random(name)[0]
     if name in SHAPES:
         return SHAPES[name]
     hub = hub_name(name)

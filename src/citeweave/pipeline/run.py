@@ -38,7 +38,7 @@ from citeweave.core.executor import Executor
 from citeweave.core.files import hash_file, hash_json, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.model_names import locate
+from citeweave.encoders.model_names import locate, parse_random
 from citeweave.evaluation.compare import Comparison
 from citeweave.evaluation.encoder_systems import ENCODER
 from citeweave.evaluation.report import Report, file_names
@@ -220,7 +220,7 @@ def _check_models(run: RunFolder, read: RecipeOptions) -> None:
     wanted = {"model": read.encoder.init, ALIGN_STAGE: read.alignment.encoder if read.alignment else ""}
     for stage, name in wanted.items():
         if name and stage not in run.record["stages"] and not name.startswith(CHAIN):
-            locate(name)
+            locate(parse_random(name)[0])
 
 
 def _run_earlier(run: RunFolder, stage: str, inner: Recipe, corpus: Corpus) -> Path:

@@ -38,7 +38,7 @@ from citeweave.encoders.delta import open_model
 from citeweave.encoders.embed import SHARD, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
-from citeweave.encoders.model_names import MINILM, hub_name, locate
+from citeweave.encoders.model_names import MINILM, hub_name, locate, parse_random
 from citeweave.encoders.shards import EncodingWorker, RemoteMaker, ShardPlan, write_vectors
 from citeweave.evaluation.compare import Comparison, compare, comparison_as_markdown
 from citeweave.evaluation.encoder_systems import ENCODER, MATCHING, EncoderSystem, aspect_spaces
@@ -90,7 +90,7 @@ def with_start_model(recipe: Recipe, init: str, *, download: bool = True, chains
     encoder = {**recipe.table("encoder"), "init": init}
     may_open = download or init == MINILM or not hub_name(init)
     may_drop = "pooling" in encoder and not keeps_pooling(recipe)
-    if may_drop and may_open and open_model(locate(init).folder).is_sentence_transformer:
+    if may_drop and may_open and open_model(locate(parse_random(init)[0]).folder).is_sentence_transformer:
         del encoder["pooling"]
     return dataclasses.replace(recipe, tables={**recipe.tables, "encoder": encoder})
 
@@ -193,8 +193,10 @@ def start_key(encoder: EncoderOptions) -> Any:
     """Return what identifies the start model: the content of its folder, or its hub name."""
     if hub_name(encoder.init):
         return [asdict(encoder)]
-    model = open_model(locate(encoder.init).folder)
-    return [{**asdict(encoder), "init": ""}, model.revision(model.settings)]
+    shape, seed = parse_random(encoder.init)
+    model = open_model(locate(shape).folder)
+    drawn = [] if seed is None else [{"random": seed}]
+    return [{**asdict(encoder), "init": ""}, model.revision(model.settings), *drawn]
 
 
 def training_seeds(training: TrainingOptions, options: RunOptions) -> range:

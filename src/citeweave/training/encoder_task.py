@@ -104,6 +104,8 @@ class Stepper:
         """Return the loss of a step's batch and add its gradient to the parameters, not yet summed over processes."""
         if self.frozen is not None:
             return self._backward_frozen(batch)
+        if not self.objective.terms:
+            return self.processes.sum(self._backward_language(batch.papers, step))
         total = int(self.data.tokens.lengths()[batch.papers].sum())
         # in parts, a paper of two groups would be encoded twice and its masked tokens would count twice
         if self.objective.splits and self.language is None:
@@ -125,6 +127,20 @@ class Stepper:
         """Return the precomputed vectors of papers by a frozen encoder, (papers, dimension)."""
         assert self.frozen is not None
         return self.frozen[torch.from_numpy(papers).to(self.frozen.device)]
+
+    def _backward_language(self, papers: Numbers, step: int) -> Tensor:
+        """Sum loss and gradients of masked language modeling alone, which needs no vectors of papers."""
+        total = self._zero()
+        for turn in self._plan_turns(self._paper_parts(papers), np.asarray):
+            assert turn.part is not None, "mlm is refused with sharded networks"
+            torch.manual_seed(self._dropout_seed(step, turn.number))
+            loss = self._masked_loss(turn.part, papers, step)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
+
+    def _dropout_seed(self, step: int, number: int) -> int:
+        return int(stream(self.seed, "training", "dropout", step, number).integers(2**62))
 
     def _backward_by_groups(self, batch: Batch, step: int) -> Tensor:
         """Sum loss and gradients over parts of complete groups."""
@@ -216,7 +232,7 @@ class Stepper:
 
     def encode(self, papers: Numbers, step: int, number: int, forwards: int = 0) -> Tensor:
         """Encode distinct papers in training precision with the dropout of this step and part; (rows, dimension)."""
-        torch.manual_seed(int(stream(self.seed, "training", "dropout", step, number).integers(2**62)))
+        torch.manual_seed(self._dropout_seed(step, number))
         with self.in_precision():
             return encode_rows(self.data, self.network, self.settings, papers, min_forwards=forwards)
 

@@ -7,7 +7,7 @@
 the encoder's, or with the prefix `aspect_` those in the space of a group's aspect. A loss that is a mean over groups or triplets can be computed in parts
 (`splits`): each part adds its share of the mean. The others need the complete batch.
 
-Masked language modeling is trained beside the main loss, as in SciNCL's joint training. Its head in BERT's form (dense,
+Masked language modeling is trained beside the main loss, as in SciNCL's joint training, or alone. Its head in BERT's form (dense,
 gelu, layer norm, the word embeddings as the last layer) is not saved. Which tokens are masked depends on seed, step and
 paper alone, so a batch may be processed in parts.
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from citeweave.core.errors import UserError, choose
+from citeweave.core.ragged import to_offsets
 from citeweave.core.randomness import stream
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.training import contrastive_losses as contrastive
@@ -406,6 +407,7 @@ class MaskedLanguage:
                 f"the tokenizer of {start.name} has no mask token, which the mlm loss needs; use another start model"
             )
         self.data, self.network, self._settings, self._seed = data, network, settings, seed
+        self._last: tuple[object, Mapping[int, MaskedTokens]] = (None, {})
         self._special, self._mask = list(tokenizer.all_special_ids), int(mask)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -413,16 +415,24 @@ class MaskedLanguage:
 
     def loss(self, papers: Numbers, complete: Numbers, step: int) -> Tensor:
         """Return some papers' share of the masked-language objective of the complete batch."""
-        hidden = [self._mask_paper(int(paper), step) for paper in papers]
-        total = sum(len(self._mask_paper(int(paper), step).places) for paper in complete)
-        (states,), _ = self.network.padded([entry.tokens for entry in hidden])  # (papers, tokens, dimension)
-        owner = np.repeat(np.arange(len(hidden)), [len(entry.places) for entry in hidden])
-        places = np.concatenate([entry.places for entry in hidden])
+        masked = self._mask_papers(complete, step)
+        hidden = [masked[paper] for paper in papers.tolist()]
+        total = sum(len(entry.places) for entry in masked.values())
+        states = self.network.token_states([entry.tokens for entry in hidden]).tokens()  # (tokens, dimension)
+        starts = to_offsets([len(entry.tokens) for entry in hidden])[:-1]  # (papers,)
+        places = np.concatenate([start + entry.places for start, entry in zip(starts, hidden, strict=True)])
         targets = torch.from_numpy(np.concatenate([entry.targets for entry in hidden])).to(states.device)
-        logits = self.head(states[torch.from_numpy(owner), torch.from_numpy(places)])  # (hidden, vocabulary)
+        logits = self.head(states[torch.from_numpy(places).to(states.device)])  # (hidden, vocabulary)
         return (
             float(self._settings["weight"]) * pairwise.masked_language(logits, targets) * (len(places) / max(1, total))
         )
+
+    def _mask_papers(self, papers: Numbers, step: int) -> Mapping[int, MaskedTokens]:
+        """Mask the papers of a batch, once for all of its parts."""
+        key = (step, papers.tobytes())
+        if self._last[0] != key:
+            self._last = (key, {paper: self._mask_paper(paper, step) for paper in papers.tolist()})
+        return self._last[1]
 
     def _mask_paper(self, paper: int, step: int) -> MaskedTokens:
         (tokens,) = self.data.tokens.take(np.array([paper]))

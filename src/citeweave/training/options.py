@@ -28,6 +28,7 @@ from typing import Annotated, Any
 from citeweave.core.errors import UserError, choose
 from citeweave.core.options import OneOf, Range, check, convert, parse_table
 from citeweave.corpus.text import TextRecipe
+from citeweave.encoders.model_names import parse_random
 
 LOSSES: Mapping[str, Mapping[str, Any]] = {
     "triplet": {"margin": 1.0, "distance": "l2"},
@@ -103,7 +104,8 @@ class EncoderOptions:
     """Options of the encoder to train, its start model and shape: the `[encoder]` table."""
 
     init: str = "minilm"
-    """Start model: `minilm`, a folder, a Hugging Face name, or `recipe:NAME`."""
+    """Start model: `minilm`, a folder, a Hugging Face name, `recipe:NAME`, or `random:NAME` (`random-7:NAME`): the shape
+    and tokenizer of a model, with random weights drawn by the seed 0 (or 7)."""
 
     pooling: Annotated[str, OneOf("", "cls", "mean", "mix", "aspect_words")] = ""
     """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences); empty = the start model's."""
@@ -328,3 +330,11 @@ class TrainingPlan:
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     about: CardNotes = field(default_factory=CardNotes)
+
+    def __post_init__(self) -> None:
+        part = self.training.parts != "all" or self.training.frozen_layers > 0
+        if part and parse_random(self.encoder.init)[1] is not None:
+            raise UserError(
+                f"encoder.init is {self.encoder.init!r}, random weights, and training.parts is {self.training.parts!r} with "
+                f"{self.training.frozen_layers} frozen layers; train all of them, or start from a model"
+            )
