@@ -176,6 +176,7 @@ WORDS = {
 }
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "triplets": ("literature", {"patience": 5}),
+    "shuffled": ("literature", {"patience": 5, "watch": "loss", "block": 1, "scale_by": "start", "check_every": 0.1}),
     "aspects": ("aspects", {"head_rate": 10.0}),
     "sentences": ("paired", {"losses": SENTENCES["both"]}),
     "aspect_words": ("paired", WORDS),
