@@ -99,6 +99,8 @@ GRAPH, MINE = "graph @corpus -o @g1", "mine @corpus -o @s1 --recipe"
     (f"{GRAPH} --method none --held-out 0.1", "--held-out evaluates node vectors"),
     (f"{GRAPH} --method fastrpp", "--method is 'fastrpp'"),
     (f"{GRAPH} --held-out 1.5", "--held-out is 1.5"),
+    (f"{GRAPH} --held-out 0.1 --links signal", "--links is 'signal', and graph.signal is 'citations'"),
+    (f"{GRAPH} --links cocited", "--links is 'cocited'"),
     (f"{GRAPH} --dim 0", "--dim is 0"),
     (f"{GRAPH} --signal cocite", "signal is 'cocite'"),
     (f"{GRAPH} --memory much", "--memory is 'much'"),

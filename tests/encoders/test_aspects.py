@@ -65,6 +65,11 @@ def test_a_projection_is_the_formula(depth, seed):
         alone = heads.project(vectors, name)
         unit = alone / np.maximum(np.linalg.norm(alone, axis=1, keepdims=True), 1e-12)
         np.testing.assert_allclose(part, unit, rtol=1e-5, atol=1e-6)
+    alone = [heads.project(vectors, name) for name in heads.names]
+    np.testing.assert_array_equal(heads.project(vectors, "method+result"), np.hstack(alone))
+    np.testing.assert_array_equal(heads.project(vectors, "encoder+all"), np.hstack([vectors, *alone]))
+    np.testing.assert_array_equal(heads.project(vectors, "result+encoder"), np.hstack([alone[1], vectors]))
+    assert [heads.dimension(name) for name in heads.spaces] == [3, 3, 6, 6, 11]
 
 
 def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
@@ -77,6 +82,9 @@ def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
     assert spaces["method"].name == "model (method)" and find_heads(bert) is None
     refused("has no aspect heads", load_aspect_encoder, bert, "method")
     refused("'metod'.*method", load_aspect_encoder, model, "metod")
+    refused("'metod'.*encoder", load_aspect_encoder, model, "encoder+metod")
+    refused("--aspect is ''", load_aspect_encoder, model, "method+")
+    refused("--aspect is 'encoder'", load_aspect_encoder, model, "encoder")
     with pytest.raises(UserError, match="the vectors have 7 numbers and the aspect heads read 32"):
         open_heads(model).project(np.ones((1, 7), np.float32), "method")
 
@@ -85,6 +93,7 @@ FOREIGN = [
     ({"version": 2}, "version 1"),
     ({"names": ["all"]}, "distinct aspects"),
     ({"names": ["method", "method"]}, "distinct aspects"),
+    ({"names": ["encoder"]}, "distinct aspects"),
     ({"names": "method"}, "distinct aspects"),
     ({"sizes": [32]}, "whole numbers"),
     ({"sizes": [32, 10**9]}, "whole numbers"),

@@ -83,7 +83,7 @@ def test_a_default_prompt_is_before_every_text(model):
 MEAN = {"pooling_mode": "mean"}
 CLS_AND_MAX = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
 MIX = [MODULES[0], "sentence_transformers.models.WeightedLayerPooling", MODULES[1]]
-POOLINGS = "it must be one of aspect_words, cls, layers, mean, mix"
+POOLINGS = "it must be one of aspect_words, cls, layers, mean, mix, title_abstract"
 
 
 UNKNOWN = [

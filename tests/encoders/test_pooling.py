@@ -18,6 +18,7 @@ from citeweave.encoders.network import Network
 from citeweave.encoders.paper_texts import chunk_maker
 from citeweave.encoders.pooling import WORDS, add_aspect_words, aspect_word_weights, attend, text_vectors
 from citeweave.encoders.runtimes import Runtime
+from citeweave.encoders.save import save_encoder
 from citeweave.encoders.sentence_encoder import encode_sentences
 from citeweave.encoders.tokens import reader_settings
 
@@ -216,3 +217,25 @@ def test_what_cannot_be_done_is_said(bert, tmp_path):
     bare.backend_tokenizer.post_processor = None
     bare.save_pretrained(shutil.copytree(bert, tmp_path / "bare"))
     refused("needs one token before every sentence", load, tmp_path / "bare")
+
+
+def test_title_and_abstract_are_read_apart_and_their_mean_is_kept_in_the_folder(bert, tmp_path):
+    apart = load_encoder(bert, pooling="title_abstract", normalize=False, device="cpu")
+    plain = load_encoder(bert, pooling="cls", normalize=False, device="cpu")
+    texts = ["models learn[SEP]the cell grows", "models learn", "[SEP]the cell grows", ""]
+    title, abstract, whole = plain.encode(["models learn", "the cell grows", texts[0]])
+    found = apart.encode(texts)
+    np.testing.assert_allclose(found, [(title + abstract) / 2, title, abstract, np.zeros(32)], atol=1e-5)
+    assert np.abs(found[0] - whole).max() > 1e-2 and apart.revision != plain.revision
+    save_encoder(tmp_path, apart.network, apart.reader.tokenizer, apart.settings, card=CARD)
+    again = load_encoder(tmp_path, device="cpu")
+    assert (
+        again.settings.pooling == "title_abstract" and again.revision == load_encoder(tmp_path, device="cpu").revision
+    )
+    np.testing.assert_allclose(again.encode(texts), found, atol=1e-6)
+    assert "does not know how its parts are combined" in (tmp_path / "README.md").read_text()
+    with pytest.raises(UserError, match="needs two texts per paper; use torch"):
+        load_encoder(tmp_path, runtime="openvino", device="cpu")
+    (tmp_path / "title_abstract/config.json").write_text('{"format": "other"}')
+    with pytest.raises(InputError, match="format 'other'"):
+        load_encoder(tmp_path, device="cpu")

@@ -68,6 +68,9 @@ def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -
     return RankingTask("faceted", texts, pools, RULE)
 
 
+JOINED = ("all", "background+method+result", "encoder+all")
+
+
 def test_every_query_is_answered_in_its_own_space(papers):
     texts, codes, encoder = papers
     spaces = aspect_spaces(EncoderSystem(encoder), picking(6))
@@ -112,7 +115,12 @@ def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):
     model, csfcube = aspect_model, folders["csfcube"]
     spaces = open_spaces(str(model), OpeningOptions(device="cpu", cache=tmp_path / "cache"))
     reports = evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "csfcube")
-    assert list(reports) == ["encoder", *FACETS, "all", "matching"]
+    assert list(reports) == ["encoder", *FACETS, *JOINED, "matching"]
+    side_by_side = open_system(str(model), OpeningOptions(device="cpu", aspect="encoder+method"))
+    assert side_by_side.metadata()["dimension"] == sum(
+        spaces[name].metadata()["dimension"] for name in ("encoder", "method")
+    )
+    refused("'metod'", open_system, str(model), OpeningOptions(device="cpu", aspect="encoder+metod"))
     assert len(list((tmp_path / "cache/vectors").iterdir())) == 1  # papers were read once
     for facet in FACETS:
         # the queries of a facet are answered in its space and in no other
@@ -124,7 +132,7 @@ def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):
     assert again.name == "model (method)"
     # a suite of classes and pools without facets: probes work in every space, and nothing is matched
     found = evaluate_spaces(spaces, read_suite("scidocs", folders["scidocs"]), tmp_path / "scidocs")
-    assert list(found) == ["encoder", *FACETS, "all"] and all("mag.f1" in report.metrics for report in found.values())
+    assert list(found) == ["encoder", *FACETS, *JOINED] and all("mag.f1" in report.metrics for report in found.values())
     with pytest.raises(EmptyResultError, match="can do no task of scidocs: .*asks? about none"):
         evaluate(spaces["matching"], read_suite("scidocs", folders["scidocs"]), tmp_path / "none")
     with pytest.raises(UserError, match="holds a report, but the reports of all spaces need a folder of their own"):
@@ -139,7 +147,7 @@ def test_the_command(aspect_model, bert, folders, tmp_path, cli, monkeypatch):
     assert found["matching"]["metrics"] == found["method"]["metrics"]
     assert found["all"]["model"]["dimension"] == 24
     table = cli.text(*every).splitlines()
-    assert table[1].split() == ["encoder", *FACETS, "all", "matching"]
+    assert table[1].split() == ["encoder", *FACETS, *JOINED, "matching"]
     assert float(table[2].split()[3]) == pytest.approx(found["method"]["metrics"]["method.map"], abs=0.01)
     cli.fails("--aspect is 'metod'; it must be one of all, background", *asked, aspect_model, "--aspect metod")
     cli.fails("has no aspect heads", *asked, bert, "--aspect method")

@@ -9,6 +9,8 @@ from citeweave.core.randomness import stream
 from citeweave.evaluation import links
 from citeweave.evaluation.links import evaluate_links, hold_out
 from citeweave.graph.adjacency import Csr
+from citeweave.graph.citations import graph_from_edges
+from citeweave.graph.signals import Relations, link_papers, parse_union, symmetrize, unite_signals
 
 from .conftest import refused
 
@@ -134,3 +136,36 @@ def test_wrong_options_are_refused():
     refused("one of degree, uniform", evaluate_links, *given, negatives="hard")
     refused("degrees", evaluate_links, *given, negatives="degree", error=ValueError)
     refused("at least one of each", evaluate_links, given[0], np.array([], int), np.array([], int))
+
+
+def test_held_out_co_citations_are_removed_in_both_directions_and_ranked_once():
+    rng = np.random.default_rng(0)
+    citing, cited = np.array(sorted(random_edges(rng, 40, 300))).T
+    graph = graph_from_edges(citing, cited, 40)
+    union = unite_signals(Relations(graph), parse_union("cocited", strongest=5), normalize=False)
+    links_ = link_papers(union)
+    dense, pairs = (
+        np.zeros((40, 40)),
+        {(min(a, b), max(a, b)) for a, b in zip(union.owners(), union.targets, strict=True)},
+    )
+    for part in symmetrize(union).parts:
+        np.add.at(dense, (part.owners(), part.targets), part.weights)
+    found = np.zeros((40, 40))
+    found[links_.sources(), links_.cited.targets] = links_.cited.weights
+    np.testing.assert_array_equal(found, dense)
+    rest = []
+
+    def embed(of):
+        rest.append({(int(a), int(b)) for a, b in zip(of.sources(), of.cited.targets, strict=True)})
+        return np.ones((40, 2), np.float32)
+
+    results = links.held_out_evaluator(0.05, count=20)(links_, embed)
+    (kept,) = rest
+    assert (
+        kept == {(b, a) for a, b in kept}
+        and len(pairs) - len(kept) // 2 == results["edges"] == results["uniform"]["edges"]
+    )
+    assert results["edges"] == pytest.approx(0.05 * len(pairs), abs=1)
+    assert results["uniform"]["auc"] == pytest.approx(0.5)  # blind vectors
+    # its own and all other true links are no negatives
+    assert results["uniform"]["negatives"] < 20

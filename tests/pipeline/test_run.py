@@ -13,7 +13,7 @@ from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import open_heads
 from citeweave.pipeline.cost import plan_run
 from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
-from citeweave.pipeline.run import SweptKey, parse_swept_key, run_recipe, sweep_recipe
+from citeweave.pipeline.run import COMPARISON, SweptKey, parse_swept_key, run_recipe, sweep_recipe
 from citeweave.pipeline.run_folder import RunOptions, check_identity
 from citeweave.pipeline.stage_costs import count_picks, count_triplets
 
@@ -97,6 +97,13 @@ def test_the_same_run_again_makes_nothing_and_a_moved_one_what_is_missing(place,
     assert result.executed == ("report/corpus",)
     result = run_recipe(tiny("scincl"), place.corpus.folder, tmp_path / "run", replace(own, seeds=2))
     assert result.executed == ("model-1", "report-1/corpus") and len(result.reports["corpus"]) == 2
+    name = result.comparisons["corpus"].metrics[0]
+    low, high = sorted(report.metrics[name] for report in result.reports["corpus"])
+    lines = (tmp_path / "run" / COMPARISON).read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("| 2 seeds |"))
+    found = [line.split("|")[1:3] for line in lines[at + 2 : at + 5]]
+    assert [one[0].strip() for one in found] == ["mean", "lowest", "highest"]
+    assert [float(one[1]) for one in found] == pytest.approx([(low + high) / 2, low, high], abs=0.006)
 
 
 def test_another_run_in_the_folder_is_refused(place, ran, own, tmp_path):

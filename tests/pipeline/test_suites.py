@@ -24,6 +24,7 @@ from citeweave.pipeline.suites import Suites, check_suites, without_references
 from .conftest import mined, tiny, write_beir
 
 NAMES = ("background", "method", "result")
+JOINED = ("all", "+".join(NAMES), "encoder+all")
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,8 @@ def test_every_space_has_a_report_and_stands_in_the_comparison(bert, corpus, tmp
     save_heads(first.models[0], AspectHeads(NAMES, layers))
     result = run_recipe(recipe, corpus.folder, tmp_path / "run", options)
     assert set(result.executed) == {
-        *(f"report/corpus ({space})" for space in (*NAMES, "all")),
-        *(f"report/intents ({space})" for space in (*NAMES, "all", "matching")),
+        *(f"report/corpus ({space})" for space in (*NAMES, *JOINED)),
+        *(f"report/intents ({space})" for space in (*NAMES, *JOINED, "matching")),
     }
     assert result.spaces["corpus"]["method"][0].name == f"{recipe.label} (method)"
     own, matched = (result.spaces["intents"][space][0].metrics for space in ("method", "matching"))

@@ -168,6 +168,7 @@ WORDS = {"encoder": {"pooling": "aspect_words"}, "losses": {"in_batch": {}}}
 WORDS |= {"batch": 8, "steps": 4, "checkpoint_every": 2}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "triplets": ("literature", {"patience": 5}),
+    "shuffled": ("literature", {"patience": 5, "watch": "loss", "block": 1, "scale_by": "start", "check_every": 0.1}),
     "aspects": ("aspects", {"head_rate": 10.0}),
     "sentences": ("paired", {"losses": SENTENCES["both"]}),
     "aspect_words": ("paired", WORDS),

@@ -17,16 +17,14 @@ from citeweave.mining.mine import mine_samples
 from citeweave.mining.rules import parse_rules
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.training import sentence_objective
+from citeweave.training.batch_negatives import allowed_pairs, batch_candidates, mark_negatives
 from citeweave.training.data import (
     Batch,
     Batches,
-    allowed_pairs,
-    batch_candidates,
     build_batch,
     make_alignment,
     make_groups,
     make_lists,
-    mark_negatives,
 )
 from citeweave.training.objective import LossInputs, Objective, Settings, mask_tokens
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, training_options

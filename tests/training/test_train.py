@@ -29,7 +29,7 @@ from citeweave.pipeline.recipe import load_recipe
 from citeweave.training import checkpoints
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.encoder_task import Stepper
-from citeweave.training.load_data import DataSources
+from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.partial import heads_to_arrays, make_heads
 from citeweave.training.train import load_start_model, prepare_run
 from citeweave.vectors.vectors import Vectors
@@ -175,7 +175,13 @@ def test_a_log_that_lost_its_end_is_not_filled_up(literature, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "cut"),
-    [*(("triplets", cut) for cut in (1, 2, 3, 5)), ("aspects", 3), ("sentences", 2), ("aspect_words", 3)],
+    [
+        *(("triplets", cut) for cut in (1, 2, 3, 5)),
+        ("shuffled", 3),
+        ("aspects", 3),
+        ("sentences", 2),
+        ("aspect_words", 3),
+    ],
 )
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(request, uninterrupted, tmp_path, kind, cut):
     source, options = KINDS[kind]
@@ -263,6 +269,110 @@ def test_the_best_weights_are_kept_and_training_stops_early(literature, tmp_path
     lines = [json.loads(line) for line in (run.folder / "training/log.jsonl").read_text().splitlines()]
     best = max((line["accuracy"], -line["step"]) for line in lines if "accuracy" in line)
     assert facts["kept step"] == -best[1]
+
+
+def test_the_lowest_validation_loss_is_kept(literature, tmp_path):
+    options = {"watch": "loss", "patience": 2, "check_every": 2, "learning_rate": 0.05}
+    run = literature.train(tmp_path / "model", steps=40, **options)
+    facts, losses = run.manifest.facts, log_of(run.folder, "validation_loss")
+    assert facts["stopped early"] and facts["kept step"] == 2 * int(np.argmin(losses)) < facts["steps"]
+    assert run.before["loss"] == losses[0] and run.after["loss"] == losses[-1] > min(losses)
+    assert f"| loss | {losses[0]:.4g} | {losses[-1]:.4g} |" in (run.folder / "README.md").read_text()
+    refused("training.patience needs validation", literature.train, tmp_path / "none", validation=0.0, **options)
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_the_validation_loss_is_that_of_held_out_triplets_for_every_seed(literature, tmp_path, block):
+    for seed in (0, 1):
+        plan = literature.plan(watch="loss", block=block, seed=seed, dropout=0.5)
+        start, data = literature.load(tmp_path / "tokens", plan)
+        run = prepare_run(start, data, plan, ProcessGroup(), QUIET)
+        start.network.model.eval()
+        triplets = data.validation.triplets()  # (triplets, 3)
+        vectors = start.encode_tokens(data.tokens.take(np.arange(len(data.tokens))))
+        start.network.model.train()  # validation turns dropout off by itself
+        near, far = (np.linalg.norm(vectors[triplets[:, 0]] - vectors[triplets[:, at]], axis=1) for at in (1, 2))
+        assert run.task.validate()["loss"] == pytest.approx(np.maximum(near - far + 1, 0).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("source", ["literature", "paired", "aspects"])
+def test_every_kind_of_loss_has_a_validation_loss(request, tmp_path, source):
+    literature: Literature = request.getfixturevalue(source)
+    losses = {"literature": {"in_batch": {}, "mlm": {}}, "paired": SENTENCES["both"], "aspects": HYBRID}[source]
+    plan = literature.plan(**{**GROUPS, "losses": losses, "watch": "loss", "dropout": 0.5, "micro_tokens": 300})
+    start, data = literature.load(tmp_path / "tokens", plan)
+    task = prepare_run(start, data, plan, ProcessGroup(), QUIET).task
+    first, again = task.validate()["loss"], task.validate()["loss"]
+    assert first == again and 0 < first < 100
+    if source == "literature":
+        alone = dataclasses.replace(plan, training=dataclasses.replace(plan.training, losses={"in_batch": {}}))
+        without = prepare_run(start, data, alone, ProcessGroup(), QUIET).task.validate()["loss"]
+        assert first > without + 1, "masked words are part of the loss"
+
+
+def test_models_of_different_samples_are_validated_on_one_set(literature, tmp_path):
+    other = mine("specter", ["mining.anchors=60"], literature.corpus, literature.graph, tmp_path / "samples")
+    start = load_start_model(literature.plan().encoder, "cpu")
+    found = []
+    for own, more in ((literature.samples, other), (other, literature.samples)):
+        plan, sources = literature.plan(), DataSources(graph=literature.graph, validation=(more,))
+        arguments = (start.reader, plan.encoder, plan.training, tmp_path / f"tokens{len(found)}")
+        data = load_training_data(literature.corpus, own, *arguments, sources)
+        alone = load_training_data(literature.corpus, own, *arguments, dataclasses.replace(sources, validation=()))
+        found.append(sorted(map(tuple, data.rows[data.validation.triplets()].tolist())))
+        assert len(found[-1]) > len(alone.validation.triplets()) > 0
+        assert not set(data.rows[data.groups.anchors]) & set(data.rows[data.validation.anchors])
+    assert found[0] == found[1]
+    hashes = [DataSources(validation=samples).hashes() for samples in ((), (other,))]
+    assert "validation" not in hashes[0] and hashes[1]["validation"] == [other.hash]
+
+
+def test_title_and_abstract_apart_are_trained(literature, tmp_path):
+    run = literature.train(tmp_path / "model", encoder={"pooling": "title_abstract"}, steps=40, dropout=0.0)
+    losses = log_of(run.folder, "loss")
+    assert losses[-1] < 0.9 * losses[0] and load_encoder(run.folder).settings.pooling == "title_abstract"
+
+
+def test_incomplete_blocks_are_dropped_and_counted(literature, tmp_path):
+    run = literature.train(tmp_path / "model", losses={"info_nce": {}}, block=4, leftovers="drop", validation=0.0)
+    samples = literature.samples
+    counts = np.maximum(*(np.diff(picks.offsets) for picks in (samples.positives, samples.negatives)))
+    dropped = int((counts % 4).sum())
+    assert dropped and log_of(run.folder, "triplets in incomplete blocks, dropped") == [dropped]
+    assert "triplets in incomplete blocks, dropped" in (run.folder / "README.md").read_text()
+    refused("no complete block of triplets", literature.train, tmp_path / "other", block=8, leftovers="drop")
+
+
+SCALED = [
+    ("literature", "papers", "triplet", {}),
+    ("paired", "sentences", "aligned_triplet", {}),
+    ("paired", "sentences", "sentence_triplet", {"distance": "attention", "temperature": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("source", "unit", "loss", "settings"), SCALED)
+def test_distances_in_units_of_the_start_model(request, tmp_path, source, unit, loss, settings):
+    """Margin and temperature in units of a distance are those in plain numbers times the distance."""
+    literature: Literature = request.getfixturevalue(source)
+    plan = literature.plan(losses={loss: settings}, scale_by="start", dropout=0.0, batch=8)
+    start, data = literature.load(tmp_path / "tokens", plan)
+    measured = prepare_run(start, data, plan, ProcessGroup(), QUIET).measured[f"start distance of {unit}"]
+    if unit == "papers":
+        papers = np.unique(data.groups.papers())
+        vectors = start.encode_tokens(data.tokens.take(papers))
+        apart = np.linalg.norm(vectors[:, None] - vectors, axis=2)
+        assert measured == pytest.approx(apart.sum() / (len(papers) * (len(papers) - 1)), rel=0.01)
+    larger = {
+        name: value * measured
+        for name, value in {"margin": 1.0, "temperature": settings.get("temperature")}.items()
+        if value
+    }
+    plain = dataclasses.replace(plan.training, scale_by="", losses={loss: {**settings, **larger}})
+    scaled, unscaled = (
+        literature.first_step(tmp_path / "tokens", dataclasses.replace(plan, training=training))[0]
+        for training in (plan.training, plain)
+    )
+    assert 0.1 < scaled == pytest.approx(unscaled / measured, rel=1e-4)
 
 
 def test_parts_of_the_network_are_saved_as_a_delta_and_frozen_layers_stay(literature, tmp_path):

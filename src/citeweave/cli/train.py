@@ -26,6 +26,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.files import cache_folder, read_input
 from citeweave.core.options import SIZE, OneOf, Positional
 from citeweave.pipeline.run_folder import INTENTS, RunOptions
+from citeweave.training.options import metric_text
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -105,7 +106,7 @@ def _run_text(result: RunResult) -> str:
     lines.append(f"samples: {len(result.samples):,}; models: {', '.join(str(model) for model in result.models)}")
     if bands := result.record.get("bands"):
         lines.append(describe_bands(bands))
-    return "\n".join([*lines, "", comparison_page(result.comparisons, result.spaces)])
+    return "\n".join([*lines, "", comparison_page(result.comparisons, result.reports, result.spaces)])
 
 
 def _run_json(result: RunResult) -> dict[str, Any]:
@@ -230,6 +231,9 @@ class TrainingDataArguments(OutputArguments):
     held_out: str = ""
     """Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from 2016 on). Samples must be mined without those citations."""
 
+    validation_samples: tuple[Path, ...] = ()
+    """Other samples of the corpus to validate on as well, so that models trained on different samples can be compared."""
+
     set_: Set = ()
 
     def plan(self) -> TrainingPlan:
@@ -258,6 +262,7 @@ class TrainingDataArguments(OutputArguments):
             None if self.graph is None else cw.CitationGraph.open(self.graph),
             None if self.teacher is None else cw.Vectors.open(self.teacher),
             None if held_out is None else make_suite(corpus, held_out, reporter=self.reporter),
+            tuple(map(cw.Samples.open, self.validation_samples)),
         )
 
 
@@ -283,7 +288,16 @@ def train(args: TrainArguments) -> None:
     if os.environ.get("RANK", "0") != "0":  # torchrun started several: only the first one prints
         args = dataclasses.replace(args, quiet=True, json=False)
     if args.bundle is not None:
-        if args.corpus or args.samples or args.recipe or args.init or args.graph or args.teacher or args.held_out:
+        if (
+            args.corpus
+            or args.samples
+            or args.recipe
+            or args.init
+            or args.graph
+            or args.teacher
+            or args.held_out
+            or args.validation_samples
+        ):
             raise UserError("--bundle holds corpus, samples and start model; give only -o, --seeds, --set and --device")
         runs = _train_bundle(args, args.bundle)
     elif args.corpus is None or args.samples is None:
@@ -365,7 +379,10 @@ def _trained_text(run: EncoderRun) -> str:
         ("samples", metadata["data"]["samples for training"]),
         ("seconds", metadata["seconds"]),
     ]
-    rows += [(name, f"{100 * before:.2f} -> {100 * run.after[name]:.2f}") for name, before in run.before.items()]
+    rows += [
+        (name, f"{metric_text(name, before)} -> {metric_text(name, run.after[name])}")
+        for name, before in run.before.items()
+    ]
     lines = [f"{run.folder}: encoder", table(rows)]
     if left_out := metadata["data"]["left out"]:
         lines.append("left out: " + "; ".join(f"{number:,} {reason}" for reason, number in left_out.items()))

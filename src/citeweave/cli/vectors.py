@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from citeweave.encoders.embed import EmbeddingOptions
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import EncoderSpec, RemoteShards
-    from citeweave.graph.build import GraphIntents
+    from citeweave.graph.build import GraphIntents, LinkEvaluation
     from citeweave.remote.ray_executor import RayExecutor
 
 
@@ -44,6 +44,9 @@ class GraphArguments(OutputArguments):
     held_out: Annotated[float, Range(0, below=1)] = 0.0
     """Fraction of citations (a plain number here) to hold out for link prediction, such as 0.01."""
 
+    links: Annotated[str, OneOf("citations", "signal")] = "citations"
+    """What --held-out holds out: citations, or the links of --signal, such as co-citations (cocited)."""
+
     intents: str = "corpus"
     """Citation intents: corpus (those in the corpus), sections (also those inferred from section headings), or a folder from `citeweave annotate`."""
 
@@ -56,7 +59,6 @@ class GraphArguments(OutputArguments):
 
 def graph(args: GraphArguments) -> None:
     """Build the citation graph of a corpus and compute node vectors; --held-out also evaluates them by link prediction."""
-    from citeweave.evaluation.links import held_out_evaluator
     from citeweave.graph.node_vectors import METHODS as EMBEDDING_METHODS
 
     opened = cw.Corpus.open(args.corpus)
@@ -78,13 +80,21 @@ def graph(args: GraphArguments) -> None:
             opened,
             args.output,
             options,
-            evaluate_links=held_out_evaluator(args.held_out, seed=seed, score=score) if args.held_out else None,
-            evaluation=f"{args.held_out:g} held out" if args.held_out else "",
+            evaluation=_link_evaluation(args, seed, score) if args.held_out else None,
             intents=_graph_intents(args.intents, opened, per_intent=args.per_intent),
             **args.writing,
         )
     metadata = _graph_metadata(args.output)
     args.print(metadata, _graph_text(args.output, metadata))
+
+
+def _link_evaluation(args: GraphArguments, seed: int, score: str) -> LinkEvaluation:
+    """Return the evaluation of node vectors that --held-out and --links ask for."""
+    from citeweave.evaluation.links import held_out_evaluator
+    from citeweave.graph.build import LinkEvaluation
+
+    name = f"{args.held_out:g} held out" + (" of the signal's links" if args.links == "signal" else "")
+    return LinkEvaluation(held_out_evaluator(args.held_out, seed=seed, score=score), name, args.links)
 
 
 def _graph_intents(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
@@ -126,7 +136,8 @@ def _graph_text(folder: Path, metadata: dict[str, Any]) -> str:
         rows.append((f"  {name}", f"{part['citations']:,} citations of {part['papers']:,} papers"))
     lines = [f"{folder}: the citation graph", table(rows)]
     if links := metadata.get("links"):
-        lines.append(f"{links['edges']:,} citations were held out and ranked among random papers:")
+        of = f"links ({links['of']})" if "of" in links else "citations"
+        lines.append(f"{links['edges']:,} {of} were held out and ranked among random papers:")
         for kind in ("uniform", "degree"):
             s = links[kind]
             numbers = f"MRR {s['mrr']:.3f}  Hits@1 {s['hits_1']:.3f}  @10 {s['hits_10']:.3f}  @50 {s['hits_50']:.3f}"
@@ -140,7 +151,8 @@ class EmbedArguments(OutputArguments):
     model: Model = DEFAULT_MODEL
 
     aspect: str = ""
-    """For a model with aspects: compute the vectors of one aspect, such as method, or of all, concatenated (all)."""
+    """For a model with aspects: compute the vectors of one aspect, such as method, of all (concatenated, each of
+    length 1), or of a sum such as encoder+method or encoder+all (at their own lengths; encoder is the own vector)."""
 
     sentences: bool = False
     """Embed every sentence of the abstracts: one vector per sentence."""

@@ -3,7 +3,8 @@
     heads = open_heads("model/")
     heads.names                              ("background", "method", "result")
     heads.project(vectors, "method")         vectors in the space of methods
-    heads.project(vectors, "all")            the three spaces side by side
+    heads.project(vectors, "all")            the three spaces side by side, each at length 1
+    heads.project(vectors, "method+result")  these two at their own lengths; "encoder+all" has the encoder's vector too
 
     model/aspects/config.json                {"format": "citeweave-aspects", "version": 1, "names": [...], "sizes": [384, 384]}
     model/aspects/model.safetensors          `method.0.weight` (out, in), `method.0.bias` (out,), ... in float32
@@ -37,8 +38,8 @@ from citeweave.encoders.untrusted_model import read_tensors
 from citeweave.vectors.vectors import unit_rows
 
 FOLDER = "aspects"
-ALL = "all"
-"""The name of all aspect spaces side by side."""
+ALL, OWN = "all", "encoder"
+"""The name of all aspect spaces side by side, and that of the encoder's own vector in a sum of spaces."""
 
 FORMAT, VERSION = "citeweave-aspects", 1
 _MAX_ASPECTS, _MAX_SIZE = 64, 65_536
@@ -61,6 +62,12 @@ class AspectHeads:
     layers: Mapping[str, Sequence[Layer]]
 
     @property
+    def spaces(self) -> tuple[str, ...]:
+        """The aspect spaces that are compared: each, all at length 1, all at their own lengths, all with the encoder's."""
+        joined = ("+".join(self.names),) if len(self.names) > 1 else ()
+        return (*self.names, ALL, *joined, f"{OWN}+{ALL}")
+
+    @property
     def inputs(self) -> int:
         """The length of the encoder's vectors that the heads project."""
         return int(self.layers[self.names[0]][0][0].shape[1])
@@ -68,7 +75,7 @@ class AspectHeads:
     def dimension(self, aspect: str) -> int:
         """Return the length of a vector in the space of an aspect, or of all aspects."""
         self.check(aspect)
-        return sum(len(self.layers[name][-1][1]) for name in (self.names if aspect == ALL else (aspect,)))
+        return sum(self.inputs if name == OWN else len(self.layers[name][-1][1]) for name in self._parts(aspect))
 
     @cached_property
     def hash(self) -> str:
@@ -82,14 +89,26 @@ class AspectHeads:
         return digest.hexdigest()[:16]
 
     def check(self, aspect: str) -> None:
-        """Refuse a name that is not an aspect of this model."""
-        choose(aspect, (*self.names, ALL), "--aspect")
+        """Refuse a name that is not an aspect of this model, `all`, or a sum such as encoder+method."""
+        is_sum = "+" in aspect and aspect not in self.names
+        for name in aspect.split("+") if is_sum else (aspect,):
+            choose(name, (*self.names, ALL, *((OWN,) if is_sum else ())), "--aspect")
+
+    def _parts(self, aspect: str) -> list[str]:
+        """Return the vectors that are put side by side: aspects of this model, and the encoder's own.
+
+        >>> heads = AspectHeads(("method", "result"), {})
+        >>> heads._parts("all"), heads._parts("encoder+method"), heads._parts("encoder+all")
+        (['method', 'result'], ['encoder', 'method'], ['encoder', 'method', 'result'])
+        """
+        names = [aspect] if aspect in self.names else aspect.split("+")
+        return [part for name in names for part in (self.names if name == ALL else (name,))]
 
     def project(self, vectors: NDArray[np.floating[Any]], aspect: str) -> NDArray[np.float32]:
         """Project vectors (papers, dimension) into the space of an aspect; rows of zeros stay zero.
 
-        With all spaces side by side each has length 1, so that none outweighs the others (the thesis, equation 5.3,
-        joins them without that; cosines within a space are the same).
+        With `all` spaces side by side each has length 1, so that none outweighs the others. In a sum, such as
+        method+result or encoder+all, each vector keeps its own length, as in equation 5.3 of the thesis.
         """
         self.check(aspect)
         inputs = np.asarray(vectors, np.float32)  # (papers, dimension)
@@ -98,9 +117,9 @@ class AspectHeads:
                 f"the vectors have {inputs.shape[1]} numbers and the aspect heads read {self.inputs}; "
                 "project the vectors of the model that the heads belong to"
             )
-        if aspect == ALL:
-            parts = [self.project(inputs, name) for name in self.names]
-            return np.concatenate([unit_rows(part) for part in parts], axis=1)
+        if aspect not in self.names:
+            parts = [inputs if name == OWN else self.project(inputs, name) for name in self._parts(aspect)]
+            return np.concatenate([unit_rows(part) if aspect == ALL else part for part in parts], axis=1)
         states = inputs
         for number, (weight, bias) in enumerate(self.layers[aspect]):
             states = (np.maximum(states, 0) if number else states) @ weight.T + bias  # (papers, out)
@@ -153,7 +172,7 @@ def _read(folder: Path) -> AspectHeads:
     check_format(path, config, FORMAT, VERSION)
     names: Any = config.get("names")
     sizes: Any = config.get("sizes")
-    if not (_is_list_of(names, str, _MAX_ASPECTS) and len(set(names)) == len(names) and ALL not in names):
+    if not (_is_list_of(names, str, _MAX_ASPECTS) and len({*names, ALL, OWN}) == len(names) + 2):
         raise InputError(f"{path}: names is {str(names)[:80]}; it must be a list of distinct aspects")
     if not (_is_list_of(sizes, int, 3) and len(sizes) > 1 and all(0 < size <= _MAX_SIZE for size in sizes)):
         raise InputError(f"{path}: sizes is {str(sizes)[:80]}; it must be two or three whole numbers from 1 up")
@@ -213,7 +232,7 @@ class AspectEncoder:
 
 
 def load_aspect_encoder(name: str | Path, aspect: str, **options: Any) -> TorchEncoder | AspectEncoder:
-    """Load the encoder of one aspect, of `all` side by side, or the plain one (empty); options as in `load_encoder`."""
+    """Load the encoder of one aspect, of `all`, of a sum, or the plain one (empty); options as in `load_encoder`."""
     if not aspect:
         return load_encoder(name, **options)
     heads = open_heads(name)

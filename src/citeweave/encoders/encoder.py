@@ -29,7 +29,7 @@ from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
 from citeweave.encoders.delta import base_revision, complete_model, open_model
-from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
+from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, ModelFolder, Settings
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, parse_random
 from citeweave.encoders.network import Network, check_can_read, draw_weights, load_network, refuse_unusable
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
@@ -212,6 +212,12 @@ def _reader(tokenizer: Any, settings: Settings, name: str) -> TextReader:
         raise UserError(
             f"pooling {ASPECT_WORDS} needs one token before every sentence, such as [CLS], and the tokenizer of {name} "
             f"sets {len(reader.opening)}; use another start model, or pooling mean"
+        )
+    closes = len(reader.closing) == 1 and reader.closing.tolist() == reader.separator.tolist()
+    if settings.pooling == TITLE_ABSTRACT and (len(reader.opening) != 1 or not closes):
+        raise UserError(
+            f"pooling {TITLE_ABSTRACT} needs one token before a text, such as [CLS], and the separator after it, such as "
+            f"[SEP], and the tokenizer of {name} sets others; use another start model, or pooling mean"
         )
     return reader
 

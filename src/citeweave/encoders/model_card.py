@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from citeweave.core.columns import is_finite
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import read_input
-from citeweave.encoders.model_folder import ASPECT_WORDS, Settings
+from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, Settings
 from citeweave.encoders.model_names import hub_name
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _POOLINGS = {
     "mix": "a learned mix of all layers, then the mean over all tokens",
     ASPECT_WORDS: "a mean of its sentences' vectors (the states of a first token before each), weighed by the words for "
     "aspects",
+    TITLE_ABSTRACT: "the mean of two states of the first token, of the title and of the abstract, each read by itself",
 }
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licences"), dict),
@@ -113,7 +114,7 @@ def card_text(
         max_tokens=str(settings.max_tokens or ""),
         pooling=_POOLINGS.get(settings.pooling, settings.pooling),
         is_delta=is_delta,
-        own_code=is_delta or settings.pooling == ASPECT_WORDS,
+        own_code=is_delta or settings.pooling in (ASPECT_WORDS, TITLE_ABSTRACT),
         # code and YAML: JSON strings, which both read as is
         base_model=Markup(json.dumps(hub_name(card.base)) if hub_name(card.base) else ""),
         license=Markup(json.dumps(_plain(card.license), ensure_ascii=False) if card.license else ""),

@@ -5,6 +5,7 @@
     1_Pooling/config.json        {"pooling_mode_mean_tokens": true, ...}, or since 6.0 {"pooling_mode": "mean"}
     sentence_bert_config.json    {"max_seq_length": 256, "do_lower_case": false}
     aspect_words/                beside a Pooling at the first token: the pooling of that name, which is citeweave's own
+    title_abstract/              the same, without weights
     config.json, *.safetensors   alone: a plain Hugging Face model, pooled at its first token (cls)
 
 Reads JSON only and loads no weights. What would need code from the folder or a pickle is refused. A folder that holds only
@@ -32,6 +33,11 @@ SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 
 ASPECT_WORDS = "aspect_words"
 """Name of a pooling, and of the folder with its weights; see `pooling.py`."""
+
+TITLE_ABSTRACT = "title_abstract"
+"""Name of a pooling without weights, and of the folder that says so."""
+
+TITLE_ABSTRACT_FORMAT, TITLE_ABSTRACT_VERSION = "citeweave-title-abstract", 1
 
 _SHARDS = f"{WEIGHTS}.index.json"
 _MAX_JSON = 1 << 20
@@ -74,7 +80,7 @@ class Settings:
     """The settings in an encoder's folder, by which a text becomes one vector."""
 
     pooling: str
-    """`cls`, `mean`, `layers`, `mix` or `aspect_words`; a folder may also name others, which `load_encoder` refuses."""
+    """`cls`, `mean`, `layers`, `mix`, `aspect_words` or `title_abstract`; a folder may also name others, which `load_encoder` refuses."""
 
     max_tokens: int | None
     """Length in tokens at which texts are truncated, special ones included; None = what tokenizer and model allow."""
@@ -202,6 +208,10 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
     pooling = read_json(place["Pooling"] / "config.json")
     prompt = _default_prompt(folder)
     words = folder / ASPECT_WORDS if (folder / ASPECT_WORDS).is_dir() else None
+    beside = ASPECT_WORDS if words else ""
+    if (path := folder / TITLE_ABSTRACT / "config.json").is_file():
+        check_format(path, read_json(path), TITLE_ABSTRACT_FORMAT, TITLE_ABSTRACT_VERSION)
+        beside = f"{ASPECT_WORDS}+{TITLE_ABSTRACT}" if words else TITLE_ABSTRACT
     task = transformer.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise UserError(f"{folder} is made for the task {task!r}; citeweave reads encoders for 'feature-extraction'")
@@ -215,7 +225,7 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
         raise InputError(f"{path}: max_seq_length is {max_tokens!r}; it must be a whole number from 1 up")
     mix = place.get("WeightedLayerPooling")
     settings = Settings(
-        pooling=_pooling_name(_pooling_mode(pooling), is_mix=mix is not None, has_words=words is not None),
+        pooling=_pooling_name(_pooling_mode(pooling), is_mix=mix is not None, beside=beside),
         max_tokens=max_tokens,
         normalize="Normalize" in place,
         lower=transformer.get("do_lower_case") is True,
@@ -247,12 +257,12 @@ def _pooling_mode(config: dict[str, Any]) -> str:
     return "+".join(map(str, modes))[:_MAX_POOLING] or "mean"
 
 
-def _pooling_name(mode: str, *, is_mix: bool, has_words: bool) -> str:
-    """Return citeweave's name of a pooling: `mix` is a mix of layers with mean, `aspect_words` is saved as cls."""
+def _pooling_name(mode: str, *, is_mix: bool, beside: str) -> str:
+    """Return citeweave's name of a pooling: `mix` is a mix of layers with mean; its own ones, `beside`, are saved as cls."""
     if is_mix:
         mode = "mix" if mode == "mean" else f"mix+{mode}"
-    if has_words:
-        return ASPECT_WORDS if mode == "cls" else f"{ASPECT_WORDS}+{mode}"
+    if beside:
+        return beside if mode == "cls" else f"{beside}+{mode}"
     return mode
 
 

@@ -6,6 +6,8 @@
              equal weights; the ELMo baseline of Cohan et al. 2020, SPECTER, appendix A)
     mix      the same with a learned weight per layer: sum of w[layer] * states[layer] / sum of w, then the mean over tokens
     aspect_words   sentences weighted by attention from the words for aspects
+    title_abstract the mean of two vectors, the states of the first token of the title and of the abstract, each read
+             without the other (Cohan et al. 2020, SPECTER, footnote 4: encoded individually, then combined)
 
 `mix` is sentence-transformers' WeightedLayerPooling, saved and read as that module; it begins with equal weights.
 
@@ -45,14 +47,22 @@ from numpy.typing import NDArray
 from citeweave.core.errors import InputError, require
 from citeweave.core.files import write_json
 from citeweave.core.ragged import owners_of, to_offsets
-from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, ModelFolder, Settings, check_format, read_json
+from citeweave.encoders.model_folder import (
+    ASPECT_WORDS,
+    TITLE_ABSTRACT,
+    WEIGHTS,
+    ModelFolder,
+    Settings,
+    check_format,
+    read_json,
+)
 from citeweave.encoders.tokens import TextReader, Tokens
 from citeweave.encoders.untrusted_model import check_finite, read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
+POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS, TITLE_ABSTRACT)
 
 WORDS = ("background", "method", "result", "miscellaneous")
 """The words for aspects of the SciAspect thesis (TUM 2023)."""
@@ -145,6 +155,8 @@ def text_vectors(network: StatesNetwork, batch: Sequence[Tokens], settings: Sett
         vectors = mean_tokens(mixed, mask)
     elif settings.pooling == ASPECT_WORDS:
         vectors = _aspect_word_vectors(network, batch)
+    elif settings.pooling == TITLE_ABSTRACT:
+        vectors = _mean_of_parts(network, batch)
     elif settings.pooling == "cls":
         vectors = network.states(batch, first_only=True).cls()
     else:
@@ -231,6 +243,32 @@ def _mean_layers(layers: tuple[Tensor, ...]) -> Tensor:
     for layer in layers[1:]:
         total += layer
     return total / len(layers)
+
+
+# --- title and abstract apart --------------------------------------------------------------------------
+
+
+def split_title(tokens: Tokens) -> list[Tokens]:
+    """Split a text's tokens for pooling at the first separator, the token it ends with: title, abstract if it has one.
+
+    >>> [part.tolist() for part in split_title(np.array([2, 7, 8, 3, 9, 3]))]  # [CLS] 7 8 [SEP] 9 [SEP]
+    [[2, 7, 8, 3], [2, 9, 3]]
+    >>> [part.tolist() for part in split_title(np.array([2, 7, 3]))]
+    [[2, 7, 3]]
+    """
+    end = int(np.flatnonzero(tokens == tokens[-1])[0]) + 1
+    parts = [tokens[:end], np.concatenate([tokens[:1], tokens[end:]])]
+    return [part for part in parts if len(part) > 2] or [tokens]  # a part without words has no vector
+
+
+def _mean_of_parts(network: StatesNetwork, batch: Sequence[Tokens]) -> Tensor:
+    """Encode title and abstract of each text apart, and return the mean of their first tokens' states."""
+    torch = require("torch", extra="minilm")
+    parts = [split_title(tokens) for tokens in batch]
+    states = network.states([part for text in parts for part in text], first_only=True).cls()  # (parts, dimension)
+    counts = torch.tensor([len(text) for text in parts], device=states.device)  # (texts,)
+    means: Tensor = torch.segment_reduce(states, "mean", lengths=counts, axis=0)  # (texts, dimension)
+    return means
 
 
 # --- aspect words: sentences weighted by attention -------------------------------------------------------

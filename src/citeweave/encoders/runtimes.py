@@ -54,7 +54,7 @@ from citeweave.core.artifact import artifact_matches, check_files, new_artifact,
 from citeweave.core.errors import ArtifactError, UserError, choose, require
 from citeweave.core.executor import available_cores, instruction_sets, processor, run_in_threads
 from citeweave.core.files import cache_folder, hash_json, read_input, write_json
-from citeweave.encoders.model_folder import ASPECT_WORDS, Settings
+from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, Settings
 from citeweave.encoders.network import DTYPES, Network, silence_transformers, speed_up
 from citeweave.encoders.pooling import text_vectors
 from citeweave.encoders.tokens import TextReader, Tokens, sample_tokens
@@ -159,7 +159,7 @@ def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> No
         return  # load_network checks the device
     precision = choose(runtime.computes_in(dtype), PRECISIONS[runtime.name], f"--precision with {runtime.name}")
     if pooling not in POOLINGS:
-        needed = "weights on top of it" if pooling == ASPECT_WORDS else "all"
+        needed = {ASPECT_WORDS: "weights on top of it", TITLE_ABSTRACT: "two texts per paper"}.get(pooling, "all")
         raise UserError(
             f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs {needed}; use torch"
         )

@@ -7,7 +7,7 @@
     1_WeightedLayerPooling/             the learned mix of layers, where there is one
     1_Pooling/, 2_Normalize/            how tokens become one vector
     config_sentence_transformers.json   the prompt
-    aspect_words/                       the words for aspects, where the pooling is that of their name
+    aspect_words/, title_abstract/      the words for aspects, or only a name, where the pooling is that of their name
     README.md                           the model card
 
     SentenceTransformer(folder).encode(title + tokenizer.sep_token + abstract) == load_encoder(folder).encode(...)
@@ -15,7 +15,7 @@
     write_merged_model("weave", "folder/")        any encoder by name or folder, also a delta, as a complete model
     SentenceTransformer("folder/")                the vectors of load_encoder("weave")
 
-With the pooling `aspect_words` the two differ: sentence-transformers has no such pooling and gives the state of the first
+With the poolings `aspect_words` and `title_abstract` the two differ: sentence-transformers has none such and gives the state of the first
 token. Of a model with `do_lower_case`, sentence-transformers before 6 lowercases the separator too and so loses it. The
 names are those of sentence-transformers 2 to 5, which 6 reads too. The same encoder gives the same bytes. Saves what is
 needed for vectors, not for resuming the training: checkpoints do that.
@@ -34,7 +34,14 @@ from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.delta import merged_weights
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard, card_from_metadata, card_text
-from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, Settings
+from citeweave.encoders.model_folder import (
+    ASPECT_WORDS,
+    TITLE_ABSTRACT,
+    TITLE_ABSTRACT_FORMAT,
+    TITLE_ABSTRACT_VERSION,
+    WEIGHTS,
+    Settings,
+)
 from citeweave.encoders.model_names import locate, parse_random
 from citeweave.encoders.network import Network, silence_transformers
 from citeweave.encoders.pooling import PARAMETER, TENSOR, count_states, save_aspect_words
@@ -51,7 +58,7 @@ CARD = "card"
 DTYPES = ("float32", "float16")
 """Dtypes in which weights can be saved; loaded models compute in float32 either way."""
 
-SAVED_POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
+SAVED_POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS, TITLE_ABSTRACT)
 
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 _PROMPT = "default"
@@ -82,10 +89,14 @@ def save_encoder(
         modules.append("WeightedLayerPooling")
         _save_mix(folder / _place(modules), network, settings.pooling)
     modules.append("Pooling")
-    first = settings.pooling in ("cls", ASPECT_WORDS)
+    first = settings.pooling in ("cls", ASPECT_WORDS, TITLE_ABSTRACT)
     _save_pooling(folder / _place(modules), network.dimension, "cls" if first else "mean")
     if settings.pooling == ASPECT_WORDS:
         save_aspect_words(folder, network.model)
+    if settings.pooling == TITLE_ABSTRACT:
+        (folder / TITLE_ABSTRACT).mkdir(exist_ok=True)
+        config = {"format": TITLE_ABSTRACT_FORMAT, "version": TITLE_ABSTRACT_VERSION}
+        write_json(folder / TITLE_ABSTRACT / "config.json", config)
     if settings.normalize:
         modules.append("Normalize")
         (folder / _place(modules)).mkdir(exist_ok=True)

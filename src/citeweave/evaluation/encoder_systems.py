@@ -36,7 +36,7 @@ from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import Ragged, to_offsets
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.aspects import ALL, AspectHeads
+from citeweave.encoders.aspects import OWN, AspectHeads
 from citeweave.encoders.embed import SHARD, embed_texts, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.shards import EncodingWorker, RemoteMaker, write_vectors
@@ -159,7 +159,7 @@ class EncoderSystem(SingleVectorSystem):
         )
 
 
-ENCODER, MATCHING = "encoder", "matching"
+ENCODER, MATCHING = OWN, "matching"
 """Names of two spaces: the encoder's own vector, and for every query the aspect that it asks about."""
 
 SPACE_OF_ASPECT = {"problem": "background", "finding": "result"}
@@ -167,7 +167,7 @@ SPACE_OF_ASPECT = {"problem": "background", "finding": "result"}
 
 
 class AspectSpace(SingleVectorSystem):
-    """System of an encoder's vectors projected into the space of one aspect, or into all of them side by side."""
+    """System of an encoder's vectors projected into the space of one aspect, or into several side by side."""
 
     def __init__(self, encoder: System, heads: AspectHeads, aspect: str) -> None:
         heads.check(aspect)
@@ -274,8 +274,8 @@ def _select_queries(pools: Pools, chosen: NDArray[np.int64]) -> tuple[Pools, NDA
 
 
 def aspect_spaces(encoder: System, heads: AspectHeads) -> dict[str, System]:
-    """Return the aspect spaces of an encoder by their --aspect name: itself, each aspect, all side by side, matching."""
-    spaces: dict[str, System] = {name: AspectSpace(encoder, heads, name) for name in (*heads.names, ALL)}
+    """Return the aspect spaces of an encoder by their --aspect name: itself, each aspect, those side by side, matching."""
+    spaces: dict[str, System] = {name: AspectSpace(encoder, heads, name) for name in heads.spaces}
     return {ENCODER: encoder, **spaces, MATCHING: MatchingSpace(encoder, heads)}
 
 

@@ -30,6 +30,7 @@ from citeweave.core.hash_keys import mix_keys
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Csr
 from citeweave.graph.citations import CitationGraph
+from citeweave.graph.signals import SignalLinks
 from citeweave.vectors.vectors import unit_rows
 
 NEGATIVES = ("uniform", "degree")
@@ -39,8 +40,11 @@ _SHARING = 64
 """Held-out edges that share one draw of negatives. It decides what a seed means, so it is not an option."""
 
 Nodes = NDArray[np.integer[Any]]
-Embed = Callable[[CitationGraph], NDArray[np.float32]]
-"""Embeds the nodes of a graph, (nodes, dimension)."""
+Links = CitationGraph | SignalLinks
+"""What may be held out: citations, or the links that signals make, such as co-citations."""
+
+Embed = Callable[[Any], NDArray[np.float32]]
+"""Embeds the nodes of a graph of the same kind, (nodes, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +106,19 @@ def hold_out(citing: Nodes, cited: Nodes, share: float, seed: int) -> NDArray[np
 
 def held_out_evaluator(
     share: float, *, seed: int = 0, score: str = "cosine", count: int = 1000
-) -> Callable[[CitationGraph, Embed], dict[str, Any]]:
-    """Return an evaluator of link prediction: hold out citations, embed the rest, rank the held-out ones.
+) -> Callable[[Links, Embed], dict[str, Any]]:
+    """Return an evaluator of link prediction: hold out citations or other links, embed the rest, rank the held-out ones.
 
-    SciNCL holds out 1 % of the edges, the thesis on co-citations 5 %. Negatives are drawn uniformly, and once more by
+    SciNCL holds out 1 % of the citations, the thesis on co-citations 5 % of the co-citations. Negatives are drawn uniformly, and once more by
     degree: those are harder and fairer, as highly cited papers are easy to tell from others.
     """
 
-    def evaluate_graph(graph: CitationGraph, embed: Embed) -> dict[str, Any]:
+    def evaluate_graph(graph: Links, embed: Embed) -> dict[str, Any]:
         sources, targets = graph.sources(), graph.cited.targets
         held = hold_out(sources, targets, share, seed)
         vectors = embed(graph.keep_edges(~held))
+        if isinstance(graph, SignalLinks):
+            held &= sources < targets  # both directions are the same link
         results: dict[str, Any] = {"share": share, "score": score, "edges": int(held.sum())}
         for negatives in NEGATIVES:
             results[negatives] = asdict(

@@ -95,13 +95,16 @@ def open_system(name: str, options: OpeningOptions | None = None, reporter: Repo
 def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> dict[str, System]:
     """Open one system per aspect space of a model with heads; papers are encoded once for all of them."""
     from citeweave.encoders.aspects import open_heads
-    from citeweave.evaluation.encoder_systems import aspect_spaces
+    from citeweave.evaluation.encoder_systems import AspectSpace, aspect_spaces
 
     options, path = options or OpeningOptions(), Path(name)
     if name == "bm25" or path.is_file() or (path.is_dir() and kind_of(path) not in ("", ENCODER)):
         raise UserError(f"--aspect is {options.aspect!r}, but {name} is not a model; give a model with aspect heads")
     heads = open_heads(name)
-    return aspect_spaces(_open_model(name, options, reporter), heads)
+    spaces = aspect_spaces(_open_model(name, options, reporter), heads)
+    if "+" in options.aspect and options.aspect not in spaces:
+        spaces[options.aspect] = AspectSpace(spaces[ENCODER], heads, options.aspect)
+    return spaces
 
 
 def _open_folder(path: Path, options: OpeningOptions) -> System:

@@ -88,7 +88,8 @@ class OpeningOptions:
     chosen query sentences."""
 
     aspect: str = ""
-    """For a model with aspects: one aspect, such as method; all (concatenated); matching (the aspect that each query asks
+    """For a model with aspects: one aspect, such as method; all (concatenated, each of length 1); a sum such as
+    encoder+method (concatenated at their own lengths; encoder is the model's own vector); matching (the aspect that each query asks
     about); or every (each of these in turn, one report each)."""
 
     runtime: str = "torch"

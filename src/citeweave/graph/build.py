@@ -43,7 +43,7 @@ from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import link_or_copy, move, new_file
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.graph.adjacency import Adjacency
+from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citations import KIND, MEMORY, VERSION, CitationGraph, hash_columns, write_graph
 from citeweave.graph.edge_sort import row_ranges
 from citeweave.graph.node_vectors import embed_nodes, write_node_vectors
@@ -52,16 +52,31 @@ from citeweave.graph.signals import (
     Related,
     Relations,
     Signal,
+    SignalLinks,
     join_related,
     largest_sizes,
+    link_papers,
     parse_union,
     stream_related,
     symmetrize,
     unite_signals,
 )
 
-LinkEvaluator = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
-"""Evaluates node vectors: gets the graph and a function that embeds a graph; its result goes into the manifest."""
+LinkEvaluator = Callable[[CitationGraph | SignalLinks, Callable[[Any], NDArray[np.float32]]], dict[str, Any]]
+"""Evaluates node vectors: gets citations or links of signals, and a function that embeds some of them; its result goes
+into the manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvaluation:
+    """An evaluation of a graph's node vectors by links that are held out."""
+
+    evaluate: LinkEvaluator
+    name: str
+    """What is held out and how much, for the manifest."""
+
+    of: str = CITATIONS
+    """What is held out: citations, or the links of the signal that is embedded, such as co-citations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +98,28 @@ def make_graph(
     folder: str | Path,
     options: GraphOptions | None = None,
     *,
-    evaluate_links: LinkEvaluator | None = None,
-    evaluation: str = "",
+    evaluation: LinkEvaluation | None = None,
     intents: GraphIntents | None = None,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> CitationGraph:
     """Build a graph folder: the citation graph of a corpus and vectors of its nodes; an existing one is opened.
 
-    `evaluate_links` may evaluate the method on this graph; `evaluation` names what it does, for the manifest.
-    `intents` are put on the edges, and the citations of some get vectors of their own; an intent that no citation has
-    gets none.
+    `evaluation` may evaluate the method on this graph. `intents` are put on the edges, and the citations of
+    some get vectors of their own; an intent that no citation has gets none.
 
     An interrupted run resumes when it is started again with the same options: sorted citations, panels of FastRP and
     complete vectors are saved. `overwrite` of a graph of the same corpus reuses its citations.
     """
     options, folder = options or GraphOptions(), Path(folder)
-    recipe = {"corpus": corpus.hash, **_result_options(options), "judged": evaluation}
+    judged = "" if evaluation is None else evaluation.name
+    recipe = {"corpus": corpus.hash, **_result_options(options), "judged": judged}
     if intents is not None:
         recipe["intents"] = {"from": intents.source, "apart": dict(sorted(intents.embedded.items()))}
     if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             # a function of its own, so that its memory maps are closed: Windows cannot rename a folder in use
-            _write_graph_and_vectors(writer, corpus, options, evaluate_links, intents, folder, reporter)
+            _write_graph_and_vectors(writer, corpus, options, evaluation, intents, folder, reporter)
             writer.finish()
     return CitationGraph.open(folder)
 
@@ -114,7 +128,7 @@ def _write_graph_and_vectors(
     writer: ArtifactWriter,
     corpus: Corpus,
     options: GraphOptions,
-    evaluate_links: LinkEvaluator | None,
+    evaluation: LinkEvaluation | None,
     intents: GraphIntents | None,
     before: Path,
     reporter: Reporter,
@@ -124,11 +138,14 @@ def _write_graph_and_vectors(
     if not graph.edges:
         raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
 
-    def embed(of: CitationGraph) -> NDArray[np.float32]:
-        return embed_nodes(_build_adjacency(of, corpus, options, reporter), options.vectors, reporter=reporter)
+    def embed(of: CitationGraph | SignalLinks) -> NDArray[np.float32]:
+        adjacency = of.adjacency() if isinstance(of, SignalLinks) else _build_adjacency(of, corpus, options, reporter)
+        return embed_nodes(adjacency, options.vectors, reporter=reporter)
 
-    if evaluate_links is not None:
-        writer.facts["links"] = evaluate_links(graph, embed)
+    if evaluation is not None:
+        is_citations = evaluation.of == CITATIONS
+        links = graph if is_citations else link_papers(_unite(graph, corpus, options, reporter))
+        writer.facts["links"] = evaluation.evaluate(links, embed) | ({} if is_citations else {"of": options.signal})
     writer.facts["isolated"] = _write_vectors(writer, corpus, graph, options, reporter)
     if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
         writer.facts["device"] = "cuda"  # its numbers differ a little from those of a CPU
@@ -196,7 +213,16 @@ def _build_adjacency(graph: CitationGraph, corpus: Corpus, options: GraphOptions
     """Return the adjacency matrix to embed: the citations, or a weighted union of signals."""
     if options.signal == CITATIONS:
         return graph.adjacency(options.direction, weighted=options.weighted)
-    union = unite_signals(
+    return symmetrize(_unite(graph, corpus, options, reporter))
+
+
+def _unite(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter) -> Csr:
+    """Return the weighted union of signals to embed."""
+    if options.signal == CITATIONS:
+        raise UserError(
+            "--links is 'signal', and graph.signal is 'citations'; give --signal, such as cocited, or leave --links out"
+        )
+    return unite_signals(
         Relations(graph, corpus),
         parse_union(options.signal, strongest=options.strongest),
         normalize=options.normalize,
@@ -204,7 +230,6 @@ def _build_adjacency(graph: CitationGraph, corpus: Corpus, options: GraphOptions
         workers=options.vectors.workers,
         reporter=reporter,
     )
-    return symmetrize(union)
 
 
 def _result_options(options: GraphOptions) -> dict[str, Any]:

@@ -340,6 +340,49 @@ def symmetrize(union: Csr) -> Adjacency:
     return Adjacency((union, union.transposed()))
 
 
+@dataclass(frozen=True, slots=True)
+class SignalLinks:
+    """The links that signals make between papers, such as co-citations; held out like citations, both directions at once.
+
+    >>> links = link_papers(Csr(np.array([0, 1, 1, 1]), np.array([1], np.int32), np.array([2.0], np.float32)))
+    >>> links.sources().tolist(), links.cited.targets.tolist(), links.cited.weights.tolist()
+    ([0, 1], [1, 0], [2.0, 2.0])
+    """
+
+    cited: Csr
+    """Every link in both directions."""
+
+    def sources(self) -> NDArray[np.int64]:
+        """Return the paper at which each link between papers begins; shape (links,)."""
+        return self.cited.owners()
+
+    def degrees(self) -> NDArray[np.int64]:
+        """Return the number of linked papers of every paper; shape (nodes,)."""
+        return self.cited.lengths()
+
+    def keep_edges(self, edges: NDArray[np.bool_]) -> SignalLinks:
+        """Return only these of the links between papers; shape of the mask (links,)."""
+        weights = None if self.cited.weights is None else self.cited.weights[edges]
+        return SignalLinks(
+            Csr(count_owners(self.sources()[edges], len(self.cited)), self.cited.targets[edges], weights)
+        )
+
+    def adjacency(self) -> Adjacency:
+        return Adjacency((self.cited,))
+
+
+def link_papers(union: Csr) -> SignalLinks:
+    """Return the links of a union of signals in both directions, with the weights of `symmetrize`."""
+    back = union.transposed()
+    pairs = [side.owners() * union.nodes + side.targets for side in (union, back)]  # (edges,) each
+    keys, place = np.unique(np.concatenate(pairs), return_inverse=True)
+    both = [np.ones(side.edges) if side.weights is None else side.weights for side in (union, back)]
+    weights = np.bincount(place, np.concatenate(both)).astype(np.float32)  # (links,)
+    return SignalLinks(
+        Csr(count_owners(keys // union.nodes, union.nodes), (keys % union.nodes).astype(np.int32), weights)
+    )
+
+
 def _cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
     """Normalize strengths to Salton's cosine: strength / sqrt(size of one paper * size of the other)."""
     own = np.repeat(sizes[rows], block.lengths())  # (targets,)

@@ -171,7 +171,7 @@ def read_recipe(recipe: Recipe) -> RecipeOptions:
     from citeweave.graph.options import graph_options
     from citeweave.mining.options import AlignmentOptions
     from citeweave.mining.rules import parse_rules
-    from citeweave.training.options import ACCURACY, encoder_options, training_options
+    from citeweave.training.options import ACCURACY, LOSS, encoder_options, training_options
 
     for key in recipe.table("recipe"):
         choose(key, ABOUT, f"recipe {recipe.name}: key of [recipe]")
@@ -185,10 +185,10 @@ def read_recipe(recipe: Recipe) -> RecipeOptions:
         parse_table(AlignmentOptions, alignment, "alignment") if alignment else None,
         texts if texts.of != PAPERS else None,
     )
-    if read.texts is not None and read.training is not None and read.training.watch != ACCURACY:
+    if read.texts is not None and read.training is not None and read.training.watch not in (ACCURACY, LOSS):
         raise UserError(
             f"recipe {recipe.name}: training.watch is {read.training.watch!r}, a ranking of papers, and texts.of is "
-            f"{read.texts.of!r}; watch {ACCURACY}"
+            f"{read.texts.of!r}; watch {ACCURACY} or {LOSS}"
         )
     if read.alignment is not None and read.alignment.by == "contexts" and not read.rules.from_contexts:
         raise UserError(

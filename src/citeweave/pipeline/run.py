@@ -138,7 +138,7 @@ def run_recipe(
     settings = EvaluationSettings(encoder.text_recipe, trained_distance(read.training.losses))
     start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
-    (output / COMPARISON).write_text(comparison_page(comparisons, spaces), encoding="utf-8")
+    (output / COMPARISON).write_text(comparison_page(comparisons, reports, spaces), encoding="utf-8")
     _record_results(run, start, reports, spaces)
     executed, skipped = tuple(run.executed), tuple(run.skipped)
     done = f"{output}: nothing to do, all {len(skipped)} stages are already done"

@@ -75,7 +75,7 @@ from citeweave.mining.tables import read_tables
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, load_recipe, shipped_recipes
 from citeweave.pipeline.run_folder import AUTO, RunFolder, RunOptions
 from citeweave.pipeline.suites import LABELS, Suites, find_leaks, label_table, without_references
-from citeweave.training.options import ACCURACY, TrainingOptions
+from citeweave.training.options import ACCURACY, LOSS, TrainingOptions
 
 if TYPE_CHECKING:
     from citeweave.intents.annotate import Classifier
@@ -155,7 +155,7 @@ class DataStages:
         if self.options.suite_options is not None and not self.is_oracle:
             held = held_out_rows(audited, self.options.suite_options)
             corpus = self._hold_out(audited, held, "corpus", self.options.held_out)
-        if self._training.watch != ACCURACY:
+        if self._training.watch not in (ACCURACY, LOSS):
             watched = make_suite(corpus, WATCHED, reporter=self.run.reporter)
             held_for_watching = held_out_rows(corpus, WATCHED)
             corpus = self._hold_out(corpus, held_for_watching, "corpus-watched", WATCHED.held_out)

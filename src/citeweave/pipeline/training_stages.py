@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +34,11 @@ from citeweave.core.executor import Executor, ShardTask
 from citeweave.core.files import read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.aspects import ALL, AspectHeads, find_heads
+from citeweave.encoders.aspects import AspectHeads, find_heads
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.embed import SHARD, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder
-from citeweave.encoders.model_folder import ASPECT_WORDS
+from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT
 from citeweave.encoders.model_names import MINILM, hub_name, locate, parse_random
 from citeweave.encoders.shards import EncodingWorker, RemoteMaker, ShardPlan, write_vectors
 from citeweave.evaluation.compare import Comparison, compare, comparison_as_markdown
@@ -97,7 +98,7 @@ def with_start_model(recipe: Recipe, init: str, *, download: bool = True, chains
 
 def keeps_pooling(recipe: Recipe) -> bool:
     """Return whether the recipe's pooling overrides the start model's: it was set, or the recipe is about it."""
-    return recipe.is_set("encoder.pooling") or recipe.table("encoder").get("pooling") == ASPECT_WORDS
+    return recipe.is_set("encoder.pooling") or recipe.table("encoder").get("pooling") in (ASPECT_WORDS, TITLE_ABSTRACT)
 
 
 def _aligner_name(recipe: Recipe) -> str:
@@ -242,7 +243,7 @@ class ModelEvaluation:
         heads = self._heads()
         if heads is None:
             return ()
-        return (*heads.names, ALL, *((MATCHING,) if self.suite in FACETED and set(FACETS) <= set(heads.names) else ()))
+        return (*heads.spaces, *((MATCHING,) if self.suite in FACETED and set(FACETS) <= set(heads.names) else ()))
 
     def write_report(self, folder: Path, space: str = ENCODER) -> None:
         """Evaluate the model in one aspect space and write the report."""
@@ -418,14 +419,27 @@ def compare_runs(
     }
 
 
-def comparison_page(comparisons: Mapping[str, Comparison], spaces: SpaceReports | None = None) -> str:
-    """Format all comparisons of a run as Markdown, one heading per suite, with aspect spaces below."""
+def comparison_page(
+    comparisons: Mapping[str, Comparison], trained: Mapping[str, Sequence[Report]], spaces: SpaceReports | None = None
+) -> str:
+    """Format all comparisons of a run as Markdown, one heading per suite, with seeds and aspect spaces below."""
     parts = []
     for suite, comparison in comparisons.items():
         parts.append(f"## {suite}\n\n{comparison_as_markdown(comparison)}")
+        if len(trained[suite]) > 1:
+            parts.append(_seed_table(comparison, trained[suite]))
         if spaces and spaces.get(suite):
             parts.append(_space_table(comparison, spaces[suite]))
     return "\n".join(parts)
+
+
+def _seed_table(comparison: Comparison, reports: Sequence[Report]) -> str:
+    """Format the mean and the range of every metric over the trained models of a run, one per seed."""
+    names = [name for name in comparison.metrics if name in comparison.queries]
+    lines = [[f"{len(reports)} seeds", *names], ["---"] * (len(names) + 1)]
+    for title, summarize in (("mean", fmean), ("lowest", min), ("highest", max)):
+        lines.append([title, *(f"{summarize([report.metrics[name] for report in reports]):.2f}" for name in names)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _space_table(comparison: Comparison, spaces: Mapping[str, Sequence[Report]]) -> str:

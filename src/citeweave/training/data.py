@@ -18,19 +18,17 @@ Losses on sentences need to know where the sentences are among the tokens, and w
     ([0, 3], [[4, -1], [1, 2]])
 
 A batch is a function of seed and step alone. Its papers are distinct, so that each is encoded once; a batch of triplets
-keeps the triplets of an anchor together, except where it is full:
+keeps the triplets of an anchor together, except where it is full or `training.block` splits them:
 
     >>> batch = build_batch(make_groups([5, 5], positives=[[7], [7]], negatives=[[9], [8]]))
     >>> batch.papers.tolist(), batch.anchors.tolist(), batch.triplets.tolist()
     ([5, 7, 8, 9], [0, 0], [[0, 1, 3], [0, 1, 2]])
-
-Masks of in-batch negatives are `mark_negatives(batch, owner, batch_candidates(batch), related)`, (owner, candidates).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -39,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import find_keys
-from citeweave.core.ragged import Ragged, count_owners, number_within, owners_of, spans, to_offsets
+from citeweave.core.ragged import Ragged, count_owners, number_within, owners_of, to_offsets
 from citeweave.core.randomness import stream
 from citeweave.encoders.tokens import TokenStore
 from citeweave.training.options import TrainingOptions
@@ -268,6 +266,22 @@ def make_groups(
     return AnchorGroups(np.array(anchors, np.int64), make_lists(positives), make_lists(negatives))
 
 
+def join_groups(parts: Sequence[AnchorGroups]) -> AnchorGroups:
+    """Join training data's groups, without aspects and rules, in the order of their anchors.
+
+    >>> join_groups([make_groups([5], [[1]], [[2]]), make_groups([4, 5], [[1], [3]], [[2], [2]])]).triplets().tolist()
+    [[4, 1, 2], [5, 1, 2], [5, 3, 2]]
+    """
+    positives, negatives = (
+        PaperLists(
+            to_offsets(np.concatenate([side.lengths() for side in sides])), np.concatenate([s.papers for s in sides])
+        )
+        for sides in zip(*((part.positives, part.negatives) for part in parts), strict=True)
+    )
+    anchors = np.concatenate([part.anchors for part in parts])
+    return AnchorGroups(anchors, positives, negatives).take(np.argsort(anchors, kind="stable"))
+
+
 # Batches
 
 
@@ -341,18 +355,6 @@ def _drop_repeats(lists: Numbers) -> Numbers:
     return np.where((repeated & np.tri(lists.shape[1], k=-1, dtype=bool)).any(axis=2), -1, lists)
 
 
-def mark_positives(batch: Batch, anchors: Numbers, candidates: Numbers) -> Mask:
-    """Mark which candidates of a training batch are positives of which anchors in any group, (anchors, candidates).
-
-    >>> batch = build_batch(make_groups([5, 5], positives=[[7], [8]], negatives=[[], []]))
-    >>> mark_positives(batch, np.array([0]), np.array([0, 1, 2])).tolist()  # 5 with 5, 7 and 8
-    [[False, True, True]]
-    """
-    pairs: Mask = np.zeros((len(batch.papers), len(batch.papers) + 1), bool)  # the last takes the -1
-    pairs[batch.anchors[:, None], batch.positives] = True
-    return pairs[anchors[:, None], candidates]
-
-
 def split_batch(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
     """Split a training batch into parts of complete groups with at most `budget` tokens; a larger group is alone.
 
@@ -379,15 +381,15 @@ def group_costs(groups: AnchorGroups, lengths: Numbers) -> Numbers:
 
 
 class Batches:
-    """Training batches of all epochs, each a function of the seed and its step."""
+    """Training batches of all epochs, each a function of the seed and its step; `dropped` counts triplets left over."""
 
     def __init__(self, groups: AnchorGroups, options: TrainingOptions) -> None:
         self._seed, self._size = options.seed, options.batch
         self._by_triplets = options.unit == "triplets"
         usable = _select_groups(groups, options)
-        self._groups = (
-            _split_triplets(usable, options.block) if self._by_triplets else _split_positives(usable, options)
-        )
+        split = _split_triplets(usable, options.block) if self._by_triplets else _split_positives(usable, options)
+        self._groups = _drop_leftovers(split, options)
+        self.dropped = int(split.triplet_counts().sum() - self._groups.triplet_counts().sum())
         self._triplets = self._groups.triplet_counts()  # (groups,)
         self.units = int(self._triplets.sum()) if self._by_triplets else len(self._groups)
         self.per_epoch = -(-self.units // self._size)
@@ -403,6 +405,14 @@ class Batches:
         begin, end = int(np.searchsorted(ends, first, "right")), int(np.searchsorted(ends, last, "left")) + 1
         before = int(ends[begin]) - int(self._triplets[order[begin]])  # triplets of earlier groups
         return build_batch(_slice_triplets(self._groups.take(order[begin:end]), first - before, last - before))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the training batches of the first epoch."""
+        return map(self.at, range(self.per_epoch))
+
+    def count_units(self, batch: Batch) -> int:
+        """Count the units of a training batch: triplets or groups."""
+        return len(batch.triplets) if self._by_triplets else len(batch.groups)
 
     def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
         """Return the random order of an epoch's groups, and the cumulative number of triplets."""
@@ -428,6 +438,13 @@ def _split_triplets(groups: AnchorGroups, size: int) -> AnchorGroups:
     return _group_triplets(groups.triplets(), block)
 
 
+def _drop_leftovers(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
+    """Drop blocks with fewer triplets than `options.block`, where leftovers are to be dropped."""
+    if options.leftovers == "keep":
+        return groups
+    return groups.take(np.flatnonzero(groups.triplet_counts() >= options.block))
+
+
 def _split_positives(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
     """Split groups by positives where losses take the batch's negatives; each part keeps all negatives."""
     counts, size = groups.positives.lengths(), options.block
@@ -451,44 +468,3 @@ def _group_triplets(triplets: Numbers, owner: Numbers) -> AnchorGroups:
     starts = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))  # (groups,)
     ends = np.append(starts, len(owner))
     return AnchorGroups(triplets[starts, 0], PaperLists(ends, triplets[:, 1]), PaperLists(ends, triplets[:, 2]))
-
-
-# Masks of in-batch negatives
-
-
-def allowed_pairs(left: Numbers, right: Numbers, related: PaperLists | None) -> Mask:
-    """Mark which papers of a batch may be negatives of each other: not itself, not a related paper; (left, right).
-
-    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), make_lists([[1], [], []])).tolist()
-    [[False, False, True], [True, True, False]]
-    """
-    allowed: Mask = left[:, None] != right  # (left, right)
-    if related is not None:
-        lists = related.take(left)
-        order = np.argsort(right, kind="stable")
-        first, last = (np.searchsorted(right[order], lists.papers, side) for side in ("left", "right"))
-        counts = last - first  # a paper may occur several times on the right
-        allowed[np.repeat(lists.owners(), counts), order[spans(first, counts)]] = False
-    return allowed
-
-
-def batch_candidates(batch: Batch) -> Numbers:
-    """Return the positions of all positives and negatives of a batch, ascending."""
-    places = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
-    return places[places >= 0]
-
-
-def mark_negatives(batch: Batch, owner: Numbers, candidates: Numbers, related: PaperLists | None) -> Mask:
-    """Mark which candidates of a training batch are negatives of the groups `owner`, (owner, candidates), bool."""
-    anchors = batch.anchors[owner]
-    allowed = allowed_pairs(batch.papers[anchors], batch.papers[candidates], related)
-    allowed &= ~mark_positives(batch, anchors, candidates)  # positives of any group of the anchor are not negatives
-    allowed |= mark_listed(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
-    return allowed
-
-
-def mark_listed(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
-    """Mark which candidates each padded list contains, (lists, candidates), bool."""
-    listed: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
-    np.put_along_axis(listed, lists, True, axis=1)
-    return listed[:, candidates]

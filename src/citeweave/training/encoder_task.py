@@ -11,21 +11,21 @@ process with only one part keeps it between the two encodings of a loss over the
 seed, step and part, so that a part encoded twice is the same twice, and a resumed run draws what an uninterrupted one
 would. Has no optimizer (`trainer.py`).
 
-A paper is encoded once: its own vector is pooled by the encoder's settings, a sentence's vector is the mean of the
-states of its tokens, as in `encoders/sentence_encoder.py`. Without sentences in the data there is one row per paper.
-
 Validation measures the network as it is; stopping early is decided in `trainer.py`:
 
     accuracy       share of held-out triplets whose positive is nearer than their negative, by L2 of their vectors, or
                    by the distance between papers that a loss on sentences trains; of samples with aspects, by cosine in
                    the space of their aspect
+    loss           the losses of training on held-out samples, in batches of the same kind that no seed changes; only
+                   where training.watch names it
     cite.map ...   pools of the corpus suite, ranked by cosine: the suite's own metric on fewer queries
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -39,17 +39,14 @@ from citeweave.core.randomness import stream
 from citeweave.encoders.batches import batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.pooling import text_vectors
-from citeweave.encoders.sentence_encoder import span_vectors
-from citeweave.encoders.tokens import Tokens
 from citeweave.evaluation.ranking_metrics import average_precision, rank_as_trec
 from citeweave.training.data import (
+    AnchorGroups,
     Batch,
     Batches,
     BatchRows,
     Numbers,
     RankingPools,
-    SentenceSpans,
     TrainingData,
     build_batch,
     group_costs,
@@ -58,7 +55,8 @@ from citeweave.training.data import (
 )
 from citeweave.training.distributed import ProcessGroup, balance_costs
 from citeweave.training.objective import MaskedLanguage, Objective
-from citeweave.training.options import ACCURACY, TrainingOptions
+from citeweave.training.options import ACCURACY, LOSS, TrainingOptions
+from citeweave.training.paper_vectors import count_forwards, encode_rows
 from citeweave.training.sentence_objective import BatchVectors, document_distances, trained_distance
 from citeweave.vectors.vectors import unit_rows
 
@@ -186,11 +184,38 @@ class Stepper:
             product.backward()  # type: ignore[no-untyped-call]
         return loss.detach() / self.processes.count + masked
 
-    def encode_all(self, papers: Numbers) -> Tensor:
-        """Encode distinct papers without gradients, shared by all processes; rows (rows, dimension)."""
+    def encode_all(self, papers: Numbers) -> NDArray[np.float32]:
+        """Encode distinct papers without gradients and dropout, shared by all processes; rows (rows, dimension)."""
+        if self.frozen is not None:
+            return self.frozen_rows(papers).cpu().numpy()
         turns = self._plan_turns(self._paper_parts(papers), np.asarray)
-        with torch.no_grad():
-            return self._gather(papers, turns, [self._encode_turn(papers, 0, turn) for turn in turns])
+        with self.without_dropout():
+            rows = self._gather(papers, turns, [self._encode_turn(papers, 0, turn) for turn in turns])
+        return rows.cpu().numpy()
+
+    def held_out_loss(self, rows: Tensor, batch: Batch) -> float:
+        """Return the loss of a held-out batch with rows (rows, dimension); `mlm` masks what it masks at step 0."""
+        with self.without_dropout():
+            loss = float(self.objective(rows, batch, batch))
+            if self.language is not None:
+                parts = self._paper_parts(batch.papers)
+                loss += sum(
+                    float(self._masked_loss(part, batch.papers, 0))
+                    for rank in range(self.processes.count)
+                    for part in parts(rank)
+                )
+        return loss
+
+    @contextmanager
+    def without_dropout(self) -> Iterator[None]:
+        """Run the network as it is used later: no dropout, no gradients."""
+        was_training = self.network.model.training
+        self.network.model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.network.model.train(was_training)
 
     def _encode_turn(self, papers: Numbers, step: int, turn: EncodingTurn[Numbers]) -> Tensor:
         """Encode this process's part of the papers, or a placeholder where it has none."""
@@ -272,8 +297,7 @@ class Stepper:
             return [EncodingTurn(rank + count * at, part) for at, part in enumerate(mine)]
         with self.in_precision():
             forwards = [
-                [_count_forwards(self.data, self.network, papers(part)) for part in parts(each)]
-                for each in range(count)
+                [count_forwards(self.data, self.network, papers(part)) for part in parts(each)] for each in range(count)
             ]
         turns = max(map(len, forwards))
         return [
@@ -287,53 +311,6 @@ class Stepper:
 
     def _zero(self) -> Tensor:
         return torch.zeros((), device=self.network.device)
-
-
-# Encoding papers into the rows that losses read
-
-PADDED_TOKENS = 4096
-"""Tokens of a padded forward, padding included; texts of similar length are padded together."""
-
-
-def encode_rows(
-    data: TrainingData, network: Network, settings: Settings, papers: Numbers, *, min_forwards: int = 0
-) -> Tensor:
-    """Encode the papers of a step into the rows (rows, dimension) that losses read: each paper, then its sentences.
-
-    The network runs at least `min_forwards` times, since all processes of a sharded one must run it equally often;
-    surplus forwards have weight 0.
-    """
-    tokens = data.tokens.take(papers)
-    lengths = np.array([len(ids) for ids in tokens], np.int64)  # (papers,)
-    if network.packs:
-        rows, forwards = _encode_part(data.sentences, network, settings, papers, tokens), 1
-    else:
-        layout, encoded, order = paper_rows(data.sentences, papers), [], []
-        for part in batches(lengths, PADDED_TOKENS):
-            part_tokens = [tokens[row] for row in part.tolist()]
-            encoded.append(_encode_part(data.sentences, network, settings, papers[part], part_tokens))
-            order.append(layout.places(part))
-        back = np.argsort(np.concatenate(order))  # (rows,)
-        rows, forwards = torch.cat(encoded)[torch.from_numpy(back).to(network.device)], len(encoded)
-    shortest = int(np.argmin(lengths))
-    for _ in range(min_forwards - forwards):
-        rows = rows + 0 * _encode_part(data.sentences, network, settings, papers[[shortest]], [tokens[shortest]]).sum()
-    return rows
-
-
-def _count_forwards(data: TrainingData, network: Network, papers: Numbers) -> int:
-    """Count the forwards of the network that `encode_rows` needs for some papers."""
-    return 1 if network.packs else len(list(batches(data.tokens.lengths()[papers], PADDED_TOKENS)))
-
-
-def _encode_part(
-    spans: SentenceSpans | None, network: Network, settings: Settings, papers: Numbers, tokens: Sequence[Tokens]
-) -> Tensor:
-    """Encode papers in one forward, with the vectors of their sentences where there are spans."""
-    if spans is None:
-        return text_vectors(network, tokens, settings)
-    at = spans.places(papers)  # (sentences,)
-    return span_vectors(network, tokens, spans.lengths()[papers], spans.starts[at], spans.ends[at], settings)
 
 
 # Validation
@@ -350,19 +327,25 @@ class Validation:
     """Validation of the network of a stepper on held-out triplets and pools."""
 
     stepper: Stepper
+    held_out: Batches | None = None
+    """Batches of held-out samples whose loss is measured; None = it is not."""
+
     distance: str = "cosine"
     """Distance by which pools are ranked: `cosine`, as in the corpus suite, or `l2`."""
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the network as it is; return every metric of the validation, each between 0 and 1."""
+        """Evaluate the network as it is; return every metric of the validation, each but the loss between 0 and 1."""
         data = self.stepper.data
         triplets, owner = held_out_triplets(data)  # (triplets, 3), (triplets,)
-        pools = data.pools
-        papers = np.unique(np.concatenate([triplets.ravel(), *(pool.papers() for pool in pools.values())]))
+        pools, batches = data.pools, [] if self.held_out is None else list(self.held_out)
+        read = [triplets.ravel(), *(pool.papers() for pool in pools.values()), *(batch.papers for batch in batches)]
+        papers = np.unique(np.concatenate(read))
         if not len(papers):
             return {}
-        rows, layout = self._encode(papers), paper_rows(data.sentences, papers)
+        rows, layout = self.stepper.encode_all(papers), paper_rows(data.sentences, papers)
         metrics = {}
+        if batches:
+            metrics[LOSS] = self._measure_loss(rows, layout, papers, batches)
         if len(triplets):
             metrics[ACCURACY] = self._measure_accuracy(rows, layout, np.searchsorted(papers, triplets), owner)
         vectors = rows[layout.own]  # (papers, dimension)
@@ -371,6 +354,19 @@ class Validation:
             for name, pool in pools.items()
         }
         return metrics | precisions
+
+    def _measure_loss(
+        self, rows: NDArray[np.float32], layout: BatchRows, papers: Numbers, batches: Sequence[Batch]
+    ) -> float:
+        """Measure the mean of the losses of held-out batches, each weighted by its size."""
+        assert self.held_out is not None
+        sizes = [self.held_out.count_units(batch) for batch in batches]
+        losses = []
+        for batch in batches:
+            own = rows[layout.places(np.searchsorted(papers, batch.papers))]  # (rows of the batch, dimension)
+            tensor = torch.from_numpy(own).to(self.stepper.network.device)
+            losses.append(self.stepper.held_out_loss(tensor, batch))
+        return float(np.average(losses, weights=sizes))
 
     def _measure_accuracy(
         self, rows: NDArray[np.float32], layout: BatchRows, triplets: Numbers, owner: Numbers
@@ -381,8 +377,8 @@ class Validation:
         distance = trained_distance(self.stepper.objective.terms)
         if distance is None:
             return _triplet_accuracy(rows[layout.own], triplets)
-        vectors = BatchVectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
-        nearer = 0
+        scaled = rows / self.stepper.objective.inputs.scales.sentences
+        vectors, nearer = BatchVectors(torch.from_numpy(scaled).to(self.stepper.network.device), layout), 0
         for start in range(0, len(triplets), BLOCK):
             anchors, positives, negatives = triplets[start : start + BLOCK].T
             near, far = (document_distances(vectors, anchors, others, distance) for others in (positives, negatives))
@@ -402,18 +398,13 @@ class Validation:
             correct += _triplet_accuracy(projected.float().cpu().numpy(), mine) * len(mine)
         return correct / len(triplets)
 
-    def _encode(self, papers: Numbers) -> NDArray[np.float32]:
-        """Encode papers, and their sentences where a loss reads them, without dropout; (rows, dimension)."""
-        stepper, model = self.stepper, self.stepper.network.model
-        if stepper.frozen is not None:
-            return stepper.frozen_rows(papers).cpu().numpy()
-        was_training = model.training
-        model.eval()
-        try:
-            rows: NDArray[np.float32] = stepper.encode_all(papers).cpu().numpy()
-            return rows
-        finally:
-            model.train(was_training)
+
+def held_out_batches(groups: AnchorGroups, options: TrainingOptions) -> Batches:
+    """Return the batches of held-out samples whose loss is measured: the same for every seed, of limited size."""
+    sizes = 1 + groups.positives.lengths() + groups.negatives.lengths()  # (groups,)
+    count = max(1, int(np.searchsorted(np.cumsum(sizes), 3 * TRIPLETS, "right")))
+    first = groups.take(np.arange(min(count, len(groups))))
+    return Batches(first, dataclasses.replace(options, seed=0, share=1.0))
 
 
 def held_out_triplets(data: TrainingData) -> tuple[Numbers, Numbers]:
@@ -467,13 +458,23 @@ class EncoderTask:
 
     def __init__(self, stepper: Stepper, options: TrainingOptions) -> None:
         self.stepper, self.processes = stepper, stepper.processes
-        self._batches, self._validation = Batches(stepper.data.groups, options), Validation(stepper)
+        self._batches = Batches(stepper.data.groups, options)
+        held_out = held_out_batches(stepper.data.validation, options) if options.watch == LOSS else None
+        self._validation = Validation(stepper, held_out)
 
     @property
     def steps_per_epoch(self) -> int:
         if not self._batches.units:
-            raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
+            raise UserError(
+                "there is no sample with a positive and a negative to train on, or no complete block of triplets; mine "
+                "with other rules"
+            )
         return self._batches.per_epoch
+
+    @property
+    def dropped(self) -> int:
+        """Number of triplets in incomplete blocks that are not trained on."""
+        return self._batches.dropped
 
     @property
     def memory_advice(self) -> str:

@@ -40,6 +40,7 @@ from citeweave.training.data import (
     RankingPools,
     SentenceSpans,
     TrainingData,
+    join_groups,
     make_alignment,
 )
 from citeweave.training.options import EncoderOptions, TrainingOptions, negative_rules
@@ -200,6 +201,9 @@ class DataSources:
     suite: Suite | None = None
     """Suite whose ranking tasks become pools for validation."""
 
+    validation: tuple[Samples, ...] = ()
+    """Other samples of the corpus, whose samples of held-out anchors are validated on too."""
+
     queries: int = QUERIES
 
     def hashes(self) -> dict[str, Any]:
@@ -209,7 +213,7 @@ class DataSources:
             "graph": None if graph is None else _hash(graph.cited.offsets, graph.cited.targets),
             "teacher": None if teacher is None else teacher.manifest.hash,
             "suite": None if suite is None else {**suite.data, "folder": "", "queries": self.queries},
-        }
+        } | ({"validation": [samples.hash for samples in self.validation]} if self.validation else {})
 
 
 def load_training_data(
@@ -229,7 +233,8 @@ def load_training_data(
     _check_sources(options, sources, encoder)
     graph = sources.graph if _needs_related(options) else None
     groups, pools = _load_groups(samples, options), _load_pools(corpus, sources)
-    rows = np.unique(np.concatenate([groups.papers(), *(pool.papers() for pool in pools.values())]))
+    joined = _load_other_validation(corpus, sources, options)
+    rows = np.unique(np.concatenate([part.papers() for part in (groups, *joined, *pools.values())]))
     sentences = None
     if options.reads_sentences:
         tokens, sentences = tokenize_sentences(corpus, rows, reader, folder, reporter=reporter)
@@ -240,6 +245,11 @@ def load_training_data(
     )
     held_out = _select_validation(rows[readable.anchors], options)
     training, validation = (readable.take(np.flatnonzero(part)) for part in (~held_out, held_out))
+    for other in joined:
+        more = _drop_unreadable(
+            _renumber_groups(other, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice
+        )
+        validation = join_groups([validation, more[0]])
     training, validation, aspects = _number_aspects(training, validation, samples.names.aspects, reporter)
     return TrainingData(
         rows=rows,
@@ -306,6 +316,21 @@ def _load_groups(samples: Samples, options: TrainingOptions) -> AnchorGroups:
     aspects = np.asarray(samples.aspects, np.int64) if options.reads_aspects else None
     rules = np.asarray(samples.negatives.rules, np.int64) if options.reads_rules else None
     return AnchorGroups(np.asarray(samples.anchors, np.int64), positives, negatives, aspects, rules)
+
+
+def _load_other_validation(corpus: Corpus, sources: DataSources, options: TrainingOptions) -> list[AnchorGroups]:
+    """Load held-out samples of other samples folders; anchors are held out by their rows, so the same ones everywhere."""
+    if sources.validation and (options.reads_aspects or options.reads_rules):
+        raise UserError(
+            "--validation-samples cannot be joined for losses in aspect spaces or with negatives_by; leave it out"
+        )
+    found = []
+    for samples in sources.validation:
+        samples.check_corpus(corpus.hash, corpus.folder)
+        groups = _load_groups(samples, options)
+        held_out = groups.take(np.flatnonzero(_select_validation(groups.anchors, options)))
+        found += [held_out] if len(held_out) else []
+    return found
 
 
 def _number_aspects(

@@ -20,7 +20,7 @@ paper alone, so a batch may be processed in parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from citeweave.encoders.encoder import TorchEncoder
 from citeweave.training import contrastive_losses as contrastive
 from citeweave.training import pairwise_losses as pairwise
 from citeweave.training import sentence_objective as sentence_losses
+from citeweave.training.batch_negatives import allowed_pairs, batch_candidates, mark_listed, mark_negatives
 from citeweave.training.data import (
     AlignedPairs,
     Batch,
@@ -43,14 +44,11 @@ from citeweave.training.data import (
     PaperLists,
     SentenceSpans,
     TrainingData,
-    allowed_pairs,
-    batch_candidates,
-    mark_listed,
-    mark_negatives,
     paper_rows,
 )
 from citeweave.training.options import ASPECT, negative_rules
 from citeweave.training.partial import TrainedHeads
+from citeweave.training.start_scale import Scales
 
 SCOPES = ("own", "batch")
 
@@ -72,6 +70,9 @@ class LossInputs:
 
     rules: tuple[str, ...] = ()
     """Names of the mining rules of negatives."""
+
+    scales: Scales = field(default_factory=Scales)
+    """What L2 distances are divided by."""
 
 
 Settings = Mapping[str, Any]
@@ -112,7 +113,8 @@ class Objective:
             if name in FORMULAS:
                 loss = FORMULAS[name](own, mine, values, self.inputs)
             else:
-                loss = self._loss_on_sentences(name, sentence_losses.BatchVectors(vectors, rows), mine, values)
+                scaled = sentence_losses.BatchVectors(vectors / self.inputs.scales.sentences, rows)
+                loss = self._loss_on_sentences(name, scaled, mine, values)
             total = total + float(values["weight"]) * share * loss
         return total
 
@@ -151,7 +153,8 @@ class Objective:
         return sentence_losses.sentence_in_batch(vectors, batch, settings, allowed)
 
 
-def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
+def _triplet(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
+    vectors = vectors / inputs.scales.papers
     return pairwise.triplet(*_triplet_vectors(vectors, batch), margin=settings["margin"], distance=settings["distance"])
 
 

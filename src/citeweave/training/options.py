@@ -93,7 +93,8 @@ def negative_rules(settings: Mapping[str, Any]) -> list[str]:
 # The tables of a recipe
 
 PARTS = ("all", "layers", "bias", "lora", "heads")
-ACCURACY = "accuracy"
+ACCURACY, LOSS = "accuracy", "loss"
+"""Metrics of validation on held-out samples; all others rank papers of the corpus suite."""
 
 MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 """Default number of tokens encoded at a time, by device."""
@@ -107,8 +108,9 @@ class EncoderOptions:
     """Start model: `minilm`, a folder, a Hugging Face name, `recipe:NAME`, or `random:NAME` (`random-7:NAME`): the shape
     and tokenizer of a model, with random weights drawn by the seed 0 (or 7)."""
 
-    pooling: Annotated[str, OneOf("", "cls", "mean", "mix", "aspect_words")] = ""
-    """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences); empty = the start model's."""
+    pooling: Annotated[str, OneOf("", "cls", "mean", "mix", "aspect_words", "title_abstract")] = ""
+    """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences), `title_abstract` (each encoded
+    apart, mean of both); empty = the start model's."""
 
     max_tokens: Annotated[int, Range(4)] = 512
     """Maximum length of texts."""
@@ -151,7 +153,11 @@ class TrainingOptions:
     """What a batch counts: `triplets`, or `groups` of an anchor with all its positives and negatives."""
 
     block: Annotated[int, Range(0)] = 0
-    """Maximum number of triplets of one anchor per batch; 0 = all. For groups with the batch's negatives: positives."""
+    """Triplets of one anchor that stay together; 0 = all, 1 = a shuffle of all triplets. For groups with the batch's
+    negatives: maximum number of positives per group."""
+
+    leftovers: Annotated[str, OneOf("keep", "drop")] = "keep"
+    """What happens to an anchor's last block if it has fewer than `block` triplets: `keep` or `drop`."""
 
     epochs: Annotated[float, Range(above=0)] = 2.0
     """Number of passes over the samples."""
@@ -214,8 +220,8 @@ class TrainingOptions:
     validation: Annotated[float, Range(0, 0.5)] = 0.05
     """Share of the anchors whose samples are held out for validation."""
 
-    check_every: Annotated[int, Range(0)] = 0
-    """Steps between validations; 0 = once per epoch."""
+    check_every: Annotated[float, Range(0)] = 0.0
+    """Steps between validations; below 1, a share of an epoch; 0 = once per epoch."""
 
     checkpoint_every: Annotated[int, Range(0)] = 0
     """Steps between checkpoints, from which an interrupted run resumes; 0 = twenty in all, fewer where writing them
@@ -225,7 +231,12 @@ class TrainingOptions:
     """Validations without improvement after which training stops; 0 = never. If set, the best weights are saved."""
 
     watch: str = ACCURACY
-    """Metric that validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
+    """Metric that validation compares: `accuracy` of held-out triplets, `loss` (the lowest is best), or a task of the corpus
+    suite such as `cite.map`."""
+
+    scale_by: Annotated[str, OneOf("", "start")] = ""
+    """`start` divides the L2 distances of triplet losses by the start model's mean distance of random texts, so that
+    margins and temperatures are in units of it."""
 
     start_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the start model in the saved weights, which interpolate between start and trained ones."""
@@ -245,6 +256,18 @@ class TrainingOptions:
         if self.start_share and self.parts == "lora":
             raise UserError(
                 "training.start_share interpolates complete weights, and training.parts is 'lora'; leave one out"
+            )
+        if self.leftovers == "drop" and (self.unit != "triplets" or self.block < 2 or self.batch % self.block):
+            raise UserError(
+                f"training.leftovers is 'drop', unit is {self.unit!r}, block is {self.block} and batch is {self.batch}; "
+                "dropping needs unit 'triplets', a block of 2 or more and a batch that is a multiple of it"
+            )
+        if self.scale_by and not any(
+            "l2" in (each.get("distance"), each.get("metric")) for each in self.losses.values()
+        ):
+            raise UserError(
+                f"training.scale_by is {self.scale_by!r}, and the losses are {', '.join(self.losses)}; only L2 distances of "
+                "triplet, sentence_triplet and aligned_triplet are scaled: leave it out"
             )
         for name, settings in self.losses.items():
             if "negatives" in settings:
@@ -281,6 +304,15 @@ class TrainingOptions:
     def reads_sentences(self) -> bool:
         """Whether a loss reads one vector per sentence."""
         return any(name in SENTENCE_LOSSES for name in self.losses)
+
+
+def metric_text(name: str, value: float) -> str:
+    """Format a validation metric: in percent, except for the loss.
+
+    >>> metric_text("accuracy", 0.5), metric_text("loss", 0.5)
+    ('50.00', '0.5000')
+    """
+    return f"{value:.4f}" if name == LOSS else f"{100 * value:.2f}"
 
 
 def encoder_options(table: Mapping[str, Any]) -> EncoderOptions:

@@ -30,14 +30,12 @@ from torch import Tensor
 from citeweave.core.randomness import stream
 from citeweave.training import contrastive_losses as contrastive
 from citeweave.training import pairwise_losses as pairwise
+from citeweave.training.batch_negatives import batch_candidates, mark_listed, mark_positives
 from citeweave.training.data import (
     AlignedPairs,
     Batch,
     BatchRows,
     Numbers,
-    batch_candidates,
-    mark_listed,
-    mark_positives,
 )
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.sentence_distances import PaperPairs

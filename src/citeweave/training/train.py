@@ -61,8 +61,9 @@ from citeweave.training.distributed import (
 )
 from citeweave.training.encoder_task import EncoderTask, Stepper
 from citeweave.training.objective import LossInputs, MaskedLanguage, Objective
-from citeweave.training.options import MICRO_TOKENS, EncoderOptions, TrainingOptions, TrainingPlan
+from citeweave.training.options import LOSS, MICRO_TOKENS, EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.partial import HEADS_PREFIX, TrainedHeads, choose_parts, heads_to_arrays, make_heads
+from citeweave.training.start_scale import measure_scales
 from citeweave.training.trainer import TrainingProgress, TrainingRun, train_network
 from citeweave.version import __version__
 
@@ -75,6 +76,9 @@ KIND, VERSION = "encoder", 1
 
 _RESUMABLE = ("checkpoint_every", "compiled", "micro_tokens", "parallel", "track")
 """Options that may change when a run is resumed."""
+
+_NEWER = {"leftovers": "keep", "scale_by": ""}
+"""Options with their defaults that older models do not have and must still match."""
 
 LoadData = Callable[[TorchEncoder, Path], TrainingData]
 """Function that loads the training data for a start model; the path is a folder for its tokens."""
@@ -201,6 +205,7 @@ class TrainingJob:
         if not processes.is_first:
             return
         name = self.folder.resolve().name
+        data = dataclasses.replace(data, metadata={**data.metadata, **run.measured})
         write_encoder(writer.folder, name, self.plan, start, data, progress, list(run.weights))
         if (heads := run.task.stepper.objective.inputs.heads) is not None:
             save_heads(writer.folder, heads_to_arrays(heads))
@@ -225,6 +230,9 @@ class TrainingJob:
     def _recipe(self, start: TorchEncoder) -> dict[str, Any]:
         encoder, training = dataclasses.asdict(self.plan.encoder), dataclasses.asdict(self.plan.training)
         training = {name: value for name, value in training.items() if name not in _RESUMABLE}
+        training = {name: value for name, value in training.items() if name not in _NEWER or value != _NEWER[name]}
+        if training["check_every"] == int(training["check_every"]):  # a whole number in older models
+            training["check_every"] = int(training["check_every"])
         encoder = {name: value for name, value in encoder.items() if name != "init"}
         encoder["text"] = list(self.plan.encoder.text)
         heads = find_heads(self._encoder.init) if self.plan.encoder.heads else None
@@ -323,7 +331,24 @@ def prepare_run(
         frozen,
         sharded,
     )
-    return TrainingRun(EncoderTask(stepper, options), options, weights, reporter)
+    task = EncoderTask(stepper, options)
+    return TrainingRun(task, options, weights, reporter, measured=_measure_before_training(task, options, reporter))
+
+
+def _measure_before_training(task: EncoderTask, options: TrainingOptions, reporter: Reporter) -> dict[str, float]:
+    """Measure what the log and the card name beside the validation: the start model's scale, dropped triplets."""
+    measured, stepper = {}, task.stepper
+    if options.scale_by:
+        scales = measure_scales(stepper.data, stepper.encode_all)
+        stepper.objective.inputs = dataclasses.replace(stepper.objective.inputs, scales=scales)
+        measured["start distance of papers"] = scales.papers
+        if stepper.data.sentences is not None:
+            measured["start distance of sentences"] = scales.sentences
+    if options.leftovers == "drop":
+        measured["triplets in incomplete blocks, dropped"] = task.dropped
+    for name, value in measured.items():
+        reporter.say(f"{name}: {value:,g}")
+    return measured
 
 
 def _gather_encoder(start: TorchEncoder, run: TrainingRun[EncoderTask], plan: TrainingPlan) -> TorchEncoder:
@@ -411,7 +436,10 @@ def write_encoder(
         seeds=[options.seed],
         options=dataclasses.asdict(options),
         audit=about.audit,
-        results={name: (100 * progress.before[name], 100 * value) for name, value in progress.last.items()},
+        results={
+            name: (progress.before[name], value) if name == LOSS else (100 * progress.before[name], 100 * value)
+            for name, value in progress.last.items()
+        },
         hardware=describe_hardware(start.network.device),
         versions={"citeweave": __version__, "torch": torch.__version__, "python": platform.python_version()},
     )

@@ -26,6 +26,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import operator
 import signal
 import threading
 import time
@@ -45,7 +46,7 @@ from citeweave.core.files import move, sync
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.training.distributed import ProcessGroup, clip_gradients, gather_full, is_shard, place_like
-from citeweave.training.options import TrainingOptions
+from citeweave.training.options import LOSS, TrainingOptions, metric_text
 from citeweave.training.partial import HEADS_PREFIX
 
 _RATIO = 32
@@ -59,6 +60,15 @@ def warmup_steps(warmup: float, steps: int) -> int:
     (50, 100, 1)
     """
     return min(steps, round(warmup * steps) if warmup < 1 else round(warmup))
+
+
+def check_interval(check_every: float, per_epoch: int) -> int:
+    """Return the trainer's steps between validations, given as a share of an epoch if below 1; 0 = once per epoch.
+
+    >>> check_interval(0.25, 200), check_interval(30, 200), check_interval(0, 200)
+    (50, 30, 200)
+    """
+    return max(1, round(check_every * per_epoch if check_every < 1 else check_every)) if check_every else per_epoch
 
 
 def learning_rate_factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
@@ -164,6 +174,9 @@ SAVE_INTERVAL = 9
 """Minimum time between checkpoints, as a multiple of the time that writing the last one took."""
 
 
+_LOG_NAMES = {LOSS: "validation_loss"}
+
+
 class TrainingTask(Protocol):
     """What the trainer's loop trains: steps with their gradients, and a validation."""
 
@@ -179,7 +192,7 @@ class TrainingTask(Protocol):
         """Return the loss of a step, counted from 0, and add its gradient to the weights; a function of seed and step."""
 
     def validate(self) -> dict[str, float]:
-        """Evaluate the network as it is; metrics between 0 and 1, none where there is nothing to validate on."""
+        """Evaluate the network as it is; metrics between 0 and 1 and `loss`, none where there is nothing to validate on."""
 
 
 _Task = TypeVar("_Task", bound=TrainingTask, covariant=True)
@@ -196,6 +209,8 @@ class TrainingRun(Generic[_Task]):
 
     reporter: Reporter = field(default_factory=lambda: QUIET)
     clock: Callable[[], float] = time.monotonic
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """What was measured before the first step, by name; the first line of the log."""
 
 
 @dataclass(slots=True)
@@ -232,7 +247,7 @@ class _TrainingLoop:
         self.run, self.work = run, work
         self.steps = options.steps or max(1, round(options.epochs * per_epoch))
         self.warmup = warmup_steps(options.warmup, self.steps)
-        self.check_every = options.check_every or per_epoch
+        self.check_every = check_interval(options.check_every, per_epoch)
         self.checkpoint_every = options.checkpoint_every or -(-self.steps // CHECKPOINTS)
         self.saved_step, self.saved_at, self.saving = -1, run.clock(), 0.0
         self.optimizer = _make_optimizer(run)
@@ -250,6 +265,8 @@ class _TrainingLoop:
         if state:
             self.run.reporter.say(f"resuming after step {self.progress.step:,} of {self.steps:,}")
         else:
+            if self.run.measured:
+                self._log({"step": 0, **self.run.measured})
             self._validate()
             self.progress.before = dict(self.progress.last)
         with self.run.reporter.task("training", self.steps, "steps") as advance, self._interrupts() as interrupt:
@@ -365,14 +382,16 @@ class _TrainingLoop:
                 raise UserError("training.patience needs validation; set training.validation to more than 0")
             return
         watched = metrics[choose(options.watch, metrics, "training.watch")]
-        if watched > (-math.inf if progress.best is None else progress.best):
+        is_better = operator.lt if options.watch == LOSS else operator.gt
+        if progress.best is None or is_better(watched, progress.best):
             progress.best, progress.best_step, progress.without_gain = watched, progress.step, 0
             if options.patience:
                 self._save_best()
         else:
             progress.without_gain += 1
-        self._log({"step": progress.step, **metrics})
-        line = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics.items())
+        # "loss" in the log is that of training
+        self._log({"step": progress.step} | {_LOG_NAMES.get(name, name): value for name, value in metrics.items()})
+        line = ", ".join(f"{name} {metric_text(name, value)}" for name, value in metrics.items())
         self.run.reporter.say(f"step {progress.step:,}: {line}")
 
     @contextmanager
