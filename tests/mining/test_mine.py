@@ -26,6 +26,7 @@ SMALL = {
     "scincl": ["mining.negatives.hard.band=200"],
     "scincl_wide": ["mining.negatives.hard.band=[100, 200]"],
     "scincl_kmeans": ["mining.negatives.hard.band=200"],
+    "scincl_random": ["mining.negatives.hard.band=200"],
     "scincl_sorted_random": ["mining.negatives.hard.band=200"],
     "cocite": ["mining.negatives.far.band=200"],
     "sciaspect": ["mining.every_aspect=false"],
