@@ -461,15 +461,13 @@ def _distances(value: Value) -> list[str]:
     >>> _distances({"tasks": {"method": {"chosen": ranked}, "all": {"chosen": ranked}, "topic": {"chosen": {}}}})
     ["ranked by cosine, where the protocol's distance is l2: method, all"]
     """
-    tasks: dict[tuple[str, str], list[str]] = {}
+    tasks: dict[str, list[str]] = {}
     for task, about in value["tasks"].items():
-        if "protocol" in about["chosen"]:
-            tasks.setdefault((about["chosen"]["distance"], about["chosen"]["protocol"]), []).append(task)
-    return [
-        f"ranked by {used}, {'the' if used == protocol else 'where the'} protocol's distance"
-        f"{'' if used == protocol else f' is {protocol}'}: {', '.join(names)}"
-        for (used, protocol), names in tasks.items()
-    ]
+        if protocol := about["chosen"].get("protocol"):
+            used = about["chosen"]["distance"]
+            other = f"where the protocol's distance is {protocol}" if used != protocol else "the protocol's distance"
+            tasks.setdefault(f"ranked by {used}, {other}", []).append(task)
+    return [f"{line}: {', '.join(names)}" for line, names in tasks.items()]
 
 
 def _metadata(value: Value) -> Iterable[dict[str, Any]]:
